@@ -1,0 +1,52 @@
+# Everything a newcomer needs: `make demo`, `make test`. `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ROOMS := records wire coordinator raftlog cluster history quorate
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test check format bench chaos clean
+
+help:
+	@echo "make demo    install and run the tour: one node, six consumers, kill -9, replay"
+	@echo "make test    install and run the tests"
+	@echo "make check   formatting, lint, types, import contracts"
+	@echo "make bench   the benchmarks (figures: docs/performance.md)"
+	@echo "make chaos   the long failure suites"
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Quorate needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Quorate needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[demo,dev]'
+	touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	@$(BIN)/quorate demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m 'not slow'
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+chaos: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow
+
+clean:
+	rm -rf $(VENV) build *.egg-info
