@@ -1,0 +1,29 @@
+"""Who a node is, and who asks: the two small facts that listeners, runtime and node share.
+
+They live apart from the node so that a listener can name them without importing what it serves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInfo:
+    """One node as clients are told of it: ids, and the addresses that it advertises (not those it binds)."""
+
+    node_id: int
+    cluster_id: str
+    kafka_host: str
+    kafka_port: int
+    http_host: str = ""
+    http_port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientInfo:
+    """Who sent a request: client id of its header, address, authenticated principal ("" = nobody)."""
+
+    client_id: str = ""
+    host: str = ""
+    principal: str = ""

@@ -1,0 +1,6 @@
+"""A node's settings: one table (`table`), its sources (`sources`), its document (`document`)."""
+
+from cluster.settings.sources import load_settings
+from cluster.settings.table import Setting, Settings, SettingsError, is_loopback, table
+
+__all__ = ["Setting", "Settings", "SettingsError", "is_loopback", "load_settings", "table"]

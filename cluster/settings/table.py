@@ -1,0 +1,292 @@
+"""Every setting of a node, once: name, default, unit, bounds and the reason for the default.
+
+The class body of `Settings` is the table. A field's dotted name is its attribute name with dots
+(`group_consumer_session_timeout_ms` is `group.consumer.session.timeout.ms`), which is also how it is
+written in a TOML file (as sections or as dotted keys), in the environment (`QUORATE_` and the name in
+upper case with underscores) and as a flag. Loader, converters and docs/configuration.md read this table;
+nothing else knows a default. Kafka's name is used wherever Kafka has the setting.
+
+What must stay true: units come last in a name; every number is bounded; a `Settings` that exists has
+passed every check, so no reader checks again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import ipaddress
+from dataclasses import dataclass
+from typing import Any, cast
+
+Value = int | bool | str | tuple[str, ...]
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+MIB = 1 << 20
+
+
+class SettingsError(Exception):
+    """A setting is unknown or has a value that cannot work; the message names it, the place and a way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table. `low` and `high` are inclusive and apply to integers."""
+
+    name: str
+    default: Value
+    unit: str
+    reason: str
+    low: int | None
+    high: int | None
+
+    @property
+    def attribute(self) -> str:
+        return self.name.replace(".", "_")
+
+
+def _row(
+    default: Any, reason: str, *, unit: str = "", low: int | None = None, high: int | None = None
+) -> Any:
+    metadata = {"unit": unit, "reason": reason, "low": low, "high": high}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _port(default: int, reason: str) -> Any:
+    return _row(default, reason, low=0, high=65535)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of one node, checked. Raises SettingsError when they contradict each other."""
+
+    # Who the node is and where its log is
+    node_id: int = _row(1, "Named in Metadata and in every term's first record.", low=0, high=INT32_MAX)
+    data_dir: str = _row("quorate-data", "The node's directory, made by an explicit format.")
+    cluster_shards: int = _row(
+        4,
+        "Group shards, fixed when the directory is formatted: enough to spread leaders over three nodes.",
+        low=1,
+        high=1024,
+    )
+    insecure: bool = _row(
+        False, "Allows listening beyond this machine without TLS and authentication; logged at each start."
+    )
+    log_level: str = _row("info", "debug, info, warning or error.")
+
+    # Listeners
+    kafka_host: str = _row("127.0.0.1", "Loopback, as there is no authentication yet.")
+    kafka_port: int = _port(9092, "Kafka's port; 0 takes any free one.")
+    kafka_advertised_host: str = _row("", "What clients are told to connect to; empty: the bound host.")
+    kafka_advertised_port: int = _port(0, "What clients are told to connect to; 0: the bound port.")
+    http_host: str = _row("127.0.0.1", "Loopback, as there is no authentication yet.")
+    http_port: int = _port(8092, "Beside the Kafka port in its thousand; 0 takes any free one.")
+    http_advertised_host: str = _row("", "Shown by /v1/cluster; empty: the bound host.")
+    http_advertised_port: int = _port(0, "Shown by /v1/cluster; 0: the bound port.")
+
+    # What a client may take of the node
+    max_connections: int = _row(
+        4096, "2–3 per consumer; beyond it new ones are closed with a log line.", low=1, high=1_000_000
+    )
+    connections_max_idle_ms: int = _row(
+        600_000, "Kafka's: frees half-open and forgotten connections.", unit="ms", low=100, high=INT32_MAX
+    )
+    socket_request_max_bytes: int = _row(
+        16 * MIB,
+        "Largest frame: a commit of 100,000 partitions is 4 MiB; Kafka's 100 MiB is for produced data.",
+        unit="bytes",
+        low=1024,
+        high=256 * MIB,
+    )
+    connection_requests_max: int = _row(
+        512, "Requests in flight on one connection; reading stops until replies have gone.", low=1, high=65536
+    )
+    connection_outbound_pause_bytes: int = _row(
+        1 * MIB,
+        "Replies that a client has not read before its requests are no longer read.",
+        unit="bytes",
+        low=1024,
+        high=1024 * MIB,
+    )
+    connection_outbound_max_bytes: int = _row(
+        64 * MIB,
+        "Unread replies before the connection is closed; holds one OffsetFetch of a million partitions.",
+        unit="bytes",
+        low=65536,
+        high=1024 * MIB,
+    )
+    listener_inbound_max_bytes: int = _row(
+        256 * MIB,
+        "Half-received frames over all connections; the connection that exceeds it is closed.",
+        unit="bytes",
+        low=1 * MIB,
+        high=65536 * MIB,
+    )
+    listener_outbound_max_bytes: int = _row(
+        256 * MIB,
+        "Unread replies over all connections; the connection that exceeds it is closed.",
+        unit="bytes",
+        low=1 * MIB,
+        high=65536 * MIB,
+    )
+    fetch_waiting_max: int = _row(
+        20_000, "Empty fetches that wait at once; beyond it they are answered early.", low=0, high=1_000_000
+    )
+    fetch_wait_max_ms: int = _row(
+        30_000, "Longest wait of one empty fetch, whatever it asks for.", unit="ms", low=1, high=600_000
+    )
+    held_reply_timeout_ms: int = _row(
+        5_000,
+        "Kafka's offsets.commit.timeout.ms: a reply not durable by then is COORDINATOR_NOT_AVAILABLE.",
+        unit="ms",
+        low=100,
+        high=600_000,
+    )
+    http_body_max_bytes: int = _row(
+        1 * MIB, "Requests are small; answers are not bounded by it.", unit="bytes", low=1024, high=64 * MIB
+    )
+    http_waiting_max: int = _row(256, "Long polls of the log at once; beyond it 429.", low=1, high=65536)
+
+    # Groups
+    group_consumer_session_timeout_ms: int = _row(
+        45_000,
+        "Kafka's: a client may be silent that long before its partitions go to others.",
+        unit="ms",
+        low=1,
+        high=INT32_MAX,
+    )
+    group_consumer_min_session_timeout_ms: int = _row(
+        1_000,
+        "Kafka's 45,000 forbids quick detection even where it is wanted.",
+        unit="ms",
+        low=1,
+        high=INT32_MAX,
+    )
+    group_consumer_max_session_timeout_ms: int = _row(
+        1_800_000, "Kafka's bound of the classic protocol.", unit="ms", low=1, high=INT32_MAX
+    )
+    group_consumer_heartbeat_interval_ms: int = _row(
+        1_000,
+        "A rebalance takes about one interval; a fifth of Kafka's 5,000. Clients use it as request timeout.",
+        unit="ms",
+        low=1,
+        high=INT32_MAX,
+    )
+    group_consumer_min_heartbeat_interval_ms: int = _row(
+        500, "Shorter ones time out on a busy machine.", unit="ms", low=1, high=INT32_MAX
+    )
+    group_consumer_max_heartbeat_interval_ms: int = _row(15_000, "Kafka's.", unit="ms", low=1, high=INT32_MAX)
+    group_consumer_max_size: int = _row(
+        10_000, "Members of one group; computing a target must not stall the node.", low=1, high=INT32_MAX
+    )
+    group_consumer_assignors: tuple[str, ...] = _row(
+        ("uniform", "range"), "Kafka's; the first is used when a member names none."
+    )
+    offset_metadata_max_bytes: int = _row(
+        4_096, "Kafka's: metadata of one committed offset.", unit="bytes", low=0, high=16 * MIB
+    )
+    num_partitions: int = _row(1, "Kafka's: of a topic created without a count.", low=1, high=100_000)
+
+    # The log
+    log_segment_bytes: int = _row(
+        64 * MIB,
+        "A segment is the unit of sealing, snapshot and archive.",
+        unit="bytes",
+        low=4096,
+        high=2048 * MIB,
+    )
+    snapshot_tail_records: int = _row(
+        200_000,
+        "Records after the snapshot before a new one is made: bounds the time of a restart.",
+        unit="records",
+        low=1_000,
+        high=1_000_000_000,
+    )
+    delete_retention_ms: int = _row(
+        86_400_000,
+        "Kafka's: how long snapshots keep a deletion, by the log's own clock.",
+        unit="ms",
+        low=0,
+        high=INT64_MAX,
+    )
+    log_archive_retention_ms: int = _row(
+        -1, "History is the product: −1 keeps archived segments for ever.", unit="ms", low=-1, high=INT64_MAX
+    )
+    log_archive_retention_bytes: int = _row(
+        -1,
+        "Per shard, oldest first; −1 keeps archived segments for ever.",
+        unit="bytes",
+        low=-1,
+        high=INT64_MAX,
+    )
+
+    def __post_init__(self) -> None:
+        for setting in table():
+            _check_range(setting, getattr(self, setting.attribute))
+        _check_together(self)
+
+
+def _check_range(setting: Setting, value: Value) -> None:
+    if type(value) is not type(setting.default):
+        raise SettingsError(f"{setting.name} must be {type(setting.default).__name__}, not {value!r}")
+    if setting.low is None or setting.high is None or not isinstance(value, int):
+        return
+    if not setting.low <= value <= setting.high:
+        given = f"{setting.name} = {value}{f' {setting.unit}' if setting.unit else ''}"
+        raise SettingsError(f"{given} is outside {setting.low} to {setting.high} (default {setting.default})")
+
+
+def _check_together(settings: Settings) -> None:
+    _check_ordered(settings, "session_timeout_ms")
+    _check_ordered(settings, "heartbeat_interval_ms")
+    if settings.group_consumer_heartbeat_interval_ms >= settings.group_consumer_session_timeout_ms:
+        raise SettingsError(
+            f"group.consumer.heartbeat.interval.ms = {settings.group_consumer_heartbeat_interval_ms} must be "
+            f"below group.consumer.session.timeout.ms = {settings.group_consumer_session_timeout_ms}: "
+            "every member would expire between two heartbeats"
+        )
+    assignors = settings.group_consumer_assignors
+    if not assignors or len(set(assignors)) != len(assignors):
+        raise SettingsError(f"group.consumer.assignors = {list(assignors)} must name at least one, each once")
+    if settings.connection_outbound_pause_bytes > settings.connection_outbound_max_bytes:
+        raise SettingsError("connection.outbound.pause.bytes must not exceed connection.outbound.max.bytes")
+    if settings.log_level not in ("debug", "info", "warning", "error"):
+        raise SettingsError(f"log.level = {settings.log_level!r} must be debug, info, warning or error")
+    for name in ("kafka", "http"):
+        bound = getattr(settings, f"{name}_host")
+        if not settings.insecure and not is_loopback(bound):
+            raise SettingsError(
+                f"{name}.host = {bound!r} can be reached from other machines, without TLS or authentication; "
+                "use 127.0.0.1, or say insecure = true (--insecure) if that is meant"
+            )
+
+
+def _check_ordered(settings: Settings, what: str) -> None:
+    low = getattr(settings, f"group_consumer_min_{what}")
+    value = getattr(settings, f"group_consumer_{what}")
+    high = getattr(settings, f"group_consumer_max_{what}")
+    if not low <= value <= high:
+        dotted = what.replace("_", ".")
+        raise SettingsError(
+            f"group.consumer.{dotted} = {value} is outside group.consumer.min.{dotted} = {low} "
+            f"to group.consumer.max.{dotted} = {high}"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`. Names other than localhost are taken as reachable."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@functools.cache
+def table() -> tuple[Setting, ...]:
+    """All settings in the order in which they are documented."""
+    return tuple(
+        Setting(name=field.name.replace("_", "."), default=cast(Value, field.default), **field.metadata)
+        for field in dataclasses.fields(Settings)
+    )
