@@ -1,0 +1,104 @@
+"""What goes into a shard and what comes out of it.
+
+The shard is pure: time, ids, the catalog and the settings reach it in a `Context`, and everything that it
+decided leaves it in an `Outcome`. A handler is a generator of *steps*: each step yields the records it wants
+to write, the shard applies them at once, and the next step sees the projection as it is then. What the
+generator returns is the reply. All records of all steps are one entry with one cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+
+from coordinator.limits import SettingsView
+from coordinator.topics import CatalogView
+from records import Cause, Expiry, RawRecord, Reason, ReasonKind, Ref
+from wire.errors import ErrorCode
+
+
+def _no_clock() -> float:
+    return 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """What pure code needs from outside for one decision.
+
+    `monotonic_ms` drives timers, `wall_ms` only goes into records. `next_index` is the index that this
+    decision's entry will have. `turn` numbers the turns of the loop (a group computes at most one target in
+    each; 0 means that every decision is a turn of its own). `stopwatch_ms` measures what a target costs.
+    """
+
+    monotonic_ms: float
+    wall_ms: int
+    next_index: int
+    catalog: CatalogView
+    settings: SettingsView
+    fresh_id: Callable[[], str]
+    fresh_uuid: Callable[[], bytes]
+    stopwatch_ms: Callable[[], float] = _no_clock
+    turn: int = 0
+    client_id: str = ""
+    client_host: str = ""
+    principal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Work for another process; its result comes back as a request that names `epoch`."""
+
+    kind: str
+    group_id: str
+    epoch: int
+    request: object
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What one decision came to. `records` are applied already; non-empty, they become one entry at
+    `Context.next_index` with `cause`. `error` is what a later step raised, after earlier ones had written."""
+
+    cause: Cause | None = None
+    records: list[RawRecord] = field(default_factory=list)
+    reply: object | None = None
+    error: Exception | None = None
+    jobs: list[Job] = field(default_factory=list)
+
+
+Steps = Generator[list[RawRecord], None, object]
+
+
+@dataclass(slots=True)
+class Draft:
+    """The cause in the making: steps add to it, the shard freezes it when the decision is over."""
+
+    trigger: int = 0
+    member_id: str = ""
+    member_epoch: int = -1
+    reasons: list[Reason] = field(default_factory=list)
+    refs: list[Ref] = field(default_factory=list)
+    expiries: list[Expiry] = field(default_factory=list)
+    owned: tuple[object, ...] | None = None
+    detail: str = ""
+
+    def because(self, kind: ReasonKind, *, member_id: str = "", topic: str = "", detail: str = "") -> None:
+        reason = Reason(kind=kind, member_id=member_id, topic=topic, detail=detail)
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+
+    def refer(self, shard: int, index: int) -> None:
+        ref = Ref(shard=shard, index=index)
+        if ref not in self.refs:
+            self.refs.append(ref)
+
+
+class Refused(Exception):
+    """A request that gets an error reply and changes nothing.
+
+    Carries Kafka's code and a message that says what was wrong and what to do."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(f"{code.name}: {message}")
+        self.code = code
+        self.message = message

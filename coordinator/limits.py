@@ -1,0 +1,67 @@
+"""The bounds of the coordinator and the settings of a group: name, default, unit and reason in one place.
+
+Nothing here is read from a file or the environment: the floor above fills these dataclasses and hands them
+in. Every bound is checked before the first record of a decision is written, so reaching one is a refusal
+with a Kafka error code and never a half-made decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+def bound(default: Any, unit: str, reason: str) -> Any:
+    """A dataclass field that carries its unit and the reason for its default."""
+    return field(default=default, metadata={"unit": unit, "reason": reason})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds that hold for a shard, whatever a group is configured to."""
+
+    groups_max: int = bound(100_000, "groups per shard", "keeps a client that invents group ids from filling memory")
+    group_id_bytes_max: int = bound(1_024, "bytes", "a group id stands in every key of the group")
+    member_id_bytes_max: int = bound(256, "bytes", "clients send 22 to 36 bytes; an id stands in three keys per member")
+    topics_per_member_max: int = bound(10_000, "topics", "a subscription is one record and must stay well below a frame")
+    topics_max: int = bound(100_000, "topics", "the catalog is held in memory by every node")
+    partitions_per_topic_max: int = bound(100_000, "partitions", "a target assignment names every one of them")
+    target_pause_factor: int = bound(10, "times the cost", "a group spends at most a tenth of the loop on targets")
+    target_pause_max_ms: int = bound(1_000, "ms", "Kafka's default assignment interval (KIP-1263)")
+    target_pause_free_ms: float = bound(1.0, "ms", "a target that costs less than this delays nobody, so never waits")
+    target_retry_ms: int = bound(1_000, "ms", "pause after an assignor failed before it is asked again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """What may differ from group to group (Kafka: group.consumer.* and its dynamic group configs)."""
+
+    session_timeout_ms: int = bound(45_000, "ms", "Kafka's default")
+    session_timeout_min_ms: int = bound(1_000, "ms", "below it a paused process is taken for a dead one")
+    session_timeout_max_ms: int = bound(1_800_000, "ms", "Kafka's maximum for classic groups")
+    heartbeat_interval_ms: int = bound(1_000, "ms", "a rebalance takes about one interval; clients wait as long for a reply")
+    heartbeat_interval_min_ms: int = bound(500, "ms", "clients take the interval as their request timeout")
+    heartbeat_interval_max_ms: int = bound(15_000, "ms", "Kafka's maximum")
+    assignors: tuple[str, ...] = bound(("uniform", "range"), "names", "first is the default, as in Kafka")
+    max_size: int = bound(10_000, "members", "targets of larger groups do not fit into the loop's budget")
+    offset_metadata_max_bytes: int = bound(4_096, "bytes", "Kafka's offset.metadata.max.bytes")
+
+
+class SettingsView(Protocol):
+    """The settings in force. `version` moves with every change, so that cached replies notice it."""
+
+    @property
+    def version(self) -> int: ...
+
+    def for_group(self, group_id: str) -> GroupSettings: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SameForAll:
+    """The simplest settings view: one set of values for every group."""
+
+    settings: GroupSettings = GroupSettings()
+    version: int = 1
+
+    def for_group(self, group_id: str) -> GroupSettings:
+        return self.settings

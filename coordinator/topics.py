@@ -1,0 +1,73 @@
+"""What the coordinator knows of topics: a name, an id and a number of partitions each.
+
+The view belongs to the metadata shard, which alone changes it; group shards read it through their context.
+`version` is the log index of the newest change, and `changed_at` the index of the newest change of one name,
+deletions included, so that a decision can refer to what it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTopic:
+    """One topic. `topic_id` has 16 bytes and is never used again, even for a topic of the same name."""
+
+    name: str
+    topic_id: bytes
+    num_partitions: int
+
+
+class CatalogView:
+    """Topics by name and by id."""
+
+    DELETED_NAMES_KEPT = 10_000
+    """How many deleted names are remembered for references; older ones are referred to by `version`."""
+
+    def __init__(self, topics: Iterable[CatalogTopic] = (), version: int = 0) -> None:
+        self.version = version
+        self._by_name: dict[str, CatalogTopic] = {}
+        self._by_id: dict[bytes, CatalogTopic] = {}
+        self._changed_at: dict[str, int] = {}
+        self._deleted_at: dict[str, int] = {}
+        for topic in topics:
+            self.put(topic, version)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def topic(self, name: str) -> CatalogTopic | None:
+        return self._by_name.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> CatalogTopic | None:
+        return self._by_id.get(topic_id)
+
+    def topics(self) -> Iterator[CatalogTopic]:
+        """All topics in the order of their names."""
+        return iter(sorted(self._by_name.values(), key=lambda topic: topic.name))
+
+    def changed_at(self, name: str) -> int:
+        """Log index of the newest change of this name; the catalog's version where it is not known."""
+        return self._changed_at.get(name) or self._deleted_at.get(name) or self.version
+
+    def put(self, topic: CatalogTopic, index: int) -> None:
+        old = self._by_name.get(topic.name)
+        if old is not None and self._by_id.get(old.topic_id) is old:
+            del self._by_id[old.topic_id]
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        self._changed_at[topic.name] = self.version = index
+        self._deleted_at.pop(topic.name, None)
+
+    def remove(self, name: str, index: int) -> None:
+        topic = self._by_name.pop(name, None)
+        self.version = index
+        if topic is None:
+            return
+        del self._by_id[topic.topic_id]
+        del self._changed_at[name]
+        self._deleted_at[name] = index
+        if len(self._deleted_at) > self.DELETED_NAMES_KEPT:
+            del self._deleted_at[next(iter(self._deleted_at))]
