@@ -1,0 +1,127 @@
+"""Why an entry was written: its cause, as typed values.
+
+Every entry of the log opens with one cause: what happened (`trigger`), each reason for which the group epoch
+moved (`reasons`), references to entries that it answers (`refs`, such as the catalog change behind a
+rebalance), and for an expiry the four times that prove it (`expiries`).  "Why did my group rebalance?" is
+answered from these values and from nothing else, so they are data, not prose.
+
+Triggers and reasons are numbers with names.  A number that this release does not know is kept and shown as a
+number: a newer release may have found a new reason, and an older tool must still read its log.  As in
+records, fields are only ever appended; the cause carries a version of its own.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated
+
+from records.kinds import I32, I64, named_i8, named_i16
+from records.values import TopicPartitions
+
+CAUSE_VERSION = 0
+
+
+class Trigger(IntEnum):
+    """What happened; docs/records.md says for each which fields of the cause it fills."""
+
+    TERM_OPENED = 1
+    MEMBER_JOINED = 2
+    MEMBER_REJOINED = 3
+    MEMBER_UPDATED = 4
+    MEMBER_ACKED = 5
+    HEARTBEAT = 6
+    MEMBER_LEFT = 7
+    SESSION_EXPIRED = 8
+    REBALANCE_EXPIRED = 9
+    OFFSETS_COMMITTED = 10
+    OFFSETS_DELETED = 11
+    GROUP_DELETED = 12
+    TOPIC_CREATED = 13
+    TOPIC_GROWN = 14
+    TOPIC_DELETED = 15
+    CATALOG_CHANGED = 16
+    READY_CHECK = 17
+    TARGET_COMPUTED = 18
+    CONFIG_CHANGED = 19
+    CLUSTER_FORMATTED = 20
+    IMPORTED = 21
+    FORMAT_RAISED = 22
+
+
+class ReasonKind(IntEnum):
+    """Why a group epoch moved (KIP-848, "Group Epoch - Trigger a rebalance")."""
+
+    MEMBER_JOINED = 1
+    MEMBER_LEFT = 2
+    SESSION_EXPIRED = 3
+    REBALANCE_EXPIRED = 4
+    SUBSCRIPTION_CHANGED = 5
+    REGEX_CHANGED = 6
+    REGEX_RESOLUTION_CHANGED = 7
+    TOPIC_CREATED = 8
+    TOPIC_GROWN = 9
+    TOPIC_DELETED = 10
+    TOPIC_RECREATED = 11
+    ASSIGNOR_CHANGED = 12
+    MEMBER_REMOVED = 13
+    GROUP_UPGRADED = 14
+    GROUP_DOWNGRADED = 15
+
+
+class Certainty(IntEnum):
+    """Whether the writer saw the cause happen, or a tool concluded it later (imports carry no causes)."""
+
+    RECORDED = 0
+    INFERRED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason for an epoch bump: its kind and, where they apply, the member or topic and a detail in
+    words.
+    """
+
+    kind: Annotated[int, named_i16(ReasonKind)]
+    member_id: str = ""
+    topic: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Another entry that this one answers: its shard (-1 = metadata) and Raft index."""
+
+    shard: I32
+    index: I64
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """The times behind one expiry, in ms; all but the timeout are wall-clock times since the epoch."""
+
+    member_id: str
+    timeout_ms: I64
+    armed_ms: I64
+    last_heartbeat_ms: I64
+    deadline_ms: I64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why one entry was written.
+
+    `member_id` and `member_epoch` (-1 = none) name the member whose request it answers; `principal` and
+    `address` the operator; `owned` is what the member said it owns in an acknowledgement (None = it did not
+    say).
+    """
+
+    trigger: Annotated[int, named_i16(Trigger)]
+    certainty: Annotated[int, named_i8(Certainty)] = Certainty.RECORDED
+    member_epoch: I32 = -1
+    member_id: str = ""
+    principal: str = ""
+    address: str = ""
+    detail: str = ""
+    reasons: tuple[Reason, ...] = ()
+    refs: tuple[Ref, ...] = ()
+    expiries: tuple[Expiry, ...] = ()
+    owned: tuple[TopicPartitions, ...] | None = None

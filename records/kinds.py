@@ -1,0 +1,177 @@
+"""What a field of a record may be: one `Kind` per type, with its four translations.
+
+A record's class body is its schema: each field is annotated with one of the names below, and `layouts` reads
+the positions, defaults and kinds off the class.  A kind knows how to check and translate one item between
+Python and msgpack (`load`, `dump`) and between Python and JSON (`from_json`, `to_json`).
+
+`load` and `from_json` take whatever a stranger may have sent and raise `MalformedRecord`; `dump` checks the
+same bounds on the way out, so that nothing can be written that could not be read again.
+"""
+
+import binascii
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated, Any
+
+from records.errors import MalformedId, MalformedRecord
+from records.ids import TOPIC_ID_BYTES, parse_topic_id, topic_id_text
+
+_FOUND_CHARACTERS_MAX = 40  # how much of a wrong item an error message shows
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A field's type: its name in docs/records.md, and the four translations of one item."""
+
+    name: str
+    load: Callable[[Any], Any]
+    dump: Callable[[Any], Any]
+    to_json: Callable[[Any], Any]
+    from_json: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """Annotation of a field appended later: the value version that brought it."""
+
+    version: int
+
+
+def mismatch(expected: str, item: object) -> MalformedRecord:
+    """The error for an item that is not what its field holds; shows a short piece of it."""
+    found = repr(item) if isinstance(item, int | float | bool | None) else type(item).__name__
+    return MalformedRecord(f"expected {expected}, found {found[:_FOUND_CHARACTERS_MAX]}")
+
+
+def _integer(bits: int) -> Kind:
+    low, high, name = -(1 << (bits - 1)), (1 << (bits - 1)) - 1, f"i{bits}"
+
+    def load(item: Any) -> int:
+        if type(item) is not int or not low <= item <= high:
+            raise mismatch(name, item)
+        return item
+
+    def dump(value: Any) -> int:
+        # An IntEnum is written as the plain number that it is; a bool would be written as something else.
+        return load(int(value) if isinstance(value, IntEnum) else value)
+
+    return Kind(name, load, dump, dump, load)
+
+
+def _named(bits: int, names: type[IntEnum]) -> Kind:
+    """A number whose known values have names: JSON shows the name, and the number where there is none."""
+    plain = _integer(bits)
+    name_of = {int(number): number.name for number in names}
+    number_of = {name: number for number, name in name_of.items()}
+
+    def to_json(value: Any) -> str | int:
+        number: int = plain.dump(value)
+        return name_of.get(number, number)
+
+    def from_json(item: Any) -> int:
+        if isinstance(item, str):
+            if item not in number_of:
+                raise mismatch(f"a number or one of {', '.join(number_of)}", item)
+            return number_of[item]
+        number: int = plain.load(item)
+        return number
+
+    return Kind(f"{plain.name} ({names.__name__})", plain.load, plain.dump, to_json, from_json)
+
+
+def _text(item: Any) -> str:
+    if type(item) is not str:
+        raise mismatch("string", item)
+    return item
+
+
+def _bytes(item: Any) -> bytes:
+    if type(item) is not bytes:
+        raise mismatch("bytes", item)
+    return item
+
+
+def _topic_id(item: Any) -> bytes:
+    if type(item) is not bytes or len(item) != TOPIC_ID_BYTES:
+        raise mismatch(f"uuid ({TOPIC_ID_BYTES} bytes)", item)
+    return item
+
+
+def _topic_id_from_json(item: Any) -> bytes:
+    try:
+        return parse_topic_id(_text(item))
+    except MalformedId as error:
+        raise MalformedRecord(str(error)) from None
+
+
+def bytes_to_json(value: bytes) -> str:
+    """Bytes as JSON shows them: standard base64."""
+    return b64encode(value).decode("ascii")
+
+
+def bytes_from_json(item: object) -> bytes:
+    """The bytes of a base64 text from JSON; raises `MalformedRecord`."""
+    try:
+        return b64decode(_text(item).encode("ascii"), validate=True)
+    except (UnicodeEncodeError, binascii.Error):
+        raise mismatch("base64", item) from None
+
+
+TEXT = Kind("string", _text, _text, _text, _text)
+BYTES = Kind("bytes", _bytes, _bytes, bytes_to_json, bytes_from_json)
+TOPIC_ID = Kind("uuid", _topic_id, _topic_id, topic_id_text, _topic_id_from_json)
+
+
+def nullable(kind: Kind) -> Kind:
+    """The same kind, or nothing."""
+
+    def maybe(translate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda item: None if item is None else translate(item)
+
+    return Kind(
+        f"{kind.name}?", maybe(kind.load), maybe(kind.dump), maybe(kind.to_json), maybe(kind.from_json)
+    )
+
+
+def array(kind: Kind) -> Kind:
+    """Any number of items of one kind: a tuple in Python, an array in msgpack and in JSON."""
+    name = f"{kind.name}[]"
+
+    def from_list(translate: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+        def load(items: Any) -> tuple[Any, ...]:
+            if type(items) is not list:
+                raise mismatch(name, items)
+            return tuple(map(translate, items))
+
+        return load
+
+    def to_list(translate: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+        def dump(items: Any) -> list[Any]:
+            if type(items) is not tuple:
+                raise mismatch(f"a tuple of {name}", items)
+            return list(map(translate, items))
+
+        return dump
+
+    return Kind(
+        name, from_list(kind.load), to_list(kind.dump), to_list(kind.to_json), from_list(kind.from_json)
+    )
+
+
+def named_i8(names: type[IntEnum]) -> Kind:
+    """An i8 with known names; other numbers are kept as they are."""
+    return _named(8, names)
+
+
+def named_i16(names: type[IntEnum]) -> Kind:
+    """An i16 with known names; other numbers are kept as they are."""
+    return _named(16, names)
+
+
+I8 = Annotated[int, _integer(8)]
+I16 = Annotated[int, _integer(16)]
+I32 = Annotated[int, _integer(32)]
+I64 = Annotated[int, _integer(64)]
+TopicId = Annotated[bytes, TOPIC_ID]

@@ -1,0 +1,75 @@
+"""The vocabulary of the log: record types, and the shapes in which a record travels.
+
+A `RawRecord` is what the journal stores and what every projection applies, live and at replay: the bytes, not
+yet decoded, so that a projection pays only for what it reads.  `Record` is the same thing typed.  A record
+type that this release does not know stays an `UnknownRecord`, byte for byte: a downgrade must not destroy
+what a newer release wrote.
+
+Numbers 0 to 24 belong to Kafka's offsets topic (16 = KIP-848's regular expressions); ours start at 1000, far
+from anything Kafka may add.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from records.values import Key, Value
+
+LATEST_FORMAT_LEVEL = 1  # the highest format level whose records this release writes and reads
+
+
+class RecordType(IntEnum):
+    """What a record is about; decides the layout of its key (and, with the value version, of its value)."""
+
+    OFFSET_COMMIT_LEGACY = 0
+    OFFSET_COMMIT = 1
+    GROUP_METADATA = 2
+    CONSUMER_GROUP_METADATA = 3
+    CONSUMER_GROUP_PARTITION_METADATA = 4
+    CONSUMER_GROUP_MEMBER_METADATA = 5
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA = 6
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER = 7
+    CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = 8
+    CONSUMER_GROUP_REGULAR_EXPRESSION = 16
+    TERM_START = 1000
+    TOPIC = 1001
+    GROUP_CONFIG = 1002
+    FORMAT_LEVEL = 1003
+
+
+class RawRecord(NamedTuple):
+    """One record as bytes: `type` i16, value `version` i16, `key`, and `value` or None (a tombstone, not
+    empty).
+    """
+
+    type: int
+    version: int
+    key: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record, typed; `value` None is a tombstone: the key is gone."""
+
+    key: Key
+    value: Value | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownRecord:
+    """A record of a type that this release does not know, kept byte for byte."""
+
+    type: int
+    version: int
+    key: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """A record with the Raft index and the timestamp (ms, the log's own clock) of its entry."""
+
+    index: int
+    timestamp_ms: int
+    record: RawRecord

@@ -1,0 +1,383 @@
+"""Keys and values of every record, and with them the layout of their bytes.
+
+The order of the fields in a class is their order in the msgpack array, so it may never change: fields are
+only ever appended, with a default and `Since(n)`, and the schema's version raised to n.  Hot integers come
+first, so that a columnar reader finds them at fixed places; the fields that only KIP-848's first text has
+come last, with defaults, and may be missing from version 0 on.  Keys start with the group id wherever there
+is one.
+
+Names are Kafka's, in snake case.  Collections are tuples: topics sorted by id, partitions and topic names
+ascending; the writer sorts, and a reader keeps the order that it finds.  Sources field by field:
+docs/records.md.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated
+
+from records.ids import ZERO_UUID
+from records.kinds import I8, I16, I32, I64, TopicId, named_i8
+
+
+class MemberState(IntEnum):
+    """State of a consumer group's member in record 8 (KIP-848, "Member's State Machine")."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127  # what any other number means to a reader
+
+
+class TermWhy(IntEnum):
+    """Why a term began."""
+
+    START = 1  # the node started and is alone, or is the first to lead
+    EXPIRY = 2  # the leader was not heard in time
+    RESET = 3  # the leader's connection broke
+    TRANSFER = 4  # the leader handed over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPartitions:
+    """Partitions of one topic; `assignment_epochs`, if any, runs parallel to them (KIP-1251)."""
+
+    topic_id: TopicId
+    partitions: tuple[I32, ...]
+    assignment_epochs: tuple[I32, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitKey:
+    """A group's position in one partition."""
+
+    group_id: str
+    topic: str
+    partition: I32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegacyOffsetCommitKey:
+    """The same in Kafka's record type 0, which only imported logs hold."""
+
+    group_id: str
+    topic: str
+    partition: I32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitValue:
+    """The committed offset; times in ms since the epoch, -1 = not given."""
+
+    offset: I64
+    leader_epoch: I32 = -1
+    commit_timestamp_ms: I64
+    expire_timestamp_ms: I64 = -1
+    metadata: str = ""
+    topic_id: TopicId = ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadataKey:
+    """A classic group."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMember:
+    """A member of a classic group: its timeouts in ms, its subscription and assignment as its client wrote
+    them.
+    """
+
+    rebalance_timeout_ms: I32
+    session_timeout_ms: I32
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadataValue:
+    """A classic group's generation and members."""
+
+    generation: I32
+    current_state_timestamp_ms: I64
+    protocol_type: str
+    protocol: str | None
+    leader: str | None
+    members: tuple[ClassicMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMetadataKey:
+    """A consumer group."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMetadataValue:
+    """The group epoch; hash of the subscribed topics' metadata (0 = none); creation time in ms (-1 =
+    unknown).
+    """
+
+    epoch: I32
+    metadata_hash: I64 = 0
+    creation_time_ms: I64 = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupPartitionMetadataKey:
+    """The topics that a consumer group is subscribed to."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRacks:
+    """The racks that hold replicas of one partition."""
+
+    partition: I32
+    racks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMetadata:
+    """A subscribed topic as the group last saw it."""
+
+    num_partitions: I32
+    topic_id: TopicId
+    topic_name: str
+    partition_racks: tuple[PartitionRacks, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupPartitionMetadataValue:
+    """The topics that the group decides on, the catalog version of that, and the group epoch then."""
+
+    catalog_version: I64
+    topics: tuple[TopicMetadata, ...]
+    epoch: I32 = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMemberMetadataKey:
+    """A member of a consumer group, as it described itself."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicProtocol:
+    """An embedded protocol of a classic consumer, its metadata as the client wrote it."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMemberMetadata:
+    """What is kept of a member that speaks the classic protocol in a consumer group; the timeout is in ms."""
+
+    session_timeout_ms: I32
+    supported_protocols: tuple[ClassicProtocol, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientAssignor:
+    """An assignor that the client runs (KIP-848, "Client-Side Assignor"); versions are of its metadata
+    schema.
+    """
+
+    reason: I8
+    minimum_version: I16
+    maximum_version: I16
+    version: I16
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMemberMetadataValue:
+    """Who the member is and what it subscribes to; the rebalance timeout is in ms (-1 = not given)."""
+
+    rebalance_timeout_ms: I32 = -1
+    client_id: str
+    client_host: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    subscribed_topic_names: tuple[str, ...]
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+    classic_member_metadata: ClassicMemberMetadata | None = None
+    group_epoch: I32 = 0
+    assignors: tuple[ClientAssignor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupTargetAssignmentMetadataKey:
+    """A consumer group's target assignment as a whole."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupTargetAssignmentMetadataValue:
+    """The group epoch that the target was computed for, and when (ms since the epoch, 0 = not recorded)."""
+
+    assignment_epoch: I32
+    assignment_timestamp_ms: I64 = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupTargetAssignmentMemberKey:
+    """One member's part of the target assignment."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupTargetAssignmentMemberValue:
+    """What the member is to own; error, version and bytes are a client-side assignor's."""
+
+    topic_partitions: tuple[TopicPartitions, ...]
+    assignment_epoch: I32 = -1
+    error: I8 = 0
+    metadata_version: I16 = -1
+    metadata_bytes: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupCurrentMemberAssignmentKey:
+    """What one member owns now."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupCurrentMemberAssignmentValue:
+    """The member's epochs and state, what it may use and what it still has to give back."""
+
+    member_epoch: I32
+    previous_member_epoch: I32
+    state: Annotated[int, named_i8(MemberState)]
+    assigned_partitions: tuple[TopicPartitions, ...]
+    partitions_pending_revocation: tuple[TopicPartitions, ...]
+    error: I8 = 0
+    metadata_version: I16 = -1
+    metadata_bytes: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupRegularExpressionKey:
+    """A regular expression that members of a group subscribe with."""
+
+    group_id: str
+    regular_expression: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupRegularExpressionValue:
+    """The topics that it matched, the catalog version it was resolved at, and when (ms since the epoch)."""
+
+    version: I64
+    timestamp_ms: I64
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermStartKey:
+    """The latest term of a shard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermStartValue:
+    """Who leads the term and why it began; `previous_leader` is a node id, -1 = unknown."""
+
+    term: I64
+    node_id: I32
+    why: Annotated[int, named_i8(TermWhy)]
+    previous_leader: I32 = -1
+    incarnation: str
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicKey:
+    """A topic of the catalog."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicValue:
+    """The topic's id and number of partitions."""
+
+    num_partitions: I32
+    topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfigKey:
+    """One setting of one group."""
+
+    group_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfigValue:
+    """The setting's value as text."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatLevelKey:
+    """The cluster's format level."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatLevelValue:
+    """The highest format level that writers may use."""
+
+    level: I32
+
+
+Key = (
+    LegacyOffsetCommitKey
+    | OffsetCommitKey
+    | GroupMetadataKey
+    | ConsumerGroupMetadataKey
+    | ConsumerGroupPartitionMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
+    | TermStartKey
+    | TopicKey
+    | GroupConfigKey
+    | FormatLevelKey
+)
+Value = (
+    OffsetCommitValue
+    | GroupMetadataValue
+    | ConsumerGroupMetadataValue
+    | ConsumerGroupPartitionMetadataValue
+    | ConsumerGroupMemberMetadataValue
+    | ConsumerGroupTargetAssignmentMetadataValue
+    | ConsumerGroupTargetAssignmentMemberValue
+    | ConsumerGroupCurrentMemberAssignmentValue
+    | ConsumerGroupRegularExpressionValue
+    | TermStartValue
+    | TopicValue
+    | GroupConfigValue
+    | FormatLevelValue
+)
