@@ -1,0 +1,231 @@
+"""The file layer: every file that the log touches is touched through `Files`.
+
+The protocol is small on purpose, so that the simulated disk (`raftlog.simfiles`) can enumerate a crash before
+and after every call and inject failures into each of them.  What must stay true:
+
+- `pwrite` writes all its bytes or raises; a failed write may have written some of them.
+- Bytes are durable after `fdatasync` of their file, names after `fsync_dir` of their directory; nothing
+  else promises anything.  After a failed sync the state on disk is unknown: the caller must stop.
+- A file is replaced by `replace`: write aside, sync, rename, sync the directory.  A reader sees the old or
+  the new content, never a mixture.
+
+Only this module imports the operating system.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import ClassVar, Literal, Protocol
+
+Buffer = bytes | bytearray | memoryview
+Mode = Literal["r", "w", "x"]
+
+TEMPORARY_SUFFIX = ".tmp"
+"""What is being written aside; removed when a directory is opened for writing."""
+
+
+class File(Protocol):
+    """An open file without a position."""
+
+    def pread(self, size_bytes: int, offset: int) -> bytes:
+        """Up to `size_bytes` from `offset`; fewer only at the end of the file."""
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        """Write all of `data` at `offset`, or raise OSError."""
+
+    def size(self) -> int:
+        """Bytes in the file."""
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut (or extend with zeros) to `size_bytes`."""
+
+    def fdatasync(self) -> None:
+        """Make content and size durable."""
+
+    def close(self) -> None:
+        """Close without syncing."""
+
+
+class Lock(Protocol):
+    """An exclusive lock that ends with the process."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """Directories and files by path (text, `/` between the parts)."""
+
+    def open(self, path: str, mode: Mode) -> File:
+        """`r` read only; `w` read and write, created when missing; `x` the same, must not exist."""
+
+    def read(self, path: str) -> bytes:
+        """The whole file."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces `target`; durable after `fsync_dir` of both directories."""
+
+    def unlink(self, path: str) -> None: ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in the directory, sorted."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def mkdir(self, path: str) -> None:
+        """One level; the parent must exist."""
+
+    def size(self, path: str) -> int: ...
+
+    def fsync_dir(self, path: str) -> None:
+        """Make the names in the directory durable."""
+
+    def lock(self, path: str) -> Lock:
+        """Take the lock file at `path` for this process, or raise BlockingIOError."""
+
+    def free_bytes(self, path: str) -> int:
+        """Bytes that an unprivileged process can still write on that file system."""
+
+
+def join(directory: str, *names: str) -> str:
+    """`directory/name/...`."""
+    return "/".join((directory.rstrip("/") or "/", *names)) if names else directory
+
+
+def parent(path: str) -> str:
+    """The directory that `path` is in."""
+    head = path.rstrip("/").rpartition("/")[0]
+    return head or ("/" if path.startswith("/") else ".")
+
+
+def write_aside(files: Files, path: str, data: Buffer) -> None:
+    """Write `data` to a new file at `path` (a temporary name) and sync it; replaces a left-over."""
+    file = files.open(path, "w")
+    try:
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.fdatasync()
+    finally:
+        file.close()
+
+
+def replace(files: Files, path: str, data: Buffer) -> None:
+    """Durably replace the file at `path`: write aside, sync, rename, sync the directory."""
+    aside = path + TEMPORARY_SUFFIX
+    write_aside(files, aside, data)
+    files.rename(aside, path)
+    files.fsync_dir(parent(path))
+
+
+class OsFile:
+    """A file descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def pread(self, size_bytes: int, offset: int) -> bytes:
+        data = os.pread(self._fd, size_bytes, offset)
+        if len(data) == size_bytes or not data:
+            return data
+        parts = [data]  # a single read stops at 2 GiB and may stop earlier
+        got = len(data)
+        while got < size_bytes and (data := os.pread(self._fd, size_bytes - got, offset + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        written = os.pwrite(self._fd, data, offset)
+        if written == len(data):
+            return
+        rest = memoryview(data)[written:]
+        while rest:
+            offset += written
+            written = os.pwrite(self._fd, rest, offset)
+            rest = rest[written:]
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self._fd, size_bytes)
+
+    def fdatasync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class OsLock:
+    """An advisory lock on an open file; the system gives it back when the process ends, however it ends."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class OsFiles:
+    """The real file system."""
+
+    _FLAGS: ClassVar[dict[str, int]] = {
+        "r": os.O_RDONLY,
+        "w": os.O_RDWR | os.O_CREAT,
+        "x": os.O_RDWR | os.O_CREAT | os.O_EXCL,
+    }
+
+    def open(self, path: str, mode: Mode) -> OsFile:
+        return OsFile(os.open(path, self._FLAGS[mode] | os.O_CLOEXEC, 0o640))
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path, 0o750)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> OsLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(fd)
+            raise
+        return OsLock(fd)
+
+    def free_bytes(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize

@@ -1,0 +1,78 @@
+"""A frame is one Raft entry on disk: a fixed-width header, then the entry's body, which is opaque here.
+
+    magic         4 bytes   b"QFR1"; lets a scan find the next whole frame behind a damaged one
+    crc           u32       CRC32C of everything after this field
+    length        u32       bytes of the body
+    record count  u32       records in the body, so that tails are counted without decoding
+    index         u64       Raft index
+    term          u64       Raft term
+    commit index  u64       the leader's commit index when it appended: proof for a later reader
+    timestamp     i64       ms since the epoch; never goes back within a shard
+    body          `length` bytes, `records.encode_entry`
+
+Numbers are little-endian.  Followers store the leader's frames byte for byte, so frames of equal index are
+equal on all nodes and can be hashed and compared.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+FRAME_MAGIC = b"QFR1"
+HEADER = struct.Struct("<4sIIIQQQq")
+HEADER_BYTES = HEADER.size
+CRC_START = 8
+"""The CRC covers the frame from here on: it is behind the magic and the CRC itself."""
+
+_COVERED = struct.Struct("<IIQQQq")
+_PREFIX = struct.Struct("<4sI")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One entry as read back.
+
+    `file` and `offset` say where it is (bytes from the start of the file); `decided` is False for an entry
+    that is whole but not known to be committed.
+    """
+
+    index: int
+    term: int
+    commit_index: int
+    timestamp_ms: int
+    record_count: int
+    body: bytes
+    file: str = ""
+    offset: int = 0
+    decided: bool = True
+
+    def encode(self) -> bytes:
+        """The frame's bytes, equal to those on disk."""
+        return encode_frame(
+            self.index, self.term, self.commit_index, self.timestamp_ms, self.record_count, self.body
+        )
+
+
+def encode_frame(
+    index: int, term: int, commit_index: int, timestamp_ms: int, record_count: int, body: bytes
+) -> bytes:
+    """The bytes of one frame."""
+    rest = _COVERED.pack(len(body), record_count, index, term, commit_index, timestamp_ms) + body
+    return _PREFIX.pack(FRAME_MAGIC, crc32c(rest)) + rest
+
+
+def frame_at(view: memoryview, offset: int) -> tuple[int, int, int, int, int, int] | None:
+    """Check the frame at `offset`: (end, index, term, commit index, timestamp ms, record count).
+
+    None when there is no whole frame with a right CRC.
+    """
+    if offset + HEADER_BYTES > len(view):
+        return None
+    magic, crc, length, count, index, term, commit, timestamp = HEADER.unpack_from(view, offset)
+    end = offset + HEADER_BYTES + length
+    if magic != FRAME_MAGIC or end > len(view) or crc32c(view[offset + CRC_START : end]) != crc:
+        return None
+    return end, index, term, commit, timestamp, count

@@ -1,0 +1,72 @@
+"""What a replica drives, and how it refuses: the seam between the log and whoever keeps the projection.
+
+Order of calls, on the loop, never from inside `propose`: `restore` (zero or more chunks of one snapshot),
+then `apply_frame` and `committed` with rising indexes, `ready` when the own term's first frame is committed
+and applied, `deposed` when leadership is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from records import RawRecord
+
+
+class NotLeader(Exception):
+    """This replica does not lead its shard (any more, or not yet): nothing was appended."""
+
+
+class LogFull(Exception):
+    """The bound on uncommitted bytes or the floor of free disk space is reached: nothing was appended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotHeader:
+    """What a snapshot stands for: the state after the entry `last_index`.
+
+    `chain_hash` is the 16-byte chain over all frames up to there, `state_hash` the machine's own (u64),
+    `catalog_version` the newest Raft index of the metadata shard that the state relies on.
+    """
+
+    cluster_id: str
+    shard: int
+    num_shards: int
+    last_index: int
+    last_term: int
+    last_timestamp_ms: int
+    chain_hash: bytes
+    state_hash: int
+    catalog_version: int
+    record_count: int
+
+
+class StateMachine(Protocol):
+    """The projection behind a replica."""
+
+    def restore(self, records: list[RawRecord], header: SnapshotHeader) -> None:
+        """Take the next chunk of a snapshot, records in the order of their last writes."""
+
+    def apply_frame(self, index: int, term: int, timestamp_ms: int, body: bytes) -> None:
+        """Apply a committed entry: at load, on followers, and this node's own term start.
+
+        Never called for what this node proposed itself in its present term: that is applied already.
+        """
+
+    def committed(self, index: int) -> None:
+        """Entries up to `index` are durable and decided: their replies may go."""
+
+    def ready(self, term: int) -> None:
+        """This node leads and has applied everything committed before its term."""
+
+    def deposed(self, reason: str) -> None:
+        """Leadership is lost: the outcome of what is not committed is unknown."""
+
+    def state_hash(self) -> int:
+        """u64 over the projection as of `applied_index`."""
+
+    def applied_index(self) -> int:
+        """The last entry in the projection."""
+
+    def catalog_version(self) -> int:
+        """The newest catalog version that the projection relies on."""

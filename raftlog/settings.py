@@ -1,0 +1,39 @@
+"""Every bound and duration of the log, with its default and its reason, in one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * KIB
+HOUR_MS = 3_600_000
+
+CHAIN_STRIDE = 64
+"""Frames per link of the hash chain.  Part of the format: nodes compare chains, so all must link alike.
+
+Segments and snapshots end at multiples of it, so that a chain can be continued from a digest alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Settings of one node's log; the comment behind each says why the default is what it is."""
+
+    segment_bytes: int = 64 * MIB  # a segment is read, checked and archived whole; few files, short reads
+    snapshot_tail_records: int = 200_000  # a restart replays at most about this: under a second
+    delete_retention_ms: int = 24 * HOUR_MS  # tombstones stay visible to readers this long, as in Kafka
+    log_archive_retention_bytes: int = -1  # per shard; -1 keeps all: history is the product
+    log_archive_retention_ms: int = -1  # age by the log's own clock; -1 keeps all
+    entry_bytes_max: int = (
+        16 * MIB
+    )  # one decision; far above the largest group, far below a segment's offsets
+    uncommitted_bytes_max: int = 64 * MIB  # what a stalled disk may pile up in memory
+    disk_free_bytes_min: int = 64 * MIB  # stop taking writes while there is room to stop cleanly
+    inline_sync_ms_max: float = 1.0  # slower syncs move to the disk thread: the loop must not stall
+    load_slice_ms: float = 10.0  # the node answers "loading" between slices
+    apply_batch_bytes: int = 1 * MIB  # read ahead while applying from disk
+    snapshot_deadline_ms: int = 300_000  # a merge of millions of records on a busy core
+    snapshot_retry_ms: int = 30_000  # a failed merge is tried again, not at once
+    raft_min_timeout_ms: int = 300  # election timeout; several missed heartbeats
+    raft_max_timeout_ms: int = 600  # spread, so that two rarely campaign at once
+    raft_heartbeat_ms: int = 50  # at most a sixth of the shortest election timeout
+    evidence_bytes_max: int = 8 * MIB  # per node; about 50,000 findings
