@@ -1,0 +1,11 @@
+"""A world in which whole nodes run on virtual time: one seed, one history.
+
+The simulator is a second implementation of `raftlog.host.Host`; nodes, runtimes, listeners and journals in it
+are the real ones. Nothing in it reads a clock, opens a socket or draws a random number of its own.
+"""
+
+from cluster.simulator.host import VirtualHost
+from cluster.simulator.network import Network, SimTransport
+from cluster.simulator.world import World
+
+__all__ = ["Network", "SimTransport", "VirtualHost", "World"]

@@ -1,0 +1,171 @@
+"""A Host on virtual time: clock, timers, disk, jobs and streams of one simulated machine.
+
+What must stay true: everything that a node can observe is a function of the world's seed. A crash drops every
+event and connection of the machine and hands its disk to the file layer to decide what survived; the node of
+the next boot gets a new host over the same disk.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import random
+from collections.abc import Callable
+from typing import Final, cast
+
+from cluster.jobs import JobFailed
+from cluster.simulator.network import Network, SimListener
+from cluster.simulator.world import START_WALL_MS, Event, Stopped, World
+from raftlog.files import Files
+from raftlog.host import Done, StreamHandler
+
+LOOPBACK: Final = "127.0.0.1"
+
+JOB_DURATION_MS: Final = 20.0
+"""What a job takes in virtual time: about as long as a Python process needs to start."""
+
+
+class _SimJob:
+    """Work that a child process would do, done in place and later."""
+
+    def __init__(self, host: VirtualHost, fn: Callable[[], object], done: Done) -> None:
+        self._host = host
+        self._done = done
+        self._event = host.call_later(JOB_DURATION_MS, host.work, fn, done)
+
+    def cancel(self) -> None:
+        if self._event.fn is not None:
+            self._event.cancel()
+            self._host.call_soon(self._done, None, JobFailed("job was cancelled"))
+
+
+class VirtualHost:
+    """`raftlog.host.Host` in a `World`.
+
+    `disk_delay_ms` is what the disk thread takes for one piece of work; `clock_step_ms` is added to the
+    monotonic clock at every reading, so that code which watches its own slices sees time pass.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        files: Files,
+        *,
+        name: str = "node",
+        boot: int = 1,
+        disk_delay_ms: float = 0.2,
+        clock_step_ms: float = 0.0,
+        wall_skew_ms: int = 0,
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.files = files
+        self.name = f"{name}#{boot}"
+        self.rng = random.Random(f"{world.seed}/{self.name}")
+        self.disk_delay_ms = disk_delay_ms
+        self.clock_step_ms = clock_step_ms
+        self.wall_skew_ms = wall_skew_ms
+        self.fatal_message: str | None = None
+        self._disk_free_at_ms = 0.0
+        self.is_dead = False
+
+    def monotonic_ms(self) -> float:
+        if self.clock_step_ms:
+            self.world.spend(self.clock_step_ms)
+        return self.world.now_ms
+
+    def wall_ms(self) -> int:
+        return START_WALL_MS + int(self.world.now_ms) + self.wall_skew_ms
+
+    def call_soon(self, fn: Callable[..., object], *args: object) -> None:
+        self._at(0.0, fn, *args)
+
+    def call_later(self, delay_ms: float, fn: Callable[..., object], *args: object) -> Event:
+        return self.world.at(
+            self.world.now_ms + max(0.0, delay_ms), fn, *args, owner=self.name, is_timer=True
+        )
+
+    def fresh_id(self) -> str:
+        while True:
+            text = base64.urlsafe_b64encode(self.fresh_uuid()).rstrip(b"=").decode()
+            if not text.startswith("-"):
+                return text
+
+    def fresh_uuid(self) -> bytes:
+        return self.rng.randbytes(16)
+
+    def run_on_disk(self, fn: Callable[[], object], done: Done) -> None:
+        """One piece of work after another, each `disk_delay_ms` long; its effect comes at its end."""
+        start_ms = max(self.world.now_ms, self._disk_free_at_ms)
+        self._disk_free_at_ms = start_ms + self.disk_delay_ms
+        self._at(self._disk_free_at_ms - self.world.now_ms, self.work, fn, done)
+
+    def spawn_job(
+        self, argv_module: str, request: object, done: Done, *, low_priority: bool, deadline_ms: int
+    ) -> _SimJob:
+        """Calls `run(request, files)` of the module, later, in place of a process."""
+        module = importlib.import_module(argv_module)
+        return _SimJob(self, lambda: module.run(request, self.files), done)
+
+    def listen(
+        self,
+        host: str,
+        port: int,
+        protocol_factory: Callable[[], StreamHandler],
+        done: Callable[[SimListener | None, BaseException | None], None],
+    ) -> None:
+        try:
+            listener = self.network.listen(self.name, host or LOOPBACK, port, protocol_factory)
+        except OSError as error:
+            self.call_soon(done, None, error)
+            return
+        self.call_soon(done, listener, None)
+
+    def connect(
+        self,
+        host: str,
+        port: int,
+        protocol_factory: Callable[[], StreamHandler],
+        done: Callable[[StreamHandler | None, BaseException | None], None],
+    ) -> None:
+        try:
+            transport = self.network.connect(self.name, host or LOOPBACK, port, protocol_factory)
+        except OSError as error:
+            self.call_soon(done, None, error)
+            return
+
+        def opened() -> None:
+            transport.opened()
+            done(cast("StreamHandler", transport.protocol), None)
+
+        self.call_soon(opened)
+
+    def fatal(self, message: str) -> None:
+        """The machine's process ends here; `fatal_message` keeps why."""
+        self.fatal_message = message
+        self.kill()
+        raise Stopped(message)
+
+    def kill(self) -> None:
+        """kill -9: no callback of this host runs any more, its peers see resets. The disk is untouched."""
+        self.is_dead = True
+        self.network.drop_host(self.name)
+        self.world.forget(self.name)
+
+    def pause(self, duration_ms: float) -> None:
+        """SIGSTOP, and SIGCONT `duration_ms` later."""
+        self.world.pause(self.name, self.world.now_ms + duration_ms)
+
+    def work(self, fn: Callable[[], object], done: Done) -> None:
+        """Runs `fn` in place of a thread or a process and reports how it went."""
+        result: object | None = None
+        error: BaseException | None = None
+        try:
+            result = fn()
+        except Exception as raised:
+            error = raised
+        done(result, error)
+
+    def _at(self, delay_ms: float, fn: Callable[..., object], *args: object) -> Event:
+        return self.world.at(self.world.now_ms + delay_ms, fn, *args, owner=self.name)
