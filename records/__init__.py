@@ -7,6 +7,7 @@ randomness.  Everything that other rooms use is re-exported here; docs/records.m
     values, cause       the dataclasses; their class bodies are the layouts
     types               record types and the shapes a record travels in; projections apply `RawRecord`
     kinds, layouts      the types a field may have, and how a class becomes an array and back
+    packing             msgpack, bounded by the bytes that are there
     schemas, codec      which classes belong to which type and version; bytes to values and back
     entry               one decision: a cause and its records, as one body of bytes
     jsonform            the same, lossless, as JSON
@@ -14,6 +15,25 @@ randomness.  Everything that other rooms use is re-exported here; docs/records.m
 """
 
 from records.cause import CAUSE_VERSION, Cause, Certainty, Expiry, Reason, ReasonKind, Ref, Trigger
+from records.codec import (
+    decode_key,
+    decode_record,
+    decode_value,
+    encode_offset_commit,
+    encode_record,
+    group_id_of,
+    offset_commit_key,
+)
+from records.compaction import compact
+from records.entry import (
+    Entry,
+    cause_from_json,
+    cause_to_json,
+    decode_cause,
+    decode_entry,
+    encode_entry,
+    iter_records,
+)
 from records.errors import (
     RELEASE,
     MalformedEntry,
@@ -24,6 +44,14 @@ from records.errors import (
     UnsupportedVersion,
 )
 from records.ids import METADATA_SHARD, TOPIC_ID_BYTES, ZERO_UUID, parse_topic_id, shard_of, topic_id_text
+from records.jsonform import (
+    body_from_json,
+    body_to_json,
+    entry_from_json,
+    entry_to_json,
+    record_from_json,
+    record_to_json,
+)
 from records.types import LATEST_FORMAT_LEVEL, RawRecord, Record, RecordType, Stamped, UnknownRecord
 from records.values import (
     ClassicMember,
@@ -93,6 +121,7 @@ __all__ = [
     "ConsumerGroupTargetAssignmentMemberValue",
     "ConsumerGroupTargetAssignmentMetadataKey",
     "ConsumerGroupTargetAssignmentMetadataValue",
+    "Entry",
     "Expiry",
     "FormatLevelKey",
     "FormatLevelValue",
@@ -129,7 +158,27 @@ __all__ = [
     "UnknownType",
     "UnsupportedVersion",
     "Value",
+    "body_from_json",
+    "body_to_json",
+    "cause_from_json",
+    "cause_to_json",
+    "compact",
+    "decode_cause",
+    "decode_entry",
+    "decode_key",
+    "decode_record",
+    "decode_value",
+    "encode_entry",
+    "encode_offset_commit",
+    "encode_record",
+    "entry_from_json",
+    "entry_to_json",
+    "group_id_of",
+    "iter_records",
+    "offset_commit_key",
     "parse_topic_id",
+    "record_from_json",
+    "record_to_json",
     "shard_of",
     "topic_id_text",
 ]

@@ -23,13 +23,19 @@ _FOUND_CHARACTERS_MAX = 40  # how much of a wrong item an error message shows
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A field's type: its name in docs/records.md, and the four translations of one item."""
+    """A field's type: its name in docs/records.md, and the four translations of one item.
+
+    `flat` is true of items that hold no others: only arrays of flat items may be unpacked unseen.
+    `load_all`, where there is one, is `load` for a whole list at once.
+    """
 
     name: str
     load: Callable[[Any], Any]
     dump: Callable[[Any], Any]
     to_json: Callable[[Any], Any]
     from_json: Callable[[Any], Any]
+    flat: bool = True
+    load_all: Callable[[list[Any]], tuple[Any, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,12 @@ def _integer(bits: int) -> Kind:
         # An IntEnum is written as the plain number that it is; a bool would be written as something else.
         return load(int(value) if isinstance(value, IntEnum) else value)
 
-    return Kind(name, load, dump, dump, load)
+    def load_all(items: list[Any]) -> tuple[int, ...]:
+        if items and set(map(type, items)) == {int} and low <= min(items) and max(items) <= high:
+            return tuple(items)
+        return tuple(map(load, items))
+
+    return Kind(name, load, dump, dump, load, load_all=load_all)
 
 
 def _named(bits: int, names: type[IntEnum]) -> Kind:
@@ -130,9 +141,8 @@ def nullable(kind: Kind) -> Kind:
     def maybe(translate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return lambda item: None if item is None else translate(item)
 
-    return Kind(
-        f"{kind.name}?", maybe(kind.load), maybe(kind.dump), maybe(kind.to_json), maybe(kind.from_json)
-    )
+    load, dump, to_json, from_json = map(maybe, (kind.load, kind.dump, kind.to_json, kind.from_json))
+    return Kind(f"{kind.name}?", load, dump, to_json, from_json, kind.flat)
 
 
 def array(kind: Kind) -> Kind:
@@ -140,10 +150,12 @@ def array(kind: Kind) -> Kind:
     name = f"{kind.name}[]"
 
     def from_list(translate: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+        all_at_once = kind.load_all if translate is kind.load else None
+
         def load(items: Any) -> tuple[Any, ...]:
             if type(items) is not list:
                 raise mismatch(name, items)
-            return tuple(map(translate, items))
+            return all_at_once(items) if all_at_once else tuple(map(translate, items))
 
         return load
 
@@ -155,9 +167,9 @@ def array(kind: Kind) -> Kind:
 
         return dump
 
-    return Kind(
-        name, from_list(kind.load), to_list(kind.dump), to_list(kind.to_json), from_list(kind.from_json)
-    )
+    load, from_json = from_list(kind.load), from_list(kind.from_json)
+    dump, to_json = to_list(kind.dump), to_list(kind.to_json)
+    return Kind(name, load, dump, to_json, from_json, flat=False)
 
 
 def named_i8(names: type[IntEnum]) -> Kind:

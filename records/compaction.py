@@ -1,0 +1,32 @@
+"""The newest record of each key: what a snapshot keeps of a log.
+
+Pure, and judged on the log's own clock: `now_ms` is the timestamp of the last entry read, never a wall clock,
+so that every node makes the same snapshot of the same entries.  Records keep the order of their last writes,
+and with it every order that replay relies on between records of different keys (a member's tombstones before
+its group's).
+
+A tombstone outlives its key for `delete_retention_ms`, so that a follower of the log which still holds the
+key learns of its end.  Types that this release does not know are treated alike: a key is a type and bytes,
+whatever they mean.
+"""
+
+from collections.abc import Iterable
+
+from records.types import Stamped
+
+
+def compact(stamped: Iterable[Stamped], *, now_ms: int, delete_retention_ms: int) -> list[Stamped]:
+    """The newest record of each (type, key), in the order of those last writes.
+
+    `stamped` is in log order.  A tombstone is dropped once `delete_retention_ms` has passed from its entry to
+    `now_ms` (both ms, the log's own clock).  Compacting the result again at the same time changes nothing.
+    """
+    newest: dict[tuple[int, bytes], Stamped] = {}
+    for one in stamped:
+        identity = (one.record.type, one.record.key)
+        newest.pop(identity, None)  # so that the key moves to the place of its last write
+        newest[identity] = one
+    dropped_until_ms = now_ms - delete_retention_ms
+    return [
+        one for one in newest.values() if one.record.value is not None or one.timestamp_ms > dropped_until_ms
+    ]
