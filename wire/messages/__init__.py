@@ -1,0 +1,1 @@
+"""Kafka's messages, one module per API, each imported when the API is first used (`wire.apis`)."""

@@ -1,0 +1,31 @@
+"""FindCoordinator: which node coordinates a group. Version 4 asks for many keys at once."""
+
+from wire.schema import Message, array_of, int8, int16, int32, message, nested, string
+
+
+@message(versions="0-6", flexible="3+")
+class FindCoordinatorRequest(Message):
+    key: str = string("0-3")
+    key_type: int = int8("1+")
+    coordinator_keys: list[str] = array_of(string, "4+")
+
+
+@nested
+class Coordinator(Message):
+    key: str = string("4+")
+    node_id: int = int32("4+")
+    host: str = string("4+")
+    port: int = int32("4+")
+    error_code: int = int16("4+")
+    error_message: str | None = string("4+", nullable="4+")
+
+
+@message(versions="0-6", flexible="3+")
+class FindCoordinatorResponse(Message):
+    throttle_time_ms: int = int32("1+")
+    coordinators: list[Coordinator] = array_of(Coordinator, "4+")
+    error_code: int = int16("0-3")
+    error_message: str | None = string("1-3", nullable="1-3")
+    node_id: int = int32("0-3")
+    host: str = string("0-3")
+    port: int = int32("0-3")

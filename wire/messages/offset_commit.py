@@ -1,0 +1,51 @@
+"""OffsetCommit: where a group has got to, per partition.
+
+Version 9 carries KIP-848's member epoch in the field that classic members use for their generation; version
+10 names topics by id only. Commits of clients outside any group carry generation −1 and an empty member id.
+"""
+
+from wire.schema import Message, array_of, int16, int32, int64, message, nested, string, uuid
+
+
+@nested
+class OffsetCommitRequestPartition(Message):
+    partition_index: int = int32("0+")
+    committed_offset: int = int64("0+")
+    committed_leader_epoch: int = int32("6+", default=-1)
+    committed_metadata: str | None = string("0+", nullable="0+")
+
+
+@nested
+class OffsetCommitRequestTopic(Message):
+    topic_id: bytes = uuid("10+")
+    name: str = string("0-9")
+    partitions: list[OffsetCommitRequestPartition] = array_of(OffsetCommitRequestPartition, "0+")
+
+
+@message(versions="2-10", flexible="8+")
+class OffsetCommitRequest(Message):
+    group_id: str = string("0+")
+    generation_id_or_member_epoch: int = int32("0+", default=-1)
+    member_id: str = string("0+")
+    group_instance_id: str | None = string("7+", nullable="7+", default=None)
+    retention_time_ms: int = int64("0-4", default=-1)
+    topics: list[OffsetCommitRequestTopic] = array_of(OffsetCommitRequestTopic, "0+")
+
+
+@nested
+class OffsetCommitResponsePartition(Message):
+    partition_index: int = int32("0+")
+    error_code: int = int16("0+")
+
+
+@nested
+class OffsetCommitResponseTopic(Message):
+    topic_id: bytes = uuid("10+")
+    name: str = string("0-9")
+    partitions: list[OffsetCommitResponsePartition] = array_of(OffsetCommitResponsePartition, "0+")
+
+
+@message(versions="2-10", flexible="8+")
+class OffsetCommitResponse(Message):
+    throttle_time_ms: int = int32("3+")
+    topics: list[OffsetCommitResponseTopic] = array_of(OffsetCommitResponseTopic, "0+")

@@ -1,0 +1,182 @@
+"""The language in which Kafka's messages are written down here: a class body is the schema table.
+
+A message is a slotted dataclass; each field's default value is a call that says how the field travels (its
+wire type, the versions that have it, those in which it may be null, its tag). Type checkers see ordinary
+typed attributes with defaults; `wire.decoding` and `wire.encoding` read the same table from `SCHEMA` and write
+specialised functions from it. What must stay true: the order of fields in a class body is the order on the
+wire, names are Kafka's JSON names in snake case, and an attribute that a version lacks has Kafka's default
+after decoding.
+
+Version ranges are written as Kafka's own message definitions write them: "0+", "3-7", "5".
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+VERSION_MAX = 32767  # versions are int16 on the wire
+
+ZERO_UUID = bytes(16)
+"""Kafka's "no id": what an absent topic id looks like on the wire."""
+
+NOT_REQUESTED = -(2**31)
+"""What a field of authorized operations holds when the client did not ask for it."""
+
+
+def version_range(text: str | None) -> range:
+    """`"0+"`, `"3-7"` or `"5"` as a range of versions; None and "" are the empty range."""
+    if not text:
+        return range(0)
+    if text.endswith("+"):
+        return range(int(text[:-1]), VERSION_MAX + 1)
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+class Message:
+    """What all messages and their nested structs have in common: a schema, and nothing per instance."""
+
+    __slots__ = ()
+    SCHEMA: ClassVar["Schema"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """How one field travels. `of` is the struct class of a struct or of an array's elements."""
+
+    kind: str
+    versions: range
+    nullable: range
+    tagged: range
+    tag: int
+    default: object
+    is_array: bool = False
+    of: type[Message] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """The table behind a class; nested structs take versions and flexibility from the message around them."""
+
+    versions: range
+    flexible: range
+    fields: tuple[tuple[str, Wire], ...]
+
+
+M = TypeVar("M", bound=Message)
+
+# What a fresh object gets where the default is not one shared value.
+_FACTORY = object()
+
+
+def _kind(kind: str, implicit: object) -> Callable[..., Any]:
+    def declare(
+        versions: str,
+        *,
+        nullable: str | None = None,
+        default: object = implicit,
+        tag: int = -1,
+        tagged: str | None = None,
+    ) -> Any:
+        return Wire(
+            kind=kind,
+            versions=version_range(versions),
+            nullable=version_range(nullable),
+            tagged=version_range(tagged),
+            tag=tag,
+            default=default,
+        )
+
+    declare.__name__ = declare.__qualname__ = kind
+    declare.__doc__ = f"A field of Kafka's type {kind}: versions, nullable versions, default, tag."
+    return declare
+
+
+int8 = _kind("int8", 0)
+int16 = _kind("int16", 0)
+uint16 = _kind("uint16", 0)
+int32 = _kind("int32", 0)
+int64 = _kind("int64", 0)
+boolean = _kind("bool", False)
+uuid = _kind("uuid", ZERO_UUID)
+string = _kind("string", "")
+binary = _kind("binary", b"")
+record_batches = _kind("records", None)
+
+
+def array_of(
+    element: type[Message] | Callable[..., Any],
+    versions: str,
+    *,
+    nullable: str | None = None,
+    default: object = _FACTORY,
+    tag: int = -1,
+    tagged: str | None = None,
+) -> Any:
+    """A field that is an array of structs (a class) or of a primitive kind (`int32`, `string`, `uuid` …)."""
+    is_struct = isinstance(element, type)
+    return Wire(
+        kind="struct" if is_struct else element.__name__,
+        versions=version_range(versions),
+        nullable=version_range(nullable),
+        tagged=version_range(tagged),
+        tag=tag,
+        default=default,
+        is_array=True,
+        of=element if isinstance(element, type) else None,
+    )
+
+
+def struct_of(
+    struct: type[Message],
+    versions: str,
+    *,
+    nullable: str | None = None,
+    default: object = _FACTORY,
+    tag: int = -1,
+    tagged: str | None = None,
+) -> Any:
+    """A field that is one struct; its implicit default is a struct of defaults."""
+    return Wire(
+        kind="struct",
+        versions=version_range(versions),
+        nullable=version_range(nullable),
+        tagged=version_range(tagged),
+        tag=tag,
+        default=default,
+        of=struct,
+    )
+
+
+@dataclass_transform(kw_only_default=True)
+def message(*, versions: str, flexible: str | None = None) -> Callable[[type[M]], type[M]]:
+    """Make a class body into a message that travels by itself, in `versions`, compactly in `flexible`."""
+
+    def build(cls: type[M]) -> type[M]:
+        return _build(cls, version_range(versions), version_range(flexible))
+
+    return build
+
+
+@dataclass_transform(kw_only_default=True)
+def nested(cls: type[M]) -> type[M]:
+    """Make a class body into a struct that travels inside messages."""
+    return _build(cls, range(0), range(0))
+
+
+def _build(cls: type[M], versions: range, flexible: range) -> type[M]:
+    fields: list[tuple[str, Wire]] = []
+    for name in cls.__annotations__:
+        wire = cls.__dict__[name]
+        if not isinstance(wire, Wire):
+            raise TypeError(f"{cls.__name__}.{name} does not say how it travels")
+        fields.append((name, wire))
+        if wire.default is not _FACTORY:
+            setattr(cls, name, wire.default)
+        elif wire.is_array or wire.of is None:
+            setattr(cls, name, field(default_factory=list))
+        else:
+            setattr(cls, name, field(default_factory=wire.of))
+    built = dataclass(slots=True, kw_only=True, match_args=False)(cls)
+    built.SCHEMA = Schema(versions=versions, flexible=flexible, fields=tuple(fields))
+    return built
