@@ -1,0 +1,193 @@
+"""Small words for big numbers: times, durations, partition ranges, tables.
+
+Every text that history prints goes through here, so that one moment is written in one way everywhere. A log
+keeps wall-clock milliseconds; a reader wants their own zone, and wants to know which one it was, so a full
+time always ends with its offset from UTC. Nothing here reads a clock: the same log renders to the same
+text.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+MS_PER_SECOND = 1000
+NAME_LENGTH_MAX = 12
+"""A member id longer than this (Kafka's are uuids of 22 or 36 letters) is shown by a compact name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeStyle:
+    """The zone in which times are written; ``None`` is the zone of the machine that reads."""
+
+    zone: tzinfo | None = None
+
+    def moment(self, wall_ms: int) -> datetime:
+        return datetime.fromtimestamp(wall_ms / MS_PER_SECOND, tz=UTC).astimezone(self.zone)
+
+    def full(self, wall_ms: int) -> str:
+        """``2026-03-01 12:03:08.100+01:00``; ``unknown time`` where the log has none (-1)."""
+        if wall_ms < 0:
+            return "unknown time"
+        return self.moment(wall_ms).isoformat(sep=" ", timespec="milliseconds")
+
+    def clock(self, wall_ms: int) -> str:
+        """``12:03:08.100``: for a moment beside another one that is written in full."""
+        if wall_ms < 0:
+            return "unknown time"
+        return self.moment(wall_ms).strftime("%H:%M:%S.") + f"{wall_ms % MS_PER_SECOND:03d}"
+
+
+LOCAL = TimeStyle()
+UTC_STYLE = TimeStyle(UTC)
+
+
+def parse_time(text: str, style: TimeStyle = LOCAL) -> int:
+    """A moment a person typed, in epoch milliseconds.
+
+    Accepts epoch milliseconds (``1767225600000``), or ISO 8601 (``2026-03-01T12:03:08.1+01:00``); without
+    an offset it is meant in the reader's zone. Raises `ValueError` saying what is accepted.
+    """
+    if text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a time: give epoch milliseconds, or 2026-03-01T12:03:08 with or without an"
+            " offset such as +01:00 or Z"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=style.zone) if style.zone else moment.astimezone()
+    return round(moment.timestamp() * MS_PER_SECOND)
+
+
+def duration(span_ms: float) -> str:
+    """``0 ms``, ``120 ms``, ``3.0 s``, ``2 min 5 s``, ``1 h 3 min``, ``2 d 4 h``."""
+    if span_ms < 0:
+        return "-" + duration(-span_ms)
+    if span_ms < MS_PER_SECOND:
+        return f"{round(span_ms)} ms"
+    seconds = span_ms / MS_PER_SECOND
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, below, size, small in (("min", "s", 60, 3600), ("h", "min", 3600, 86400)):
+        if whole < small:
+            rest = whole % size // (size // 60)
+            return f"{whole // size} {unit}" + (f" {rest} {below}" if rest else "")
+    rest = whole % 86400 // 3600
+    return f"{whole // 86400} d" + (f" {rest} h" if rest else "")
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """``0-3,7`` for 0, 1, 2, 3, 7; ``-`` for none."""
+    parts: list[str] = []
+    first = last = None
+    for number in sorted(set(numbers)):
+        if last is not None and number == last + 1:
+            last = number
+            continue
+        if first is not None:
+            parts.append(_range(first, last))
+        first = last = number
+    if first is None:
+        return "-"
+    parts.append(_range(first, last))
+    return ",".join(parts)
+
+
+def _range(first: int, last: int | None) -> str:
+    return str(first) if last is None or first == last else f"{first}-{last}"
+
+
+def plural(count: int, noun: str) -> str:
+    return (
+        f"{count:,} {noun}"
+        if count == 1
+        else f"{count:,} {noun[:-1]}ies"
+        if noun.endswith("y")
+        else (f"{count:,} {noun}s")
+    )
+
+
+def sentence_list(parts: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    if len(parts) < 2:
+        return "".join(parts)
+    return ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, width: int) -> list[str]:
+    """Lines of a table no wider than ``width`` characters; the last two columns wrap, the others never do.
+
+    The columns before share what they need; what is left over is split between the two prose columns by how
+    much they have to say.  A terminal too narrow for that still gets every word, only wider than asked.
+    """
+    columns = list(zip(headers, *rows, strict=True))
+    wanted = [max(len(cell) for cell in column) for column in columns]
+    fixed, prose = wanted[:-2], wanted[-2:]
+    room = max(width - sum(fixed) - 2 * (len(wanted) - 1), 40)
+    if sum(prose) > room:
+        smaller = min(prose)
+        keep = smaller if smaller <= room // 3 else max(room // 3, room * smaller // sum(prose))
+        prose = [keep, room - keep] if prose[0] <= prose[1] else [room - keep, keep]
+    widths = fixed + prose
+    lines = [_line(headers, widths), _line(["-" * size for size in widths], widths)]
+    for row in rows:
+        cells = [textwrap.wrap(cell, size) or [""] for cell, size in zip(row, widths, strict=True)]
+        for level in range(max(len(cell) for cell in cells)):
+            lines.append(_line([cell[level] if level < len(cell) else "" for cell in cells], widths))
+    return lines
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(size) for cell, size in zip(cells, widths, strict=True)).rstrip()
+
+
+class MemberNames:
+    """Compact names for member ids, given in order of first appearance and never twice.
+
+    An id short enough to read stays itself; a uuid becomes ``m1``, ``m2``, and so on.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self._count = 0
+
+    def name(self, member_id: str) -> str:
+        known = self._names.get(member_id)
+        if known is None:
+            known = self._names[member_id] = self._new(member_id)
+            self._taken.add(known)
+        return known
+
+    def _new(self, member_id: str) -> str:
+        if member_id and len(member_id) <= NAME_LENGTH_MAX and member_id not in self._taken:
+            return member_id
+        while True:
+            self._count += 1
+            name = f"m{self._count}"
+            if name not in self._taken:
+                return name
+
+    def legend(self) -> dict[str, str]:
+        """Compact name -> member id, for the names that are not the id itself."""
+        return {name: member_id for member_id, name in self._names.items() if name != member_id}
+
+
+def json_ready(value: Any) -> Any:
+    """A result of this package as plain JSON values; bytes become hex, keys become text."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: json_ready(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): json_ready(content) for key, content in value.items()}
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, list | tuple | set | frozenset):
+        return [json_ready(item) for item in value]
+    return value

@@ -1,0 +1,77 @@
+"""The coordinator's projection against what its records say, read a second time.
+
+`Projection` keeps indexes (owners, subscription counts, votes) up to date record by record.  Here they are
+computed anew from the members, and the members are compared with `GroupTrack`, which knows nothing of the
+coordinator's code: what both agree on is not an accident of one of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from coordinator.model import Group
+from coordinator.projection import Projection
+
+from .track import GroupTrack, Partitions, flat
+
+
+def disagreements(projection: Projection, tracks: Mapping[str, GroupTrack]) -> list[str]:
+    """Every difference, as a sentence; [] where the two agree."""
+    found: list[str] = []
+    for group_id in sorted({*projection.groups, *(g for g, track in tracks.items() if track.exists)}):
+        group, track = projection.groups.get(group_id), tracks.get(group_id)
+        if group is None or track is None:
+            where = "the records" if group is None else "the projection"
+            found.append(f"group {group_id} is only in {where}")
+            continue
+        found.extend(f"group {group_id}: {what}" for what in (*_indexes(group), *_against(group, track)))
+    return found
+
+
+def _indexes(group: Group) -> list[str]:
+    owners: dict[bytes, dict[int, str]] = {}
+    subscriptions: Counter[str] = Counter()
+    votes: Counter[str] = Counter()
+    for member in group.members.values():
+        for parts in (member.current.assigned, member.current.pending):
+            for topic_id, partitions in parts.items():
+                owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member.member_id))
+        if member.metadata is not None:
+            subscriptions.update(member.metadata.subscribed_topic_names)
+            if member.metadata.server_assignor is not None:
+                votes[member.metadata.server_assignor] += 1
+    kept_and_computed = (
+        ("owners", group.owners, owners),
+        ("subscriptions", group.subscriptions, subscriptions),
+        ("assignor votes", group.server_assignors, votes),
+        ("number of members", group.num_members, len(list(group.joined()))),
+    )
+    return [
+        f"the index of {name} is {kept}, the members say {computed}"
+        for name, kept, computed in kept_and_computed
+        if kept != computed
+    ]
+
+
+def _against(group: Group, track: GroupTrack) -> list[str]:
+    seen = [
+        ("epoch", group.epoch, max(track.epoch, 0)),
+        ("assignment epoch", group.assignment_epoch, max(track.assignment_epoch, 0)),
+        ("members", set(group.members), set(track.members)),
+        ("target", {m: flat(value.topic_partitions) for m, value in group.target.items()}, track.target),
+    ]
+    for member_id in set(group.members) & set(track.members):
+        current, known = group.members[member_id].current, track.members[member_id]
+        seen += [
+            (f"epoch of {member_id}", current.epoch, max(known.epoch, 0)),
+            (f"assigned partitions of {member_id}", _flat(current.assigned), known.assigned),
+            (f"pending partitions of {member_id}", _flat(current.pending), known.pending),
+        ]
+    return [f"the projection has {name} {one}, the records {two}" for name, one, two in seen if one != two]
+
+
+def _flat(parts: Mapping[bytes, Mapping[int, int]]) -> Partitions:
+    return frozenset(
+        (topic_id, partition) for topic_id, partitions in parts.items() for partition in partitions
+    )

@@ -1,0 +1,198 @@
+"""A group as its records alone tell it: the second opinion.
+
+`coordinator.shard.GroupShard` is the projection that decides, live and at replay. The readers of history
+need two things that it rightly does not offer: what one entry changed (old member against new one), and a
+judgement that does not lean on the coordinator's own indexes. `GroupTrack` is that: the replay rules of
+Kafka's group records (README of the record types: docs/records.md) on plain dictionaries, as tolerant as a
+compacted log demands, never raising on order. ``verify`` compares the two at the end of a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from records import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataValue,
+    MemberState,
+    RawRecord,
+    RecordType,
+    TopicPartitions,
+    decode_key,
+    decode_value,
+)
+
+Partition = tuple[bytes, int]
+"""Topic id and partition number."""
+Partitions = frozenset[Partition]
+NO_PARTITIONS: Partitions = frozenset()
+NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberTrack:
+    """One member at one index."""
+
+    member_id: str
+    client_id: str = ""
+    client_host: str = ""
+    instance_id: str | None = None
+    subscribed_topic_names: tuple[str, ...] = ()
+    subscribed_topic_regex: str | None = None
+    epoch: int = NO_EPOCH
+    previous_epoch: int = NO_EPOCH
+    state: int = MemberState.STABLE
+    assigned: Partitions = NO_PARTITIONS
+    pending: Partitions = NO_PARTITIONS
+    described: bool = False
+    """Its record 5 was seen."""
+
+    @property
+    def owned(self) -> Partitions:
+        return self.assigned | self.pending
+
+
+@dataclass(slots=True)
+class GroupTrack:
+    """A consumer group, or what is left of one; `apply` is its only mutator."""
+
+    group_id: str
+    epoch: int = NO_EPOCH
+    assignment_epoch: int = NO_EPOCH
+    members: dict[str, MemberTrack] = field(default_factory=dict)
+    target: dict[str, Partitions] = field(default_factory=dict)
+    topics: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    """Topic name -> id and partition count, as record 4 last said."""
+    catalog_version: int = NO_EPOCH
+    classic: GroupMetadataValue | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self.epoch != NO_EPOCH or bool(self.members) or self.classic is not None
+
+    @property
+    def state(self) -> str:
+        """Kafka's name of the group state, computed as the coordinator computes it."""
+        if self.classic is not None:
+            return "Classic"
+        if self.epoch == NO_EPOCH and not self.members:
+            return "Dead"
+        joined = [member for member in self.members.values() if member.described]
+        if not joined:
+            return "Empty"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        settled = self.assignment_epoch
+        for member in joined:
+            if member.epoch != settled or member.state != MemberState.STABLE:
+                return "Reconciling"
+        return "Stable"
+
+    def apply(self, raw: RawRecord) -> None:
+        """Takes any record of this group; types that say nothing about membership are ignored."""
+        handler = _HANDLERS.get(raw.type)
+        if handler is not None:
+            handler(self, decode_key(raw), None if raw.value is None else decode_value(raw))
+
+    def owners(self) -> dict[Partition, str]:
+        """Partition -> member that holds it (assigned or not yet given up)."""
+        return {partition: m.member_id for m in self.members.values() for partition in m.owned}
+
+    def target_owners(self) -> dict[Partition, str]:
+        return {partition: member_id for member_id, parts in self.target.items() for partition in parts}
+
+    def _group(self, _key: Any, value: ConsumerGroupMetadataValue | None) -> None:
+        self.epoch = NO_EPOCH if value is None else value.epoch
+        if value is None:
+            self.topics = {}
+
+    def _topics(self, _key: Any, value: ConsumerGroupPartitionMetadataValue | None) -> None:
+        self.topics = (
+            {} if value is None else {t.topic_name: (t.topic_id, t.num_partitions) for t in value.topics}
+        )
+        self.catalog_version = NO_EPOCH if value is None else value.catalog_version
+
+    def _member(self, key: Any, value: ConsumerGroupMemberMetadataValue | None) -> None:
+        if value is None:
+            self.members.pop(key.member_id, None)
+            return
+        known = self.members.get(key.member_id) or MemberTrack(member_id=key.member_id)
+        self.members[key.member_id] = replace(
+            known,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            instance_id=value.instance_id,
+            subscribed_topic_names=value.subscribed_topic_names,
+            subscribed_topic_regex=value.subscribed_topic_regex,
+            described=True,
+        )
+
+    def _target_epoch(self, _key: Any, value: ConsumerGroupTargetAssignmentMetadataValue | None) -> None:
+        self.assignment_epoch = NO_EPOCH if value is None else value.assignment_epoch
+
+    def _target(self, key: Any, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
+        if value is None:
+            self.target.pop(key.member_id, None)
+        else:
+            self.target[key.member_id] = flat(value.topic_partitions)
+
+    def _current(self, key: Any, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+        known = self.members.get(key.member_id)
+        if value is None:
+            if known is not None:
+                blank = MemberTrack(member_id=key.member_id)
+                self.members[key.member_id] = replace(
+                    known,
+                    epoch=blank.epoch,
+                    previous_epoch=blank.previous_epoch,
+                    state=blank.state,
+                    assigned=NO_PARTITIONS,
+                    pending=NO_PARTITIONS,
+                )
+            return
+        self.members[key.member_id] = replace(
+            known or MemberTrack(member_id=key.member_id),
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=value.state,
+            assigned=flat(value.assigned_partitions),
+            pending=flat(value.partitions_pending_revocation),
+        )
+
+    def _classic(self, _key: Any, value: GroupMetadataValue | None) -> None:
+        self.classic = value
+
+
+_HANDLERS: dict[int, Callable[[GroupTrack, Any, Any], None]] = {
+    RecordType.GROUP_METADATA: GroupTrack._classic,
+    RecordType.CONSUMER_GROUP_METADATA: GroupTrack._group,
+    RecordType.CONSUMER_GROUP_PARTITION_METADATA: GroupTrack._topics,
+    RecordType.CONSUMER_GROUP_MEMBER_METADATA: GroupTrack._member,
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: GroupTrack._target_epoch,
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: GroupTrack._target,
+    RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: GroupTrack._current,
+}
+MEMBERSHIP_TYPES = frozenset(_HANDLERS)
+"""The record types that `GroupTrack` follows; a frame of other types leaves every track as it is."""
+
+
+def flat(parts: Iterable[TopicPartitions]) -> Partitions:
+    return frozenset((part.topic_id, partition) for part in parts for partition in part.partitions)
+
+
+def grouped(parts: Iterable[Partition]) -> tuple[TopicPartitions, ...]:
+    """The inverse of `flat`: sorted topic ids, each with its sorted partitions."""
+    by_topic: dict[bytes, list[int]] = {}
+    for topic_id, partition in parts:
+        by_topic.setdefault(topic_id, []).append(partition)
+    return tuple(
+        TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(by_topic[topic_id])))
+        for topic_id in sorted(by_topic)
+    )

@@ -1,0 +1,301 @@
+"""Causes, reasons and records in words.
+
+The log keeps *why* as typed values (a trigger, reasons, references, expiries); this module is the only
+place that turns them into sentences, one table row per value, so that ``dump``, ``explain`` and
+``timeline`` tell the same story in the same words. A number that this release does not know is shown as
+that number: a log of a newer release stays readable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from records import (
+    Cause,
+    Certainty,
+    Expiry,
+    MemberState,
+    RawRecord,
+    Reason,
+    ReasonKind,
+    RecordType,
+    TermStartValue,
+    TermWhy,
+    TopicPartitions,
+    Trigger,
+    UnknownRecord,
+    decode_record,
+)
+from records.ids import topic_id_text
+
+from .render import LOCAL, TimeStyle, duration, ranges, sentence_list
+
+_SLOT = re.compile(r"\{(?P<name>\w+)(?::(?P<default>[^}]*))?\}")
+
+
+def raw_member(member_id: str) -> str:
+    return member_id or "a member without an id"
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """How a listener wants things called.
+
+    ``member`` and ``topic`` name a member id and a topic id; ``topic_changes`` holds, for the entry spoken
+    of, topic name -> what happened to it (``grew from 12 to 24 partitions (metadata index 17)``).
+    """
+
+    style: TimeStyle = LOCAL
+    member: Callable[[str], str] = raw_member
+    topic: Callable[[bytes], str] = topic_id_text
+    topic_changes: Mapping[str, str] = field(default_factory=dict)
+
+    def partitions(self, parts: Iterable[TopicPartitions]) -> str:
+        """``orders 0-3,7; payments 1``, topics by name; ``nothing``."""
+        named = sorted(
+            (self.topic(part.topic_id), ranges(part.partitions)) for part in parts if part.partitions
+        )
+        return "; ".join(f"{topic} {numbers}" for topic, numbers in named) or "nothing"
+
+
+TRIGGERS: dict[int, str] = {
+    Trigger.TERM_OPENED: "a term opened",
+    Trigger.MEMBER_JOINED: "{member} joined",
+    Trigger.MEMBER_REJOINED: "{member} joined again",
+    Trigger.MEMBER_UPDATED: "{member} changed what it told the group",
+    Trigger.MEMBER_ACKED: "{member} reported what it owns{owned}",
+    Trigger.HEARTBEAT: "heartbeat of {member}",
+    Trigger.MEMBER_LEFT: "{member} left",
+    Trigger.SESSION_EXPIRED: "session of {member} expired{expiry}",
+    Trigger.REBALANCE_EXPIRED: "{member} did not give up its partitions in time{overdue}",
+    Trigger.OFFSETS_COMMITTED: "{committer} committed offsets",
+    Trigger.OFFSETS_DELETED: "{operator} deleted offsets",
+    Trigger.GROUP_DELETED: "{operator} deleted the group",
+    Trigger.TOPIC_CREATED: "{operator} created {topic}",
+    Trigger.TOPIC_GROWN: "{operator} grew {topic}",
+    Trigger.TOPIC_DELETED: "{operator} deleted {topic}",
+    Trigger.CATALOG_CHANGED: "the topics changed",
+    Trigger.READY_CHECK: "the check that follows a start or failover",
+    Trigger.TARGET_COMPUTED: "a due target was computed",
+    Trigger.CONFIG_CHANGED: "{operator} changed a setting",
+    Trigger.CLUSTER_FORMATTED: "the cluster was formatted",
+    Trigger.IMPORTED: "imported from another log",
+    Trigger.FORMAT_RAISED: "the format level was raised",
+}
+
+REASONS: dict[int, str] = {
+    ReasonKind.MEMBER_JOINED: "{member} joined",
+    ReasonKind.MEMBER_LEFT: "{member} left",
+    ReasonKind.SESSION_EXPIRED: "session of {member} expired{expiry}",
+    ReasonKind.REBALANCE_EXPIRED: "{member} did not give up its partitions in time{overdue}",
+    ReasonKind.SUBSCRIPTION_CHANGED: "{member} changed its subscription{detail}",
+    ReasonKind.REGEX_CHANGED: "{member} changed its subscription regex{detail}",
+    ReasonKind.REGEX_RESOLUTION_CHANGED: "a subscription regex matches other topics now{detail}",
+    ReasonKind.TOPIC_CREATED: "topic {topic} {change:was created}",
+    ReasonKind.TOPIC_GROWN: "topic {topic} {change:grew}",
+    ReasonKind.TOPIC_DELETED: "topic {topic} {change:was deleted}",
+    ReasonKind.TOPIC_RECREATED: "topic {topic} {change:was deleted and created again}",
+    ReasonKind.ASSIGNOR_CHANGED: "the group's assignor changed{detail}",
+    ReasonKind.MEMBER_REMOVED: "{member} was removed by an operator",
+    ReasonKind.GROUP_UPGRADED: "the group moved from the classic to the consumer protocol",
+    ReasonKind.GROUP_DOWNGRADED: "the group moved back to the classic protocol",
+}
+
+TERM_WHYS: dict[int, str] = {
+    TermWhy.START: "the node started",
+    TermWhy.EXPIRY: "the leader before was not heard of in time",
+    TermWhy.RESET: "the connection to the leader before was reset",
+    TermWhy.TRANSFER: "the leader before handed over",
+}
+
+
+def reason_words(reason: Reason, cause: Cause, now_ms: int, speaker: Speaker) -> str:
+    """One reason for an epoch as a sentence without full stop; ``now_ms`` is the time of its entry."""
+    template = REASONS.get(reason.kind)
+    if template is None:
+        shown = [reason.member_id and speaker.member(reason.member_id), reason.topic, reason.detail]
+        return f"reason {int(reason.kind)} (unknown to this release)" + "".join(f" {s}" for s in shown if s)
+    return _fill(template, reason.member_id, reason.topic, reason.detail, cause, now_ms, speaker)
+
+
+def cause_words(cause: Cause, now_ms: int, speaker: Speaker) -> str:
+    """What happened, as a sentence without full stop: the trigger, or the reasons where they say more."""
+    template = TRIGGERS.get(cause.trigger)
+    if template is None:
+        said = f"trigger {int(cause.trigger)} (unknown to this release)"
+    else:
+        said = _fill(template, cause.member_id, "", cause.detail, cause, now_ms, speaker)
+    if cause.certainty != Certainty.RECORDED:
+        said += " (inferred, not recorded)"
+    return said
+
+
+def _fill(
+    template: str, member_id: str, topic: str, detail: str, cause: Cause, now_ms: int, speaker: Speaker
+) -> str:
+    operator = cause.principal or "an operator"
+    if cause.address:
+        operator += f" from {cause.address}"
+
+    def filled(slot: re.Match[str]) -> str:
+        name, default = slot["name"], slot["default"]
+        match name:
+            case "member":
+                return speaker.member(member_id)
+            case "committer":
+                return speaker.member(member_id) if member_id else operator
+            case "operator":
+                return operator
+            case "topic":
+                return topic or detail or "a topic"
+            case "change":
+                return speaker.topic_changes.get(topic) or default + (f" ({detail})" if detail else "")
+            case "expiry":
+                return _expiry_of(member_id, cause, now_ms, speaker)
+            case "overdue":
+                return _overdue_of(member_id, cause, now_ms, speaker)
+            case "owned":
+                return "" if cause.owned is None else f": {speaker.partitions(cause.owned)}"
+            case _:
+                return f": {detail}" if detail else ""
+
+    return _SLOT.sub(filled, template)
+
+
+def _expiry_of(member_id: str, cause: Cause, now_ms: int, speaker: Speaker) -> str:
+    for expiry in cause.expiries:
+        if expiry.member_id == member_id:
+            return ": " + session_words(expiry, now_ms, speaker.style)
+    return ""
+
+
+def _overdue_of(member_id: str, cause: Cause, now_ms: int, speaker: Speaker) -> str:
+    for expiry in cause.expiries:
+        if expiry.member_id == member_id:
+            waited = duration(max(now_ms - expiry.armed_ms, 0))
+            since = speaker.style.clock(expiry.armed_ms)
+            return f": {waited} of {duration(expiry.timeout_ms)} gone since it was asked at {since}"
+    return ""
+
+
+def session_words(expiry: Expiry, now_ms: int, style: TimeStyle) -> str:
+    """``no heartbeat for 3.0 s of 3.0 s, last at 12:03:08.100``.
+
+    A member that never sent a heartbeat to this leader (it took over, then nothing came) has no last one:
+    the time since its timer was armed is said instead.
+    """
+    limit = duration(expiry.timeout_ms)
+    if expiry.last_heartbeat_ms >= 0:
+        silent = duration(max(now_ms - expiry.last_heartbeat_ms, 0))
+        return f"no heartbeat for {silent} of {limit}, last at {style.clock(expiry.last_heartbeat_ms)}"
+    waited = duration(max(now_ms - expiry.armed_ms, 0))
+    return f"no heartbeat for {waited} of {limit}, awaited since {style.clock(expiry.armed_ms)}"
+
+
+def term_words(term: TermStartValue) -> str:
+    """``node 1 leads from term 3 on: the node started``."""
+    why = TERM_WHYS.get(term.why, f"why {int(term.why)} (unknown to this release)")
+    before = f" (before: node {term.previous_leader})" if term.previous_leader >= 0 else ""
+    return f"node {term.node_id} leads from term {term.term} on: {why}{before}"
+
+
+def type_name(record_type: int) -> str:
+    """``ConsumerGroupMetadata``; ``type 77 (unknown to this release)``."""
+    try:
+        words = RecordType(record_type).name.split("_")
+    except ValueError:
+        return f"type {record_type} (unknown to this release)"
+    return "".join(word.capitalize() for word in words)
+
+
+def state_name(state: int) -> str:
+    try:
+        return MemberState(state).name
+    except ValueError:
+        return f"state {state}"
+
+
+def record_words(raw: RawRecord, speaker: Speaker) -> str:
+    """One record on one line: its type, its key, then the fields of its value that are not at their
+    default.
+
+    Never raises: what cannot be decoded is shown raw, since a dump is what one turns to when things are
+    odd.
+    """
+    name = type_name(raw.type)
+    try:
+        record = decode_record(raw)
+    except (ValueError, TypeError) as error:
+        return f"{name} key={raw.key.hex()} value={_hex(raw.value)} (not decodable: {error})"
+    if isinstance(record, UnknownRecord):
+        return f"{name} version={raw.version} key={raw.key.hex()} value={_hex(raw.value)}"
+    key = _fields_words(record.key, speaker, all_fields=True)
+    if record.value is None:
+        return f"{name} {key} deleted".replace("  ", " ")
+    return " ".join(part for part in (name, key, _fields_words(record.value, speaker)) if part)
+
+
+def _hex(value: bytes | None) -> str:
+    return "deleted" if value is None else value.hex() or "empty"
+
+
+def _fields_words(value: object, speaker: Speaker, *, all_fields: bool = False) -> str:
+    shown = []
+    for name, spec in getattr(value, "__dataclass_fields__", {}).items():
+        content = getattr(value, name)
+        if all_fields or content != spec.default:
+            shown.append(f"{name}={_value_words(name, content, speaker)}")
+    return " ".join(shown)
+
+
+def _value_words(name: str, content: object, speaker: Speaker) -> str:
+    if name == "topic_id" and isinstance(content, bytes):
+        return speaker.topic(content)
+    if name == "state" and isinstance(content, int):
+        return state_name(content)
+    if name == "why" and isinstance(content, int):
+        return TERM_WHYS.get(content, str(content)).replace(" ", "-")
+    if name.endswith("_ms") and isinstance(content, int) and content > 10**11:
+        return speaker.style.full(content).replace(" ", "T")
+    if isinstance(content, bytes):
+        return content.hex() or "empty"
+    if isinstance(content, TopicPartitions):
+        return speaker.partitions((content,))
+    if isinstance(content, tuple):
+        if content and all(isinstance(part, TopicPartitions) for part in content):
+            return "{" + speaker.partitions(content) + "}"
+        return "[" + ", ".join(_value_words("", part, speaker) for part in content) + "]"
+    if hasattr(content, "__dataclass_fields__"):
+        return "(" + _fields_words(content, speaker, all_fields=True) + ")"
+    return repr(content) if content == "" else str(content)
+
+
+def reasons_words(cause: Cause, now_ms: int, speaker: Speaker) -> tuple[str, ...]:
+    """Every reason as a sentence; the trigger's own where the entry names none."""
+    if cause.reasons:
+        return tuple(reason_words(reason, cause, now_ms, speaker) for reason in cause.reasons)
+    return (cause_words(cause, now_ms, speaker),)
+
+
+def cause_line(cause: Cause, now_ms: int, speaker: Speaker) -> str:
+    """Trigger, reasons and references on one line, for a dump."""
+    said = cause_words(cause, now_ms, speaker)
+    reasons = [
+        text for text in (reason_words(r, cause, now_ms, speaker) for r in cause.reasons) if text != said
+    ]
+    if reasons:
+        said += "; new epoch because " + sentence_list(reasons)
+    if cause.refs:
+        said += " [see " + ", ".join(ref_words(ref.shard, ref.index) for ref in cause.refs) + "]"
+    return said
+
+
+def ref_words(shard: int, index: int) -> str:
+    return f"{shard_name(shard)} index {index}"
+
+
+def shard_name(shard: int) -> str:
+    """``metadata``, ``shard-0``: as the directories are called."""
+    return "metadata" if shard < 0 else f"shard-{shard}"
