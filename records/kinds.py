@@ -60,8 +60,11 @@ def _integer(bits: int) -> Kind:
         return item
 
     def dump(value: Any) -> int:
+        if type(value) is int and low <= value <= high:
+            return value
         # An IntEnum is written as the plain number that it is; a bool would be written as something else.
-        return load(int(value) if isinstance(value, IntEnum) else value)
+        is_named = isinstance(value, int) and type(value) is not bool
+        return load(int(value) if is_named else value)
 
     def load_all(items: list[Any]) -> tuple[int, ...]:
         if items and set(map(type, items)) == {int} and low <= min(items) and max(items) <= high:
@@ -163,7 +166,7 @@ def array(kind: Kind) -> Kind:
         def dump(items: Any) -> list[Any]:
             if type(items) is not tuple:
                 raise mismatch(f"a tuple of {name}", items)
-            return list(map(translate, items))
+            return list(map(translate, items)) if items else []
 
         return dump
 

@@ -11,6 +11,7 @@ changed, and else only by filling in the fields that n+1 appended; readers see t
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -47,8 +48,9 @@ class Layout:
         self._defaults = [column.default for column in self.columns]
         required = (place for place, column in enumerate(self.columns, 1) if column.is_required)
         self._size_min = max(required, default=0)
+        self._dump_steps = [(attrgetter(column.name), column.kind.dump) for column in self.columns]
         # Slot setters: a frozen dataclass's own __init__ costs twice as much, and replay comes this way.
-        self._steps = [(column.kind.load, getattr(cls, column.name).__set__) for column in self.columns]
+        self._load_steps = [(column.kind.load, getattr(cls, column.name).__set__) for column in self.columns]
 
     def width(self, version: int) -> int:
         """How many fields an array of this version may hold."""
@@ -70,7 +72,7 @@ class Layout:
             items = self.filled(items, self._size)
         loaded = object.__new__(self.cls)
         try:
-            for (load, store), item in zip(self._steps, items, strict=True):
+            for (load, store), item in zip(self._load_steps, items, strict=True):
                 store(loaded, load(item))
         except MalformedRecord:
             raise self._first_error(items, "load") from None
@@ -80,11 +82,10 @@ class Layout:
         """The array of a dataclass, every field written; raises `MalformedRecord`."""
         if type(value) is not self.cls:
             raise mismatch(self.cls.__name__, value)
-        items = [getattr(value, column.name) for column in self.columns]
         try:
-            return [column.kind.dump(item) for column, item in zip(self.columns, items, strict=True)]
+            return [dump(read(value)) for read, dump in self._dump_steps]
         except MalformedRecord:
-            raise self._first_error(items, "dump") from None
+            raise self._first_error([read(value) for read, _ in self._dump_steps], "dump") from None
 
     def to_json(self, value: Any) -> dict[str, Any]:
         """The dataclass as a JSON object, every field named."""

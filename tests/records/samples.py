@@ -1,0 +1,228 @@
+"""One plausible record of every type, and hypothesis strategies made from the layouts themselves."""
+
+import types
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from hypothesis import strategies as st
+
+from records import (
+    Cause,
+    Certainty,
+    ClassicMember,
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ClientAssignor,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    Expiry,
+    FormatLevelKey,
+    FormatLevelValue,
+    GroupConfigKey,
+    GroupConfigValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    MemberState,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    PartitionRacks,
+    Reason,
+    ReasonKind,
+    Record,
+    RecordType,
+    Ref,
+    TermStartKey,
+    TermStartValue,
+    TermWhy,
+    TopicKey,
+    TopicMetadata,
+    TopicPartitions,
+    TopicValue,
+    Trigger,
+)
+from records.schemas import SCHEMAS
+
+TOPIC_ID = bytes(range(16))
+WHEN_MS = 1_760_000_000_000
+OWNED = TopicPartitions(topic_id=TOPIC_ID, partitions=(0, 300), assignment_epochs=(6, 7))
+
+SAMPLES: dict[RecordType, Record] = {
+    RecordType.OFFSET_COMMIT_LEGACY: Record(
+        LegacyOffsetCommitKey(group_id="g", topic="t", partition=3),
+        OffsetCommitValue(offset=42, commit_timestamp_ms=WHEN_MS),
+    ),
+    RecordType.OFFSET_COMMIT: Record(
+        OffsetCommitKey(group_id="g", topic="t", partition=3),
+        OffsetCommitValue(
+            offset=1 << 40,
+            leader_epoch=5,
+            commit_timestamp_ms=WHEN_MS,
+            expire_timestamp_ms=WHEN_MS + 1,
+            metadata="mé",
+            topic_id=TOPIC_ID,
+        ),
+    ),
+    RecordType.GROUP_METADATA: Record(
+        GroupMetadataKey(group_id="g"),
+        GroupMetadataValue(
+            generation=9,
+            current_state_timestamp_ms=WHEN_MS,
+            protocol_type="consumer",
+            protocol="range",
+            leader="m1",
+            members=(
+                ClassicMember(
+                    rebalance_timeout_ms=60_000,
+                    session_timeout_ms=45_000,
+                    member_id="m1",
+                    group_instance_id=None,
+                    client_id="c",
+                    client_host="/127.0.0.1",
+                    subscription=b"\x00\x01",
+                    assignment=b"",
+                ),
+            ),
+        ),
+    ),
+    RecordType.CONSUMER_GROUP_METADATA: Record(
+        ConsumerGroupMetadataKey(group_id="g"),
+        ConsumerGroupMetadataValue(epoch=7, metadata_hash=-2, creation_time_ms=WHEN_MS),
+    ),
+    RecordType.CONSUMER_GROUP_PARTITION_METADATA: Record(
+        ConsumerGroupPartitionMetadataKey(group_id="g"),
+        ConsumerGroupPartitionMetadataValue(
+            catalog_version=17,
+            topics=(
+                TopicMetadata(
+                    num_partitions=2,
+                    topic_id=TOPIC_ID,
+                    topic_name="t",
+                    partition_racks=(PartitionRacks(partition=0, racks=("a", "b")),),
+                ),
+            ),
+            epoch=7,
+        ),
+    ),
+    RecordType.CONSUMER_GROUP_MEMBER_METADATA: Record(
+        ConsumerGroupMemberMetadataKey(group_id="g", member_id="m"),
+        ConsumerGroupMemberMetadataValue(
+            rebalance_timeout_ms=300_000,
+            client_id="c",
+            client_host="/127.0.0.1",
+            instance_id="i",
+            rack_id=None,
+            subscribed_topic_names=("s", "t"),
+            subscribed_topic_regex="o.*",
+            server_assignor="uniform",
+            classic_member_metadata=ClassicMemberMetadata(
+                session_timeout_ms=45_000,
+                supported_protocols=(ClassicProtocol(name="range", metadata=b"\xff"),),
+            ),
+            group_epoch=7,
+            assignors=(
+                ClientAssignor(
+                    reason=1, minimum_version=0, maximum_version=3, version=2, name="mine", metadata=b"\x01"
+                ),
+            ),
+        ),
+    ),
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: Record(
+        ConsumerGroupTargetAssignmentMetadataKey(group_id="g"),
+        ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=7, assignment_timestamp_ms=WHEN_MS),
+    ),
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: Record(
+        ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="m"),
+        ConsumerGroupTargetAssignmentMemberValue(
+            topic_partitions=(OWNED,), assignment_epoch=7, error=1, metadata_version=2, metadata_bytes=b"\x03"
+        ),
+    ),
+    RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: Record(
+        ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m"),
+        ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=7,
+            previous_member_epoch=6,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            assigned_partitions=(OWNED,),
+            partitions_pending_revocation=(TopicPartitions(topic_id=TOPIC_ID, partitions=(4,)),),
+            error=1,
+            metadata_version=2,
+            metadata_bytes=b"\x03",
+        ),
+    ),
+    RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION: Record(
+        ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="o.*"),
+        ConsumerGroupRegularExpressionValue(version=17, timestamp_ms=WHEN_MS, topics=("orders",)),
+    ),
+    RecordType.TERM_START: Record(
+        TermStartKey(),
+        TermStartValue(
+            term=4, node_id=1, why=TermWhy.EXPIRY, previous_leader=2, incarnation="a", boot_id="b"
+        ),
+    ),
+    RecordType.TOPIC: Record(TopicKey(name="t"), TopicValue(num_partitions=12, topic_id=TOPIC_ID)),
+    RecordType.GROUP_CONFIG: Record(
+        GroupConfigKey(group_id="g", name="consumer.session.timeout.ms"), GroupConfigValue(value="30000")
+    ),
+    RecordType.FORMAT_LEVEL: Record(FormatLevelKey(), FormatLevelValue(level=1)),
+}
+
+CAUSE = Cause(
+    trigger=Trigger.SESSION_EXPIRED,
+    certainty=Certainty.INFERRED,
+    member_epoch=7,
+    member_id="m",
+    principal="p",
+    address="/127.0.0.1",
+    detail="d",
+    reasons=(Reason(kind=ReasonKind.SESSION_EXPIRED, member_id="m", topic="t", detail="x"),),
+    refs=(Ref(shard=-1, index=17),),
+    expiries=(Expiry(member_id="m", timeout_ms=45_000, armed_ms=1, last_heartbeat_ms=2, deadline_ms=45_002),),
+    owned=(OWNED,),
+)
+
+_INTEGERS = {f"i{bits}": st.integers(-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
+
+
+def strategy_of(cls: type[Any]) -> st.SearchStrategy[Any]:
+    """Any value of a dataclass whose class body is a layout."""
+    hints = get_type_hints(cls, include_extras=True)
+    return st.builds(cls, **{one.name: _strategy(hints[one.name]) for one in fields(cls)})
+
+
+def _strategy(hint: Any) -> st.SearchStrategy[Any]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        name = arguments[1].name.split(" ")[0]
+        return st.binary(min_size=16, max_size=16) if name == "uuid" else _INTEGERS[name]
+    if origin in (Union, types.UnionType):
+        (inner,) = (one for one in arguments if one is not types.NoneType)
+        return st.none() | _strategy(inner)
+    if origin is tuple:
+        return st.lists(_strategy(arguments[0]), max_size=3).map(tuple)
+    if is_dataclass(hint) and isinstance(hint, type):
+        return strategy_of(hint)
+    return st.text(max_size=40) if hint is str else st.binary(max_size=40)
+
+
+def record_strategy(type_: int) -> st.SearchStrategy[Record]:
+    """Any record of one type, tombstones among them."""
+    schema = SCHEMAS[type_]
+    value = st.none() | strategy_of(schema.value.layout.cls)
+    return st.builds(Record, strategy_of(schema.key.cls), value)
+
+
+causes = strategy_of(Cause)
+records = st.sampled_from(sorted(SCHEMAS)).flatmap(record_strategy)
