@@ -1,0 +1,99 @@
+"""What a consumer wrote about itself, read back: the evidence that does not come from the server.
+
+The format is that of `consumer.py`. A consumer that was killed may have left half a line at the end of its
+file; that line is not counted, anything else that is no JSON is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """A commit that the coordinator acknowledged: when the consumer learnt it, offset by partition."""
+
+    at_ms: int
+    offsets: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A callback of the client: `kind` is assigned, revoked or lost."""
+
+    at_ms: int
+    kind: str
+    partitions: frozenset[int]
+
+
+@dataclass(slots=True)
+class Evidence:
+    """One consumer's file."""
+
+    name: str
+    acknowledged: list[Acknowledgement] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    unanswered: dict[int, int] = field(default_factory=dict)
+    """Offsets of the last commit, if it was sent and its outcome never became known."""
+
+    @property
+    def owned(self) -> frozenset[int]:
+        """The partitions that the consumer believes to own, after its last callback."""
+        owned: frozenset[int] = frozenset()
+        for change in self.changes:
+            owned = owned | change.partitions if change.kind == "assigned" else owned - change.partitions
+        return owned
+
+    @property
+    def num_acknowledged(self) -> int:
+        """Acknowledged offsets, counted per partition."""
+        return sum(len(commit.offsets) for commit in self.acknowledged)
+
+    def last_acknowledged_ms(self) -> int:
+        """When the newest acknowledgement came, or −1."""
+        return self.acknowledged[-1].at_ms if self.acknowledged else -1
+
+
+class EvidenceFile:
+    """A consumer's file that is still being written; `read` goes on where it ended."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self._path = path
+        self._position = 0
+        self._evidence = Evidence(name)
+
+    def read(self) -> Evidence:
+        """All that the file says so far; an absent file is a consumer that has not started yet."""
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                data = file.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._position += len(whole)
+            for line in whole.splitlines():
+                _add(self._evidence, json.loads(line))
+        return self._evidence
+
+
+def _add(evidence: Evidence, entry: dict[str, object]) -> None:
+    match entry:
+        case {"event": "sent", "offsets": dict(offsets)}:
+            evidence.unanswered = _by_partition(offsets)
+        case {"event": "acknowledged", "at_ms": int(at_ms), "offsets": dict(offsets)}:
+            evidence.acknowledged.append(Acknowledgement(at_ms, _by_partition(offsets)))
+            evidence.unanswered = {}
+        case {"event": "failed", "error": str(error)}:
+            evidence.failures.append(error)
+        case {
+            "event": "assigned" | "revoked" | "lost" as kind,
+            "at_ms": int(at_ms),
+            "partitions": list(numbers),
+        }:
+            evidence.changes.append(Change(at_ms, str(kind), frozenset(numbers)))
+
+
+def _by_partition(offsets: dict[str, int]) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in offsets.items()}

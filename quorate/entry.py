@@ -1,0 +1,89 @@
+"""The first thing that runs: make sure that the modules we are about to import are our own.
+
+The rooms of the house install as top-level packages with ordinary names (`records`, `wire`, `cluster`), and
+a user's working directory may well hold a `records.py` or a `cluster/` of its own. Importing that one
+instead of ours would end in a traceback about something else, so before any room is imported
+
+* the working directory leaves `sys.path` (`python -m quorate` puts it there), and `PYTHONSAFEPATH` keeps it
+  off the path of every process that this one starts;
+* each room is looked up without importing it, and must be found beside this package.
+
+This module therefore imports nothing but the standard library, and only a little of that: `main` imports the
+command line after the checks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from importlib.machinery import ModuleSpec
+
+ROOMS = ("records", "wire", "coordinator", "raftlog", "cluster", "history")
+
+INSTALLATION_EXIT_CODE = 6  # ExitCode.INSTALLATION; errors.py may not be imported before the check
+
+
+def main() -> int:
+    """Run the command line on `sys.argv`; returns the exit code (see `quorate.errors.ExitCode`)."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    use_safe_path(home)
+    obstacle = foreign_module(home)
+    if obstacle is not None:
+        print(obstacle, file=sys.stderr)
+        return INSTALLATION_EXIT_CODE
+    from quorate.app import run
+
+    return run(sys.argv[1:])
+
+
+def use_safe_path(home: str) -> None:
+    """Take the working directory off the front of `sys.path`, here and in every child process.
+
+    `home` stays, even when it is the working directory: a checkout that is not installed runs from there.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"
+    if sys.flags.safe_path or not sys.path:
+        return
+    first = os.path.abspath(sys.path[0])
+    if first == os.path.abspath(os.getcwd()) and first != home:
+        del sys.path[0]
+
+
+def foreign_module(home: str) -> str | None:
+    """One line about the first room that Python would not take from `home`, or None if all is well."""
+    for room in ROOMS:
+        found = _location(_find(room))
+        if found is None:
+            return (
+                f"quorate: error: the package {room!r} that belongs to Quorate is missing beside {home}; "
+                "install Quorate again (pip install --force-reinstall quorate)"
+            )
+        if not _within(found, os.path.join(home, room)):
+            return (
+                f"quorate: error: {found} is in the way: Python takes it for Quorate's own package {room!r}. "
+                "Remove its directory from PYTHONPATH, rename it, or install Quorate into a virtual "
+                "environment of its own"
+            )
+    return None
+
+
+def _find(room: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(room)
+    except ValueError:  # already imported by someone, without a spec
+        return None
+
+
+def _location(spec: ModuleSpec | None) -> str | None:
+    if spec is None:
+        return None
+    if spec.origin is not None:
+        return spec.origin
+    places = list(spec.submodule_search_locations or ())  # a directory without __init__.py
+    return places[0] if places else None
+
+
+def _within(path: str, directory: str) -> bool:
+    path, directory = os.path.realpath(path), os.path.realpath(directory)
+    return path == directory or path.startswith(directory + os.sep)

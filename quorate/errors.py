@@ -1,0 +1,49 @@
+"""What a command tells its caller when it does not succeed: one line for people, one number for scripts.
+
+Every failure that a command foresees is a `CommandError`: what went wrong, what to do about it, and an exit
+code out of the one table below. The README and `quorate --help` print the same table.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """The exit codes of every command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    REFUSED = 4
+    UNREADABLE = 5
+    INSTALLATION = 6
+    NODE_STOPPED = 70
+    INTERRUPTED = 130
+
+
+EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
+    ExitCode.OK: "all is well",
+    ExitCode.FAILED: "a claim of the demo did not hold, or a verification found damage",
+    ExitCode.USAGE: "a wrong option, argument or setting",
+    ExitCode.UNREACHABLE: "the cluster cannot be reached, or did not answer in time",
+    ExitCode.REFUSED: "the cluster answered with an error",
+    ExitCode.UNREADABLE: "a directory is not a node's, or too damaged for the question",
+    ExitCode.INSTALLATION: "a foreign module is in the way, or an optional package is missing",
+    ExitCode.NODE_STOPPED: "a node stopped itself (disk full, failed sync, damaged log)",
+    ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
+}
+
+
+class CommandError(Exception):
+    """A foreseen failure: `message` says what was wrong, `hint` what to do, `code` is the exit code."""
+
+    def __init__(self, message: str, *, hint: str = "", code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message

@@ -1,0 +1,65 @@
+"""Text for people stays aligned, plain where it must be plain, and says nothing that is not so."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from quorate.demo.display import Display
+from quorate.output import assignment_text, table_lines, use_colour
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_columns_are_aligned_and_numbers_stand_right() -> None:
+    assert table_lines(("TOPIC", "PARTITIONS"), [("orders", 12), ("p", 4)]) == [
+        "TOPIC   PARTITIONS",
+        "orders          12",
+        "p                4",
+    ]
+
+
+def test_assignments_fold_runs_of_partitions() -> None:
+    assert assignment_text({"orders": [3, 0, 1, 2, 7], "empty": []}) == "orders:0-3,7"
+    assert assignment_text({}) == "-"
+
+
+def test_no_escape_code_reaches_a_pipe() -> None:
+    stream = io.StringIO()
+    display = Display(stream)
+    display.step("a step")
+    display.live("0.1 s  one of two", change="one of two")
+    display.live("0.2 s  one of two", change="one of two")
+    display.claim(False, "it held")
+    text = stream.getvalue()
+    assert "\x1b" not in text
+    assert "\r" not in text
+    assert text.count("one of two") == 1
+    assert "NOT TRUE: it held" in text
+
+
+def test_a_terminal_gets_one_live_line_that_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal()
+    display = Display(stream)
+    display.live("0.1 s  one", change="one")
+    display.live("0.2 s  two", change="two")
+    display.line("done")
+    text = stream.getvalue()
+    assert text.count("\n") == 1
+    assert text.count("\r\x1b[2K") == 3
+    assert text.endswith("done\n")
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_a_terminal_may_decline_colour(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(variable, value)
+    assert not use_colour(Terminal())
