@@ -1,7 +1,7 @@
 """Records to bytes and back.
 
 Two speeds.  `encode_record` and `decode_record` treat every type alike and check everything in both
-directions. Offset commits are nine records in ten, so `offset_commit_key`, `encode_offset_commit` and
+directions. Most records are offset commits, so `offset_commit_key`, `encode_offset_commit` and
 `group_id_of` go straight to the bytes; they write and read the very same layout (a test compares them).
 
 A tombstone carries no value, so its version says nothing and is not checked; an empty value is not a
