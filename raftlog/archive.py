@@ -1,0 +1,159 @@
+"""The archive: segments below the snapshot are history, kept until the retention settings say otherwise.
+
+The manifest lists what the archive holds, with the facts of each sealed index, so that a missing or altered
+file is found and the hash chain is known at every seam.  Order of a move: the manifest first, then the
+renames, then both directories are synced; of a removal: the manifest first, then the unlinks.  So a crash
+leaves a file that the manifest names in the shard's directory (the move is repeated at the next start), or
+one that it does not name any more (removed at the next start).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raftlog.errors import RESTORE_HINT, Corrupt, Damaged
+from raftlog.files import Files, join
+from raftlog.metafile import read_meta, write_meta
+from raftlog.sealed import Sealed
+from raftlog.segments import first_indexes, index_name, log_name
+
+ARCHIVE = "archive"
+MANIFEST = "manifest"
+_KIND = "manifest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What the archive holds, oldest first; `dropped_index` is the last entry that retention removed."""
+
+    segments: tuple[Sealed, ...]
+    dropped_index: int = 0
+
+    @property
+    def last_index(self) -> int:
+        """The last archived entry."""
+        return self.segments[-1].last_index if self.segments else self.dropped_index
+
+
+def write_manifest(files: Files, archive: str, segments: Sequence[Sealed], dropped_index: int = 0) -> None:
+    """Durably replace the manifest."""
+    rows = [
+        [
+            sealed.first_index,
+            sealed.last_index,
+            sealed.frame_count,
+            sealed.log_bytes,
+            sealed.log_crc,
+            sealed.timestamp_ms_min,
+            sealed.timestamp_ms_max,
+            sealed.chain_before,
+            sealed.chain_after,
+            list(sealed.types),
+        ]
+        for sealed in segments
+    ]
+    write_meta(files, join(archive, MANIFEST), _KIND, dropped_index, rows)
+
+
+def read_manifest(files: Files, archive: str) -> Manifest:
+    """The manifest; raises Corrupt."""
+    dropped, rows = read_meta(files, join(archive, MANIFEST), _KIND)[:2]
+    segments = tuple(
+        Sealed(
+            first_index=first,
+            last_index=last,
+            frame_count=frames,
+            log_bytes=size,
+            log_crc=crc,
+            timestamp_ms_min=least,
+            timestamp_ms_max=most,
+            chain_before=before,
+            chain_after=after,
+            types=tuple(types),
+        )
+        for first, last, frames, size, crc, least, most, before, after, types in rows
+    )
+    return Manifest(segments=segments, dropped_index=dropped)
+
+
+def archive_segments(files: Files, home: str, sealed: Sequence[Sealed]) -> Manifest:
+    """Move sealed segments of the log in `home` to its archive; may be repeated after a crash."""
+    archive = join(home, ARCHIVE)
+    manifest = read_manifest(files, archive)
+    fresh = tuple(one for one in sealed if one.first_index > manifest.last_index)
+    if fresh:
+        manifest = Manifest(segments=(*manifest.segments, *fresh), dropped_index=manifest.dropped_index)
+        write_manifest(files, archive, manifest.segments, manifest.dropped_index)
+    for one in sealed:
+        for name in (log_name(one.first_index), index_name(one.first_index)):
+            if files.exists(join(home, name)):
+                files.rename(join(home, name), join(archive, name))
+    # The new names before the old ones go: whatever is lost in between, the files are in one place at least.
+    files.fsync_dir(archive)
+    files.fsync_dir(home)
+    return manifest
+
+
+def apply_retention(
+    files: Files, home: str, retention_bytes: int, retention_ms: int, now_ms: int
+) -> Manifest:
+    """Remove the oldest archived segments beyond `retention_bytes` or older than `retention_ms` (-1: keep).
+
+    `now_ms` is the log's own last timestamp.
+    """
+    archive = join(home, ARCHIVE)
+    manifest = read_manifest(files, archive)
+    keep = list(manifest.segments)
+    total_bytes = sum(one.log_bytes for one in keep)
+    while keep:
+        too_much = 0 <= retention_bytes < total_bytes
+        too_old = 0 <= retention_ms < now_ms - keep[0].timestamp_ms_max
+        if not (too_much or too_old):
+            break
+        total_bytes -= keep.pop(0).log_bytes
+    if len(keep) == len(manifest.segments):
+        return manifest
+    dropped = manifest.segments[len(manifest.segments) - len(keep) - 1].last_index
+    write_manifest(files, archive, keep, dropped)
+    remove_dropped(files, home)
+    return Manifest(segments=tuple(keep), dropped_index=dropped)
+
+
+def remove_dropped(files: Files, home: str) -> None:
+    """Unlink archived files that the manifest has let go; a file it never named is damage."""
+    archive = join(home, ARCHIVE)
+    manifest = read_manifest(files, archive)
+    named = {one.first_index for one in manifest.segments}
+    names = files.listdir(archive)
+    gone = [first for first in first_indexes(names) if first not in named]
+    for first in gone:
+        if first > manifest.dropped_index:
+            path = join(archive, log_name(first))
+            raise Corrupt(path, 0, "is in the archive but not in its manifest", RESTORE_HINT)
+        # The index first: a log without an index is found again by the next start, the reverse is not.
+        for name in (index_name(first), log_name(first)):
+            if name in names:
+                files.unlink(join(archive, name))
+    if gone:
+        files.fsync_dir(archive)
+
+
+def all_segments(files: Files, home: str) -> list[int]:
+    """First indexes of all segments of the log in `home`, archived and live, rising."""
+    archive = join(home, ARCHIVE)
+    names = files.listdir(home)
+    if files.is_dir(archive):
+        names += files.listdir(archive)
+    return sorted(set(first_indexes(names)))
+
+
+def read_segment(files: Files, home: str, first_index: int) -> tuple[str, bytes]:
+    """(path, bytes) of a segment, wherever it is at the moment; raises Damaged when it is nowhere."""
+    live, archived = join(home, log_name(first_index)), join(home, ARCHIVE, log_name(first_index))
+    for path in (live, archived, live):  # it may move while this looks
+        try:
+            return path, files.read(path)
+        except FileNotFoundError:
+            continue
+    raise Damaged(live, 0, "is missing, in the archive too", "copy it here from another node")

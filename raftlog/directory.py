@@ -1,0 +1,163 @@
+"""A node's directory: made once by an explicit format, opened by one process at a time.
+
+    node          identity: cluster id, node id, incarnation, number of shards; written last by the format
+    boot          the present boot id and the one before
+    lock          held by the running process
+    evidence.*    what the log does not say (see `evidence`)
+    metadata/, shard-0/, ...    one log each:
+        00000000000000000001.log, .index    segments; one with an index is sealed
+        snapshot, term, clean               state up to an index; Raft term and vote; marker of a clean stop
+        archive/                            segments below the snapshot, and their manifest
+
+What must stay true: a directory is formatted exactly when `node` is there; whatever formatting wrote and is
+missing later is damage, never an empty start; each start has a boot id of its own, synced before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from raftlog.archive import ARCHIVE, write_manifest
+from raftlog.errors import AlreadyRunning, Corrupt, NotEmpty, NotFormatted
+from raftlog.files import TEMPORARY_SUFFIX, Files, Lock, join, parent
+from raftlog.metafile import read_meta, write_meta
+from raftlog.segments import LogIdentity, create_segment
+from records import METADATA_SHARD
+
+__all__ = [
+    "AlreadyRunning",
+    "Corrupt",
+    "NodeDirectory",
+    "NodeIdentity",
+    "NotEmpty",
+    "NotFormatted",
+    "format_node",
+    "open_node",
+]
+
+NODE_FILE = "node"
+BOOT_FILE = "boot"
+LOCK_FILE = "lock"
+TERM_FILE = "term"
+
+_NODE_KIND = "node"
+_BOOT_KIND = "boot"
+TERM_KIND = "term"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeIdentity:
+    """Whose directory it is; fixed at format. `incarnation` is fresh for each format of the same node id."""
+
+    cluster_id: str
+    node_id: int
+    incarnation: str
+    num_shards: int
+
+    def log(self, shard: int) -> LogIdentity:
+        """The identity that segments of `shard` carry."""
+        return LogIdentity(cluster_id=self.cluster_id, shard=shard, num_shards=self.num_shards)
+
+    @property
+    def shards(self) -> list[int]:
+        """Numbers of all shards of the node, the metadata shard first."""
+        return [METADATA_SHARD, *range(self.num_shards)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDirectory:
+    """An opened directory; holds the lock until `close`."""
+
+    path: str
+    identity: NodeIdentity
+    boot_id: str
+    previous_boot_id: str
+    lock: Lock
+
+    def shard_path(self, shard: int) -> str:
+        """Directory of one shard's log."""
+        return join(self.path, shard_name(shard))
+
+    def close(self) -> None:
+        """Give the directory back; the replicas must have stopped."""
+        self.lock.release()
+
+
+def shard_name(shard: int) -> str:
+    """Directory name of a shard: `metadata`, `shard-0`, ..."""
+    return "metadata" if shard == METADATA_SHARD else f"shard-{shard}"
+
+
+def format_node(files: Files, path: str, identity: NodeIdentity) -> None:
+    """Make `path` a node's directory; its parent is made too when missing.
+
+    Raises NotEmpty when it is formatted or holds anything that an interrupted format did not leave.
+    """
+    _mkdir_durably(files, path)
+    names = files.listdir(path)
+    if NODE_FILE in names:
+        raise NotEmpty(f"{path} is formatted already: start the node on it, or choose another directory")
+    ours = {BOOT_FILE, *map(shard_name, identity.shards)}
+    if foreign := [name for name in names if name.removesuffix(TEMPORARY_SUFFIX) not in {NODE_FILE, *ours}]:
+        raise NotEmpty(f"{path} is not empty ({foreign[0]} is in it): choose an empty directory")
+    for shard in identity.shards:
+        home = join(path, shard_name(shard))
+        _mkdir_durably(files, home)
+        _mkdir_durably(files, join(home, ARCHIVE))
+        write_manifest(files, join(home, ARCHIVE), ())
+        write_meta(files, join(home, TERM_FILE), TERM_KIND, 0, None)
+        create_segment(files, home, identity.log(shard), 1)
+    write_meta(files, join(path, BOOT_FILE), _BOOT_KIND, "", "")
+    fields = (identity.cluster_id, identity.node_id, identity.incarnation, identity.num_shards)
+    write_meta(files, join(path, NODE_FILE), _NODE_KIND, *fields)
+    files.fsync_dir(parent(path))
+
+
+def open_node(files: Files, path: str, fresh_id: Callable[[], str]) -> NodeDirectory:
+    """Lock the directory and give it a fresh boot id, synced beside the one before.
+
+    Raises NotFormatted, AlreadyRunning, Corrupt.
+    """
+    if not files.exists(join(path, NODE_FILE)):
+        raise NotFormatted(f"{path} is not a node's directory: format it first")
+    try:
+        lock = files.lock(join(path, LOCK_FILE))
+    except BlockingIOError:
+        raise AlreadyRunning(f"another process runs on {path}: stop it first") from None
+    try:
+        identity = read_identity(files, path)
+        current, _ = read_boot_ids(files, path)
+        boot_id = fresh_id()
+        write_meta(files, join(path, BOOT_FILE), _BOOT_KIND, boot_id, current)
+    except BaseException:
+        lock.release()
+        raise
+    return NodeDirectory(path=path, identity=identity, boot_id=boot_id, previous_boot_id=current, lock=lock)
+
+
+def read_identity(files: Files, path: str) -> NodeIdentity:
+    """The identity of a formatted directory; raises NotFormatted or Corrupt."""
+    file = join(path, NODE_FILE)
+    if not files.exists(file):
+        raise NotFormatted(f"{path} is not a node's directory: {NODE_FILE} is missing")
+    cluster_id, node_id, incarnation, num_shards = read_meta(files, file, _NODE_KIND)[:4]
+    return NodeIdentity(
+        cluster_id=cluster_id, node_id=node_id, incarnation=incarnation, num_shards=num_shards
+    )
+
+
+def read_boot_ids(files: Files, path: str) -> tuple[str, str]:
+    """(present, previous) boot id; empty before the first start; raises Corrupt."""
+    current, previous = read_meta(files, join(path, BOOT_FILE), _BOOT_KIND)[:2]
+    return current, previous
+
+
+def _mkdir_durably(files: Files, path: str) -> None:
+    if files.is_dir(path):
+        return
+    up = parent(path)
+    if up != path:
+        _mkdir_durably(files, up)
+    files.mkdir(path)
+    files.fsync_dir(up)

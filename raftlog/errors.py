@@ -1,0 +1,56 @@
+"""What can be wrong with a node's files, each as one sentence that says where and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class RaftlogError(Exception):
+    """Base of this package's errors."""
+
+
+class NotFormatted(RaftlogError):
+    """The directory was never formatted as a node's: nothing is started on it, and it never votes."""
+
+
+class NotEmpty(RaftlogError):
+    """The directory to format holds something already: nothing was changed."""
+
+
+class AlreadyRunning(RaftlogError):
+    """Another process holds the directory."""
+
+
+class Damaged(RaftlogError):
+    """A file is not what was written: where it is broken, what was found there, what a person can do."""
+
+    def __init__(self, file: str, offset: int, what: str, hint: str = "") -> None:
+        super().__init__(f"{file}: byte {offset}: {what}" + (f" ({hint})" if hint else ""))
+        self.file = file
+        self.offset = offset
+        self.what = what
+        self.hint = hint
+
+
+class Corrupt(Damaged):
+    """Damage that stops a node: going on could lose or invent what was acknowledged."""
+
+
+RESTORE_HINT = "restore this file from a copy, or replace this node's disk; `log verify` lists all damage"
+"""The usual way out of damage in the middle of a log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something that is not as it was written: which file, at which byte, which entry is concerned.
+
+    `severity` is "damage", or "torn" for a tail that a crash leaves and the next start cuts: nothing that was
+    acknowledged can be in it, unless its last group was damaged later.
+    """
+
+    file: str
+    offset: int
+    index: int | None
+    what: str
+    hint: str
+    severity: str = "damage"

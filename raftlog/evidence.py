@@ -1,0 +1,163 @@
+"""The evidence file: what the log does not say, kept beside it for those who ask why.
+
+Two kinds of notes: requests that were refused, with the reason; and for each member the longest gap between
+two heartbeats in each minute.  Unreplicated, bounded, never synced: it may lack its end after a crash, and
+explanations then say "unknown".  Two files take turns: when one is full the other begins anew, so at least
+half of `evidence_bytes_max` is always kept.
+
+    per note: length u32, crc u32 (CRC32C of what follows), msgpack map {"kind", "at_ms", ...}
+
+A failing write is logged once and notes are dropped; evidence never stops a node.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import Any
+
+import msgpack
+from crc32c import crc32c
+
+from raftlog.files import File, Files, join
+from raftlog.host import Host
+
+LOG = logging.getLogger("quorate.raftlog")
+
+FILES = ("evidence.0", "evidence.1")
+MINUTE_MS = 60_000
+BUFFER_NOTES = 256
+"""Notes held before they are written: a storm of refusals costs one write per this many."""
+FLUSH_MS = 1000
+GAPS_MAX = 100_000
+"""Members whose gaps are kept per minute; beyond it new members go unnoted."""
+
+_HEAD = struct.Struct("<II")
+
+
+class Evidence:
+    """The writer; one per node."""
+
+    def __init__(self, host: Host, path: str, bytes_max: int) -> None:
+        self._host = host
+        self._bytes_max = bytes_max // 2
+        self._paths = [join(path, name) for name in FILES]
+        self._place = 0
+        self._file: File | None = None
+        self._size = 0
+        self._buffer: list[bytes] = []
+        self._gaps: dict[tuple[int, str, str], float] = {}
+        self._minute = -1
+        self._flush_queued = False
+        self._broken = False
+
+    def refused(
+        self, *, api: int, error: int, reason: str, group_id: str = "", member_id: str = "", client: str = ""
+    ) -> None:
+        """A request was refused: Kafka's API key and error code, and the reason in words."""
+        self._note(
+            "refused", api=api, error=error, reason=reason, group=group_id, member=member_id, client=client
+        )
+
+    def heartbeat_gap(self, shard: int, group_id: str, member_id: str, gap_ms: float) -> None:
+        """A member's heartbeat came `gap_ms` after the one before; the longest of each minute is kept."""
+        minute = self._host.wall_ms() // MINUTE_MS
+        if minute != self._minute:
+            self.flush_minute()
+            self._minute = minute
+        key = (shard, group_id, member_id)
+        known = self._gaps.get(key)
+        if known is None and len(self._gaps) >= GAPS_MAX:
+            return
+        if known is None or gap_ms > known:
+            self._gaps[key] = gap_ms
+
+    def flush_minute(self) -> None:
+        """Write the longest gaps of the minute so far."""
+        gaps, self._gaps = self._gaps, {}
+        for (shard, group_id, member_id), gap_ms in gaps.items():
+            self._note(
+                "heartbeat_gap",
+                minute_ms=self._minute * MINUTE_MS,
+                shard=shard,
+                group=group_id,
+                member=member_id,
+                gap_ms=gap_ms,
+            )
+
+    def close(self) -> None:
+        """Write what is held and close."""
+        self.flush_minute()
+        self.flush()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _note(self, kind: str, **fields: object) -> None:
+        payload: bytes = msgpack.packb({"kind": kind, "at_ms": self._host.wall_ms(), **fields})
+        self._buffer.append(_HEAD.pack(len(payload), crc32c(payload)) + payload)
+        if len(self._buffer) >= BUFFER_NOTES:
+            self.flush()
+        elif not self._flush_queued:
+            self._flush_queued = True
+            self._host.call_later(FLUSH_MS, self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._flush_queued = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand what is held to the system; not synced."""
+        data = b"".join(self._buffer)
+        self._buffer.clear()
+        if not data or self._broken:
+            return
+        try:
+            file = self._open() if self._file is None else self._file
+            if self._size + len(data) > self._bytes_max:
+                file.close()
+                self._place = 1 - self._place
+                file = self._file = self._host.files.open(self._paths[self._place], "w")
+                file.truncate(0)
+                self._size = 0
+            file.pwrite(data, self._size)
+            self._size += len(data)
+        except OSError as error:
+            self._broken = True
+            LOG.warning("evidence is not kept any more: %s", error)
+
+    def _open(self) -> File:
+        """Go on behind the newest whole note of an earlier run."""
+        newest = [_last_ms(_whole_notes(self._host.files, path)[0]) for path in self._paths]
+        self._place = 0 if newest[0] >= newest[1] else 1
+        self._size = _whole_notes(self._host.files, self._paths[self._place])[1]
+        self._file = self._host.files.open(self._paths[self._place], "w")
+        self._file.truncate(self._size)
+        return self._file
+
+
+def _last_ms(notes: list[dict[str, Any]]) -> int:
+    return notes[-1]["at_ms"] if notes else -1
+
+
+def _whole_notes(files: Files, path: str) -> tuple[list[dict[str, Any]], int]:
+    """The notes of one file up to the first that is not whole, and where they end."""
+    if not files.exists(path):
+        return [], 0
+    data = files.read(path)
+    notes: list[dict[str, Any]] = []
+    at = 0
+    while at + _HEAD.size <= len(data):
+        length, crc = _HEAD.unpack_from(data, at)
+        payload = data[at + _HEAD.size : at + _HEAD.size + length]
+        if len(payload) != length or crc32c(payload) != crc:
+            break
+        notes.append(msgpack.unpackb(payload))
+        at += _HEAD.size + length
+    return notes, at
+
+
+def read_evidence(files: Files, path: str) -> list[dict[str, Any]]:
+    """All notes in a node's directory, oldest first; what is torn or damaged is left out."""
+    notes = [note for name in FILES for note in _whole_notes(files, join(path, name))[0]]
+    return sorted(notes, key=lambda note: note["at_ms"])

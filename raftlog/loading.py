@@ -1,0 +1,158 @@
+"""Opening a shard's live log: from the files that a stop or a crash left to a journal that takes entries.
+
+Steps, each safe to be repeated: throw away what was being written aside; finish what an interrupted archive
+left; walk the segments above the snapshot; cut the torn tail of the last one; remove the marker of a clean
+stop.
+
+A tail is cut only where that cannot lose what was acknowledged: behind the place no whole frame says that
+the lost entry was committed, and no clean stop followed.  Anything else that is not as it was written is
+Corrupt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from raftlog.archive import ARCHIVE, archive_segments, remove_dropped
+from raftlog.errors import RESTORE_HINT, Corrupt
+from raftlog.files import TEMPORARY_SUFFIX, Files, join
+from raftlog.journal import Journal, Segment
+from raftlog.machine import SnapshotHeader
+from raftlog.metafile import read_meta, write_meta
+from raftlog.scan import Scan
+from raftlog.sealed import REBUILD_HINT, Sealed, decode_index
+from raftlog.segments import (
+    HEADER_BYTES_MAX,
+    check_header,
+    decode_header,
+    first_indexes,
+    index_name,
+    log_name,
+    proof_of_loss,
+)
+
+CLEAN_FILE = "clean"
+CLEAN_KIND = "clean stop"
+CLEAN_HINT = "the log ends before its clean stop: " + RESTORE_HINT
+
+
+def clean_up(files: Files, home: str) -> None:
+    """Remove what an interrupted write left aside, here and in the archive."""
+    archive = join(home, ARCHIVE)
+    for directory in (home, archive):
+        for name in files.listdir(directory):
+            if name.endswith(TEMPORARY_SUFFIX):
+                files.unlink(join(directory, name))
+    remove_dropped(files, home)
+
+
+def load_journal(files: Files, journal: Journal, snapshot: SnapshotHeader | None) -> Iterator[None]:
+    """Fill `journal` from its directory; a generator, so that a long log is walked in slices.
+
+    Raises Corrupt.
+    """
+    home = journal.home
+    if snapshot is not None:
+        journal.base_index, journal.base_term = snapshot.last_index, snapshot.last_term
+        journal.last_timestamp_ms = snapshot.last_timestamp_ms
+        journal.chain = type(journal.chain)(snapshot.last_index, snapshot.chain_hash)
+    live = _archive_rest(files, journal)
+    for number, first in enumerate(live):
+        yield from _load_segment(files, journal, first, is_last=number == len(live) - 1)
+    clean = join(home, CLEAN_FILE)
+    if files.exists(clean):
+        last_index, last_term = read_meta(files, clean, CLEAN_KIND)[:2]
+        if (journal.last_index, journal.last_term) != (last_index, last_term):
+            what = f"ends with entry {journal.last_index}, the clean stop was at entry {last_index}"
+            raise Corrupt(journal.segments[-1].path, journal.segments[-1].end, what, CLEAN_HINT)
+        files.unlink(clean)
+        files.fsync_dir(home)
+    journal.opened()
+
+
+def mark_clean(files: Files, journal: Journal) -> None:
+    """Everything is synced and nothing more will be appended: leave the marker of a clean stop."""
+    digest = journal.chain.digest
+    path = join(journal.home, CLEAN_FILE)
+    write_meta(files, path, CLEAN_KIND, journal.last_index, journal.last_term, journal.chain.index, digest)
+
+
+def _archive_rest(files: Files, journal: Journal) -> list[int]:
+    """Segments of the live log, after sealed ones below the snapshot went to the archive."""
+    home, base = journal.home, journal.base_index
+    firsts = first_indexes(files.listdir(home))
+    below = [first for first, following in pairwise(firsts) if following <= base + 1]
+    sealed = [read_sealed(files, home, first) for first in below]
+    known = [one for one in sealed if one is not None]
+    if known and len(known) == len(below):
+        archive_segments(files, home, known)
+        firsts = firsts[len(below) :]
+    elif below:
+        path = join(home, index_name(below[0]))
+        raise Corrupt(path, 0, "a segment below the snapshot has no index", RESTORE_HINT)
+    if not firsts or firsts[0] != base + 1:
+        path = join(home, log_name(base + 1))
+        raise Corrupt(path, 0, "the segment that follows the snapshot is missing", RESTORE_HINT)
+    return firsts
+
+
+def read_sealed(files: Files, home: str, first_index: int) -> Sealed | None:
+    """The facts of a sealed segment, or None when it has no index; raises Corrupt."""
+    path = join(home, index_name(first_index))
+    if not files.exists(path):
+        return None
+    sealed = decode_index(files.read(path), path)
+    log = join(home, log_name(first_index))
+    if sealed.first_index != first_index or sealed.log_bytes != files.size(log):
+        what = f"describes {sealed.log_bytes} bytes from entry {sealed.first_index}, not {log}"
+        raise Corrupt(path, 0, what, REBUILD_HINT)
+    return sealed
+
+
+def _load_segment(files: Files, journal: Journal, first: int, *, is_last: bool) -> Iterator[None]:
+    path = join(journal.home, log_name(first))
+    file = files.open(path, "w")
+    size = file.size()
+    header = decode_header(file.pread(HEADER_BYTES_MAX, 0), path)
+    check_header(header, path, journal.identity, first)
+    if first != journal.last_index + 1:
+        what = f"begins with entry {first}, the entry before it is {journal.last_index}"
+        raise Corrupt(path, 0, what, RESTORE_HINT)
+    sealed = read_sealed(files, journal.home, first)
+    if is_last and sealed is not None:  # the next segment is made before this one is sealed
+        missing = join(journal.home, log_name(sealed.last_index + 1))
+        raise Corrupt(missing, 0, "the newest segment is missing", RESTORE_HINT)
+    segment = Segment(first, path, file, header.frames_offset, sealed)
+    journal.segments.append(segment)
+    scan = Scan(
+        file,
+        path,
+        index=journal.last_index,
+        term=journal.last_term,
+        timestamp_ms=journal.last_timestamp_ms,
+    )
+    yield from scan.steps(header.frames_offset, size, journal.offsets, journal.terms)
+    segment.end = scan.end
+    journal.last_timestamp_ms = scan.timestamp_ms
+    journal.tail_records += scan.records
+    if scan.end < size:
+        _cut_torn_tail(journal, segment, size, is_last=is_last)
+
+
+def _cut_torn_tail(journal: Journal, segment: Segment, size: int, *, is_last: bool) -> None:
+    """What follows `segment.end` is no whole frame: a torn tail, or damage."""
+    lost = journal.last_index + 1
+    if not is_last:
+        what = f"no whole frame where entry {lost} should be, and more segments follow"
+        raise Corrupt(segment.path, segment.end, what, RESTORE_HINT)
+    rest = segment.file.pread(size - segment.end, segment.end)
+    proof = proof_of_loss(rest, lost)
+    if proof is not None:
+        what = (
+            f"no whole frame where entry {lost} should be; byte {segment.end + proof} shows it was committed"
+        )
+        raise Corrupt(segment.path, segment.end, what, RESTORE_HINT)
+    segment.file.truncate(segment.end)
+    segment.file.fdatasync()
+    journal.torn_bytes = size - segment.end

@@ -1,0 +1,262 @@
+"""Reading a node's directory offline: never writing, also a copy, a damaged one, or one in use.
+
+A log is its archive, its sealed segments and its active one, in the order of their first indexes.  A reader
+may meet a file that moves to the archive under it (it looks there then) and a tail that is being written
+(it stops before the first frame that is not whole).
+
+What is decided: with one node alone, all that is whole; otherwise everything up to the highest commit index
+that a frame, the snapshot or the marker of a clean stop names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raftlog import evidence
+from raftlog.archive import ARCHIVE, all_segments, read_segment
+from raftlog.directory import NODE_FILE, NodeIdentity, shard_name
+from raftlog.directory import read_identity as _read_identity
+from raftlog.errors import Damaged, Problem
+from raftlog.files import Files, OsFiles, join
+from raftlog.frames import HEADER_BYTES, Frame, frame_at
+from raftlog.loading import CLEAN_FILE, CLEAN_KIND
+from raftlog.machine import SnapshotHeader
+from raftlog.metafile import read_meta
+from raftlog.sealed import decode_index, index_rows
+from raftlog.segments import (
+    HEADER_BYTES_MAX,
+    decode_header,
+    first_indexes,
+    index_name,
+    log_name,
+    next_frame,
+    proof_of_loss,
+)
+from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+from raftlog.verify import verify_shard
+from records import METADATA_SHARD, RawRecord
+
+__all__ = [
+    "Damaged",
+    "Problem",
+    "ShardReader",
+    "Snapshot",
+    "archived_frames",
+    "read_identity",
+    "shards",
+]
+
+_SHARD_NAME = re.compile(r"shard-(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A snapshot as read back; records in the order of their last writes."""
+
+    header: SnapshotHeader
+    records: Sequence[RawRecord]
+
+
+def read_identity(path: str | os.PathLike[str], files: Files | None = None) -> NodeIdentity:
+    """Whose directory it is; raises Damaged, also when the identity is missing."""
+    files = OsFiles() if files is None else files
+    home = os.fspath(path)
+    if not files.exists(join(home, NODE_FILE)):
+        raise Damaged(join(home, NODE_FILE), 0, "is missing", "give the directory of a node")
+    return _read_identity(files, home)
+
+
+def shards(path: str | os.PathLike[str], files: Files | None = None) -> list[int]:
+    """Numbers of the shards whose directories are there, rising (the metadata shard is -1)."""
+    files = OsFiles() if files is None else files
+    found = []
+    for name in files.listdir(os.fspath(path)):
+        if name == shard_name(METADATA_SHARD):
+            found.append(METADATA_SHARD)
+        elif number := _SHARD_NAME.fullmatch(name):
+            found.append(int(number[1]))
+    return sorted(found)
+
+
+class ShardReader:
+    """One shard of the node's directory `path`.
+
+    `alone`: this directory is the whole cluster, so that everything whole in it is decided.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], shard: int, files: Files | None = None, *, alone: bool = True
+    ) -> None:
+        self.files: Files = OsFiles() if files is None else files
+        self.node_path = os.fspath(path)
+        self.shard = shard
+        self.home = join(self.node_path, shard_name(shard))
+        self._alone = alone
+
+    def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
+        """Entries in order, `from_index` and `to_index` included, from the oldest one kept on.
+
+        Raises Damaged where an entry in between cannot be read; entries before `from_index` are of no
+        concern, so a caller can go on behind the damage.
+        """
+        decided_to = None if self._alone else self.highest_commit()
+        firsts = all_segments(self.files, self.home)
+        expected = 0
+        wanted = from_index or 0
+        for place, first in enumerate(firsts):
+            following = firsts[place + 1] if place + 1 < len(firsts) else None
+            if following is not None and following <= wanted:
+                continue
+            if to_index is not None and first > to_index:
+                return
+            if expected and first > max(expected, wanted):
+                raise self._missing(first, max(expected, wanted))
+            for frame in self._segment_frames(first, following, wanted, decided_to):
+                if to_index is not None and frame.index > to_index:
+                    return
+                expected = frame.index + 1
+                if frame.index >= wanted:
+                    yield frame
+            if following is not None and expected < following and following > wanted:
+                path = join(self.home, log_name(first))
+                raise Damaged(
+                    path, 0, f"ends with entry {expected - 1}, the next file begins with {following}"
+                )
+
+    def _missing(self, first: int, expected: int) -> Damaged:
+        path = join(self.home, log_name(first))
+        return Damaged(
+            path, 0, f"begins with entry {first}, but entries from {expected} on are missing before"
+        )
+
+    def _segment_frames(
+        self, first: int, following: int | None, wanted: int, decided_to: int | None
+    ) -> Iterator[Frame]:
+        path, data = read_segment(self.files, self.home, first)
+        view = memoryview(data)
+        at = decode_header(view[:HEADER_BYTES_MAX], path).frames_offset
+        expected = first
+        while at < len(data):
+            found = frame_at(view, at)
+            if found is None or found[1] != expected:
+                again = self._behind_damage(path, data, at, expected, wanted, is_last=following is None)
+                if again is None:
+                    return
+                at, expected = again
+                continue
+            end, index, term, commit_index, timestamp_ms, count = found
+            yield Frame(
+                index=index,
+                term=term,
+                commit_index=commit_index,
+                timestamp_ms=timestamp_ms,
+                record_count=count,
+                body=bytes(view[at + HEADER_BYTES : end]),
+                file=path,
+                offset=at,
+                decided=decided_to is None or index <= decided_to,
+            )
+            at = end
+            expected += 1
+
+    def _behind_damage(
+        self, path: str, data: bytes, at: int, expected: int, wanted: int, *, is_last: bool
+    ) -> tuple[int, int] | None:
+        """No whole frame `expected` at `at`: (offset, index) of the next one if the lost ones are not wanted,
+        None at a torn tail; raises Damaged otherwise."""
+        if expected < wanted and (found := next_frame(data, at + 1, expected)) is not None:
+            if found[1] <= wanted:
+                return found
+        elif is_last and proof_of_loss(data[at:], expected) is None:
+            return None
+        what = f"no whole frame where entry {max(expected, wanted)} should be"
+        raise Damaged(path, at, what, "`log verify` lists all damage")
+
+    def snapshot(self) -> Snapshot | None:
+        """The snapshot with its records; None when there is none yet.  Raises Damaged."""
+        try:
+            file = SnapshotFile(self.files, join(self.home, SNAPSHOT_FILE))
+        except FileNotFoundError:
+            return None
+        try:
+            records = [record for _, block in file.blocks() for record in block]
+        finally:
+            file.close()
+        return Snapshot(header=file.header, records=records)
+
+    def highest_commit(self) -> int:
+        """The highest index that these files alone prove to be committed."""
+        highest = 0
+        clean = join(self.home, CLEAN_FILE)
+        if self.files.exists(clean):
+            highest = read_meta(self.files, clean, CLEAN_KIND)[2]
+        firsts = all_segments(self.files, self.home)
+        for first in firsts[-1:]:
+            highest = max(highest, first - 1)
+            for frame in self._segment_frames(first, None, 0, None):
+                highest = max(highest, frame.commit_index)
+        return highest
+
+    def verify(self) -> list[Problem]:
+        """Everything that is not as it was written; [] when all is well."""
+        return verify_shard(self.files, self.node_path, self.shard)
+
+    def evidence(self) -> list[dict[str, Any]]:
+        """What the node noted beside its log, of all shards, oldest first."""
+        return evidence.read_evidence(self.files, self.node_path)
+
+
+def archived_frames(files: Files, home: str, from_index: int, bytes_max: int) -> list[Frame]:
+    """About `bytes_max` of archived entries of the log in `home`, from `from_index` on, of one segment.
+
+    Raises KeyError when retention has removed the entry, Damaged.
+    """
+    archive = join(home, ARCHIVE)
+    firsts = [first for first in first_indexes(files.listdir(archive)) if first <= from_index]
+    if not firsts:
+        raise KeyError(f"entry {from_index} is not kept any more: the archive begins later")
+    path = join(archive, index_name(firsts[-1]))
+    data = files.read(path)
+    decode_index(data, path)
+    rows = list(index_rows(data))
+    row = rows[max(0, bisect_left(rows, from_index, key=lambda one: one.raft_index) - 1)]
+    return _window(files, join(archive, log_name(firsts[-1])), row.frame_offset, from_index, bytes_max)
+
+
+def _window(files: Files, path: str, start: int, from_index: int, bytes_max: int) -> list[Frame]:
+    file = files.open(path, "r")
+    try:
+        size = file.size()
+        found: list[Frame] = []
+        at, taken = start, 0
+        while at < size and taken < bytes_max:
+            head = file.pread(HEADER_BYTES, at)
+            length = int.from_bytes(head[8:12], "little")
+            data = memoryview(head + file.pread(length, at + HEADER_BYTES))
+            whole = frame_at(data, 0)
+            if whole is None:
+                raise Damaged(path, at, "no whole frame here", "`log verify` lists all damage")
+            end, index, term, commit_index, timestamp_ms, count = whole
+            if index >= from_index:
+                found.append(
+                    Frame(
+                        index=index,
+                        term=term,
+                        commit_index=commit_index,
+                        timestamp_ms=timestamp_ms,
+                        record_count=count,
+                        body=bytes(data[HEADER_BYTES:]),
+                        file=path,
+                        offset=at,
+                    )
+                )
+                taken += end
+            at += end
+        return found
+    finally:
+        file.close()

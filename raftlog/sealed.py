@@ -1,0 +1,185 @@
+"""The sealed index: one row per record of a segment that will not change any more.
+
+Readers that look for a group, a type or a time skip by it: Spark, explain, the log endpoint.
+
+    magic          8 bytes  b"QRTEIDX1"
+    crc            u32      CRC32C of everything after this field
+    types          u32      how many distinct record types follow the header
+    first, last    u64 u64  Raft indexes of the segment
+    frames, rows   u32 u32
+    log bytes      u64      size of the segment file
+    log crc        u32      CRC32C of the whole segment file
+    -              u32      0
+    timestamps     i64 i64  least and greatest
+    chain before   16       hash chain before the first frame
+    chain after    16       hash chain after the last frame
+    types          i32 ...  rising
+    rows           (raft index u64, timestamp i64, frame offset u32, sequence u32, CRC32 of group id u32,
+                    type i32), in log order; a record without a group has CRC 0
+
+Built by the merge job from the segment's bytes alone; an index exists only for a segment whose every frame is
+committed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+from zlib import crc32
+
+from crc32c import crc32c
+
+from raftlog.chain import Chain
+from raftlog.errors import RESTORE_HINT, Corrupt
+from raftlog.frames import HEADER_BYTES, frame_at
+from raftlog.segments import decode_header
+from records import MalformedEntry, group_id_of, iter_records
+
+MAGIC = b"QRTEIDX1"
+_HEAD = struct.Struct("<8sIIQQIIQIIqq16s16s")
+_CRC_START = 12
+ROW = struct.Struct("<QqIIIi")
+
+REBUILD_HINT = "the index can be rebuilt from its segment: remove it and start the node"
+
+
+class Row(NamedTuple):
+    """One record of a sealed segment."""
+
+    raft_index: int
+    timestamp_ms: int
+    frame_offset: int
+    sequence: int
+    group_crc: int
+    type: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """The header of a sealed index; the archive's manifest keeps the same facts."""
+
+    first_index: int
+    last_index: int
+    frame_count: int
+    log_bytes: int
+    log_crc: int
+    timestamp_ms_min: int
+    timestamp_ms_max: int
+    chain_before: bytes
+    chain_after: bytes
+    types: tuple[int, ...]
+
+
+def build_index(segment: bytes, path: str, chain_before: bytes) -> tuple[Sealed, bytes]:
+    """Index a whole segment: (its facts, the index file's bytes).  Raises Corrupt where it is not whole."""
+    view = memoryview(segment)
+    header = decode_header(view, path)
+    first = header.first_index
+    chain = Chain(first - 1, chain_before)
+    rows: list[bytes] = []
+    types: set[int] = set()
+    timestamps: list[int] = []
+    at = header.frames_offset
+    while at < len(segment):
+        found = frame_at(view, at)
+        if found is None:
+            raise Corrupt(path, at, f"no whole frame where entry {chain.index + 1} should be", RESTORE_HINT)
+        end, index, _, _, timestamp, count = found
+        if index != chain.index + 1:
+            raise Corrupt(path, at, f"entry {index} where {chain.index + 1} should be", RESTORE_HINT)
+        body = view[at + HEADER_BYTES : end]
+        _add_rows(rows, types, body, (index, timestamp, at, count), path)
+        timestamps.append(timestamp)
+        chain.add(view[at:end])
+        at = end
+    if not timestamps:
+        raise Corrupt(path, at, "a sealed segment holds at least one frame", RESTORE_HINT)
+    sealed = Sealed(
+        first_index=first,
+        last_index=chain.index,
+        frame_count=len(timestamps),
+        log_bytes=len(segment),
+        log_crc=crc32c(segment),
+        timestamp_ms_min=min(timestamps),
+        timestamp_ms_max=max(timestamps),
+        chain_before=chain_before,
+        chain_after=chain.digest,
+        types=tuple(sorted(types)),
+    )
+    return sealed, _encode(sealed, rows)
+
+
+def _add_rows(
+    rows: list[bytes], types: set[int], body: memoryview, frame: tuple[int, int, int, int], path: str
+) -> None:
+    index, timestamp, at, count = frame
+    try:
+        records = iter_records(body)
+        sequence = -1
+        for sequence, raw in enumerate(records):
+            group = group_id_of(raw)
+            group_crc = 0 if group is None else crc32(group.encode())
+            rows.append(ROW.pack(index, timestamp, at, sequence, group_crc, raw.type))
+            types.add(raw.type)
+    except MalformedEntry as error:
+        raise Corrupt(path, at, f"the body of entry {index} is not an entry: {error}", RESTORE_HINT) from None
+    if sequence + 1 != count:
+        what = f"entry {index} announces {count} records and holds {sequence + 1}"
+        raise Corrupt(path, at, what, RESTORE_HINT)
+
+
+def _encode(sealed: Sealed, rows: list[bytes]) -> bytes:
+    head = _HEAD.pack(
+        MAGIC,
+        0,
+        len(sealed.types),
+        sealed.first_index,
+        sealed.last_index,
+        sealed.frame_count,
+        len(rows),
+        sealed.log_bytes,
+        sealed.log_crc,
+        0,
+        sealed.timestamp_ms_min,
+        sealed.timestamp_ms_max,
+        sealed.chain_before,
+        sealed.chain_after,
+    )
+    types = struct.pack(f"<{len(sealed.types)}i", *sealed.types)
+    rest = head[_CRC_START:] + types + b"".join(rows)
+    return MAGIC + struct.pack("<I", crc32c(rest)) + rest
+
+
+def decode_index(data: bytes, path: str) -> Sealed:
+    """Check an index file whole and read its header; raises Corrupt."""
+    if len(data) < _HEAD.size:
+        raise Corrupt(path, len(data), "too short for a sealed index", REBUILD_HINT)
+    magic, crc, types, first, last, frames, rows, size, log_crc, _, least, most, before, after = (
+        _HEAD.unpack_from(data)
+    )
+    if magic != MAGIC:
+        raise Corrupt(path, 0, f"begins with {magic!r} instead of {MAGIC!r}", REBUILD_HINT)
+    if crc32c(memoryview(data)[_CRC_START:]) != crc:
+        raise Corrupt(path, 8, "the CRC of the sealed index does not match", REBUILD_HINT)
+    if len(data) != _HEAD.size + 4 * types + ROW.size * rows:
+        raise Corrupt(path, len(data), f"is not {rows} rows and {types} types long", REBUILD_HINT)
+    return Sealed(
+        first_index=first,
+        last_index=last,
+        frame_count=frames,
+        log_bytes=size,
+        log_crc=log_crc,
+        timestamp_ms_min=least,
+        timestamp_ms_max=most,
+        chain_before=before,
+        chain_after=after,
+        types=struct.unpack_from(f"<{types}i", data, _HEAD.size),
+    )
+
+
+def index_rows(data: bytes) -> Iterator[Row]:
+    """The rows of an index file that `decode_index` has checked."""
+    types = struct.unpack_from("<I", data, _CRC_START)[0]
+    return map(Row._make, ROW.iter_unpack(memoryview(data)[_HEAD.size + 4 * types :]))

@@ -1,0 +1,267 @@
+"""Checking every byte of a shard's files against every other statement about it; never writing.
+
+Each fact is written at least twice (frame and CRC, segment and sealed index, index and manifest, files and
+hash chain, log and marker of a clean stop), so a flipped byte contradicts something.  `verify_shard` looks at
+all of it and goes on behind damage, so that one run lists everything.  The one thing that cannot be told from
+a torn write is damage to the last group of a log that was not stopped cleanly: it is reported as "torn".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from crc32c import crc32c
+
+from raftlog.archive import ARCHIVE, MANIFEST, Manifest, all_segments, read_manifest, read_segment
+from raftlog.chain import GENESIS, Chain
+from raftlog.directory import (
+    BOOT_FILE,
+    NODE_FILE,
+    TERM_FILE,
+    TERM_KIND,
+    read_boot_ids,
+    read_identity,
+    shard_name,
+)
+from raftlog.errors import RESTORE_HINT, Corrupt, Damaged, Problem
+from raftlog.files import Files, join
+from raftlog.frames import HEADER_BYTES, frame_at
+from raftlog.loading import CLEAN_FILE, CLEAN_KIND
+from raftlog.metafile import read_meta
+from raftlog.sealed import REBUILD_HINT, Sealed, build_index, decode_index
+from raftlog.segments import LogIdentity, decode_header, index_name, next_frame, proof_of_loss
+from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+from records import MalformedEntry, iter_records
+
+TORN_HINT = "the next start cuts it; nothing acknowledged is in it unless its last group was damaged later"
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What the walk over the segments has learnt."""
+
+    files: Files
+    home: str
+    manifest: Manifest | None = None
+    snapshot_index: int = 0
+    snapshot_chain: bytes = GENESIS
+    identity: LogIdentity | None = None
+    chain: Chain | None = None
+    index: int = 0
+    term: int = 0
+    timestamp_ms: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    def found(self, file: str, offset: int, what: str, hint: str = RESTORE_HINT, **more: Any) -> None:
+        """Note a problem."""
+        index = more.pop("index", None)
+        self.problems.append(Problem(file=file, offset=offset, index=index, what=what, hint=hint, **more))
+
+    def note(self, damage: Damaged, index: int | None = None) -> None:
+        """Note a damage that was raised."""
+        self.found(damage.file, damage.offset, damage.what, damage.hint or RESTORE_HINT, index=index)
+
+
+def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
+    """All problems of one shard's log, and of the node's own small files beside it."""
+    walk = _Walk(files, join(node_path, shard_name(shard)))
+    _check_node(walk, node_path, shard)
+    _check_manifest(walk)
+    _check_snapshot(walk)
+    firsts = all_segments(files, walk.home)
+    if not firsts:
+        walk.found(walk.home, 0, "holds no segment")
+    for place, first in enumerate(firsts):
+        following = firsts[place + 1] if place + 1 < len(firsts) else None
+        _check_segment(walk, first, following)
+    _check_ends(walk)
+    return walk.problems
+
+
+def _check_node(walk: _Walk, node_path: str, shard: int) -> None:
+    try:
+        if walk.files.exists(join(node_path, NODE_FILE)):
+            walk.identity = read_identity(walk.files, node_path).log(shard)
+        if walk.files.exists(join(node_path, BOOT_FILE)):
+            read_boot_ids(walk.files, node_path)
+    except Corrupt as damage:
+        walk.note(damage)
+
+
+def _check_manifest(walk: _Walk) -> None:
+    archive = join(walk.home, ARCHIVE)
+    try:
+        walk.manifest = read_manifest(walk.files, archive)
+    except Corrupt as damage:
+        walk.note(damage)
+        return
+    path = join(archive, MANIFEST)
+    index, chain = walk.manifest.dropped_index, None
+    for one in walk.manifest.segments:
+        if one.first_index != index + 1 or chain not in (None, one.chain_before):
+            walk.found(path, 0, f"the segment of entry {one.first_index} does not follow entry {index}")
+        index, chain = one.last_index, one.chain_after
+
+
+def _check_snapshot(walk: _Walk) -> None:
+    path = join(walk.home, SNAPSHOT_FILE)
+    if not walk.files.exists(path):
+        if walk.manifest is not None and walk.manifest.last_index:
+            walk.found(path, 0, f"is missing, though entries up to {walk.manifest.last_index} are archived")
+        return
+    try:
+        file = SnapshotFile(walk.files, path)
+        for _ in file.blocks():
+            pass
+        file.close()
+    except Corrupt as damage:
+        walk.note(damage)
+        return
+    walk.snapshot_index, walk.snapshot_chain = file.header.last_index, file.header.chain_hash
+
+
+def _check_segment(walk: _Walk, first: int, following: int | None) -> None:
+    try:
+        path, data = read_segment(walk.files, walk.home, first)
+        header = decode_header(data, path)
+    except Damaged as damage:
+        walk.note(damage, first)
+        walk.chain = None
+        return
+    if walk.identity is None:
+        walk.identity = header.identity
+    if header.identity != walk.identity or header.first_index != first:
+        walk.found(path, 0, f"is segment {header.first_index} of {header.identity}, not of this log")
+    if walk.index and first != walk.index + 1:
+        walk.found(
+            path, 0, f"begins with entry {first}, the one before is {walk.index}", index=walk.index + 1
+        )
+        walk.chain = None
+    _start_chain(walk, first)
+    before = walk.chain.digest if walk.chain is not None and walk.chain.index == first - 1 else None
+    walk.index = first - 1
+    _walk_frames(walk, path, data, header.frames_offset, following)
+    if following is not None:
+        _check_sealed(walk, path, data, first, before)
+
+
+def _start_chain(walk: _Walk, first: int) -> None:
+    """Where the chain before a segment is known, and nothing runs into it, begin there."""
+    if walk.chain is not None and walk.chain.index == first - 1:
+        return
+    walk.chain = None
+    if first == 1:
+        walk.chain = Chain()
+    elif first == walk.snapshot_index + 1:
+        walk.chain = Chain(walk.snapshot_index, walk.snapshot_chain)
+    elif walk.manifest is not None:
+        for one in walk.manifest.segments:
+            if one.first_index == first:
+                walk.chain = Chain(first - 1, one.chain_before)
+
+
+def _walk_frames(walk: _Walk, path: str, data: bytes, at: int, following: int | None) -> None:
+    view = memoryview(data)
+    while at < len(data):
+        expected = walk.index + 1
+        whole = frame_at(view, at)
+        if whole is None or whole[1] != expected:
+            walk.chain = None
+            again = next_frame(data, at + 1, walk.index)
+            if again is None and following is None and proof_of_loss(data[at:], expected) is None:
+                _torn(walk, path, at, len(data) - at)
+                return
+            until = "the end of the file" if again is None else f"byte {again[0]} (entry {again[1]})"
+            what = f"no whole frame where entry {expected} should be, up to {until}"
+            walk.found(path, at, what, index=expected)
+            if again is None:
+                return
+            at, walk.index = again[0], again[1] - 1
+            continue
+        end, index, term, commit_index, timestamp_ms, count = whole
+        if term < walk.term or timestamp_ms < walk.timestamp_ms or commit_index >= index:
+            walk.found(path, at, f"term, time or commit index of entry {index} go back", index=index)
+        _check_body(walk, path, at, index, view[at + HEADER_BYTES : end], count)
+        walk.index, walk.term, walk.timestamp_ms = index, term, timestamp_ms
+        if walk.chain is not None:
+            walk.chain.add(view[at:end])
+            _compare_snapshot_chain(walk)
+        at = end
+
+
+def _torn(walk: _Walk, path: str, at: int, size: int) -> None:
+    what = f"the last {size} bytes are no whole frame"
+    walk.found(path, at, what, TORN_HINT, index=walk.index + 1, severity="torn")
+
+
+def _check_body(walk: _Walk, path: str, at: int, index: int, body: memoryview, count: int) -> None:
+    try:
+        held = len(iter_records(body))
+    except MalformedEntry as error:
+        walk.found(path, at, f"the body of entry {index} is malformed: {error}", index=index)
+        return
+    if held != count:
+        walk.found(path, at, f"entry {index} announces {count} records and holds {held}", index=index)
+
+
+def _compare_snapshot_chain(walk: _Walk) -> None:
+    chain = walk.chain
+    if chain is not None and chain.index == walk.snapshot_index and chain.digest != walk.snapshot_chain:
+        path = join(walk.home, SNAPSHOT_FILE)
+        what = f"its hash chain is not that of the entries up to {chain.index}"
+        walk.found(path, 0, what, index=chain.index)
+
+
+def _check_sealed(walk: _Walk, path: str, data: bytes, first: int, before: bytes | None) -> None:
+    """A segment that others follow: its index and its line in the manifest must say what it holds."""
+    archived = walk.manifest is not None and any(one.first_index == first for one in walk.manifest.segments)
+    index_path = path.removesuffix(".log") + ".index"
+    if not walk.files.exists(index_path):
+        if archived or first <= walk.snapshot_index:
+            walk.found(index_path, 0, f"the index of the segment of entry {first} is missing", REBUILD_HINT)
+        return
+    index = walk.files.read(index_path)
+    try:
+        sealed = decode_index(index, index_path)
+    except Corrupt as damage:
+        walk.note(damage)
+        return
+    _compare_sealed(walk, index_path, sealed, data, before)
+    if archived and walk.manifest is not None and sealed not in walk.manifest.segments:
+        manifest = join(walk.home, ARCHIVE, MANIFEST)
+        walk.found(manifest, 0, f"what it says of {index_name(first)} is not what that file says")
+    if sealed.log_crc == crc32c(data):
+        try:
+            rebuilt = build_index(data, path, sealed.chain_before)[1]
+        except Corrupt:
+            return  # noted by the walk
+        if rebuilt != index:
+            walk.found(index_path, 0, "is not the index of its segment", REBUILD_HINT)
+
+
+def _compare_sealed(walk: _Walk, path: str, sealed: Sealed, data: bytes, before: bytes | None) -> None:
+    if sealed.log_bytes != len(data) or sealed.log_crc != crc32c(data):
+        walk.found(path, 0, "its segment is not the file that was sealed", index=sealed.first_index)
+    if before is not None and sealed.chain_before != before:
+        walk.found(path, 0, f"its hash chain does not go on from entry {sealed.first_index - 1}")
+
+
+def _check_ends(walk: _Walk) -> None:
+    term_path, clean_path = join(walk.home, TERM_FILE), join(walk.home, CLEAN_FILE)
+    try:
+        term = read_meta(walk.files, term_path, TERM_KIND)[0]
+        if term < walk.term:
+            walk.found(term_path, 0, f"the term is {term}, but entry {walk.index} is of term {walk.term}")
+        if not walk.files.exists(clean_path):
+            return
+        last_index, last_term, chain_index, digest = read_meta(walk.files, clean_path, CLEAN_KIND)[:4]
+    except Corrupt as damage:
+        walk.note(damage)
+        return
+    if (walk.index, walk.term) != (last_index, last_term) and walk.index:
+        what = f"the log ends with entry {walk.index}, its clean stop was at entry {last_index}"
+        walk.found(clean_path, 0, what, index=walk.index + 1)
+    chain = walk.chain
+    if chain is not None and chain.index == chain_index and chain.digest != digest:
+        walk.found(clean_path, 0, f"the hash chain at entry {chain_index} is not that of the clean stop")
