@@ -1,0 +1,95 @@
+"""The command line, put together, and the one place where a failure becomes a line and an exit code.
+
+`run` is all that `entry` needs. Usage errors, foreseen failures and Ctrl-C end in one line on standard error
+(one JSON object with `--json`) and an exit code of `quorate.errors.ExitCode`; a traceback is always a defect.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from quorate.commands import cluster, groups, log, node, topics
+from quorate.commands.options import new_app
+from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
+from quorate.output import print_json
+
+_EPILOG = (
+    "Exit codes: " + "; ".join(f"{code.value} {text}" for code, text in EXIT_CODE_MEANINGS.items()) + "."
+)
+
+_WELCOME = """A Kafka-compatible consumer-group coordinator with a log that explains itself.
+
+Start with `quorate demo`, or run a node with `quorate up --topic orders:12` and point consumers at it.
+"""
+
+app = new_app(None)
+app.command("demo", short_help="The tour: real consumers, kill -9, replay.")(node.demo)
+app.command("up", short_help="Run a node until Ctrl-C.")(node.up)
+app.command("node", short_help="Run one node, as a service manager does.")(node.node)
+app.add_typer(topics.app, name="topics")
+app.add_typer(groups.app, name="groups")
+app.add_typer(cluster.app, name="cluster")
+app.add_typer(log.app, name="log")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"quorate {version('quorate')}")
+        raise typer.Exit
+
+
+@app.callback(help=_WELCOME, epilog=_EPILOG)
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that belong to no command."""
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; returns its exit code, never raises for what a user can cause."""
+    as_json = "--json" in arguments
+    try:
+        command_line = typer.main.get_command(app)
+        result = command_line.main(arguments or ["--help"], prog_name="quorate", standalone_mode=False)
+        return result if isinstance(result, int) else ExitCode.OK
+    except CommandError as error:
+        return _report(error, as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`); nothing more can be said, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except Exception as error:
+        usage = _usage_error(error)
+        if usage is None:
+            raise
+        return _report(usage, as_json)
+
+
+def _usage_error(error: Exception) -> CommandError | None:
+    """Typer's own complaints as ours. They are known by their method, as their module differs by release."""
+    format_message = getattr(error, "format_message", None)
+    if format_message is None:
+        return None
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "quorate"
+    message = format_message().rstrip(".")
+    return CommandError(message, hint=f"see `{command} --help`", code=ExitCode.USAGE)
+
+
+def _report(error: CommandError, as_json: bool) -> int:
+    if as_json:
+        document = {"error": error.message, "hint": error.hint, "exit_code": int(error.code)}
+        print_json(document, stream=sys.stderr)
+    else:
+        print(f"quorate: error: {error}", file=sys.stderr)
+    return error.code

@@ -1,0 +1,205 @@
+"""`quorate demo`, `quorate up` and `quorate node`: the commands that run something."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.commands.options import Json, launch_failure, parse_settings, parse_topic
+from quorate.errors import CommandError, ExitCode
+from quorate.output import print_json
+
+if TYPE_CHECKING:
+    from cluster.launcher import NodeProcess
+    from quorate.demo.tour import Result
+
+NODES_SUPPORTED = 1
+
+
+def demo(
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", metavar="DIR", help="Keep the node's data and the consumers' files in DIR."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show it: one node, seven real consumers, kill -9, and the proof from the files alone (20 s).
+
+    Example: quorate demo --keep /tmp/quorate-demo
+    """
+    if importlib.util.find_spec("confluent_kafka") is None:
+        raise CommandError(
+            "the demo runs real Kafka consumers and needs the package confluent-kafka",
+            hint="install it with: pip install 'quorate[demo]'",
+            code=ExitCode.INSTALLATION,
+        )
+    directory = _demo_directory(keep)
+    from quorate.demo.display import Display
+    from quorate.demo.tour import Tour
+
+    display = Display(sys.stderr if json else sys.stdout)
+    held = False
+    try:
+        result = Tour(directory, display).run()
+        held = result.held
+    finally:
+        if keep is None and held:
+            shutil.rmtree(directory, ignore_errors=True)
+        elif not held:
+            print(f"the files are kept in {directory}", file=sys.stderr)
+    if json:
+        print_json(result.as_dict())
+    else:
+        _print_ending(result, keep)
+    if not held:
+        false = [claim.text for claim in result.claims if not claim.held]
+        raise CommandError(f"{len(false)} of {len(result.claims)} claims did not hold: {'; '.join(false)}")
+
+
+def _demo_directory(keep: Path | None) -> Path:
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="quorate-demo-"))
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise CommandError(
+                f"{keep} is not empty", hint="name a new directory after --keep", code=ExitCode.USAGE
+            )
+    except OSError as error:
+        raise CommandError(f"cannot use {keep}: {error.strerror}", code=ExitCode.USAGE) from error
+    return keep
+
+
+def _print_ending(result: Result, keep: Path | None) -> None:
+    held = sum(claim.held for claim in result.claims)
+    print(f"\n{held} of {len(result.claims)} claims held, in {result.seconds:.1f} s.", end=" ")
+    if keep is None:
+        print("Keep the files with `quorate demo --keep DIR` to look further.")
+        return
+    node = keep / "node"
+    print("Look further:")
+    print(f"  quorate log explain {node} billing")
+    print(f"  quorate log dump {node} --group billing")
+    print(f"  quorate log replay {node} --group billing")
+
+
+def up(
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="The node's directory; made if it is not there.")
+    ] = Path("quorate-data"),
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Number of nodes.")] = NODES_SUPPORTED,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Kafka port; 0 takes any free one.")
+    ] = 9092,
+    http_port: Annotated[
+        int, typer.Option("--http-port", min=0, max=65535, help="HTTP port; 0 takes any free one.")
+    ] = 8092,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="NAME:PARTITIONS", help="Create the topic if it is not there."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting, see docs/configuration.md."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run a node until Ctrl-C.
+
+    With --json one line is printed when it is ready: {"bootstrap": ..., "nodes": [{"id", "pid", "host",
+    "port", "http_port", "data", "command"}]}.
+
+    Example: quorate up --data ./quorate-data --topic orders:12 --set group.consumer.session.timeout.ms=3000
+    """
+    if nodes != NODES_SUPPORTED:
+        raise CommandError(
+            f"this release runs one node, not {nodes}", hint="leave out --nodes", code=ExitCode.USAGE
+        )
+    topics = [parse_topic(text) for text in topic or []]
+    wanted = parse_settings(settings or [])
+    from cluster.launcher import LaunchError, launch_node
+
+    try:
+        process = launch_node(data, kafka_port=port, http_port=http_port, settings=wanted)
+    except LaunchError as error:
+        raise launch_failure(error) from error
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        _create_topics(process, topics)
+        _print_ready(process, json)
+        _supervise(process)
+    except KeyboardInterrupt:
+        process.stop()
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        if process.poll() is None:
+            process.kill()
+
+
+def node(
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="A TOML file, see docs/configuration.md.")
+    ] = None,
+) -> None:
+    """Run one node in this process, as a service manager does; settings also come from QUORATE_* variables.
+
+    Example: quorate node --config /etc/quorate.toml
+    """
+    command = [sys.executable, "-P", "-m", "cluster"]
+    if config is not None:
+        command += ["--config", str(config)]
+    os.execv(sys.executable, command)
+
+
+def _create_topics(process: NodeProcess, topics: list[tuple[str, int]]) -> None:
+    """Create what is not there; a topic that is there with another size is left alone and said so."""
+    if not topics:
+        return
+    from quorate.client import Client
+
+    with Client(f"{process.host}:{process.port}") as client:
+        present = {found.name: found.num_partitions for found in client.topics()}
+        for name, num_partitions in topics:
+            if name not in present:
+                client.create_topic(name, num_partitions)
+            elif present[name] != num_partitions:
+                print(
+                    f"topic {name} has {present[name]} partitions already; grow it with "
+                    f"`quorate topics grow {name}:{num_partitions}`",
+                    file=sys.stderr,
+                )
+
+
+def _print_ready(process: NodeProcess, json: bool) -> None:
+    bootstrap = f"{process.host}:{process.port}"
+    if json:
+        print_json({"bootstrap": bootstrap, "nodes": [process.as_dict()]})
+        return
+    print(f"ready: bootstrap.servers={bootstrap} group.protocol=consumer", flush=True)
+    print(f"  HTTP     http://{process.host}:{process.http_port}")
+    print(f"  data     {process.data}")
+    print(f"  process  {process.pid}; Ctrl-C stops it", flush=True)
+
+
+def _supervise(process: NodeProcess) -> None:
+    """Wait for the node's end; a node that was not asked to stop makes the command fail."""
+    exit_code = process.wait()
+    if exit_code:
+        raise CommandError(
+            f"the node ended with exit code {exit_code}",
+            hint=f"its last words are in {process.data / 'node.log'}",
+            code=ExitCode.NODE_STOPPED,
+        )
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,76 @@
+"""Options that several commands share, so that they are called and explained the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quorate.errors import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from cluster.launcher import LaunchError
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_URL = "http://127.0.0.1:8092"
+DEFAULT_TIMEOUT_S = 10.0
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Bootstrap = Annotated[
+    str,
+    typer.Option("--bootstrap", "-b", help="Kafka address, HOST:PORT[,HOST:PORT]."),
+]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds after which to give up.")]
+Directory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A node's data directory, or a copy of one.", show_default=False)
+]
+
+
+def new_app(help_text: str | None) -> typer.Typer:
+    """A group of commands with the house's conventions: one-line errors, no decoration."""
+    return typer.Typer(
+        help=help_text,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    )
+
+
+def parse_topic(text: str) -> tuple[str, int]:
+    """`orders:12` as name and partitions, `orders` as one partition; raises `CommandError` (usage)."""
+    name, colon, count = text.partition(":")
+    if not name or (colon and not (count.isdecimal() and int(count) > 0)):
+        raise CommandError(
+            f"{text!r} is not NAME or NAME:PARTITIONS", hint="for example orders:12", code=ExitCode.USAGE
+        )
+    return name, int(count) if colon else 1
+
+
+def parse_settings(texts: list[str]) -> dict[str, str]:
+    """`--set key=value` options as a mapping; raises `CommandError` (usage)."""
+    settings: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key.strip() or not equals:
+            raise CommandError(
+                f"--set {text!r} is not KEY=VALUE",
+                hint="for example --set group.consumer.session.timeout.ms=3000",
+                code=ExitCode.USAGE,
+            )
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def connect(bootstrap: str, timeout_s: float) -> Any:
+    """A `quorate.client.Client`; imported here so that help and usage errors do not load the protocol."""
+    from quorate.client import Client
+
+    return Client(bootstrap, timeout_s=timeout_s)
+
+
+def launch_failure(error: LaunchError) -> CommandError:
+    """A node that did not come up, with the exit code that its own one stands for."""
+    code = {2: ExitCode.USAGE, 5: ExitCode.UNREADABLE}.get(error.exit_code or 0, ExitCode.NODE_STOPPED)
+    return CommandError(str(error), code=code)

@@ -1,0 +1,95 @@
+"""What the demo claims, checked from evidence alone: the consumers' own files, and the log.
+
+Every function returns `Claim`s; a claim that did not hold says what contradicts it. Nothing here talks to a
+node: by then it has stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from history.commits import Commit, Key
+from quorate.demo.evidence import Evidence
+
+SHOWN_MAX = 3  # counter-examples in one line; the first says most
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`text` is what is claimed, `contradiction` what speaks against it; empty if it held."""
+
+    text: str
+    contradiction: str = ""
+
+    @property
+    def held(self) -> bool:
+        return not self.contradiction
+
+    def words(self) -> str:
+        return f"{self.text}: {self.contradiction}" if self.contradiction else self.text
+
+
+def acknowledged_commits(group: str, topic: str, evidence: Iterable[Evidence]) -> list[tuple[Key, int]]:
+    """Every (key, offset) that any consumer was told is committed."""
+    return [
+        ((group, topic, partition), offset)
+        for one in evidence
+        for commit in one.acknowledged
+        for partition, offset in commit.offsets.items()
+    ]
+
+
+def all_in_the_log(acknowledged: Sequence[tuple[Key, int]], log: Mapping[Key, Sequence[Commit]]) -> Claim:
+    """Nothing that was acknowledged is missing from the log."""
+    written = {(key, commit.offset) for key, commits in log.items() for commit in commits}
+    missing = [one for one in acknowledged if one not in written]
+    text = f"every one of the {len(acknowledged):,} acknowledged commits is in the log"
+    if not acknowledged:
+        return Claim(text, "no commit was acknowledged at all")
+    return Claim(text, _some(f"{key[1]}-{key[2]} offset {offset}" for key, offset in missing))
+
+
+def final_offsets_match(
+    acknowledged: Sequence[tuple[Key, int]], replayed: Mapping[Key, int], *, num_partitions: int
+) -> Claim:
+    """What the replayed state holds for each partition is what its last owner was told last."""
+    newest: dict[Key, int] = {}
+    for key, offset in acknowledged:
+        newest[key] = max(offset, newest.get(key, -1))
+    text = f"the replayed offsets of all {num_partitions} partitions are the last acknowledged ones"
+    if len(newest) != num_partitions:
+        return Claim(text, f"only {len(newest)} partitions were ever committed")
+    differing = (
+        f"{key[1]}-{key[2]} acknowledged {offset}, replayed {replayed.get(key, 'nothing')}"
+        for key, offset in sorted(newest.items())
+        if replayed.get(key) != offset
+    )
+    return Claim(text, _some(differing))
+
+
+def no_partition_moved(
+    before: Mapping[str, frozenset[int]], after: Mapping[str, Evidence], since_ms: int
+) -> Claim:
+    """Nobody's partitions changed, and no client saw as much as a callback, since `since_ms`."""
+    text = "no partition moved, no client saw a revocation or a loss"
+    against = [
+        f"{name} saw {sorted(change.partitions)} {change.kind}"
+        for name in before
+        for change in after[name].changes
+        if change.at_ms >= since_ms
+    ]
+    against += [
+        f"{name} owned {sorted(owned)}, now {sorted(after[name].owned)}"
+        for name, owned in before.items()
+        if after[name].owned != owned
+    ]
+    return Claim(text, _some(against))
+
+
+def _some(against: Iterable[str]) -> str:
+    found = list(against)
+    if not found:
+        return ""
+    more = len(found) - SHOWN_MAX
+    return "; ".join(found[:SHOWN_MAX]) + (f"; and {more:,} more" if more > 0 else "")

@@ -1,0 +1,90 @@
+"""Seeing the cluster from outside while the demo runs: what the node shows over HTTP, what the clients wrote.
+
+A wait has a bound and a name; when the bound is reached, the demo's claim of that name did not hold.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quorate.commands.cluster import get_json
+from quorate.demo.evidence import Evidence
+from quorate.errors import CommandError, ExitCode
+
+POLL_S = 0.05
+HTTP_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SeenMember:
+    """A member as the node shows it."""
+
+    client_id: str
+    member_id: str
+    member_epoch: int
+    partitions: frozenset[int]
+    last_heartbeat_ms: int
+    """Wall-clock time of the last heartbeat that this start of the node accepted, −1 if none yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGroup:
+    """A group as the node shows it, one member per client id."""
+
+    state: str
+    epoch: int
+    members: dict[str, SeenMember]
+
+    def owners(self) -> dict[str, frozenset[int]]:
+        return {name: member.partitions for name, member in self.members.items()}
+
+    def is_balanced(self, names: set[str], num_partitions: int) -> bool:
+        """Exactly these members, stable, every partition owned exactly once."""
+        owned = [partition for member in self.members.values() for partition in member.partitions]
+        return (
+            self.state.lower() == "stable"
+            and set(self.members) == names
+            and sorted(owned) == list(range(num_partitions))
+        )
+
+
+def see_group(url: str, group: str, topic: str) -> SeenGroup | None:
+    """The group from the node's HTTP view, or None while the node does not answer for it."""
+    try:
+        view = get_json(f"{url}/v1/groups/{group}", HTTP_TIMEOUT_S)["group"]
+    except CommandError:
+        return None
+    members = {
+        member["client_id"]: SeenMember(
+            client_id=member["client_id"],
+            member_id=member["member_id"],
+            member_epoch=member["member_epoch"],
+            partitions=frozenset(member["assigned"].get(topic, ())),
+            last_heartbeat_ms=-1 if member["last_heartbeat_ms"] is None else member["last_heartbeat_ms"],
+        )
+        for member in view["members"]
+    }
+    return SeenGroup(view["state"], view["group_epoch"], members)
+
+
+def agree(
+    seen: SeenGroup | None, evidence: dict[str, Evidence], names: set[str], num_partitions: int
+) -> bool:
+    """The node and the clients tell the same story: balanced, and each client owns what the node says."""
+    if seen is None or not seen.is_balanced(names, num_partitions):
+        return False
+    return all(evidence[name].owned == seen.members[name].partitions for name in names)
+
+
+def wait_until(what: str, ready: Callable[[float], bool], timeout_s: float) -> float:
+    """Poll `ready(elapsed_s)` until true; returns the seconds it took, raises `CommandError` in the end."""
+    started_s = time.monotonic()
+    while True:
+        elapsed_s = time.monotonic() - started_s
+        if ready(elapsed_s):
+            return elapsed_s
+        if elapsed_s > timeout_s:
+            raise CommandError(f"{what} did not happen within {timeout_s:g} s", code=ExitCode.FAILED)
+        time.sleep(POLL_S)

@@ -1,0 +1,260 @@
+"""The small client against a scripted node: what it retries, what it gives up on, and how soon."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from quorate.client import Client, Refused, Unreachable
+from quorate.errors import CommandError, ExitCode
+from wire.apis import API_VERSIONS, ApiKey
+from wire.errors import ErrorCode
+from wire.framing import Framer
+from wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse, DescribedGroup
+from wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+from wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from wire.messages.find_coordinator import FindCoordinatorResponse
+from wire.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from wire.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from wire.protocol import decode_request, encode_response
+
+HANG_UP = object()
+SILENCE = object()
+
+
+class ScriptedNode:
+    """Answers each API from a list of answers, the last one again and again; counts what it was asked."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self.asked: list[tuple[ApiKey, Any]] = []
+        self._script: dict[ApiKey, list[object]] = {}
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def answer(self, api: ApiKey, *answers: object) -> None:
+        self._script[api] = list(answers)
+
+    def count(self, api: ApiKey) -> int:
+        return sum(asked == api for asked, _ in self.asked)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
+        self._listener.close()
+        for connection in self._open:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._open.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        framer = Framer(1 << 20)
+        while True:
+            try:
+                data = connection.recv(65536)
+            except OSError:
+                return
+            if not data:
+                return
+            for payload in framer.feed(data):
+                header, body = decode_request(payload)
+                api = ApiKey(header.api_key)
+                self.asked.append((api, body))
+                answer = self._next(api)
+                if answer is HANG_UP:
+                    connection.close()
+                    return
+                if isinstance(answer, bytes):
+                    connection.sendall(answer)
+                elif answer is not SILENCE:
+                    connection.sendall(
+                        encode_response(api, header.api_version, header.correlation_id, answer)
+                    )
+
+    def _next(self, api: ApiKey) -> object:
+        script = self._script[api]
+        return script.pop(0) if len(script) > 1 else script[0]
+
+
+@pytest.fixture
+def start_node() -> Iterator[Callable[[], ScriptedNode]]:
+    nodes: list[ScriptedNode] = []
+
+    def start() -> ScriptedNode:
+        node = ScriptedNode()
+        nodes.append(node)
+        node.answer(
+            ApiKey.API_VERSIONS,
+            ApiVersionsResponse(
+                api_keys=[
+                    ApiVersion(api_key=key, min_version=low, max_version=high)
+                    for key, (low, high) in API_VERSIONS.items()
+                ]
+            ),
+        )
+        found = FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=node.port)
+        node.answer(ApiKey.FIND_COORDINATOR, found)
+        return node
+
+    yield start
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def node(start_node: Callable[[], ScriptedNode]) -> ScriptedNode:
+    return start_node()
+
+
+def metadata(node: ScriptedNode, **topics: int) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=node.port)],
+        topics=[
+            MetadataResponseTopic(
+                name=name, partitions=[MetadataResponsePartition(partition_index=p) for p in range(count)]
+            )
+            for name, count in topics.items()
+        ],
+    )
+
+
+def created(code: ErrorCode, message: str | None = None) -> CreateTopicsResponse:
+    result = CreatableTopicResult(name="orders", error_code=code, error_message=message)
+    return CreateTopicsResponse(topics=[result])
+
+
+def deleted_group(code: ErrorCode) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=[DeletableGroupResult(group_id="g", error_code=code)])
+
+
+def test_retriable_answers_and_lost_connections_are_tried_again(node: ScriptedNode) -> None:
+    node.answer(
+        ApiKey.DELETE_GROUPS,
+        deleted_group(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        HANG_UP,
+        deleted_group(ErrorCode.NOT_COORDINATOR),
+        deleted_group(ErrorCode.NONE),
+    )
+    with Client(node.address) as client:
+        client.delete_group("g")
+    assert node.count(ApiKey.DELETE_GROUPS) == 4
+
+
+def test_a_refusal_is_final_and_carries_name_code_and_message(node: ScriptedNode) -> None:
+    node.answer(ApiKey.CREATE_TOPICS, created(ErrorCode.INVALID_TOPIC_EXCEPTION, "no spaces"))
+    with Client(node.address) as client, pytest.raises(Refused) as refused:
+        client.create_topic("orders", 3)
+    assert refused.value.code == ExitCode.REFUSED
+    assert "INVALID_TOPIC_EXCEPTION (17): no spaces" in str(refused.value)
+    assert node.count(ApiKey.CREATE_TOPICS) == 1
+
+
+def test_a_topic_that_nobody_knows_is_an_answer_and_not_waited_for(node: ScriptedNode) -> None:
+    unknown = DeletableTopicResult(name="orders", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    node.answer(ApiKey.DELETE_TOPICS, DeleteTopicsResponse(responses=[unknown]))
+    with Client(node.address) as client, pytest.raises(Refused, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        client.delete_topic("orders")
+
+
+@pytest.mark.parametrize(("found", "is_done"), [(3, True), (5, False)])
+def test_a_creation_whose_answer_was_lost_counts_if_the_topic_is_what_was_asked_for(
+    node: ScriptedNode, found: int, is_done: bool
+) -> None:
+    node.answer(ApiKey.CREATE_TOPICS, HANG_UP, created(ErrorCode.TOPIC_ALREADY_EXISTS))
+    node.answer(ApiKey.METADATA, metadata(node, orders=found))
+    with Client(node.address) as client:
+        if is_done:
+            client.create_topic("orders", 3)
+        else:
+            with pytest.raises(Refused, match="TOPIC_ALREADY_EXISTS"):
+                client.create_topic("orders", 3)
+
+
+def test_a_first_answer_that_the_topic_exists_is_a_refusal(node: ScriptedNode) -> None:
+    node.answer(ApiKey.CREATE_TOPICS, created(ErrorCode.TOPIC_ALREADY_EXISTS))
+    node.answer(ApiKey.METADATA, metadata(node, orders=3))
+    with Client(node.address) as client, pytest.raises(Refused, match="TOPIC_ALREADY_EXISTS"):
+        client.create_topic("orders", 3)
+
+
+def test_group_requests_follow_the_coordinator(start_node: Callable[[], ScriptedNode]) -> None:
+    bootstrap, coordinator = start_node(), start_node()
+    elsewhere = FindCoordinatorResponse(node_id=2, host="127.0.0.1", port=coordinator.port)
+    bootstrap.answer(ApiKey.FIND_COORDINATOR, elsewhere)
+    group = DescribedGroup(group_id="g", group_state="Stable", group_epoch=7, assignment_epoch=7)
+    coordinator.answer(ApiKey.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeResponse(groups=[group]))
+    row = OffsetFetchResponsePartitions(partition_index=2, committed_offset=41)
+    topic = OffsetFetchResponseTopics(name="orders", partitions=[row])
+    fetched = OffsetFetchResponseGroup(group_id="g", topics=[topic])
+    coordinator.answer(ApiKey.OFFSET_FETCH, OffsetFetchResponse(groups=[fetched]))
+    with Client(bootstrap.address) as client:
+        described = client.describe_group("g")
+    assert (described.state, described.group_epoch) == ("Stable", 7)
+    assert described.offsets == {"orders": {2: 41}}
+
+
+@pytest.mark.parametrize("answer", [SILENCE, HANG_UP, b"\x00\x00\x00\x02no", b"\x7f\xff\xff\xffgarbage"])
+def test_a_node_that_answers_nothing_sensible_is_given_up_in_time(node: ScriptedNode, answer: object) -> None:
+    node.answer(ApiKey.METADATA, answer)
+    started_s = time.monotonic()
+    with Client(node.address, timeout_s=0.5) as client, pytest.raises(Unreachable) as error:
+        client.topics()
+    assert time.monotonic() - started_s < 1.5
+    assert error.value.code == ExitCode.UNREACHABLE
+    assert node.address in str(error.value)
+
+
+def test_the_next_bootstrap_node_is_asked_when_the_first_is_gone(
+    start_node: Callable[[], ScriptedNode],
+) -> None:
+    gone, there = start_node(), start_node()
+    gone.close()
+    there.answer(ApiKey.METADATA, metadata(there, orders=3))
+    with Client(f"{gone.address},{there.address}") as client:
+        assert [(topic.name, topic.num_partitions) for topic in client.topics()] == [("orders", 3)]
+
+
+def test_a_node_without_the_api_is_named_at_once(node: ScriptedNode) -> None:
+    node.answer(ApiKey.API_VERSIONS, ApiVersionsResponse(api_keys=[]))
+    with (
+        Client(node.address) as client,
+        pytest.raises(CommandError, match="does not serve METADATA") as error,
+    ):
+        client.topics()
+    assert error.value.code == ExitCode.REFUSED
+
+
+@pytest.mark.parametrize("text", ["localhost", "localhost:", ":9092", "host:99999", "a:1,b"])
+def test_an_address_that_is_none_is_a_usage_error(text: str) -> None:
+    with pytest.raises(CommandError) as error:
+        Client(text)
+    assert error.value.code == ExitCode.USAGE

@@ -1,0 +1,132 @@
+"""The command line as people and scripts meet it: help, one-line errors, exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quorate.app import app, run
+from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+COMMANDS = [
+    ["demo"],
+    ["up"],
+    ["node"],
+    *(["topics", name] for name in ("create", "list", "grow", "delete")),
+    *(["groups", name] for name in ("list", "describe", "delete")),
+    ["cluster", "status"],
+    *(["log", name] for name in ("dump", "verify", "replay", "explain", "timeline")),
+]
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that is bound but not listened on, so that nobody else can answer there."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def one_error(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert len(lines) == 1, captured.err
+    assert lines[0].startswith("quorate: error: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself_with_an_example(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "--help"]) == 0
+    assert f"Example: quorate {' '.join(command)}" in capsys.readouterr().out
+
+
+def test_no_command_is_missing_from_this_list() -> None:
+    import typer
+
+    tree = typer.main.get_command(app)
+    found = set()
+    for name, command in tree.commands.items():  # type: ignore[attr-defined]
+        for path in [[name, sub] for sub in getattr(command, "commands", {})] or [[name]]:
+            found.add(tuple(path))
+    assert found == {tuple(command) for command in COMMANDS}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["topics", "create", "--nope", "orders"], "--nope"),
+        (["topics", "create"], "quorate topics create --help"),
+        (["topics", "create", "orders:many"], "orders:12"),
+        (["topics", "grow", "orders"], "orders:24"),
+        (["nonsense"], "nonsense"),
+        (["up", "--nodes", "3"], "one node"),
+        (["up", "--set", "nonsense"], "KEY=VALUE"),
+        (["topics", "list", "--bootstrap", "localhost"], "HOST:PORT"),
+        (["cluster", "status", "--url", "localhost:8092"], "http://127.0.0.1:8092"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_usage_error_is_one_line_that_says_what_to_do(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == ExitCode.USAGE
+    assert says in one_error(capsys)
+
+
+@pytest.mark.parametrize("command", [["topics", "list"], ["groups", "describe", "billing"]], ids=" ".join)
+def test_a_cluster_that_is_not_there_is_named(
+    command: list[str], closed_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"127.0.0.1:{closed_port}"
+    assert run([*command, "--bootstrap", address, "--timeout", "0.3"]) == ExitCode.UNREACHABLE
+    error = one_error(capsys)
+    assert address in error
+    assert "quorate up" in error
+
+
+def test_an_http_address_that_is_not_there_is_named(
+    closed_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["cluster", "status", "--url", f"http://127.0.0.1:{closed_port}"]) == ExitCode.UNREACHABLE
+    assert str(closed_port) in one_error(capsys)
+
+
+def test_with_json_errors_are_json_too(closed_port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "list", "--json", "-b", f"127.0.0.1:{closed_port}", "--timeout", "0.3"]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert json.loads(captured.err)["exit_code"] == 3
+
+
+@pytest.mark.parametrize("command", [["dump"], ["verify"], ["replay"], ["timeline", "g"], ["explain", "g"]])
+def test_a_directory_that_is_no_nodes_is_said_to_be_none(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["log", command[0], str(tmp_path), *command[1:]]
+    assert run(arguments) == ExitCode.UNREADABLE
+    assert str(tmp_path) in one_error(capsys)
+
+
+def test_exit_codes_are_documented_where_people_look(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["--help"])
+    shown = re.sub(r"\s+", " ", capsys.readouterr().out)
+    readme = README.read_text(encoding="utf-8")
+    assert set(EXIT_CODE_MEANINGS) == set(ExitCode)
+    for code, meaning in EXIT_CODE_MEANINGS.items():
+        assert f"{code.value} {meaning}" in shown
+        assert f"| {code.value} | {meaning} |" in readme
+
+
+def test_a_command_error_carries_its_hint() -> None:
+    assert str(CommandError("it is late", hint="go home")) == "it is late; go home"
+    assert str(CommandError("it is late")) == "it is late"
