@@ -18,6 +18,9 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Any, cast
 
+from coordinator.limits import GroupSettings, Limits
+from raftlog.settings import LogSettings
+
 Value = int | bool | str | tuple[str, ...]
 
 INT32_MAX = 2**31 - 1
@@ -145,6 +148,12 @@ class Settings:
     http_body_max_bytes: int = _row(
         1 * MIB, "Requests are small; answers are not bounded by it.", unit="bytes", low=1024, high=64 * MIB
     )
+    http_connections_max: int = _row(
+        256, "HTTP is for people and scrapers; beyond it new connections are closed.", low=1, high=65536
+    )
+    http_requests_max: int = _row(
+        64, "HTTP requests at work at once, long polls aside; beyond it 503.", low=1, high=65536
+    )
     http_waiting_max: int = _row(256, "Long polls of the log at once; beyond it 429.", low=1, high=65536)
 
     # Groups
@@ -185,7 +194,29 @@ class Settings:
     offset_metadata_max_bytes: int = _row(
         4_096, "Kafka's: metadata of one committed offset.", unit="bytes", low=0, high=16 * MIB
     )
+    groups_max: int = _row(
+        100_000, "Per shard: a client that invents group ids must not fill memory.", low=1, high=INT32_MAX
+    )
+    topics_per_member_max: int = _row(
+        10_000, "A subscription is one record, well below a frame.", low=1, high=1_000_000
+    )
+    topics_max: int = _row(100_000, "Every node holds the catalog in memory.", low=1, high=INT32_MAX)
+    partitions_per_topic_max: int = _row(
+        100_000, "A target assignment names every partition.", low=1, high=10_000_000
+    )
     num_partitions: int = _row(1, "Kafka's: of a topic created without a count.", low=1, high=100_000)
+
+    # What the node keeps of work that is not durable yet
+    runtime_uncommitted_bytes_max: int = _row(
+        64 * MIB,
+        "Per shard, appended and not committed: beyond it requests are refused, retriably.",
+        unit="bytes",
+        low=1 * MIB,
+        high=4096 * MIB,
+    )
+    runtime_held_replies_max: int = _row(
+        100_000, "Per shard: replies that wait for the disk; beyond it refused.", low=100, high=10_000_000
+    )
 
     # The log
     log_segment_bytes: int = _row(
@@ -219,6 +250,40 @@ class Settings:
         low=-1,
         high=INT64_MAX,
     )
+
+    def limits(self) -> Limits:
+        """The bounds of a shard, for the coordinator."""
+        return Limits(
+            groups_max=self.groups_max,
+            topics_per_member_max=self.topics_per_member_max,
+            topics_max=self.topics_max,
+            partitions_per_topic_max=self.partitions_per_topic_max,
+        )
+
+    def group_settings(self) -> GroupSettings:
+        """What holds for a group that has no settings of its own, for the coordinator."""
+        return GroupSettings(
+            session_timeout_ms=self.group_consumer_session_timeout_ms,
+            session_timeout_min_ms=self.group_consumer_min_session_timeout_ms,
+            session_timeout_max_ms=self.group_consumer_max_session_timeout_ms,
+            heartbeat_interval_ms=self.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_min_ms=self.group_consumer_min_heartbeat_interval_ms,
+            heartbeat_interval_max_ms=self.group_consumer_max_heartbeat_interval_ms,
+            assignors=self.group_consumer_assignors,
+            max_size=self.group_consumer_max_size,
+            offset_metadata_max_bytes=self.offset_metadata_max_bytes,
+        )
+
+    def log_settings(self) -> LogSettings:
+        """What holds for every shard's log on this node."""
+        return LogSettings(
+            segment_bytes=self.log_segment_bytes,
+            snapshot_tail_records=self.snapshot_tail_records,
+            delete_retention_ms=self.delete_retention_ms,
+            log_archive_retention_bytes=self.log_archive_retention_bytes,
+            log_archive_retention_ms=self.log_archive_retention_ms,
+            uncommitted_bytes_max=self.runtime_uncommitted_bytes_max,
+        )
 
     def __post_init__(self) -> None:
         for setting in table():

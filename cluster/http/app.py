@@ -1,0 +1,223 @@
+"""The HTTP API on aiohttp: the routes of `routes` with the answers of `reads`, the log as a feed.
+
+What must stay true: every refusal is JSON with error, message and hint, also for what aiohttp itself refuses;
+requests at work and long polls are bounded; an answer is encoded in slices, so that a long one does not hold
+up the Kafka port, which lives on the same loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgpack
+from aiohttp import web
+
+from cluster.http import reads
+from cluster.http.metrics import NodeMetrics
+from cluster.http.node_view import HttpNode, Json, ShardView
+from cluster.http.routes import ROUTES, HttpError, Route, openapi
+from cluster.kafka.listener import KafkaListener
+from cluster.settings import Settings
+from records import body_to_json
+
+LOG = logging.getLogger("quorate.http")
+
+SLICE_MS = 5.0
+"""Encoding goes on for this long before other work of the loop gets its turn."""
+
+LOG_ANSWER_MAX_BYTES = 1 << 20
+"""Frames of one answer of the log, before encoding."""
+
+Handler = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
+
+
+def application(
+    node: HttpNode, settings: Settings, kafka: KafkaListener | None, version: str
+) -> web.Application:
+    """The whole API over one node."""
+    api = Api(node, settings, NodeMetrics(node, kafka, version), openapi(version))
+    app = web.Application(client_max_size=settings.http_body_max_bytes, middlewares=[api.guard])
+    for route in ROUTES:
+        app.router.add_get(route.path, api.handler(route), name=route.name)
+    return app
+
+
+def refusal(error: HttpError) -> web.Response:
+    return web.json_response(error.body, status=error.status)
+
+
+class Api:
+    """Handlers, one per route; each has the route's name."""
+
+    def __init__(self, node: HttpNode, settings: Settings, metrics: NodeMetrics, document: Json) -> None:
+        self._node = node
+        self._settings = settings
+        self._metrics = metrics
+        self._document = document
+        self._at_work = 0
+        self._waiting = 0
+
+    # Around every request
+
+    def handler(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        handle: Handler = getattr(self, route.name)
+
+        async def parsed(request: web.Request) -> web.StreamResponse:
+            return await handle(request, route.parse(request.match_info, request.query))
+
+        return parsed
+
+    @web.middleware
+    async def guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Bounds the requests at work and turns every failure into JSON."""
+        if self._at_work - self._waiting >= self._settings.http_requests_max:
+            return refusal(
+                HttpError(503, "BUSY", "too many requests at once", "ask again (http.requests.max)")
+            )
+        self._at_work += 1
+        try:
+            return await handler(request)
+        except HttpError as error:
+            return refusal(error)
+        except web.HTTPException as error:
+            return refusal(_of_aiohttp(error))
+        except ConnectionError:
+            raise
+        except Exception:
+            LOG.exception("%s %s failed", request.method, request.path)
+            hint = "the node's log says why"
+            return refusal(HttpError(500, "INTERNAL", "the node failed to answer", hint))
+        finally:
+            self._at_work -= 1
+
+    async def as_of(self, shard: ShardView, index: int) -> None:
+        """Waits until what was read at `index` is committed; HttpError 503 if it is not in time."""
+        if not await self._committed(shard, index, self._settings.held_reply_timeout_ms):
+            message = f"index {index} of {reads.shard_name(shard)} is not committed yet"
+            raise HttpError(503, "NOT_COMMITTED", message, "ask again")
+
+    async def _committed(self, shard: ShardView, index: int, wait_ms: int) -> bool:
+        if shard.commit_index >= index:
+            return True
+        reached = asyncio.get_running_loop().create_future()
+
+        def reach() -> None:
+            if not reached.done():
+                reached.set_result(None)
+
+        timer = shard.when_committed(index, reach)
+        try:
+            await asyncio.wait_for(reached, wait_ms / 1000)
+        except TimeoutError:
+            return False
+        finally:
+            timer.cancel()
+        return True
+
+    # One method per route
+
+    async def healthz(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response({"status": "ok"})
+
+    async def readyz(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        reasons = reads.not_ready(self._node)
+        return web.json_response({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
+
+    async def metrics(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return web.Response(body=self._metrics.render(), content_type="text/plain", charset="utf-8")
+
+    async def cluster(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(reads.cluster(self._node))
+
+    async def topics(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        answer = reads.topics(self._node)
+        await self.as_of(self._node.metadata, answer["as_of_index"])
+        return web.json_response(answer)
+
+    async def groups(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        answer = reads.groups(self._node, given["after"], given["limit"])
+        for shard, read in zip(self._node.shards, answer["as_of"], strict=True):
+            await self.as_of(shard, read["as_of_index"])
+        return web.json_response(answer)
+
+    async def group(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        answer = reads.group(self._node, given["group_id"])
+        await self.as_of(self._node.shard_for(given["group_id"]), answer["as_of_index"])
+        return web.json_response(answer)
+
+    async def openapi(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(self._document)
+
+    async def log(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        shard = reads.shard_named(self._node, given["shard"])
+        first, limit = max(1, given["from"]), given["limit"]
+        if shard.commit_index < first and given["wait_ms"]:
+            await self._poll(shard, first, given["wait_ms"])
+        frames = self._frames(shard, first, limit)
+        packed = given["format"] == "msgpack"
+        response = web.StreamResponse(headers={"Quorate-Commit-Index": str(shard.commit_index)})
+        response.content_type = "application/x-msgpack" if packed else "application/x-ndjson"
+        await response.prepare(request)
+        loop = asyncio.get_running_loop()
+        slice_end = loop.time() + SLICE_MS / 1000
+        for frame in frames:
+            await response.write(_msgpack_entry(frame) if packed else _json_entry(frame))
+            if loop.time() > slice_end:
+                await asyncio.sleep(0)
+                slice_end = loop.time() + SLICE_MS / 1000
+        await response.write_eof()
+        return response
+
+    async def _poll(self, shard: ShardView, index: int, wait_ms: int) -> None:
+        if self._waiting >= self._settings.http_waiting_max:
+            raise HttpError(429, "TOO_MANY_POLLS", "too many long polls wait already", "ask again later")
+        self._waiting += 1
+        try:
+            await self._committed(shard, index, wait_ms)
+        finally:
+            self._waiting -= 1
+
+    def _frames(self, shard: ShardView, first: int, limit: int) -> list[Any]:
+        if first > shard.commit_index:
+            return []
+        frames = list(shard.replica.read_committed(first, LOG_ANSWER_MAX_BYTES)[:limit])
+        if not frames or frames[0].index > first:
+            kept = f"the first one here is {frames[0].index}" if frames else "none of them is here"
+            raise HttpError(
+                410,
+                "ARCHIVED",
+                f"entry {first} of {reads.shard_name(shard)} is not in the live log: {kept}",
+                "`quorate log dump` on the node's directory reads archived entries too",
+            )
+        return frames
+
+
+def _json_entry(frame: Any) -> bytes:
+    entry = {
+        "index": frame.index,
+        "term": frame.term,
+        "timestamp_ms": frame.timestamp_ms,
+        "entry": body_to_json(frame.body),
+    }
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+def _msgpack_entry(frame: Any) -> bytes:
+    packed: bytes = msgpack.packb([frame.index, frame.term, frame.timestamp_ms, bytes(frame.body)])
+    return packed
+
+
+def _of_aiohttp(error: web.HTTPException) -> HttpError:
+    hints = {
+        404: "GET /v1/openapi.json lists all paths",
+        405: "everything here is read with GET",
+        413: "requests need no body",
+    }
+    word = error.reason.upper().replace(" ", "_")
+    return HttpError(error.status, word, f"{error.status} {error.reason}", hints.get(error.status, ""))

@@ -1,0 +1,95 @@
+"""The HTTP port of a node. aiohttp is imported when it starts, in a thread, so that the Kafka port, which
+clients wait for, is up a quarter of a second earlier.
+
+asyncio only: under virtual time there is no HTTP. The number of connections is bounded here, because aiohttp
+has no bound of its own; idle ones are closed by its keep-alive timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from cluster.settings import Settings, is_loopback
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from cluster.http.node_view import HttpNode
+    from cluster.kafka.listener import KafkaListener
+
+LOG = logging.getLogger("quorate.http")
+
+KEEPALIVE_S = 30.0
+"""A scraper comes every 15 to 60 s; nobody else needs a connection kept."""
+
+SHUTDOWN_S = 1.0
+"""How long a stop waits for answers that are on their way."""
+
+
+class _Refused(asyncio.Protocol):
+    """A connection beyond the bound: closed at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+class HttpListener:
+    """Serves the HTTP API for `node` on `settings.http_host` and `http_port`."""
+
+    def __init__(self, node: HttpNode, settings: Settings, kafka: KafkaListener | None) -> None:
+        self._node = node
+        self._settings = settings
+        self._kafka = kafka
+        self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listens; OSError if the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        app_module = await loop.run_in_executor(None, importlib.import_module, "cluster.http.app")
+        aiohttp_web = importlib.import_module("aiohttp.web")
+        settings = self._settings
+        app = app_module.application(self._node, settings, self._kafka, _version())
+        self._runner = aiohttp_web.AppRunner(
+            app,
+            handle_signals=False,
+            access_log=None,
+            keepalive_timeout=KEEPALIVE_S,
+            shutdown_timeout=SHUTDOWN_S,
+        )
+        await self._runner.setup()
+        self._server = await loop.create_server(self._protocol, settings.http_host, settings.http_port)
+        if not is_loopback(settings.http_host):
+            LOG.warning("listening on %s without TLS or authentication (insecure = true)", settings.http_host)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound host and port; the configured port before `start` is done."""
+        port = self._settings.http_port
+        if self._server is not None and self._server.sockets:
+            port = self._server.sockets[0].getsockname()[1]
+        return self._settings.http_host, port
+
+    async def stop(self) -> None:
+        """Accepts nothing more and ends open requests."""
+        if self._server is not None:
+            self._server.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _protocol(self) -> Any:
+        server = self._runner.server if self._runner is not None else None
+        if server is None or len(server.connections) >= self._settings.http_connections_max:
+            return _Refused()
+        return server()
+
+
+def _version() -> str:
+    metadata = importlib.import_module("importlib.metadata")
+    try:
+        return str(metadata.version("quorate"))
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,170 @@
+"""/metrics: plain integers that the node keeps anyway, turned into Prometheus' families when somebody asks.
+
+A registry of its own: nothing is registered globally, so two nodes in one process (tests) do not collide.
+What must stay true: a scrape costs what it prints; no family is fed on the way of a request.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from cluster.http.node_view import HttpNode, ShardView
+from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
+from cluster.kafka.listener import KafkaListener
+from records import METADATA_SHARD
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+
+MS_PER_SECOND = 1000.0
+
+
+class NodeMetrics:
+    """One node's registry. `render` gives the text format."""
+
+    def __init__(self, node: HttpNode, kafka: KafkaListener | None, version: str) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+        self._registry.register(_NodeCollector(node, version))
+        if kafka is not None:
+            self._registry.register(_KafkaCollector(kafka))
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class _NodeCollector(Collector):
+    def __init__(self, node: HttpNode, version: str) -> None:
+        self._node = node
+        self._version = version
+
+    def collect(self) -> Iterator[Metric]:
+        node = self._node
+        yield InfoMetricFamily(
+            "quorate",
+            "The node.",
+            value={
+                "version": self._version,
+                "cluster_id": node.info.cluster_id,
+                "node_id": str(node.info.node_id),
+            },
+        )
+        ready = GaugeMetricFamily("quorate_shard_ready", "1 when the shard serves.", labels=["shard"])
+        families: dict[str, Metric] = {}
+        for shard in (node.metadata, *node.shards):
+            name = "metadata" if shard.shard == METADATA_SHARD else str(shard.shard)
+            ready.add_metric([name], float(shard.is_ready))
+            _add_status(families, shard, name)
+            _add_counters(families, shard, name)
+        yield ready
+        yield from families.values()
+        yield from _groups(node)
+
+
+def _add_status(families: dict[str, Metric], shard: ShardView, name: str) -> None:
+    for key, value in shard.status().items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            metric = f"quorate_shard_{key}"
+            family = families.get(metric) or GaugeMetricFamily(
+                metric, f"{key} of the shard, as in /v1/cluster.", labels=["shard"]
+            )
+            families[metric] = family
+            family.add_sample(metric, {"shard": name}, float(value))
+
+
+def _add_counters(families: dict[str, Metric], shard: ShardView, name: str) -> None:
+    for key, value in shard.counters.as_dict().items():
+        metric = f"quorate_shard_{key}"
+        family = families.get(metric + "_total") or CounterMetricFamily(
+            metric, f"{key.replace('_', ' ')} of the shard since the start.", labels=["shard"]
+        )
+        families[metric + "_total"] = family
+        family.add_sample(metric + "_total", {"shard": name}, float(value))
+
+
+def _groups(node: HttpNode) -> Iterator[Metric]:
+    states = GaugeMetricFamily("quorate_groups", "Groups by state.", labels=["shard", "state"])
+    sizes = {
+        "members": GaugeMetricFamily("quorate_members", "Members of groups.", labels=["shard"]),
+        "offsets": GaugeMetricFamily("quorate_offsets", "Committed offsets kept.", labels=["shard"]),
+    }
+    for shard in node.shards:
+        counts = shard.machine.counts()
+        for state, number in sorted(counts.groups_by_state.items()):
+            states.add_metric([str(shard.shard), state], number)
+        sizes["members"].add_metric([str(shard.shard)], counts.members)
+        sizes["offsets"].add_metric([str(shard.shard)], counts.offsets)
+    yield states
+    yield from sizes.values()
+    topics = GaugeMetricFamily("quorate_topics", "Topics of the catalog.")
+    topics.add_metric([], len(node.catalog))
+    yield topics
+
+
+class _KafkaCollector(Collector):
+    def __init__(self, kafka: KafkaListener) -> None:
+        self._kafka = kafka
+
+    def collect(self) -> Iterator[Metric]:
+        kafka, counters = self._kafka, self._kafka.counters
+        requests = CounterMetricFamily("quorate_kafka_requests", "Kafka requests by API.", labels=["api"])
+        for api_key, number in sorted(counters.requests.items()):
+            requests.add_metric([_api(api_key)], number)
+        yield requests
+        errors = CounterMetricFamily(
+            "quorate_kafka_errors", "Error codes in Kafka responses.", labels=["api", "error"]
+        )
+        for (api_key, code), number in sorted(counters.errors.items()):
+            errors.add_metric([_api(api_key), _error(code)], number)
+        yield errors
+        yield _latency(counters)
+        closed = CounterMetricFamily(
+            "quorate_kafka_connections_closed", "Connections that the node closed.", labels=["why"]
+        )
+        for why, number in sorted(counters.connections_closed.items()):
+            closed.add_metric([why], number)
+        yield closed
+        for name, help_text, value in (
+            ("fast_heartbeats", "Steady heartbeats answered from the cache.", counters.fast_heartbeats),
+            ("received_bytes", "Bytes from Kafka clients.", counters.bytes_received),
+            ("sent_bytes", "Bytes to Kafka clients.", counters.bytes_sent),
+            ("connections_opened", "Kafka connections accepted.", counters.connections_opened),
+        ):
+            yield CounterMetricFamily(f"quorate_kafka_{name}", help_text, value=value)
+        open_now = len(kafka.connections)
+        yield GaugeMetricFamily("quorate_kafka_connections", "Kafka connections open.", value=open_now)
+        waiting = kafka.fetches_waiting
+        yield GaugeMetricFamily("quorate_kafka_fetches_waiting", "Empty fetches that wait.", value=waiting)
+
+
+def _latency(counters: KafkaCounters) -> Metric:
+    family = HistogramMetricFamily(
+        "quorate_kafka_request_seconds", "From a complete request to its reply.", labels=["api"]
+    )
+    bounds = [str(bound / MS_PER_SECOND) for bound in LATENCY_BUCKETS_MS] + ["+Inf"]
+    for api_key, latency in sorted(counters.latency.items()):
+        sums = list(zip(bounds, itertools.accumulate(latency.buckets), strict=True))
+        family.add_metric([_api(api_key)], sums, latency.total_ms / MS_PER_SECOND)
+    return family
+
+
+def _api(api_key: int) -> str:
+    return ApiKey(api_key).name.lower()
+
+
+def _error(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)

@@ -1,0 +1,314 @@
+"""One client's connection: frames in, replies out in the order of their requests, everything bounded.
+
+A read may hold many frames; they are served in slices, so that one client that pipelines thousands of
+requests does not hold up the others. The replies of one turn of the loop leave in one write.
+
+What must stay true
+- Replies leave in the order of the requests, whenever they become ready.
+- Memory is bounded: requests in flight, replies that wait for an earlier one, and replies that the client
+  does not read. At the first bound the connection is no longer read; at the last it is closed. Frames that
+  were read and not served yet are at most one read's worth.
+- The fast path (a heartbeat equal to an earlier one after its correlation id) answers what the slow path
+  answered, while the coordinator's entry, taken *before* the slow path ran, is still valid: so nothing
+  changed in between, and the cached reply, itself sent only when it was durable, tells committed state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from cluster.kafka import dispatch
+from cluster.kafka.exchange import Exchange
+from cluster.kafka.node_view import FastEntry
+from cluster.node_info import ClientInfo
+from wire.errors import MalformedFrame
+from wire.framing import Framer
+
+if TYPE_CHECKING:
+    from cluster.kafka.listener import KafkaListener
+
+SLICE_MS = 5.0
+"""A connection's share of one turn of the loop: a tenth of the longest stall that is allowed."""
+
+SLICE_REQUESTS = 256
+"""The same in requests, where time does not pass within a turn (simulation)."""
+
+FAST_REPLIES_MAX = 64
+"""Cached heartbeats of one connection: a consumer needs one, a load generator that stands for many a few."""
+
+LINGER_MS = 5_000
+"""How long a closed connection may take to deliver what was written before it is aborted."""
+
+FIRST_BYTES = 4
+"""A protocol shows itself in as many bytes as a frame's length has."""
+
+CORRELATION_END = 8
+"""API key, version (2 bytes each) and correlation id (4) open every request."""
+
+
+class FastReply:
+    """A steady heartbeat's cached reply, all but the correlation id, and the entry that vouches for it."""
+
+    __slots__ = ("entry", "head", "length", "rest")
+
+    def __init__(self, head: bytes, data: bytes, entry: FastEntry) -> None:
+        self.head = head  # API key and version of the request
+        self.length = data[:4]
+        self.rest = data[8:]
+        self.entry = entry
+
+
+class Connection:
+    """An `asyncio.Protocol` in shape; see `raftlog.host.StreamHandler`."""
+
+    def __init__(self, listener: KafkaListener) -> None:
+        settings = listener.settings
+        self.listener = listener
+        self.peer = "?"
+        self.client = ClientInfo()
+        self.active_ms = 0.0
+        self.partial_bytes = 0
+        self.closed = False
+        self._transport: Any = None
+        self._framer = Framer(settings.socket_request_max_bytes)
+        self._requests_max = settings.connection_requests_max
+        self._pause_bytes = settings.connection_outbound_pause_bytes
+        self._outbound_max_bytes = settings.connection_outbound_max_bytes
+        self._waiting: deque[Exchange] = deque()
+        self._early_bytes = 0  # replies that wait for an earlier one
+        self._ready: list[bytes] = []
+        self._backlog: list[bytes] = []
+        self._fast: dict[bytes, FastReply] = {}
+        self._flush_due = False
+        self._resume_due = False
+        self._reading = True
+        self._unread = False  # the client leaves more than the pause bound unread
+        self._first_bytes = b""  # until there was a whole frame: to tell what else it may be
+        self._is_new = True
+
+    # What the host calls
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if peer else "?"
+        self.peer = f"{address}:{peer[1]}" if peer else "?"
+        self.client = ClientInfo(host=f"/{address}")
+        self.active_ms = self.listener.host.monotonic_ms()
+        transport.set_write_buffer_limits(high=self._pause_bytes, low=self._pause_bytes // 2)
+        if not self.listener.opened(self):
+            self.closed = True
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        for exchange in self._waiting:
+            exchange.drop()
+        self._waiting.clear()
+        self._ready.clear()
+        self._backlog.clear()
+        self._fast.clear()
+        self._early_bytes = 0
+        self.listener.lost(self)
+
+    def eof_received(self) -> bool | None:
+        return None
+
+    def pause_writing(self) -> None:
+        self._unread = True
+        self.listener.slow(self)
+
+    def resume_writing(self) -> None:
+        self._unread = False
+        self._resume_soon()
+
+    def data_received(self, data: bytes) -> None:
+        if self.closed:
+            return
+        self.listener.counters.bytes_received += len(data)
+        if self._is_new:
+            self._first_bytes = (self._first_bytes + data)[:FIRST_BYTES]
+        try:
+            frames = self._framer.feed(data)
+        except MalformedFrame as error:
+            hint = dispatch.hint_of_first_bytes(self._first_bytes) if self._is_new else ""
+            self.refuse("malformed", f"{error}{hint}")
+            return
+        if not frames:
+            self.partial_bytes += len(data)
+            self.listener.buffered(self, len(data))
+            return
+        self._is_new = False
+        if self.partial_bytes:
+            self.listener.buffered(self, -self.partial_bytes)
+            self.partial_bytes = 0
+        if self._backlog:
+            self._backlog += frames
+        else:
+            self._serve(frames)
+
+    # Requests
+
+    def _serve(self, frames: list[bytes]) -> None:
+        """Serves frames in order until a bound or the end of this connection's slice."""
+        host = self.listener.host
+        self.active_ms = now_ms = host.monotonic_ms()
+        wall_ms = host.wall_ms()
+        slice_end_ms = now_ms + SLICE_MS
+        self._flush_due = True
+        fast = self._fast
+        for served, payload in enumerate(frames):
+            if served == SLICE_REQUESTS or now_ms > slice_end_ms or self._is_blocked():
+                self._backlog = frames[served:]
+                break
+            hit = fast.get(payload[CORRELATION_END:]) if fast else None
+            if hit is not None and payload.startswith(hit.head):
+                if hit.entry.is_valid():
+                    hit.entry.touch(now_ms, wall_ms)
+                    self._answer_fast(hit, payload, now_ms)
+                    continue
+                del fast[payload[CORRELATION_END:]]
+            self._serve_slowly(payload, now_ms)
+            if self.closed:
+                return
+            now_ms = host.monotonic_ms()
+        self._flush()
+
+    def _answer_fast(self, hit: FastReply, payload: bytes, now_ms: float) -> None:
+        self.listener.counters.fast_heartbeats += 1
+        data = hit.length + payload[4:CORRELATION_END] + hit.rest
+        if not self._waiting:
+            self._ready.append(data)
+            return
+        exchange = Exchange(self, now_ms)
+        exchange.data = data
+        self._early_bytes += len(data)
+        self._waiting.append(exchange)
+
+    def _serve_slowly(self, payload: bytes, now_ms: float) -> None:
+        exchange = Exchange(self, now_ms)
+        self._waiting.append(exchange)
+        dispatch.serve(self, exchange, payload)
+
+    def remember(self, exchange: Exchange, body: Any, data: bytes) -> None:
+        """Caches the reply to a steady heartbeat, if nothing in its group changed since before its handling."""
+        entry, exchange.entry = exchange.entry, None
+        if entry is None or body.error_code or body.assignment is not None or not entry.is_valid():
+            return
+        if len(self._fast) >= FAST_REPLIES_MAX:
+            self._fast.clear()
+        head = exchange.api_key.to_bytes(2, "big") + exchange.api_version.to_bytes(2, "big")
+        self._fast[exchange.tail] = FastReply(head, data, entry)
+
+    def client_named(self, client_id: str | None) -> ClientInfo:
+        """Who asks; one object as long as the client id stays the same, as it does."""
+        if (client_id or "") != self.client.client_id:
+            self.client = ClientInfo(client_id=client_id or "", host=self.client.host)
+        return self.client
+
+    # Replies
+
+    def answered(self, exchange: Exchange) -> None:
+        """An exchange has its bytes: sends what is now at the head of the queue, in this turn's one write."""
+        data = exchange.data
+        assert data is not None
+        self.listener.observe(exchange)
+        self._early_bytes += len(data)
+        waiting = self._waiting
+        while waiting and (data := waiting[0].data) is not None:
+            waiting.popleft().connection = None
+            self._early_bytes -= len(data)
+            self._ready.append(data)
+        if self._early_bytes > self._outbound_max_bytes:
+            self.refuse("slow", f"{self._early_bytes} bytes of replies wait for an earlier one")
+        elif not self._flush_due:
+            self._flush_due = True
+            self.listener.host.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self.closed:
+            return
+        if self._ready:
+            data = self._ready[0] if len(self._ready) == 1 else b"".join(self._ready)
+            self._ready.clear()
+            self.listener.counters.bytes_sent += len(data)
+            self._transport.write(data)
+            if self._unread and self.unread_bytes() > self._outbound_max_bytes:
+                self.refuse(
+                    "slow", f"{self.unread_bytes()} bytes of replies are unread; read faster or ask for less"
+                )
+                return
+            if self._unread:
+                self.listener.slow(self)
+        if self._backlog or not self._reading:
+            self._resume_soon()
+        elif self._is_blocked():
+            self._read(False)
+
+    def unread_bytes(self) -> int:
+        """Replies written that the client has not taken yet."""
+        return int(self._transport.get_write_buffer_size())
+
+    # Flow
+
+    def _is_blocked(self) -> bool:
+        return (
+            self._unread or len(self._waiting) >= self._requests_max or self._early_bytes > self._pause_bytes
+        )
+
+    def _resume_soon(self) -> None:
+        if self._reading and self._backlog:
+            self._read(False)
+        if not self._resume_due and not self.closed and not self._is_blocked():
+            self._resume_due = True
+            self.listener.host.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        self._resume_due = False
+        if self.closed or self._is_blocked():
+            return
+        if self._backlog:
+            frames, self._backlog = self._backlog, []
+            self._serve(frames)
+        elif not self._reading:
+            self._read(True)
+
+    def _read(self, wanted: bool) -> None:
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    # Ends
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a reply is outstanding: such a connection is not idle."""
+        return bool(self._waiting)
+
+    def refuse(self, why: str, message: str) -> None:
+        """Closes because of what the client did; `why` is counted, `message` goes to the log."""
+        if self.closed:
+            return
+        name = f", client id {self.client.client_id[:80]!r}" if self.client.client_id else ""
+        self.listener.quiet.warning("%s", f"closing the connection of {self.peer}{name}: {message}")
+        self.close(why)
+
+    def close(self, why: str) -> None:
+        """Delivers the replies that are ready, then closes; a client that does not read is cut off."""
+        if self.closed:
+            return
+        self.closed = True
+        self.listener.counters.connections_closed[why] += 1
+        if self._unread:
+            self._transport.abort()
+            return
+        if self._ready:
+            self._transport.write(b"".join(self._ready))
+            self._ready.clear()
+        self._transport.close()
+        self.listener.host.call_later(LINGER_MS, self._transport.abort)

@@ -1,0 +1,162 @@
+"""From a frame to whoever answers it, and what to say when nobody does.
+
+The table `HANDLERS` is the whole list of what this listener answers by itself; every other served API goes to
+the node, which knows shards. What is not served is not advertised, and a client that asks all the same is
+told in the log what to change, because over the wire Kafka can only close the connection on it.
+
+What must stay true: every frame is answered, or its connection closed with one log line; never a hang.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from cluster.kafka import cluster_apis, fetching, topic_pages
+from wire import refusals
+from wire.apis import API_VERSIONS, ApiKey, api_name
+from wire.errors import ErrorCode, MalformedFrame, UnsupportedApi
+from wire.messages.api_versions import ApiVersionsResponse
+from wire.protocol import decode_request
+
+if TYPE_CHECKING:
+    from cluster.kafka.connection import Connection
+    from cluster.kafka.exchange import Exchange
+    from cluster.kafka.listener import KafkaListener
+
+LOG = logging.getLogger("quorate.kafka")
+
+Handler = Callable[["KafkaListener", "Exchange", Any], None]
+
+HANDLERS: dict[int, Handler] = {
+    ApiKey.API_VERSIONS: cluster_apis.api_versions,
+    ApiKey.METADATA: cluster_apis.metadata,
+    ApiKey.FIND_COORDINATOR: cluster_apis.find_coordinator,
+    ApiKey.DESCRIBE_CLUSTER: cluster_apis.describe_cluster,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_pages.describe_topic_partitions,
+    ApiKey.LIST_OFFSETS: fetching.list_offsets,
+    ApiKey.FETCH: fetching.fetch,
+}
+
+_CLASSIC = (
+    "this client speaks the classic group protocol; set group.protocol=consumer "
+    "(librdkafka 2.12+, Java client 4.0+), or use assign() instead of subscribe()"
+)
+_NO_MESSAGES = "topics here have partitions to share out and hold no messages; produce to a Kafka cluster"
+_NO_TRANSACTIONS = "transactions are not supported"
+_NO_SASL = "SASL is not supported; set security.protocol=PLAINTEXT"
+_NO_GROUP_TYPE = "only groups of group.protocol=consumer are supported"
+_NO_CONFIGS = "configurations cannot be read or changed over Kafka's protocol; see docs/configuration.md"
+
+HINTS: dict[int, str] = {
+    ApiKey.JOIN_GROUP: _CLASSIC,
+    ApiKey.SYNC_GROUP: _CLASSIC,
+    ApiKey.HEARTBEAT: _CLASSIC,
+    ApiKey.LEAVE_GROUP: _CLASSIC,
+    ApiKey.PRODUCE: _NO_MESSAGES,
+    ApiKey.DELETE_RECORDS: _NO_MESSAGES,
+    ApiKey.INIT_PRODUCER_ID: _NO_MESSAGES,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _NO_TRANSACTIONS,
+    ApiKey.ADD_OFFSETS_TO_TXN: _NO_TRANSACTIONS,
+    ApiKey.END_TXN: _NO_TRANSACTIONS,
+    ApiKey.TXN_OFFSET_COMMIT: _NO_TRANSACTIONS,
+    ApiKey.SASL_HANDSHAKE: _NO_SASL,
+    ApiKey.SASL_AUTHENTICATE: _NO_SASL,
+    ApiKey.DESCRIBE_CONFIGS: _NO_CONFIGS,
+    ApiKey.ALTER_CONFIGS: _NO_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _NO_CONFIGS,
+    ApiKey.SHARE_GROUP_HEARTBEAT: _NO_GROUP_TYPE,
+    ApiKey.STREAMS_GROUP_HEARTBEAT: _NO_GROUP_TYPE,
+}
+"""What to do about it, for the APIs that clients send although they are not advertised."""
+
+_FIRST_BYTES = {
+    b"\x16\x03": "; this looks like TLS: set security.protocol=PLAINTEXT",
+    b"GET ": "; this looks like HTTP: the HTTP port is another one (http.port)",
+    b"POST": "; this looks like HTTP: the HTTP port is another one (http.port)",
+    b"HEAD": "; this looks like HTTP: the HTTP port is another one (http.port)",
+}
+
+
+def hint_of_first_bytes(data: bytes) -> str:
+    """What a connection that never was Kafka's probably is."""
+    return next((hint for start, hint in _FIRST_BYTES.items() if data.startswith(start)), "")
+
+
+def serve(connection: Connection, exchange: Exchange, payload: bytes) -> None:
+    """Answers one frame through `exchange`, at once or later, or closes the connection."""
+    try:
+        header, body = decode_request(payload)
+    except MalformedFrame as error:
+        connection.refuse("malformed", f"malformed request{_first_api(payload)}: {error}")
+        return
+    except UnsupportedApi as error:
+        _unsupported(connection, exchange, error, payload)
+        return
+    exchange.api_key = api_key = header.api_key
+    exchange.api_version = header.api_version
+    exchange.correlation_id = header.correlation_id
+    exchange.client = connection.client_named(header.client_id)
+    listener = connection.listener
+    listener.counters.requests[api_key] += 1
+    try:
+        handler = HANDLERS.get(api_key)
+        if handler is not None:
+            handler(listener, exchange, body)
+        else:
+            submit(listener, exchange, body, payload)
+    except Exception:
+        LOG.exception(
+            "%s version %d failed; answering UNKNOWN_SERVER_ERROR", api_name(api_key), header.api_version
+        )
+        fail(
+            exchange, body, ErrorCode.UNKNOWN_SERVER_ERROR, "the node failed to handle this; its log says why"
+        )
+
+
+def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: bytes) -> None:
+    """Hands a request about groups or the catalog to the node; notes a heartbeat that may be a steady one."""
+    if exchange.api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT and body.member_epoch > 0:
+        exchange.entry = listener.node.fast_entry(body.group_id, body.member_id)
+        exchange.tail = payload[8:]
+    listener.node.submit(exchange.api_key, exchange.api_version, body, exchange.client, exchange.reply)
+
+
+def fail(exchange: Exchange, body: Any, code: ErrorCode, message: str) -> None:
+    """Answers with an error in the API's own shape, unless there was an answer already."""
+    if exchange.connection is not None and exchange.data is None:
+        exchange.entry = None
+        exchange.reply(refusals.refuse(ApiKey(exchange.api_key), exchange.api_version, body, code, message))
+
+
+def _unsupported(connection: Connection, exchange: Exchange, error: UnsupportedApi, payload: bytes) -> None:
+    if error.api_key == ApiKey.API_VERSIONS:
+        # KIP-511: whatever the version, the answer has the shape of version 0, which every client can read.
+        exchange.api_key, exchange.api_version = ApiKey.API_VERSIONS, 0
+        exchange.correlation_id = error.correlation_id
+        keys = cluster_apis.served()
+        exchange.reply(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys))
+        return
+    connection.client_named(_client_id(payload))
+    served = API_VERSIONS.get(error.api_key)  # type: ignore[call-overload]
+    range_text = f"versions {served[0]} to {served[1]} are served" if served else "it is not served"
+    hint = HINTS.get(error.api_key, "")
+    connection.refuse(
+        "unsupported",
+        f"{api_name(error.api_key)} version {error.api_version}: {range_text}{'; ' if hint else ''}{hint}",
+    )
+
+
+def _first_api(payload: bytes) -> str:
+    if len(payload) < 4:
+        return ""
+    api_key = int.from_bytes(payload[:2], "big", signed=True)
+    version = int.from_bytes(payload[2:4], "big", signed=True)
+    return f", {api_name(api_key)} version {version}"
+
+
+def _client_id(payload: bytes) -> str:
+    """The client id of a request that is not understood: every header since version 1 has it here."""
+    length = int.from_bytes(payload[8:10], "big", signed=True)
+    return payload[10 : 10 + max(0, length)].decode(errors="replace")

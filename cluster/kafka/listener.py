@@ -1,0 +1,145 @@
+"""The Kafka port of a node: accepts connections up to a bound, watches over what all of them hold together.
+
+It knows no API (see `dispatch`) and no socket: connections come as streams from the Host, so that the same
+code runs in a process and in virtual time.
+
+What must stay true: a connection is in `connections` from `opened` until `lost`; the bytes of half-received
+frames over all connections, and of unread replies, stay below their bounds by closing whoever holds most.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cluster.kafka.connection import Connection
+from cluster.kafka.counters import KafkaCounters
+from cluster.kafka.quiet import QuietLog
+from cluster.settings import Settings, is_loopback
+from raftlog.host import Host, Listener, Timer
+
+if TYPE_CHECKING:
+    from cluster.kafka.exchange import Exchange
+    from cluster.kafka.node_view import KafkaNode
+
+LOG = logging.getLogger("quorate.kafka")
+
+SWEEPS_PER_IDLE_TIME = 4
+"""How often idle connections are looked for within connections.max.idle.ms: they end a quarter late at most."""
+
+SWEEP_MAX_MS = 30_000
+"""And at least this often."""
+
+
+class KafkaListener:
+    """Serves Kafka's protocol for `node` on `settings.kafka_host` and `kafka_port`."""
+
+    def __init__(self, host: Host, node: KafkaNode, settings: Settings) -> None:
+        self.host = host
+        self.node = node
+        self.settings = settings
+        self.counters = KafkaCounters()
+        self.quiet = QuietLog(host.monotonic_ms)
+        self.connections: dict[Connection, None] = {}  # in the order in which they were accepted
+        self.fetches_waiting = 0
+        self._partial_bytes = 0
+        self._unread: dict[Connection, None] = {}
+        self._server: Listener | None = None
+        self._sweep_timer: Timer | None = None
+        self._stopped = False
+
+    # Life
+
+    def start(self, done: Callable[[BaseException | None], None]) -> None:
+        """Listens; `done(None)` once connections are accepted, `done(error)` if the address cannot be had."""
+        bound = self.settings.kafka_host
+
+        def listening(server: Listener | None, error: BaseException | None) -> None:
+            self._server = server
+            if error is None and self._stopped:
+                self.stop()
+            elif error is None:
+                self._sweep()
+                if not is_loopback(bound):
+                    LOG.warning("listening on %s without TLS or authentication (insecure = true)", bound)
+            done(error)
+
+        self.host.listen(bound, self.settings.kafka_port, lambda: Connection(self), listening)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound host and port; port 0 before `start` is done."""
+        return self.settings.kafka_host, self._server.port if self._server else self.settings.kafka_port
+
+    def stop(self) -> None:
+        """Accepts nothing more and closes every connection, delivering the replies that are ready."""
+        self._stopped = True
+        if self._server is not None:
+            self._server.close()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self.close_connections()
+
+    def close_connections(self) -> None:
+        """Closes every connection: clients then look for their coordinator at once, faster than by an error."""
+        for connection in list(self.connections):
+            connection.close("stopped")
+
+    # What connections report
+
+    def opened(self, connection: Connection) -> bool:
+        """Whether the connection may stay."""
+        if self._stopped or len(self.connections) >= self.settings.max_connections:
+            self.counters.connections_closed["too many"] += 1
+            self.quiet.warning(
+                "refusing the connection of %s: %d are open (max.connections)",
+                connection.peer,
+                len(self.connections),
+            )
+            return False
+        self.connections[connection] = None
+        self.counters.connections_opened += 1
+        return True
+
+    def lost(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+        self._unread.pop(connection, None)
+        self._partial_bytes -= connection.partial_bytes
+        connection.partial_bytes = 0
+
+    def buffered(self, connection: Connection, num_bytes: int) -> None:
+        """A half-received frame grew, or (negative) was completed."""
+        self._partial_bytes += num_bytes
+        if self._partial_bytes > self.settings.listener_inbound_max_bytes:
+            largest = max(self.connections, key=lambda held: held.partial_bytes, default=connection)
+            self._partial_bytes -= largest.partial_bytes
+            held_bytes, largest.partial_bytes = largest.partial_bytes, 0
+            largest.refuse("flooding", f"it holds {held_bytes} bytes of an unfinished frame, the most of all")
+
+    def slow(self, connection: Connection) -> None:
+        """A client leaves replies unread beyond the pause bound."""
+        self._unread[connection] = None
+        unread = {held: held.unread_bytes() for held in self._unread if not held.closed}
+        self._unread = {held: None for held, num_bytes in unread.items() if num_bytes or held is connection}
+        if sum(unread.values()) > self.settings.listener_outbound_max_bytes:
+            largest = max(unread, key=unread.__getitem__)
+            largest.refuse("slow", f"it leaves {unread[largest]} bytes of replies unread, the most of all")
+
+    def fetch_ended(self) -> None:
+        """An empty fetch no longer waits."""
+        self.fetches_waiting -= 1
+
+    def observe(self, exchange: Exchange) -> None:
+        """A reply is ready."""
+        elapsed_ms = self.host.monotonic_ms() - exchange.started_ms
+        self.counters.latency[exchange.api_key].observe(elapsed_ms)
+
+    def _sweep(self) -> None:
+        idle_ms = self.settings.connections_max_idle_ms
+        now_ms = self.host.monotonic_ms()
+        for connection in list(self.connections):
+            if not connection.is_waiting and now_ms - connection.active_ms > idle_ms:
+                connection.close("idle")
+        pause_ms = min(SWEEP_MAX_MS, idle_ms / SWEEPS_PER_IDLE_TIME)
+        self._sweep_timer = self.host.call_later(pause_ms, self._sweep)

@@ -1,0 +1,59 @@
+"""What the listeners ask of a node, and nothing more: here tests put a small node of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from cluster.node_info import ClientInfo, NodeInfo
+from cluster.settings import Settings
+from coordinator.topics import CatalogView
+
+Reply = Callable[[object], None]
+
+
+class FastEntry(Protocol):
+    """The coordinator's word that a member is steady; see DESIGN, the steady-heartbeat fast path."""
+
+    def is_valid(self) -> bool: ...
+
+    def touch(self, monotonic_ms: float, wall_ms: int) -> None: ...
+
+
+class KafkaShard(Protocol):
+    """The part of the metadata shard's runtime that a listener uses."""
+
+    @property
+    def is_ready(self) -> bool: ...
+
+
+class KafkaNode(Protocol):
+    """The part of a Node that the Kafka listener uses.
+
+    `submit` takes every request that concerns groups or changes the catalog, and calls `reply` exactly once,
+    perhaps at once. `fast_entry` is None unless the member is steady and its shard is ready.
+    """
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def info(self) -> NodeInfo: ...
+
+    @property
+    def nodes(self) -> Sequence[NodeInfo]: ...
+
+    @property
+    def catalog(self) -> CatalogView: ...
+
+    @property
+    def metadata_term(self) -> int: ...
+
+    @property
+    def metadata(self) -> KafkaShard: ...
+
+    def submit(
+        self, api_key: int, api_version: int, body: object, client: ClientInfo, reply: Reply
+    ) -> None: ...
+
+    def fast_entry(self, group_id: str, member_id: str) -> FastEntry | None: ...

@@ -1,0 +1,99 @@
+"""DescribeTopicPartitions (KIP-966): topics with their partitions, in pages.
+
+A page ends after `response_partition_limit` partitions, or after the bound of ours; `next_cursor` then names
+the partition with which the next page begins. Topics come in the order of their names, whatever order they
+were asked for in, so that a cursor means the same in every request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cluster.kafka.cluster_apis import TOPIC_OPERATIONS, absent, with_catalog
+from coordinator.topics import CatalogTopic
+from wire import refusals
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from cluster.kafka.exchange import Exchange
+    from cluster.kafka.listener import KafkaListener
+    from cluster.kafka.node_view import KafkaNode
+
+PAGE_PARTITIONS_MAX = 2_000
+"""Kafka's max.request.partition.size.limit."""
+
+
+def describe_topic_partitions(
+    listener: KafkaListener, exchange: Exchange, request: DescribeTopicPartitionsRequest
+) -> None:
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        message = f"cursor.partition_index is {cursor.partition_index}; it must not be negative"
+        exchange.reply(
+            refusals.refuse(
+                ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+                exchange.api_version,
+                request,
+                ErrorCode.INVALID_REQUEST,
+                message,
+            )
+        )
+        return
+    with_catalog(listener, exchange, lambda: exchange.reply(page(listener.node, request)))
+
+
+def page(node: KafkaNode, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """One page: from the cursor, as many partitions as the limit allows."""
+    catalog, cursor = node.catalog, request.cursor
+    names = {topic.name for topic in request.topics} or {topic.name for topic in catalog.topics()}
+    left = max(1, min(request.response_partition_limit, PAGE_PARTITIONS_MAX))
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in sorted(names):
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        if left == 0:
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=0)
+            )
+        found = catalog.topic(name)
+        if found is None:
+            topics.append(DescribeTopicPartitionsResponseTopic(error_code=absent(name), name=name))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        end = min(found.num_partitions, first + left)
+        topics.append(_described(node, found, range(first, end)))
+        left -= max(0, end - first)
+        if end < found.num_partitions:
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=end)
+            )
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _described(
+    node: KafkaNode, topic: CatalogTopic, partitions: range
+) -> DescribeTopicPartitionsResponseTopic:
+    leader_id, term = node.info.node_id, node.metadata_term
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=partition,
+                leader_id=leader_id,
+                leader_epoch=term,
+                replica_nodes=[leader_id],
+                isr_nodes=[leader_id],
+            )
+            for partition in partitions
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
