@@ -41,7 +41,7 @@ _RECORD_FIELDS = {"type", "version", "key", "key_base64", "value", "value_base64
 
 
 def record_to_json(raw: RawRecord) -> Json:
-    """One record as a JSON object; never raises, whatever the record holds."""
+    """One record as a JSON object, whatever bytes it holds."""
     shown: Json = {"type": _TYPE.to_json(raw.type), "version": raw.version}
     schema = SCHEMAS.get(raw.type)
     shown |= _show("key", raw.key, (lambda: _typed_key(schema, raw)) if schema else None)

@@ -1,6 +1,7 @@
 """JSON loses nothing: whatever a log holds, its JSON gives the same bytes back."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from records import (
     TermStartValue,
     body_from_json,
     body_to_json,
+    decode_record,
     encode_entry,
     encode_record,
     entry_from_json,
@@ -98,6 +100,19 @@ def test_an_unknown_version_an_unusual_array_and_an_unknown_number_survive() -> 
     strange = encode_record(SAMPLES[RecordType.TERM_START])._replace(value=b"\x96\x04\x01\x65\x02\xa1a\xa1b")
     assert record_to_json(strange)["value"]["why"] == 101
     assert record_from_json(record_to_json(strange)) == strange
+
+
+def test_an_older_version_comes_back_as_it_was_even_where_only_its_meaning_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = SCHEMAS[RecordType.TOPIC]
+    upcasts = {0: lambda items: [items[0], *items[1:]]}
+    newer = replace(topic, value=replace(topic.value, version=1, upcasts=upcasts))
+    monkeypatch.setitem(SCHEMAS, int(RecordType.TOPIC), newer)  # type: ignore[arg-type]
+    older = encode_record(SAMPLES[RecordType.TOPIC])._replace(version=0)
+    assert decode_record(older) == SAMPLES[RecordType.TOPIC]
+    assert set(record_to_json(older)) == {"type", "version", "key", "value_base64"}
+    assert record_from_json(record_to_json(older)) == older
 
 
 @settings(max_examples=100, deadline=None)

@@ -36,7 +36,7 @@ from records import (
 )
 from records.kinds import I32, I64, Since
 from records.layouts import Layout, Versioned, layout_of
-from records.packing import FLAT_ARRAY_ITEMS_MAX
+from records.packing import FLAT_ARRAY_ITEMS_MAX, unpack_flat, unpack_nested
 from records.schemas import SCHEMAS
 from tests.records.samples import SAMPLES, TOPIC_ID, record_strategy
 
@@ -342,6 +342,7 @@ HOSTILE = {
     "arrays in arrays, all there": b"\x91" * 1_020 + b"\x01",
     "arrays in arrays, too deep": b"\x91" * 100_000 + b"\x01",
     "more items than any layout": b"\xdc\x7f\xff" + b"\x00" * 0x7FFF,
+    "an empty map": b"\x91\x80",
     "a map": b"\x81\x01\x02",
     "a map of four billion": b"\xdf\xff\xff\xff\xff",
     "maps that nest": b"\x81\x01" * 30_000 + b"\x01",
@@ -376,6 +377,13 @@ def test_hostile_values_are_refused_without_being_believed(value: bytes) -> None
 
     # Eight bytes for each item that is really there, and a little for errors; never what a header claims.
     assert peak_bytes(read_as_every_type) < 1_000_000 + 16 * len(value)
+
+
+@pytest.mark.parametrize("unpack", [unpack_flat, unpack_nested])
+@pytest.mark.parametrize("item", [b"\x81\x01\x02", b"\xd4\x05\x00", b"\xd6\xff\x00\x00\x00\x00"])
+def test_maps_and_extensions_have_no_place_on_disk(unpack: Callable[[bytes], Any], item: bytes) -> None:
+    with pytest.raises(MalformedRecord, match="plain items"):
+        unpack(b"\x92\x01" + item)
 
 
 def test_the_limit_on_flat_arrays_leaves_room_for_every_flat_layout() -> None:
