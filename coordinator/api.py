@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from coordinator.limits import SettingsView
 from coordinator.topics import CatalogView
-from records import Cause, Expiry, RawRecord, Reason, ReasonKind, Ref
+from records import Cause, Expiry, RawRecord, Reason, ReasonKind, Ref, TopicPartitions
 from wire.errors import ErrorCode
 
 
@@ -56,13 +56,18 @@ class Job:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What one decision came to. `records` are applied already; non-empty, they become one entry at
-    `Context.next_index` with `cause`. `error` is what a later step raised, after earlier ones had written."""
+    """What one decision came to.
+
+    `records` are applied already; non-empty, they become one entry at `Context.next_index` with `cause`.
+    `error` is what a later step raised after earlier ones had written; there is no reply then. `warning` is
+    for the log: something failed, and the decision went on without it.
+    """
 
     cause: Cause | None = None
     records: list[RawRecord] = field(default_factory=list)
     reply: object | None = None
     error: Exception | None = None
+    warning: str | None = None
     jobs: list[Job] = field(default_factory=list)
 
 
@@ -79,8 +84,23 @@ class Draft:
     reasons: list[Reason] = field(default_factory=list)
     refs: list[Ref] = field(default_factory=list)
     expiries: list[Expiry] = field(default_factory=list)
-    owned: tuple[object, ...] | None = None
-    detail: str = ""
+    owned: tuple[TopicPartitions, ...] | None = None
+    warning: str | None = None
+    by_operator: bool = False
+
+    def cause(self, ctx: Context) -> Cause:
+        """The cause as it is written."""
+        return Cause(
+            trigger=self.trigger,
+            member_id=self.member_id,
+            member_epoch=self.member_epoch,
+            principal=ctx.principal if self.by_operator else "",
+            address=ctx.client_host if self.by_operator else "",
+            reasons=tuple(self.reasons),
+            refs=tuple(self.refs),
+            expiries=tuple(self.expiries),
+            owned=self.owned,
+        )
 
     def because(self, kind: ReasonKind, *, member_id: str = "", topic: str = "", detail: str = "") -> None:
         reason = Reason(kind=kind, member_id=member_id, topic=topic, detail=detail)

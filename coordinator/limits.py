@@ -20,15 +20,30 @@ def bound(default: Any, unit: str, reason: str) -> Any:
 class Limits:
     """Bounds that hold for a shard, whatever a group is configured to."""
 
-    groups_max: int = bound(100_000, "groups per shard", "keeps a client that invents group ids from filling memory")
+    groups_max: int = bound(
+        100_000, "groups per shard", "keeps a client that invents group ids from filling memory"
+    )
     group_id_bytes_max: int = bound(1_024, "bytes", "a group id stands in every key of the group")
-    member_id_bytes_max: int = bound(256, "bytes", "clients send 22 to 36 bytes; an id stands in three keys per member")
-    topics_per_member_max: int = bound(10_000, "topics", "a subscription is one record and must stay well below a frame")
+    member_id_bytes_max: int = bound(
+        256, "bytes", "clients send 22 to 36 bytes; an id stands in three keys per member"
+    )
+    topics_per_member_max: int = bound(
+        10_000, "topics", "a subscription is one record and must stay well below a frame"
+    )
     topics_max: int = bound(100_000, "topics", "the catalog is held in memory by every node")
-    partitions_per_topic_max: int = bound(100_000, "partitions", "a target assignment names every one of them")
-    target_pause_factor: int = bound(10, "times the cost", "a group spends at most a tenth of the loop on targets")
+    partitions_per_topic_max: int = bound(
+        100_000, "partitions", "a target assignment names every one of them"
+    )
+    num_partitions_default: int = bound(
+        1, "partitions", "Kafka's num.partitions: of a topic created without a count"
+    )
+    target_pause_factor: int = bound(
+        10, "times the cost", "a group spends at most a tenth of the loop on targets"
+    )
     target_pause_max_ms: int = bound(1_000, "ms", "Kafka's default assignment interval (KIP-1263)")
-    target_pause_free_ms: float = bound(1.0, "ms", "a target that costs less than this delays nobody, so never waits")
+    target_pause_free_ms: float = bound(
+        1.0, "ms", "a target that costs less than this delays nobody, so never waits"
+    )
     target_retry_ms: int = bound(1_000, "ms", "pause after an assignor failed before it is asked again")
 
 
@@ -39,7 +54,9 @@ class GroupSettings:
     session_timeout_ms: int = bound(45_000, "ms", "Kafka's default")
     session_timeout_min_ms: int = bound(1_000, "ms", "below it a paused process is taken for a dead one")
     session_timeout_max_ms: int = bound(1_800_000, "ms", "Kafka's maximum for classic groups")
-    heartbeat_interval_ms: int = bound(1_000, "ms", "a rebalance takes about one interval; clients wait as long for a reply")
+    heartbeat_interval_ms: int = bound(
+        1_000, "ms", "a rebalance takes about one interval; clients wait as long for a reply"
+    )
     heartbeat_interval_min_ms: int = bound(500, "ms", "clients take the interval as their request timeout")
     heartbeat_interval_max_ms: int = bound(15_000, "ms", "Kafka's maximum")
     assignors: tuple[str, ...] = bound(("uniform", "range"), "names", "first is the default, as in Kafka")

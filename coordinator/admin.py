@@ -1,0 +1,212 @@
+"""ListGroups, ConsumerGroupDescribe, DescribeGroups and DeleteGroups.
+
+A group has a type: "consumer" (KIP-848), or "classic" for groups of the older protocol that a log brought
+along and for *simple* groups, which are nothing but offsets that somebody committed without being a member.
+Reads show the projection; the runtime holds the reply until everything in it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coordinator import writes
+from coordinator.api import Context, Draft, Steps
+from coordinator.core import Core
+from coordinator.model import Group, Member
+from coordinator.offsetstore import tombstone
+from coordinator.reconcile import PartitionEpochs
+from coordinator.states import GroupState
+from coordinator.target import partitions_of, preferred_assignor
+from records import RawRecord, Trigger
+from wire.errors import ErrorCode
+from wire.messages import consumer_group_describe as described
+from wire.messages import describe_groups as classic
+from wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+CONSUMER, CLASSIC = "consumer", "classic"
+_CONSUMER_MEMBER_TYPE, _CLASSIC_MEMBER_TYPE = 1, 0
+
+
+def type_of(group: Group | None) -> str:
+    return CONSUMER if group is not None and group.is_consumer else CLASSIC
+
+
+def state_of(group: Group | None) -> GroupState:
+    """The state of any group. Classic groups are run by nobody here: they have members or they do not."""
+    if group is not None and group.is_consumer:
+        return group.state
+    if group is not None and group.classic is not None and group.classic.members:
+        return GroupState.STABLE
+    return GroupState.EMPTY
+
+
+def group_ids(core: Core) -> Iterator[str]:
+    """Every group of the shard, those that are only offsets included."""
+    groups = core.projection.groups
+    yield from groups
+    yield from (group_id for group_id in core.projection.offsets.group_ids() if group_id not in groups)
+
+
+def exists(core: Core, group_id: str) -> bool:
+    return group_id in core.projection.groups or core.projection.offsets.has_group(group_id)
+
+
+def list_groups(core: Core, request: ListGroupsRequest) -> ListGroupsResponse:
+    """This shard's groups; filters are case-insensitive, "or" within one and "and" between the two."""
+    states = {name.lower() for name in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
+    listed = []
+    for group_id in group_ids(core):
+        group = core.projection.groups.get(group_id)
+        state, kind = state_of(group).value, type_of(group)
+        if (states and state.lower() not in states) or (types and kind not in types):
+            continue
+        protocol_type = CONSUMER
+        if kind == CLASSIC:
+            protocol_type = (
+                group.classic.protocol_type if group is not None and group.classic is not None else ""
+            )
+        listed.append(
+            ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind)
+        )
+    return ListGroupsResponse(groups=listed)
+
+
+def describe_consumer_groups(
+    core: Core, request: described.ConsumerGroupDescribeRequest, ctx: Context
+) -> described.ConsumerGroupDescribeResponse:
+    return described.ConsumerGroupDescribeResponse(
+        groups=[_describe_consumer_group(core, group_id, ctx) for group_id in request.group_ids]
+    )
+
+
+def _describe_consumer_group(core: Core, group_id: str, ctx: Context) -> described.DescribedGroup:
+    if not group_id:
+        return described.DescribedGroup(
+            error_code=ErrorCode.INVALID_GROUP_ID, error_message="GroupId can't be empty."
+        )
+    group = core.projection.groups.get(group_id)
+    if group is None or not group.is_consumer:
+        what = "is not a consumer group" if exists(core, group_id) else "not found"
+        return described.DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} {what}.",
+        )
+    configured = ctx.settings.for_group(group_id).assignors
+    return described.DescribedGroup(
+        group_id=group_id,
+        error_message=core.pacing.errors.get(group_id),
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=preferred_assignor(group, configured),
+        members=[_describe_member(group, member, ctx) for member in group.joined()],
+    )
+
+
+def _describe_member(group: Group, member: Member, ctx: Context) -> described.Member:
+    metadata = member.metadata
+    assert metadata is not None
+    target = partitions_of(group.target.get(member.member_id))
+    return described.Member(
+        member_id=member.member_id,
+        instance_id=metadata.instance_id,
+        rack_id=metadata.rack_id,
+        member_epoch=member.current.epoch,
+        client_id=metadata.client_id,
+        client_host=metadata.client_host,
+        subscribed_topic_names=list(metadata.subscribed_topic_names),
+        subscribed_topic_regex=metadata.subscribed_topic_regex,
+        assignment=_describe_assignment(member.current.assigned, ctx),
+        target_assignment=_describe_assignment(
+            {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in target.items()}, ctx
+        ),
+        member_type=_CLASSIC_MEMBER_TYPE
+        if metadata.classic_member_metadata is not None
+        else _CONSUMER_MEMBER_TYPE,
+    )
+
+
+def _describe_assignment(partitions: PartitionEpochs, ctx: Context) -> described.Assignment:
+    """Topics that the catalog no longer has are left out, as Kafka does."""
+    return described.Assignment(
+        topic_partitions=[
+            described.TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(numbers))
+            for topic_id, numbers in sorted(partitions.items())
+            if (topic := ctx.catalog.topic_by_id(topic_id)) is not None
+        ]
+    )
+
+
+MESSAGES_SINCE = 6
+
+
+def describe_groups(
+    core: Core, request: classic.DescribeGroupsRequest, version: int
+) -> classic.DescribeGroupsResponse:
+    """The classic description. For a group that is not classic, version 6 says so; older ones say Dead."""
+    groups = []
+    for group_id in request.groups:
+        group = core.projection.groups.get(group_id)
+        if (group is not None and group.is_consumer) or not exists(core, group_id):
+            answer = classic.DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+            if version >= MESSAGES_SINCE:
+                answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                answer.error_message = (
+                    f"Group {group_id} is not a classic group."
+                    if group is not None
+                    else f"Group {group_id} not found."
+                )
+            groups.append(answer)
+        else:
+            groups.append(_describe_classic(group_id, group))
+    return classic.DescribeGroupsResponse(groups=groups)
+
+
+def _describe_classic(group_id: str, group: Group | None) -> classic.DescribedGroup:
+    answer = classic.DescribedGroup(group_id=group_id, group_state=state_of(group).value)
+    if group is not None and group.classic is not None:
+        value = group.classic
+        answer.protocol_type = value.protocol_type
+        answer.protocol_data = value.protocol or ""
+        answer.members = [
+            classic.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.subscription,
+                member_assignment=member.assignment,
+            )
+            for member in value.members
+        ]
+    return answer
+
+
+def delete_groups(core: Core, request: DeleteGroupsRequest, draft: Draft) -> Steps:
+    """Deletes the groups that have no members, with their offsets, in one entry; errors are per group."""
+    draft.trigger = Trigger.GROUP_DELETED
+    draft.by_operator = True
+    response = DeleteGroupsResponse()
+    records: list[RawRecord] = []
+    deleted: dict[str, None] = {}
+    for group_id in request.groups_names:
+        group = core.projection.groups.get(group_id)
+        error = ErrorCode.NONE
+        if not exists(core, group_id):
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif state_of(group) is not GroupState.EMPTY:
+            error = ErrorCode.NON_EMPTY_GROUP
+        elif group_id not in deleted:
+            deleted[group_id] = None
+            records += [tombstone(key) for key in core.projection.offsets.keys(group_id)]
+            if group is not None:
+                records += writes.group_tombstones(group)
+        response.results.append(DeletableGroupResult(group_id=group_id, error_code=error))
+    if records:
+        yield records
+        for group_id in deleted:
+            core.forget_group(group_id)
+    return response

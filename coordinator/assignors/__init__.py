@@ -1,0 +1,28 @@
+"""Who gets which partition: assignors, pure functions from members and topics to a target assignment."""
+
+from coordinator.assignors.range import RangeAssignor
+from coordinator.assignors.spi import (
+    AssignmentMemberSpec,
+    AssignmentSpec,
+    AssignmentTopicMetadata,
+    GroupAssignment,
+    PartitionAssignor,
+    PartitionAssignorError,
+    Partitions,
+)
+from coordinator.assignors.uniform import UniformAssignor
+
+BUILT_IN: tuple[PartitionAssignor, ...] = (UniformAssignor(), RangeAssignor())
+
+__all__ = [
+    "BUILT_IN",
+    "AssignmentMemberSpec",
+    "AssignmentSpec",
+    "AssignmentTopicMetadata",
+    "GroupAssignment",
+    "PartitionAssignor",
+    "PartitionAssignorError",
+    "Partitions",
+    "RangeAssignor",
+    "UniformAssignor",
+]

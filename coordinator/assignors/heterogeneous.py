@@ -1,0 +1,101 @@
+"""Uniform assignment for members whose subscriptions differ.
+
+Three phases: keep what is still valid; give the partitions without owner to the least loaded subscribers,
+the most contested topics first; then move single partitions from the most to the least loaded subscriber of
+a topic while two or more lie between them. Each move lowers the sum of the squared loads, so the last phase
+ends; when it has ended no single move improves the balance, and running it again changes nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from heapq import heapify, heapreplace
+
+from coordinator.assignors.spi import AssignmentSpec, GroupAssignment
+
+ROUNDS_MAX = 64
+"""Passes over all topics in the last phase. Kafka stops after 16; one that moves nothing ends it anyway."""
+
+
+def assign_by_balance(spec: AssignmentSpec) -> GroupAssignment:
+    """The target for any mix of subscriptions; ties are broken by member id and topic id."""
+    return _Balance(spec).assign()
+
+
+class _Balance:
+    def __init__(self, spec: AssignmentSpec) -> None:
+        self.spec = spec
+        self.member_ids = sorted(spec.members)
+        self.load = [0] * len(self.member_ids)
+        self.subscribers: dict[bytes, list[int]] = {}
+        for index, member_id in enumerate(self.member_ids):
+            for topic_id in spec.members[member_id].subscribed_topics:
+                self.subscribers.setdefault(topic_id, []).append(index)
+        self.parts: list[dict[bytes, list[int]]] = [{} for _ in self.member_ids]
+
+    def assign(self) -> GroupAssignment:
+        free = self._keep_what_is_valid()
+        topic_ids = sorted(self.subscribers, key=self._contested)
+        for topic_id in topic_ids:
+            self._give(topic_id, free[topic_id])
+        for _ in range(ROUNDS_MAX):
+            if not sum([self._level(topic_id) for topic_id in topic_ids]):
+                break
+        return GroupAssignment(
+            {
+                member_id: {topic_id: tuple(numbers) for topic_id, numbers in sorted(part.items()) if numbers}
+                for member_id, part in zip(self.member_ids, self.parts, strict=True)
+            }
+        )
+
+    def _contested(self, topic_id: bytes) -> tuple[float, int, bytes]:
+        count = len(self.subscribers[topic_id])
+        return -self.spec.topics[topic_id].num_partitions / count, count, topic_id
+
+    def _keep_what_is_valid(self) -> dict[bytes, list[int]]:
+        """Takes over the old targets; answers the partitions of each topic that are left."""
+        left = {
+            topic_id: dict.fromkeys(range(self.spec.topics[topic_id].num_partitions))
+            for topic_id in self.subscribers
+        }
+        for index, member_id in enumerate(self.member_ids):
+            member = self.spec.members[member_id]
+            for topic_id, partitions in member.target_partitions.items():
+                if topic_id not in member.subscribed_topics:
+                    continue
+                numbers = left[topic_id]
+                kept = [partition for partition in partitions if partition in numbers]
+                if kept:
+                    self.parts[index][topic_id] = kept
+                    self.load[index] += len(kept)
+                    for partition in kept:
+                        del numbers[partition]
+        return {topic_id: list(numbers) for topic_id, numbers in left.items()}
+
+    def _give(self, topic_id: bytes, partitions: list[int]) -> None:
+        if not partitions:
+            return
+        heap = [(self.load[index], index) for index in self.subscribers[topic_id]]
+        heapify(heap)
+        for partition in partitions:
+            load, index = heap[0]
+            insort(self.parts[index].setdefault(topic_id, []), partition)
+            self.load[index] = load + 1
+            heapreplace(heap, (load + 1, index))
+
+    def _level(self, topic_id: bytes) -> int:
+        """Evens out one topic among its subscribers; how many partitions moved."""
+        subscribers, load, parts = self.subscribers[topic_id], self.load, self.parts
+        moved = 0
+        while True:
+            holders = [index for index in subscribers if parts[index].get(topic_id)]
+            if not holders:
+                return moved
+            most = max(holders, key=lambda index: (load[index], -index))
+            least = min(subscribers, key=lambda index: (load[index], index))
+            if load[most] - load[least] < 2:
+                return moved
+            insort(parts[least].setdefault(topic_id, []), parts[most][topic_id].pop())
+            load[most] -= 1
+            load[least] += 1
+            moved += 1

@@ -1,0 +1,60 @@
+"""Due work that no request asks for: topic changes, the check at the beginning of a term, deferred targets.
+
+Groups and offsets are compared with the catalog by topic id, so that a topic that was deleted and made again
+under its name is another topic, also when that happened while nobody was looking. A change is found here at
+once, without waiting for a heartbeat as Kafka does; a heartbeat that comes first finds it just as well.
+"""
+
+from __future__ import annotations
+
+from coordinator.api import Context, Draft, Steps
+from coordinator.core import Core
+from coordinator.epochs import epoch_step, target_step
+from coordinator.offsetstore import tombstone
+from records import METADATA_SHARD, ZERO_UUID, RawRecord, ReasonKind, Trigger
+
+_TRIGGER_OF_REASON = {
+    ReasonKind.TOPIC_CREATED: Trigger.TOPIC_CREATED,
+    ReasonKind.TOPIC_GROWN: Trigger.TOPIC_GROWN,
+    ReasonKind.TOPIC_DELETED: Trigger.TOPIC_DELETED,
+}
+
+
+def check_group(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
+    """Compares one group with the catalog: offsets of topics that are gone go, topics that changed bump."""
+    draft.trigger = core.checks.pop(group_id)
+    tombstones = _offsets_without_topic(core, group_id, ctx)
+    if tombstones:
+        draft.refer(METADATA_SHARD, ctx.catalog.version)
+        if draft.trigger is Trigger.CATALOG_CHANGED:
+            draft.trigger = Trigger.TOPIC_DELETED
+        yield tombstones
+    group = core.projection.groups.get(group_id)
+    if group is not None and group.is_consumer:
+        yield from epoch_step(core, group_id, None, ctx, draft)
+        kinds = {reason.kind for reason in draft.reasons}
+        if draft.trigger is Trigger.CATALOG_CHANGED and len(kinds) == 1:
+            draft.trigger = _TRIGGER_OF_REASON.get(ReasonKind(kinds.pop()), draft.trigger)
+        yield from target_step(core, group_id, ctx, draft)
+    return None
+
+
+def _offsets_without_topic(core: Core, group_id: str, ctx: Context) -> list[RawRecord]:
+    """Tombstones for the offsets of topics that the catalog does not have (any more), by topic id."""
+    group = core.projection.groups.get(group_id)
+    if group is not None and core.catalog_is_behind(group, ctx):
+        return []
+    return [
+        tombstone(key)
+        for topic_id, keys in core.projection.offsets.topic_ids(group_id).items()
+        if topic_id != ZERO_UUID and ctx.catalog.topic_by_id(topic_id) is None
+        for key in keys
+    ]
+
+
+def compute_deferred_target(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
+    """A target whose turn has come."""
+    if group_id in core.projection.groups:
+        draft.trigger = Trigger.TARGET_COMPUTED
+        yield from target_step(core, group_id, ctx, draft)
+    return None

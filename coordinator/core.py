@@ -1,0 +1,157 @@
+"""What every decision of a group shard works on: the projection, and the volatile state beside it.
+
+The projection is what the log says. The rest is what a leader knows and a log need not: deadlines, pacing,
+which catalog version each group was last compared with, and which groups are queued for a look. All of it is
+lost with the leadership and made anew from the projection (`begin`), which is the reason why no decision may
+depend on it for its correctness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from coordinator.api import Context, Refused
+from coordinator.assignors.spi import PartitionAssignor
+from coordinator.limits import Limits
+from coordinator.model import Group, Member
+from coordinator.pacing import TargetPacing
+from coordinator.projection import Projection
+from coordinator.timers import Deadline, Deadlines, MemberKey
+from records import MemberState, Trigger
+from wire.errors import ErrorCode
+
+
+class Core:
+    """Shared by the handlers of one group shard. Only `Projection.apply` changes `projection`."""
+
+    def __init__(self, shard_id: int, limits: Limits, assignors: Iterable[PartitionAssignor]) -> None:
+        self.shard_id = shard_id
+        self.limits = limits
+        self.assignors: Mapping[str, PartitionAssignor] = {assignor.name: assignor for assignor in assignors}
+        self.projection = Projection()
+        self.sessions = Deadlines()
+        self.rebalances = Deadlines()
+        self.pacing = TargetPacing(limits)
+        self.checked_version: dict[str, int] = {}
+        self.checks: dict[str, Trigger] = {}
+        self.known_topics: dict[str, bytes] = {}
+        self.expired: dict[str, dict[str, tuple[Trigger, Deadline]]] = {}
+
+    def forget_volatile(self) -> None:
+        self.sessions.clear()
+        self.rebalances.clear()
+        self.pacing.clear()
+        self.checked_version.clear()
+        self.checks.clear()
+        self.known_topics.clear()
+        self.expired.clear()
+
+    def begin(self, ctx: Context) -> None:
+        """A term of leadership begins: every deadline starts in full, and every group is looked at once."""
+        self.forget_volatile()
+        for group in self.projection.groups.values():
+            settings = ctx.settings.for_group(group.group_id)
+            for member in group.joined():
+                key = (group.group_id, member.member_id)
+                self.sessions.arm(key, ctx.monotonic_ms, ctx.wall_ms, settings.session_timeout_ms)
+                self.rearm_rebalance(group, member, ctx)
+        self.checks = dict.fromkeys(self.projection.groups, Trigger.READY_CHECK)
+        for group_id in self.projection.offsets.group_ids():
+            self.checks[group_id] = Trigger.READY_CHECK
+        self.known_topics = {topic.name: topic.topic_id for topic in ctx.catalog.topics()}
+
+    def topics_changed(self, topic_names: Iterable[str], ctx: Context) -> None:
+        """Queues a look at every group that subscribes to one of the topics, and at all groups that have
+        offsets if one of them is gone."""
+        names = set(topic_names)
+        is_one_gone = False
+        for name in names:
+            topic = ctx.catalog.topic(name)
+            known = self.known_topics.pop(name, None)
+            is_one_gone |= known is not None and (topic is None or topic.topic_id != known)
+            if topic is not None:
+                self.known_topics[name] = topic.topic_id
+        for group_id, group in self.projection.groups.items():
+            if not names.isdisjoint(group.subscriptions):
+                group.changes += 1
+                self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
+        if is_one_gone:
+            for group_id in self.projection.offsets.group_ids():
+                self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
+
+    def rearm_rebalance(self, group: Group, member: Member, ctx: Context) -> None:
+        """A member that has something to give up has its own rebalance timeout for it (C.13)."""
+        key = (group.group_id, member.member_id)
+        if member.current.state is not MemberState.UNREVOKED_PARTITIONS or member.metadata is None:
+            self.rebalances.cancel(key)
+            return
+        timeout_ms = member.metadata.rebalance_timeout_ms
+        if timeout_ms < 0:  # not given; only in imported logs, as a join has to name it
+            timeout_ms = ctx.settings.for_group(group.group_id).session_timeout_ms
+        self.rebalances.arm(key, ctx.monotonic_ms, ctx.wall_ms, timeout_ms, member_epoch=member.current.epoch)
+
+    def forget_member(self, group_id: str, member_id: str) -> None:
+        self.sessions.cancel((group_id, member_id))
+        self.rebalances.cancel((group_id, member_id))
+
+    def forget_group(self, group_id: str) -> None:
+        self.pacing.forget(group_id)
+        self.checked_version.pop(group_id, None)
+        self.checks.pop(group_id, None)
+
+    def shift_deadlines(self, gap_ms: float) -> None:
+        self.sessions.shift(gap_ms)
+        self.rebalances.shift(gap_ms)
+        self.pacing.shift(gap_ms)
+        for members in self.expired.values():
+            for _, deadline in members.values():
+                deadline.deadline_ms += gap_ms
+
+    def collect_expired(self, now_ms: float) -> None:
+        """Moves what is due from the timers to `expired`, by group, so that one decision takes them all."""
+        for trigger, timers in (
+            (Trigger.SESSION_EXPIRED, self.sessions),
+            (Trigger.REBALANCE_EXPIRED, self.rebalances),
+        ):
+            for (group_id, member_id), deadline in timers.take_due(now_ms):
+                self.expired.setdefault(group_id, {}).setdefault(member_id, (trigger, deadline))
+
+    def was_rearmed(self, trigger: Trigger, key: MemberKey, deadline: Deadline, ctx: Context) -> bool:
+        """Whether a heartbeat or a pause moved the deadline after it was collected."""
+        timers = self.sessions if trigger is Trigger.SESSION_EXPIRED else self.rebalances
+        if timers.get(key) is not None:
+            return True
+        if deadline.deadline_ms <= ctx.monotonic_ms:
+            return False
+        timers.put_back(key, deadline)
+        return True
+
+    def catalog_is_behind(self, group: Group, ctx: Context) -> bool:
+        """Whether this node's catalog is older than the one that the group last decided on."""
+        return group.catalog_version > ctx.catalog.version
+
+    def require_catalog(self, group: Group, ctx: Context) -> None:
+        if self.catalog_is_behind(group, ctx):
+            raise Refused(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                f"This node knows the topics as of version {ctx.catalog.version}; group {group.group_id} has "
+                f"decided on version {group.catalog_version}. Try again in a moment.",
+            )
+
+    def consumer_group(self, group_id: str) -> Group:
+        """The consumer group of that id; GROUP_ID_NOT_FOUND where there is none, or one of another type."""
+        group = self.projection.groups.get(group_id)
+        if group is None or not group.is_consumer:
+            what = "is not a consumer group" if group is not None else "does not exist"
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}; join with member epoch 0.")
+        return group
+
+    def consumer_member(self, group: Group, member_id: str) -> Member:
+        member = group.member(member_id)
+        if member is None:
+            raise Refused(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"{member_id} is not a member of group {group.group_id}; it left or its session ended. "
+                "Give up all partitions and join with member epoch 0.",
+            )
+        return member

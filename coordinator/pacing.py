@@ -1,0 +1,84 @@
+"""When a group may compute its next target.
+
+Targets are the only decisions whose cost grows with the group, so a group computes at most one in a turn of
+the loop, and after one that took c ms it waits 10·c (1 s at most): a storm of joins in a large group costs a
+tenth of the loop and ends in one target. Small groups never wait. What was deferred is due work, done without
+waiting for anybody's heartbeat. Volatile: a new leader starts with nothing deferred and nothing failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator.api import Context
+from coordinator.limits import Limits
+
+
+@dataclass(slots=True)
+class _Pace:
+    not_before_ms: float = 0.0
+    turn: int = 0
+
+
+class TargetPacing:
+    """Who has to wait, who is due, and whose assignor failed last."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._paces: dict[str, _Pace] = {}
+        self._deferred: dict[str, float] = {}
+        self.errors: dict[str, str] = {}
+
+    def may_compute(self, group_id: str, ctx: Context) -> bool:
+        pace = self._paces.get(group_id)
+        if pace is None:
+            return True
+        same_turn = ctx.turn != 0 and ctx.turn == pace.turn
+        return not same_turn and ctx.monotonic_ms >= pace.not_before_ms
+
+    def defer(self, group_id: str, ctx: Context) -> None:
+        pace = self._paces.get(group_id)
+        self._deferred[group_id] = max(ctx.monotonic_ms, pace.not_before_ms if pace is not None else 0.0)
+
+    def computed(self, group_id: str, ctx: Context, cost_ms: float) -> None:
+        limits = self._limits
+        pause_ms = 0.0
+        if cost_ms >= limits.target_pause_free_ms:
+            pause_ms = min(cost_ms * limits.target_pause_factor, limits.target_pause_max_ms)
+        self._settle(group_id)
+        self._paces[group_id] = _Pace(ctx.monotonic_ms + pause_ms, ctx.turn)
+
+    def failed(self, group_id: str, ctx: Context, message: str) -> None:
+        """Keeps the error for the describe views and asks the assignor again after a pause."""
+        self._paces[group_id] = _Pace(ctx.monotonic_ms + self._limits.target_retry_ms, ctx.turn)
+        self.errors[group_id] = message
+        self.defer(group_id, ctx)
+
+    def forget(self, group_id: str) -> None:
+        """The group needs no target (any more)."""
+        self._settle(group_id)
+        self._paces.pop(group_id, None)
+
+    def _settle(self, group_id: str) -> None:
+        self._deferred.pop(group_id, None)
+        self.errors.pop(group_id, None)
+
+    def next_ms(self) -> float | None:
+        return min(self._deferred.values(), default=None)
+
+    def take_due(self, ctx: Context) -> str | None:
+        """A group whose deferred target may be computed now."""
+        for group_id, due_ms in self._deferred.items():
+            if due_ms <= ctx.monotonic_ms and self.may_compute(group_id, ctx):
+                del self._deferred[group_id]
+                return group_id
+        return None
+
+    def shift(self, gap_ms: float) -> None:
+        for group_id in self._deferred:
+            self._deferred[group_id] += gap_ms
+
+    def clear(self) -> None:
+        self._paces.clear()
+        self._deferred.clear()
+        self.errors.clear()

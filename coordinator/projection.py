@@ -1,0 +1,234 @@
+"""The projection of one group shard: what `apply` makes of the records, and nothing else.
+
+`apply` is the only thing in the program that changes it, live and at every kind of replay. It never looks at
+a clock, the catalog or a setting, and it refuses nothing: whatever order compaction left the records in, the
+result is a function of the newest record of each key (see `coordinator.model`). Records of types that it does
+not know are counted and skipped; an unknown *version* of a value raises `records.UnsupportedVersion`, because
+a state that is missing something must not be served.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from coordinator.model import JOINING, Group, Member, current_of
+from coordinator.offsetstore import OffsetStore
+from coordinator.statehash import MASK, EntryHashes
+from records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    RawRecord,
+    RecordType,
+    TermStartKey,
+    TermStartValue,
+    UnknownRecord,
+    decode_record,
+)
+
+_OFFSET_TYPES_MAX = int(RecordType.OFFSET_COMMIT)
+
+
+class Projection:
+    """Groups and offsets of a shard, and the hash over both."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        self.offsets = OffsetStore()
+        self.term: TermStartValue | None = None
+        self.unknown_types: Counter[int] = Counter()
+        self.applied_index = 0
+        self.newest_catalog_version = 0
+        self._hashes = EntryHashes(lambda key: _PROJECTED[type(key)](self, key))
+
+    def apply(self, raw: RawRecord, index: int) -> None:
+        """Takes in one record of the entry at `index`."""
+        self.applied_index = index
+        if raw[0] <= _OFFSET_TYPES_MAX:
+            self.offsets.apply(raw)
+            return
+        record = decode_record(raw)
+        handler = None if isinstance(record, UnknownRecord) else _APPLY.get(type(record.key))
+        if handler is None or isinstance(record, UnknownRecord):
+            self.unknown_types[raw.type] += 1
+            return
+        handler(self, record.key, record.value)
+        self._hashes.touch(raw, record.key)
+
+    @property
+    def state_hash(self) -> int:
+        """u64 over every projected entry, in any order: equal states have equal hashes."""
+        return (self._hashes.total + self.offsets.state_hash) & MASK
+
+    def group(self, group_id: str) -> Group | None:
+        return self.groups.get(group_id)
+
+    # What each type of record does. A tombstone for what is not there does nothing.
+
+    def _open(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id)
+        group.changes += 1
+        return group
+
+    def _close(self, group: Group) -> None:
+        if group.is_gone:
+            self.groups.pop(group.group_id, None)
+
+    def _classic(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
+        group = self._open(key.group_id)
+        group.classic = value
+        self._close(group)
+
+    def _metadata(self, key: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None) -> None:
+        group = self._open(key.group_id)
+        group.metadata = value
+        self._close(group)
+
+    def _partition_metadata(
+        self, key: ConsumerGroupPartitionMetadataKey, value: ConsumerGroupPartitionMetadataValue | None
+    ) -> None:
+        group = self._open(key.group_id)
+        group.partition_metadata = value
+        if value is not None:
+            self.newest_catalog_version = max(self.newest_catalog_version, value.catalog_version)
+        self._close(group)
+
+    def _member_metadata(
+        self, key: ConsumerGroupMemberMetadataKey, value: ConsumerGroupMemberMetadataValue | None
+    ) -> None:
+        group = self._open(key.group_id)
+        member = group.members.get(key.member_id)
+        if member is None:
+            member = group.members[key.member_id] = Member(key.member_id)
+        _count(group, member.metadata, -1)
+        member.metadata = value
+        _count(group, value, +1)
+        self._drop_member_if_gone(group, member)
+
+    def _current(
+        self,
+        key: ConsumerGroupCurrentMemberAssignmentKey,
+        value: ConsumerGroupCurrentMemberAssignmentValue | None,
+    ) -> None:
+        group = self._open(key.group_id)
+        member = group.members.get(key.member_id)
+        if member is None:
+            member = group.members[key.member_id] = Member(key.member_id)
+        group.disown(key.member_id, member.current)
+        member.current_value = value
+        member.current = JOINING if value is None else current_of(value)
+        group.own(key.member_id, member.current)
+        self._drop_member_if_gone(group, member)
+
+    def _drop_member_if_gone(self, group: Group, member: Member) -> None:
+        if member.metadata is None and member.current_value is None:
+            del group.members[member.member_id]
+            self._close(group)
+
+    def _target(
+        self,
+        key: ConsumerGroupTargetAssignmentMemberKey,
+        value: ConsumerGroupTargetAssignmentMemberValue | None,
+    ) -> None:
+        group = self._open(key.group_id)
+        if value is None:
+            group.target.pop(key.member_id, None)
+            self._close(group)
+        else:
+            group.target[key.member_id] = value
+
+    def _target_metadata(
+        self,
+        key: ConsumerGroupTargetAssignmentMetadataKey,
+        value: ConsumerGroupTargetAssignmentMetadataValue | None,
+    ) -> None:
+        group = self._open(key.group_id)
+        group.target_metadata = value
+        self._close(group)
+
+    def _regex(
+        self, key: ConsumerGroupRegularExpressionKey, value: ConsumerGroupRegularExpressionValue | None
+    ) -> None:
+        group = self._open(key.group_id)
+        if value is None:
+            group.regexes.pop(key.regular_expression, None)
+            self._close(group)
+        else:
+            group.regexes[key.regular_expression] = value
+
+    def _term_start(self, key: TermStartKey, value: TermStartValue | None) -> None:
+        self.term = value
+
+    # What is projected under a key now; None if nothing is.
+
+    def _projected(self, key: Any, field: str) -> object | None:
+        return getattr(self.groups.get(key.group_id), field, None)
+
+    def _projected_member(self, key: Any, field: str) -> object | None:
+        group = self.groups.get(key.group_id)
+        return getattr(group.members.get(key.member_id), field, None) if group is not None else None
+
+    def _projected_target(self, key: ConsumerGroupTargetAssignmentMemberKey) -> object | None:
+        group = self.groups.get(key.group_id)
+        return group.target.get(key.member_id) if group is not None else None
+
+    def _projected_regex(self, key: ConsumerGroupRegularExpressionKey) -> object | None:
+        group = self.groups.get(key.group_id)
+        return group.regexes.get(key.regular_expression) if group is not None else None
+
+
+def _count(group: Group, value: ConsumerGroupMemberMetadataValue | None, by: int) -> None:
+    """Adds a member's subscription and vote to the group's indexes, or takes them out."""
+    if value is None:
+        return
+    group.num_members += by
+    for name in value.subscribed_topic_names:
+        group.subscriptions[name] += by
+        if not group.subscriptions[name]:
+            del group.subscriptions[name]
+    if value.server_assignor is not None:
+        group.server_assignors[value.server_assignor] += by
+        if not group.server_assignors[value.server_assignor]:
+            del group.server_assignors[value.server_assignor]
+
+
+_APPLY: dict[type, Callable[[Projection, Any, Any], None]] = {
+    GroupMetadataKey: Projection._classic,
+    ConsumerGroupMetadataKey: Projection._metadata,
+    ConsumerGroupPartitionMetadataKey: Projection._partition_metadata,
+    ConsumerGroupMemberMetadataKey: Projection._member_metadata,
+    ConsumerGroupTargetAssignmentMetadataKey: Projection._target_metadata,
+    ConsumerGroupTargetAssignmentMemberKey: Projection._target,
+    ConsumerGroupCurrentMemberAssignmentKey: Projection._current,
+    ConsumerGroupRegularExpressionKey: Projection._regex,
+    TermStartKey: Projection._term_start,
+}
+
+_PROJECTED: dict[type, Callable[[Projection, Any], Any]] = {
+    GroupMetadataKey: lambda self, key: self._projected(key, "classic"),
+    ConsumerGroupMetadataKey: lambda self, key: self._projected(key, "metadata"),
+    ConsumerGroupPartitionMetadataKey: lambda self, key: self._projected(key, "partition_metadata"),
+    ConsumerGroupMemberMetadataKey: lambda self, key: self._projected_member(key, "metadata"),
+    ConsumerGroupTargetAssignmentMetadataKey: lambda self, key: self._projected(key, "target_metadata"),
+    ConsumerGroupTargetAssignmentMemberKey: Projection._projected_target,
+    ConsumerGroupCurrentMemberAssignmentKey: lambda self, key: self._projected_member(key, "current_value"),
+    ConsumerGroupRegularExpressionKey: Projection._projected_regex,
+    TermStartKey: lambda self, key: self.term,
+}

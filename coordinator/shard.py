@@ -1,0 +1,238 @@
+"""A group shard: requests in, records and replies out.
+
+`handle` and `next_work` run a decision: a generator of steps, whose records are applied as they come, so that
+there is one mutation path and each step sees what the former wrote. The caller appends what came out as one
+entry, in the same turn, at the index it named; if that fails it must stop, because the projection is ahead of
+the log then. Everything is synchronous and pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator import admin, checks
+from coordinator.api import Context, Draft, Outcome, Refused, Steps
+from coordinator.assignors import BUILT_IN, PartitionAssignor
+from coordinator.core import Core
+from coordinator.fetching import fetch_offsets
+from coordinator.heartbeat import heartbeat
+from coordinator.leaving import expire
+from coordinator.limits import Limits
+from coordinator.model import Group
+from coordinator.offsets import commit_offsets
+from coordinator.timers import Deadline
+from records import MemberState, RawRecord
+from wire.apis import ApiKey
+from wire.refusals import refuse
+
+Handler = Callable[[Core, Any, int, Context, Draft], Any]
+
+_HANDLERS: dict[int, Handler] = {
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: heartbeat,
+    ApiKey.OFFSET_COMMIT: commit_offsets,
+    ApiKey.OFFSET_FETCH: lambda core, request, version, ctx, draft: fetch_offsets(
+        core, request, version, ctx
+    ),
+    ApiKey.LIST_GROUPS: lambda core, request, version, ctx, draft: admin.list_groups(core, request),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (
+        lambda core, request, version, ctx, draft: admin.describe_consumer_groups(core, request, ctx)
+    ),
+    ApiKey.DESCRIBE_GROUPS: (
+        lambda core, request, version, ctx, draft: admin.describe_groups(core, request, version)
+    ),
+    ApiKey.DELETE_GROUPS: lambda core, request, version, ctx, draft: admin.delete_groups(
+        core, request, draft
+    ),
+}
+
+
+class GroupShard:
+    """The groups of one shard. `assignors` are those that `GroupSettings.assignors` may name."""
+
+    def __init__(
+        self,
+        shard_id: int,
+        limits: Limits | None = None,
+        assignors: Iterable[PartitionAssignor] = BUILT_IN,
+    ) -> None:
+        self.core = Core(shard_id, limits or Limits(), assignors)
+        self.projection = self.core.projection
+        self.apply = self.projection.apply
+        self._serving = 0
+        self._settings_version = 0
+
+    # What the log says.
+
+    @property
+    def shard_id(self) -> int:
+        return self.core.shard_id
+
+    @property
+    def state_hash(self) -> int:
+        """u64 over all projected entries; see `coordinator.statehash`."""
+        return self.projection.state_hash
+
+    @property
+    def applied_index(self) -> int:
+        return self.projection.applied_index
+
+    @property
+    def newest_catalog_version(self) -> int:
+        """The newest catalog version that any group decided on; the node's catalog must not be older."""
+        return self.projection.newest_catalog_version
+
+    def counts(self) -> Counts:
+        """Numbers for metrics; O(groups)."""
+        states: Counter[str] = Counter()
+        members = 0
+        for group_id in admin.group_ids(self.core):
+            group = self.projection.groups.get(group_id)
+            states[admin.state_of(group).value] += 1
+            members += group.num_members if group is not None else 0
+        return Counts(dict(states), members, len(self.projection.offsets))
+
+    # Requests and due work.
+
+    def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome:
+        """One request, decided. KeyError for an API that is not a group shard's."""
+        handler = _HANDLERS[api_key]
+        self._notice_settings(ctx)
+        draft = Draft()
+        try:
+            answer = handler(self.core, request, api_version, ctx, draft)
+            if isinstance(answer, Generator):
+                return run_steps(answer, self.apply, ctx, draft)
+        except Refused as refused:
+            return Outcome(reply=refuse(api_key, api_version, request, refused.code, refused.message))
+        return Outcome(reply=answer)
+
+    def next_deadline_ms(self) -> float | None:
+        """When `next_work` has something to do, on the monotonic clock; in the past for at once."""
+        if self.core.checks or self.core.expired:
+            return 0.0
+        times = (self.core.sessions.next_ms(), self.core.rebalances.next_ms(), self.core.pacing.next_ms())
+        return min((time for time in times if time is not None), default=None)
+
+    def next_work(self, ctx: Context) -> Outcome | None:
+        """One decision of due work: the expiries of one group, a check, or a target; None if none is due."""
+        core = self.core
+        self._notice_settings(ctx)
+        core.collect_expired(ctx.monotonic_ms)
+        draft = Draft()
+        steps: Steps
+        if core.expired:
+            steps = expire(core, next(iter(core.expired)), ctx, draft)
+        elif core.checks:
+            steps = checks.check_group(core, next(iter(core.checks)), ctx, draft)
+        elif (group_id := core.pacing.take_due(ctx)) is not None:
+            steps = checks.compute_deferred_target(core, group_id, ctx, draft)
+        else:
+            return None
+        return run_steps(steps, self.apply, ctx, draft)
+
+    # Leadership.
+
+    def on_ready(self, ctx: Context) -> None:
+        """The shard serves from now on: sessions in full for all, and every group is due for a check."""
+        self._serving += 1
+        self._notice_settings(ctx)
+        self.core.begin(ctx)
+
+    def on_deposed(self) -> None:
+        """Another node leads: no timer of this one may fire, no cached reply may be used."""
+        self._serving += 1
+        self.core.forget_volatile()
+
+    def on_catalog_changed(self, ctx: Context, topic_names: Iterable[str]) -> None:
+        """Topics were created, grew or were deleted; affected groups become due for a check."""
+        self.core.topics_changed(topic_names, ctx)
+
+    def shift_deadlines(self, gap_ms: float) -> None:
+        """The node did not run for `gap_ms`; nobody is to blame for what they could not do meanwhile."""
+        self.core.shift_deadlines(gap_ms)
+
+    # The fast path.
+
+    def fast_entry(self, group_id: str, member_id: str) -> FastEntry | None:
+        """For a member whose heartbeats change nothing: STABLE, and all three epochs equal."""
+        group = self.projection.groups.get(group_id)
+        member = group.member(member_id) if group is not None else None
+        timer = self.core.sessions.get((group_id, member_id))
+        if group is None or member is None or timer is None or group_id in self.core.checks:
+            return None
+        current = member.current
+        if (
+            current.state is not MemberState.STABLE
+            or not current.epoch == group.assignment_epoch == group.epoch
+        ):
+            return None
+        return FastEntry(self, group, timer)
+
+    def _notice_settings(self, ctx: Context) -> None:
+        if ctx.settings.version != self._settings_version:
+            self._settings_version = ctx.settings.version
+            self._serving += 1
+
+    @property
+    def serving(self) -> int:
+        """Moves whenever replies cached before must not be used any more, for whatever group."""
+        return self._serving
+
+
+class FastEntry:
+    """Permission to answer a member's identical heartbeat with the cached reply, while it is valid.
+
+    It ends with any record of the group, any change of a topic it subscribes to, a change of settings and the
+    end of the leadership."""
+
+    __slots__ = ("_changes", "_group", "_serving", "_shard", "_timer")
+
+    def __init__(self, shard: GroupShard, group: Group, timer: Deadline) -> None:
+        self._shard = shard
+        self._group = group
+        self._timer = timer
+        self._serving = shard.serving
+        self._changes = group.changes
+
+    def is_valid(self) -> bool:
+        return self._group.changes == self._changes and self._shard._serving == self._serving
+
+    def touch(self, monotonic_ms: float, wall_ms: int) -> None:
+        """The heartbeat came: the session starts anew."""
+        self._timer.restart(monotonic_ms, wall_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Sizes of a shard: groups by the name of their state, members, committed offsets."""
+
+    groups_by_state: dict[str, int]
+    members: int
+    offsets: int
+
+
+def run_steps(steps: Steps, apply: Callable[[RawRecord, int], None], ctx: Context, draft: Draft) -> Outcome:
+    """Runs a decision to its end. `Refused` passes through: it comes before the first record.
+
+    What a later step raises ends the decision; what was applied by then stays, and is in the outcome."""
+    records: list[RawRecord] = []
+    outcome = Outcome(records=records)
+    try:
+        while True:
+            step = next(steps)
+            for raw in step:
+                apply(raw, ctx.next_index)
+                records.append(raw)
+    except StopIteration as stop:
+        outcome.reply = stop.value
+    except Exception as error:
+        if not records:
+            raise
+        outcome.error = error
+    if records:
+        outcome.cause = draft.cause(ctx)
+    outcome.warning = draft.warning
+    return outcome

@@ -1,0 +1,64 @@
+"""A number that two equal projections share: the state hash.
+
+It is the sum, modulo 2**64, of one number per projected entry, so it does not depend on the order in which
+entries came and can be kept up to date by subtracting the old and adding the new. It is there to find an
+`apply` that is not deterministic, not to withstand an attacker: the CRCs of key and value are multiplied,
+as a sum of CRCs alone would not notice that two keys exchanged their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from zlib import crc32
+
+from records import Key, RawRecord, Record, Value, encode_record
+
+MASK = (1 << 64) - 1
+_KEY_SALT = 0x9E3779B97F4A7C15
+_VALUE_SALT = 0xC2B2AE3D27D4EB4F
+
+
+def mix(key: bytes, value: bytes) -> int:
+    """The number of one entry; add them up and mask the sum."""
+    return (crc32(key) + _KEY_SALT) * (crc32(value) + _VALUE_SALT)
+
+
+STALE_MAX = 512
+"""Entries whose part of the hash may wait to be computed: bounds the stall of whoever reads it to ~10 ms."""
+
+
+class EntryHashes:
+    """The state hash over typed entries, computed late: an entry that changes often is encoded once.
+
+    What is hashed is the projected value, encoded anew, and not the record that was seen."""
+
+    def __init__(self, projected: Callable[[Key], Value | None]) -> None:
+        self._projected = projected
+        self._hash = 0
+        self._parts: dict[tuple[int, bytes], int] = {}
+        self._stale: dict[tuple[int, bytes], Key] = {}
+
+    def touch(self, raw: RawRecord, key: Key) -> None:
+        """The entry under this key was written."""
+        self._stale[raw.type, raw.key] = key
+        if len(self._stale) > STALE_MAX:
+            self._refresh()
+
+    @property
+    def total(self) -> int:
+        if self._stale:
+            self._refresh()
+        return self._hash
+
+    def _refresh(self) -> None:
+        parts = self._parts
+        for slot, key in self._stale.items():
+            self._hash -= parts.pop(slot, 0)
+            value = self._projected(key)
+            if value is not None:
+                raw = encode_record(Record(key, value))
+                assert raw.value is not None
+                parts[slot] = mix(raw.type.to_bytes(2, "big") + raw.key, raw.value)
+                self._hash += parts[slot]
+        self._hash &= MASK
+        self._stale.clear()

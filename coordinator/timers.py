@@ -1,0 +1,117 @@
+"""Deadlines of members: volatile, keyed, cheap to move.
+
+A member's deadline is moved by each of its heartbeats and almost never fires, so moving one writes a single
+attribute. The heap holds one entry per key with a deadline that may be too early; when such an entry comes to
+the top it is put back at the true one. Nothing here is in the log: after a failover every deadline starts
+anew, in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush, heapreplace
+
+from records import Expiry
+
+MemberKey = tuple[str, str]
+"""Group id and member id."""
+
+
+@dataclass(slots=True)
+class Deadline:
+    """One armed timer. Times in ms; `*_wall_ms` are for evidence only, `last_heartbeat_wall_ms` −1 = none
+    since this node leads the shard. `member_epoch` is the epoch for which a rebalance timer was armed."""
+
+    deadline_ms: float
+    timeout_ms: int
+    armed_ms: float
+    armed_wall_ms: int
+    last_heartbeat_wall_ms: int
+    member_epoch: int
+
+    def restart(self, now_ms: float, wall_ms: int) -> None:
+        """A heartbeat came: the full timeout again."""
+        self.deadline_ms = now_ms + self.timeout_ms
+        self.armed_ms = now_ms
+        self.armed_wall_ms = self.last_heartbeat_wall_ms = wall_ms
+
+    def evidence(self, member_id: str) -> Expiry:
+        """What an expiry's cause records, as wall-clock times."""
+        return Expiry(
+            member_id=member_id,
+            timeout_ms=self.timeout_ms,
+            armed_ms=self.armed_wall_ms,
+            last_heartbeat_ms=self.last_heartbeat_wall_ms,
+            deadline_ms=self.armed_wall_ms + round(self.deadline_ms - self.armed_ms),
+        )
+
+
+class Deadlines:
+    """The timers of one kind (session, or rebalance) of all members of a shard."""
+
+    def __init__(self) -> None:
+        self._table: dict[MemberKey, Deadline] = {}
+        self._heap: list[tuple[float, MemberKey]] = []
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def get(self, key: MemberKey) -> Deadline | None:
+        return self._table.get(key)
+
+    def arm(
+        self,
+        key: MemberKey,
+        now_ms: float,
+        wall_ms: int,
+        timeout_ms: int,
+        *,
+        last_heartbeat_wall_ms: int = -1,
+        member_epoch: int = -1,
+    ) -> None:
+        """Starts the timer, or starts it anew with a possibly different timeout."""
+        due_ms = now_ms + timeout_ms
+        old = self._table.get(key)
+        if old is None or due_ms < old.deadline_ms:
+            heappush(self._heap, (due_ms, key))
+        self._table[key] = Deadline(due_ms, timeout_ms, now_ms, wall_ms, last_heartbeat_wall_ms, member_epoch)
+
+    def put_back(self, key: MemberKey, deadline: Deadline) -> None:
+        """A timer that was taken out turned out not to be due."""
+        self._table[key] = deadline
+        heappush(self._heap, (deadline.deadline_ms, key))
+
+    def cancel(self, key: MemberKey) -> None:
+        self._table.pop(key, None)
+
+    def clear(self) -> None:
+        self._table.clear()
+        self._heap.clear()
+
+    def next_ms(self) -> float | None:
+        """The earliest deadline."""
+        heap, table = self._heap, self._table
+        while heap:
+            due_ms, key = heap[0]
+            timer = table.get(key)
+            if timer is None:
+                heappop(heap)
+            elif timer.deadline_ms > due_ms:
+                heapreplace(heap, (timer.deadline_ms, key))
+            else:
+                return due_ms
+        return None
+
+    def take_due(self, now_ms: float) -> Iterator[tuple[MemberKey, Deadline]]:
+        """Takes out the timers whose deadline has come, earliest first."""
+        while (next_ms := self.next_ms()) is not None and next_ms <= now_ms:
+            key = heappop(self._heap)[1]
+            yield key, self._table.pop(key)
+
+    def shift(self, gap_ms: float) -> None:
+        """Moves every deadline: the node was not running for that long, so nobody can be blamed."""
+        for timer in self._table.values():
+            timer.deadline_ms += gap_ms
+        self._heap = [(timer.deadline_ms, key) for key, timer in self._table.items()]
+        heapify(self._heap)

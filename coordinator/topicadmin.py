@@ -1,0 +1,239 @@
+"""CreateTopics, CreatePartitions and DeleteTopics: the rules of Kafka's controller for names and counts.
+
+Errors are per topic; what is accepted of one request becomes one entry. A topic that is named twice in a
+request is refused both times, since there is no telling which one was meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
+
+from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.limits import Limits
+from coordinator.topics import CatalogTopic, CatalogView
+from records import ZERO_UUID, RawRecord, Record, TopicKey, TopicValue, Trigger, encode_record
+from wire.errors import ErrorCode
+from wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+NAME_CHARACTERS_MAX = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+DEFAULT = -1
+STATES_SINCE = 6
+
+
+def check_topic_name(name: str) -> None:
+    """Raises `Refused` (INVALID_TOPIC_EXCEPTION) for a name that Kafka would not accept."""
+    if not name or name in (".", ".."):
+        problem = "it cannot be empty, '.' or '..'"
+    elif len(name) > NAME_CHARACTERS_MAX:
+        problem = f"it is longer than {NAME_CHARACTERS_MAX} characters"
+    elif not _LEGAL_NAME.fullmatch(name):
+        problem = "it may contain only ASCII letters and digits, '.', '_' and '-'"
+    else:
+        return
+    raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name '{name}' is illegal: {problem}.")
+
+
+def _twice(names: Iterable[Hashable]) -> set[Hashable]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def _write(name: str, topic_id: bytes, num_partitions: int) -> RawRecord:
+    return encode_record(
+        Record(TopicKey(name=name), TopicValue(topic_id=topic_id, num_partitions=num_partitions))
+    )
+
+
+def create_topics(
+    view: CatalogView, limits: Limits, request: CreateTopicsRequest, version: int, ctx: Context, draft: Draft
+) -> Steps:
+    """New topics with fresh ids; a count of −1 is the default."""
+    draft.trigger = Trigger.TOPIC_CREATED
+    twice = _twice(topic.name for topic in request.topics)
+    records: list[RawRecord] = []
+    response = CreateTopicsResponse()
+    for asked in request.topics:
+        try:
+            if asked.name in twice:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"Topic {asked.name} is named twice in the request.")
+            count = _creatable(view, limits, asked)
+            if len(view) + len(records) >= limits.topics_max:
+                raise Refused(ErrorCode.POLICY_VIOLATION, f"There are {limits.topics_max} topics already.")
+        except Refused as refused:
+            response.topics.append(
+                CreatableTopicResult(
+                    name=asked.name, error_code=refused.code, error_message=refused.message, configs=[]
+                )
+            )
+            continue
+        topic_id = ZERO_UUID
+        if not request.validate_only:
+            topic_id = ctx.fresh_uuid()
+            records.append(_write(asked.name, topic_id, count))
+        response.topics.append(
+            CreatableTopicResult(
+                name=asked.name,
+                topic_id=topic_id,
+                error_message=None,
+                num_partitions=count,
+                replication_factor=1,
+                configs=[],
+            )
+        )
+    if records:
+        yield records
+    return response
+
+
+def _creatable(view: CatalogView, limits: Limits, asked: CreatableTopic) -> int:
+    """The number of partitions that the topic gets."""
+    check_topic_name(asked.name)
+    if view.topic(asked.name) is not None:
+        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
+    if asked.assignments:
+        if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "With replica assignments, NumPartitions and ReplicationFactor must both be -1.",
+            )
+        return len(asked.assignments)
+    if asked.replication_factor < DEFAULT or asked.replication_factor == 0:
+        raise Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 for the default.",
+        )
+    if asked.num_partitions == DEFAULT:
+        return limits.num_partitions_default
+    if asked.num_partitions < 1:
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0, or -1 for the default."
+        )
+    _check_count(limits, asked.num_partitions)
+    return asked.num_partitions
+
+
+def _check_count(limits: Limits, count: int) -> None:
+    if count > limits.partitions_per_topic_max:
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{count} partitions are more than the limit of {limits.partitions_per_topic_max} per topic.",
+        )
+
+
+def create_partitions(
+    view: CatalogView,
+    limits: Limits,
+    request: CreatePartitionsRequest,
+    version: int,
+    ctx: Context,
+    draft: Draft,
+) -> Steps:
+    """Topics grow to a total count; they never shrink."""
+    draft.trigger = Trigger.TOPIC_GROWN
+    twice = _twice(topic.name for topic in request.topics)
+    records: list[RawRecord] = []
+    response = CreatePartitionsResponse()
+    for asked in request.topics:
+        result = CreatePartitionsTopicResult(name=asked.name)
+        response.results.append(result)
+        try:
+            if asked.name in twice:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"Topic {asked.name} is named twice in the request.")
+            topic = _growable(view, limits, asked)
+        except Refused as refused:
+            result.error_code, result.error_message = refused.code, refused.message
+            continue
+        if not request.validate_only:
+            records.append(_write(topic.name, topic.topic_id, asked.count))
+    if records:
+        yield records
+    return response
+
+
+def _growable(view: CatalogView, limits: Limits, asked: CreatePartitionsTopic) -> CatalogTopic:
+    topic = view.topic(asked.name)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{asked.name}' does not exist.")
+    if asked.count <= topic.num_partitions:
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic {asked.name} has {topic.num_partitions} partitions; {asked.count} is not an increase.",
+        )
+    _check_count(limits, asked.count)
+    added = asked.count - topic.num_partitions
+    if asked.assignments is not None and len(asked.assignments) != added:
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{added} partitions are added, but {len(asked.assignments)} assignments given.",
+        )
+    return topic
+
+
+def delete_topics(
+    view: CatalogView, limits: Limits, request: DeleteTopicsRequest, version: int, ctx: Context, draft: Draft
+) -> Steps:
+    """Topics go by name or, from version 6, by id. Their groups and offsets follow from the catalog."""
+    draft.trigger = Trigger.TOPIC_DELETED
+    records: list[RawRecord] = []
+    response = DeleteTopicsResponse()
+    asked = (
+        request.topics if version >= STATES_SINCE else [DeleteTopicState(name=n) for n in request.topic_names]
+    )
+    twice = _twice(_named(view, asked))
+    for state in asked:
+        result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
+        response.responses.append(result)
+        try:
+            topic = _deletable(view, state)
+            result.name, result.topic_id = topic.name, topic.topic_id
+            if topic.name in twice:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"Topic {topic.name} is named twice in the request.")
+        except Refused as refused:
+            result.error_code, result.error_message = refused.code, refused.message
+            continue
+        records.append(encode_record(Record(TopicKey(name=topic.name), None)))
+    if records:
+        yield records
+    return response
+
+
+def _named(view: CatalogView, asked: Iterable[DeleteTopicState]) -> Iterator[str]:
+    for state in asked:
+        topic = view.topic(state.name) if state.name is not None else view.topic_by_id(state.topic_id)
+        if topic is not None:
+            yield topic.name
+
+
+def _deletable(view: CatalogView, state: DeleteTopicState) -> CatalogTopic:
+    if state.name is not None and state.topic_id != ZERO_UUID:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Name a topic or give its id, not both.")
+    if state.name is not None:
+        topic = view.topic(state.name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{state.name}' does not exist.")
+        return topic
+    if state.topic_id == ZERO_UUID:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Name a topic or give its id.")
+    topic = view.topic_by_id(state.topic_id)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic of that id.")
+    return topic

@@ -1,0 +1,141 @@
+"""The records that decisions write, one small function each, and the orders that Kafka keeps between them.
+
+Tombstones of a member come as 8, 7, 5 and those of a group last (Kafka's replay depends on it, and so will a
+Kafka that reads an export); a target's members come before its epoch, record 4 before record 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.model import Group, topic_partitions_of
+from coordinator.reconcile import Current
+from records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataKey,
+    Key,
+    RawRecord,
+    Record,
+    TopicMetadata,
+    TopicPartitions,
+    Value,
+    encode_record,
+)
+
+
+def write(key: Key, value: Value | None) -> RawRecord:
+    return encode_record(Record(key, value))
+
+
+def member_metadata(group_id: str, member_id: str, value: ConsumerGroupMemberMetadataValue) -> RawRecord:
+    return write(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), value)
+
+
+def group_epoch(group: Group, epoch: int, wall_ms: int) -> RawRecord:
+    """Record 3; the creation time of a group is that of its first epoch."""
+    created_ms = group.metadata.creation_time_ms if group.metadata is not None else wall_ms
+    value = ConsumerGroupMetadataValue(epoch=epoch, creation_time_ms=created_ms)
+    return write(ConsumerGroupMetadataKey(group_id=group.group_id), value)
+
+
+def subscribed_topics(
+    group_id: str, topics: tuple[TopicMetadata, ...], epoch: int, catalog_version: int
+) -> RawRecord:
+    """Record 4, with the epoch and the catalog version at which the topics were so."""
+    value = ConsumerGroupPartitionMetadataValue(topics=topics, epoch=epoch, catalog_version=catalog_version)
+    return write(ConsumerGroupPartitionMetadataKey(group_id=group_id), value)
+
+
+def target_member(
+    group_id: str, member_id: str, partitions: Iterable[tuple[bytes, tuple[int, ...]]], epoch: int
+) -> RawRecord:
+    """Record 7; `partitions` are (topic id, partitions ascending) in the order of the topic ids."""
+    topics = tuple(
+        [TopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in partitions]
+    )
+    return write(
+        ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+        ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics, assignment_epoch=epoch),
+    )
+
+
+def target_epoch(group_id: str, epoch: int, wall_ms: int) -> RawRecord:
+    """Record 6, which closes a target."""
+    return write(
+        ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
+        ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp_ms=wall_ms),
+    )
+
+
+def current_assignment(group_id: str, member_id: str, current: Current) -> RawRecord:
+    """Record 8."""
+    return write(
+        ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
+        ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=current.epoch,
+            previous_member_epoch=current.previous_epoch,
+            state=current.state,
+            assigned_partitions=topic_partitions_of(current.assigned),
+            partitions_pending_revocation=topic_partitions_of(current.pending),
+        ),
+    )
+
+
+def member_tombstones(group: Group, member_id: str) -> list[RawRecord]:
+    """~8 ~7 ~5 of a member that goes, those that there are."""
+    group_id = group.group_id
+    member = group.members[member_id]
+    gone: list[RawRecord] = []
+    if member.current_value is not None:
+        gone.append(
+            write(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
+        )
+    if member_id in group.target:
+        gone.append(
+            write(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
+        )
+    gone.append(write(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None))
+    return gone
+
+
+def group_tombstones(group: Group) -> list[RawRecord]:
+    """Everything of a group but its offsets: ~8 ~7 ~6 ~5 ~16 ~4 ~3, or ~2 for a classic group."""
+    group_id = group.group_id
+    members = [
+        write(key_class(group_id=group_id, member_id=member_id), None)
+        for key_class, member_ids in (
+            (ConsumerGroupCurrentMemberAssignmentKey, group.members),
+            (ConsumerGroupTargetAssignmentMemberKey, group.target),
+        )
+        for member_id in member_ids
+    ]
+    gone = members
+    if group.target_metadata is not None:
+        gone.append(write(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))
+    gone += [
+        write(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
+        for member_id in group.members
+    ]
+    gone += [
+        write(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
+        for regex in group.regexes
+    ]
+    if group.partition_metadata is not None:
+        gone.append(write(ConsumerGroupPartitionMetadataKey(group_id=group_id), None))
+    if group.metadata is not None:
+        gone.append(write(ConsumerGroupMetadataKey(group_id=group_id), None))
+    if group.classic is not None:
+        gone.append(write(GroupMetadataKey(group_id=group_id), None))
+    return gone

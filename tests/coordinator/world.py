@@ -1,0 +1,404 @@
+"""A coordinator without a cluster: one group shard, the catalog, time that moves when told to, and a log.
+
+`World` is what the runtime is to the shards, with every append checked at once: the log decodes to what was
+applied, no partition has two owners, no epoch goes back. `Client` is the protocol's other half, so small that
+it can be read: it keeps what it was told, gives up what it was not given again, and can lose replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.api import Context, Outcome
+from coordinator.assignors import BUILT_IN, PartitionAssignor
+from coordinator.catalog import CatalogShard
+from coordinator.limits import GroupSettings, Limits, SameForAll
+from coordinator.model import Group
+from coordinator.shard import GroupShard
+from records import Cause, RawRecord, Stamped, decode_record
+from records.entry import decode_entry, encode_entry
+from wire.apis import ApiKey
+from wire.messages import offset_commit, offset_fetch
+from wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.delete_topics import DeleteTopicsRequest
+
+WALL_START_MS = 1_700_000_000_000
+
+
+@dataclass
+class Entry:
+    index: int
+    timestamp_ms: int
+    cause: Cause
+    records: tuple[RawRecord, ...]
+
+    def typed(self) -> list[Any]:
+        return [decode_record(raw) for raw in self.records]
+
+    @property
+    def types(self) -> list[int]:
+        """Record types in order; a tombstone of type t is −t."""
+        return [-raw.type if raw.value is None else raw.type for raw in self.records]
+
+
+class World:
+    """One shard and the catalog, driven by hand."""
+
+    def __init__(
+        self,
+        settings: GroupSettings | None = None,
+        limits: Limits | None = None,
+        assignors: Iterable[PartitionAssignor] = BUILT_IN,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.assignors = tuple(assignors)
+        self.settings = SameForAll(settings or GroupSettings())
+        self.catalog = CatalogShard(self.limits)
+        self.catalog_index = 0
+        self.shard = GroupShard(0, self.limits, self.assignors)
+        self.log: list[Entry] = []
+        self.now_ms = 1_000.0
+        self.turn = 0
+        self.stopwatch: Callable[[], float] = lambda: 0.0
+        self._ids = 0
+        self._epochs: dict[str, int] = {}
+        self.after_entry: list[Callable[[World, Entry], None]] = []
+        self.shard.on_ready(self.ctx())
+
+    # Surroundings.
+
+    def ctx(self, **changes: Any) -> Context:
+        fields: dict[str, Any] = {
+            "monotonic_ms": self.now_ms,
+            "wall_ms": WALL_START_MS + int(self.now_ms),
+            "next_index": self.next_index,
+            "catalog": self.catalog.view,
+            "settings": self.settings,
+            "fresh_id": self._fresh_id,
+            "fresh_uuid": self._fresh_uuid,
+            "stopwatch_ms": lambda: self.stopwatch(),
+            "turn": self.turn,
+            "client_id": "client",
+            "client_host": "/127.0.0.1",
+        }
+        return Context(**(fields | changes))
+
+    @property
+    def next_index(self) -> int:
+        return self.log[-1].index + 1 if self.log else 1
+
+    def _fresh_id(self) -> str:
+        self._ids += 1
+        return f"fresh-{self._ids}"
+
+    def _fresh_uuid(self) -> bytes:
+        self._ids += 1
+        return self._ids.to_bytes(16, "big")
+
+    def configure(self, **changes: Any) -> None:
+        from dataclasses import replace
+
+        self.settings = SameForAll(replace(self.settings.settings, **changes), self.settings.version + 1)
+
+    # Requests.
+
+    def handle(self, api_key: ApiKey, version: int, request: object, **changes: Any) -> Any:
+        outcome = self.shard.handle(api_key, version, request, self.ctx(**changes))
+        self._append(outcome)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.reply
+
+    def _append(self, outcome: Outcome) -> None:
+        if not outcome.records:
+            assert outcome.cause is None
+            return
+        assert outcome.cause is not None
+        body = encode_entry(outcome.cause, outcome.records)
+        decoded = decode_entry(body)
+        assert decoded.cause == outcome.cause
+        entry = Entry(
+            self.next_index, WALL_START_MS + int(self.now_ms), decoded.cause, tuple(decoded.records)
+        )
+        assert entry.records == tuple(outcome.records)
+        self.log.append(entry)
+        assert self.shard.applied_index == entry.index
+        self._check(entry)
+
+    def work(self, limit: int = 1_000) -> list[Entry]:
+        """Runs all due work; the entries that it wrote."""
+        before = len(self.log)
+        for _ in range(limit):
+            deadline = self.shard.next_deadline_ms()
+            if deadline is None or deadline > self.now_ms:
+                return self.log[before:]
+            outcome = self.shard.next_work(self.ctx())
+            if outcome is None:
+                return self.log[before:]
+            if outcome.error is not None:
+                raise outcome.error
+            self._append(outcome)
+        raise AssertionError("due work does not end")
+
+    def sleep(self, ms: float) -> list[Entry]:
+        """Time passes, with due work done when it is due."""
+        end_ms = self.now_ms + ms
+        before = len(self.log)
+        while (deadline := self.shard.next_deadline_ms()) is not None and deadline <= end_ms:
+            self.now_ms = max(self.now_ms, deadline)
+            if not self.work() and self.shard.next_deadline_ms() == deadline:
+                break
+        self.now_ms = end_ms
+        self.work()
+        return self.log[before:]
+
+    def failover(self) -> None:
+        """Another node takes over: it has the log and nothing else."""
+        self.shard.on_deposed()
+        self.shard = self.replayed(len(self.log))
+        self.shard.on_ready(self.ctx())
+
+    # Topics.
+
+    def admin(self, api_key: ApiKey, version: int, request: object) -> Any:
+        self.catalog_index += 1
+        outcome = self.catalog.handle(api_key, version, request, self.ctx(next_index=self.catalog_index))
+        return outcome.reply
+
+    def create_topic(self, name: str, partitions: int) -> bytes:
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)]
+        )
+        assert self.admin(ApiKey.CREATE_TOPICS, 7, request).topics[0].error_code == 0
+        self.shard.on_catalog_changed(self.ctx(), [name])
+        topic = self.catalog.view.topic(name)
+        assert topic is not None
+        return topic.topic_id
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)]
+        )
+        assert self.admin(ApiKey.CREATE_PARTITIONS, 3, request).results[0].error_code == 0
+        self.shard.on_catalog_changed(self.ctx(), [name])
+
+    def delete_topic(self, name: str) -> None:
+        request = DeleteTopicsRequest(topic_names=[name])
+        assert self.admin(ApiKey.DELETE_TOPICS, 5, request).responses[0].error_code == 0
+        self.shard.on_catalog_changed(self.ctx(), [name])
+
+    # Groups.
+
+    def group(self, group_id: str = "g") -> Group:
+        return self.shard.projection.groups[group_id]
+
+    def heartbeat(
+        self, member_id: str, epoch: int, *, group_id: str = "g", version: int = 1, **fields: Any
+    ) -> ConsumerGroupHeartbeatResponse:
+        owned = fields.pop("owned", None)
+        if owned is not None:
+            fields["topic_partitions"] = [
+                TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+                for topic_id, numbers in owned.items()
+            ]
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group_id, member_id=member_id, member_epoch=epoch, **fields
+        )
+        answer = self.handle(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, request)
+        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+        return answer
+
+    def join(
+        self, member_id: str, topics: Sequence[str] = ("orders",), **fields: Any
+    ) -> ConsumerGroupHeartbeatResponse:
+        fields.setdefault("rebalance_timeout_ms", 60_000)
+        return self.heartbeat(member_id, 0, subscribed_topic_names=list(topics), owned={}, **fields)
+
+    def commit(
+        self,
+        offsets: dict[tuple[str, int], int],
+        *,
+        group_id: str = "g",
+        member_id: str = "",
+        epoch: int = -1,
+        version: int = 9,
+        metadata: str | None = "",
+    ) -> dict[tuple[str, int], int]:
+        """Commits; error codes by partition."""
+        topics: dict[str, offset_commit.OffsetCommitRequestTopic] = {}
+        for (name, partition), offset in offsets.items():
+            topic = self.catalog.view.topic(name)
+            asked = topics.setdefault(
+                name,
+                offset_commit.OffsetCommitRequestTopic(
+                    name=name, topic_id=topic.topic_id if topic is not None else bytes(15) + b"?"
+                ),
+            )
+            asked.partitions.append(
+                offset_commit.OffsetCommitRequestPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=metadata
+                )
+            )
+        request = offset_commit.OffsetCommitRequest(
+            group_id=group_id,
+            member_id=member_id,
+            generation_id_or_member_epoch=epoch,
+            topics=list(topics.values()),
+        )
+        answer = self.handle(ApiKey.OFFSET_COMMIT, version, request)
+        return {
+            (name, part.partition_index): part.error_code
+            for name, topic in zip(topics, answer.topics, strict=True)
+            for part in topic.partitions
+        }
+
+    def fetch(
+        self, group_id: str = "g", topics: dict[str, list[int]] | None = None, **fields: Any
+    ) -> dict[tuple[str, int], int]:
+        """Offsets by partition, by the newest version that names topics."""
+        asked = None
+        if topics is not None:
+            asked = [
+                offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
+                for name, numbers in topics.items()
+            ]
+        request = offset_fetch.OffsetFetchRequest(
+            groups=[offset_fetch.OffsetFetchRequestGroup(group_id=group_id, topics=asked, **fields)]
+        )
+        answer = self.handle(ApiKey.OFFSET_FETCH, 9, request)
+        assert answer.groups[0].error_code == 0, answer.groups[0].error_code
+        return {
+            (topic.name, part.partition_index): part.committed_offset
+            for topic in answer.groups[0].topics
+            for part in topic.partitions
+        }
+
+    # What must always be true.
+
+    def _check(self, entry: Entry) -> None:
+        for group_id, group in self.shard.projection.groups.items():
+            if not group.is_consumer:
+                continue
+            check_group(group)
+            assert group.epoch >= self._epochs.get(group_id, 0), "a group epoch went back"
+            self._epochs[group_id] = group.epoch
+        for group_id in list(self._epochs):
+            if group_id not in self.shard.projection.groups:
+                del self._epochs[group_id]
+        for check in self.after_entry:
+            check(self, entry)
+
+    def replayed(self, entries: int) -> GroupShard:
+        """A shard that has seen the first entries of the log and nothing else."""
+        shard = GroupShard(0, self.limits, self.assignors)
+        for entry in self.log[:entries]:
+            for raw in entry.records:
+                shard.apply(raw, entry.index)
+        return shard
+
+    def stamped(self) -> list[Stamped]:
+        return [Stamped(entry.index, entry.timestamp_ms, raw) for entry in self.log for raw in entry.records]
+
+
+def check_group(group: Group) -> None:
+    """The invariants I1 to I6 of the protocol, recomputed from the members."""
+    owners: dict[tuple[bytes, int], str] = {}
+    for member in group.joined():
+        current = member.current
+        assert current.epoch <= group.epoch
+        assert current.previous_epoch <= current.epoch
+        assert (current.state.name == "UNREVOKED_PARTITIONS") == bool(current.pending)
+        for part in (current.assigned, current.pending):
+            for topic_id, epochs in part.items():
+                for partition, assigned_at in epochs.items():
+                    assert (topic_id, partition) not in owners, "a partition has two owners"
+                    owners[topic_id, partition] = member.member_id
+                    assert assigned_at <= group.epoch
+    assert group.assignment_epoch <= group.epoch
+    indexed = {
+        (topic_id, partition): owner
+        for topic_id, owner_of in group.owners.items()
+        for partition, owner in owner_of.items()
+    }
+    assert indexed == owners
+    assert group.num_members == len(list(group.joined()))
+
+
+@dataclass
+class Client:
+    """A member's side of the protocol, as KIP-848 describes it."""
+
+    world: World
+    member_id: str
+    topics: tuple[str, ...] = ("orders",)
+    group_id: str = "g"
+    assignor: str | None = None
+    rebalance_timeout_ms: int = 60_000
+    epoch: int = 0
+    owned: dict[bytes, set[int]] = field(default_factory=dict)
+    has_news: bool = False
+    """Its owned partitions or subscription changed since the coordinator last heard of them."""
+    must_send_all: bool = True
+    last_error: int = 0
+
+    def beat(self, *, lose_reply: bool = False, acknowledge: bool = True) -> ConsumerGroupHeartbeatResponse:
+        """One heartbeat. After a lost reply the next one says everything, as the real clients do."""
+        fields: dict[str, Any] = {}
+        joins = self.epoch == 0
+        if joins:
+            self.owned = {}
+        if joins or self.must_send_all:
+            fields = {
+                "subscribed_topic_names": list(self.topics),
+                "rebalance_timeout_ms": self.rebalance_timeout_ms,
+                "server_assignor": self.assignor,
+            }
+        if joins or self.must_send_all or (self.has_news and acknowledge):
+            fields["owned"] = self.owned
+        answer = self.world.heartbeat(self.member_id, self.epoch, group_id=self.group_id, **fields)
+        if lose_reply:
+            self.must_send_all = True
+            return answer
+        self.last_error = answer.error_code
+        if answer.error_code in (25, 110):
+            self.epoch, self.owned, self.must_send_all = 0, {}, True
+            return answer
+        if answer.error_code:
+            return answer
+        if "owned" in fields:
+            self.has_news = False
+        self.must_send_all = False
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            given = {part.topic_id: set(part.partitions) for part in answer.assignment.topic_partitions}
+            self.has_news = self.has_news or given != self.owned
+            self.owned = given
+        return answer
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        self.topics = tuple(topics)
+        self.must_send_all = True
+
+    def leave(self) -> ConsumerGroupHeartbeatResponse:
+        answer = self.world.heartbeat(self.member_id, -1, group_id=self.group_id)
+        self.epoch, self.owned, self.must_send_all = 0, {}, True
+        return answer
+
+    def partitions(self, topic_id: bytes) -> list[int]:
+        return sorted(self.owned.get(topic_id, ()))
+
+
+def settle(clients: Iterable[Client], rounds: int = 3) -> None:
+    """Rounds of heartbeats by everybody."""
+    clients = list(clients)
+    for _ in range(rounds):
+        for client in clients:
+            client.beat()
