@@ -67,9 +67,10 @@ def _integer(bits: int) -> Kind:
         return load(int(value) if is_named else value)
 
     def load_all(items: list[Any]) -> tuple[int, ...]:
-        if items and set(map(type, items)) == {int} and low <= min(items) and max(items) <= high:
-            return tuple(items)
-        return tuple(map(load, items))
+        for item in items:
+            if type(item) is not int or not low <= item <= high:
+                raise mismatch(name, item)
+        return tuple(items)
 
     return Kind(name, load, dump, dump, load, load_all=load_all)
 
