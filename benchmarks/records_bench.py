@@ -1,4 +1,4 @@
-"""How fast records become bytes and bytes records; run with `python -P benchmarks/records_bench.py`.
+"""How fast records become bytes and bytes records; run with `python -m benchmarks records`.
 
 The log that replay meets is nine tenths offset commits, mostly one small entry each; so both are measured:
 the records of a large entry, and entries of one record.  Figures are the best of a few rounds, in thousands
