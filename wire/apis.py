@@ -8,6 +8,7 @@ APIs does not pay for seventeen at start.
 from enum import IntEnum
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 
 from wire.schema import Message
 
@@ -129,12 +130,17 @@ API_VERSIONS: dict[ApiKey, tuple[int, int]] = {
 }
 
 
+def message_module(api_key: ApiKey) -> ModuleType:
+    """The module of a served API's messages, imported on first use; KeyError if the API is not served."""
+    if api_key not in API_VERSIONS:
+        raise KeyError(f"{api_name(api_key)} is not served")
+    return import_module(f"wire.messages.{api_key.name.lower()}")
+
+
 @cache
 def message_classes(api_key: ApiKey) -> tuple[type[Message], type[Message]]:
     """The request and response class of a served API; KeyError for one that is not served."""
-    if api_key not in API_VERSIONS:
-        raise KeyError(f"API {api_name(api_key)} is not served")
-    module = import_module(f"wire.messages.{api_key.name.lower()}")
+    module = message_module(api_key)
     camel = "".join(word.capitalize() for word in api_key.name.split("_"))
     request: type[Message] = getattr(module, f"{camel}Request")
     response: type[Message] = getattr(module, f"{camel}Response")

@@ -158,7 +158,7 @@ class ErrorCode(IntEnum):
 
 
 class WireError(Exception):
-    """Bytes from a peer that cannot be served; the connection they came on is of no further use."""
+    """What crosses the wire, or should have, is not as the protocol has it."""
 
 
 class MalformedFrame(WireError):
@@ -178,3 +178,12 @@ class UnsupportedApi(WireError):
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
+
+
+class Unencodable(WireError):
+    """A message of ours that the wire cannot carry: a mistake on this side, with the field that holds it."""
+
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(f"{field}: {why}")
+        self.field = field
+        self.why = why

@@ -2,8 +2,8 @@
 
 A message is a slotted dataclass; each field's default value is a call that says how the field travels (its
 wire type, the versions that have it, those in which it may be null, its tag). Type checkers see ordinary
-typed attributes with defaults; `wire.decoding` and `wire.encoding` read the same table from `SCHEMA` and write
-specialised functions from it. What must stay true: the order of fields in a class body is the order on the
+typed attributes with defaults; `wire.decoding` and `wire.encoding` read the same table from `SCHEMA` and
+write functions from it. What must stay true: the order of fields in a class body is the order on the
 wire, names are Kafka's JSON names in snake case, and an attribute that a version lacks has Kafka's default
 after decoding.
 

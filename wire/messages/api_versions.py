@@ -4,6 +4,7 @@ Clients may ask in a version that the node does not know; the answer then is a v
 UNSUPPORTED_VERSION, and its response header is version 0 always (KIP-511), so that any client can read it.
 """
 
+from wire.apis import API_VERSIONS, ApiKey
 from wire.schema import Message, array_of, boolean, int16, int32, int64, message, nested, string
 
 
@@ -43,3 +44,12 @@ class ApiVersionsResponse(Message):
     finalized_features_epoch: int = int64("3+", default=-1, tag=1, tagged="3+")
     finalized_features: list[FinalizedFeatureKey] = array_of(FinalizedFeatureKey, "3+", tag=2, tagged="3+")
     zk_migration_ready: bool = boolean("3+", tag=3, tagged="3+")
+
+
+def refusal(
+    request: ApiVersionsRequest | None, api_version: int, code: int, message: str | None
+) -> ApiVersionsResponse:
+    """The code at the top, and the versions of this API itself, so that a client can ask again (KIP-511)."""
+    first, last = API_VERSIONS[ApiKey.API_VERSIONS]
+    own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)
+    return ApiVersionsResponse(error_code=code, api_keys=[own])

@@ -66,3 +66,15 @@ class DescribedGroup(Message):
 class ConsumerGroupDescribeResponse(Message):
     throttle_time_ms: int = int32("0+")
     groups: list[DescribedGroup] = array_of(DescribedGroup, "0+")
+
+
+def refusal(
+    request: ConsumerGroupDescribeRequest, api_version: int, code: int, message: str | None
+) -> ConsumerGroupDescribeResponse:
+    """The answer that carries `code` where clients of this version look for it."""
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            DescribedGroup(group_id=group_id, error_code=code, error_message=message)
+            for group_id in request.group_ids
+        ]
+    )

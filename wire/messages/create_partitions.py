@@ -35,3 +35,15 @@ class CreatePartitionsTopicResult(Message):
 class CreatePartitionsResponse(Message):
     throttle_time_ms: int = int32("0+")
     results: list[CreatePartitionsTopicResult] = array_of(CreatePartitionsTopicResult, "0+")
+
+
+def refusal(
+    request: CreatePartitionsRequest, api_version: int, code: int, message: str | None
+) -> CreatePartitionsResponse:
+    """The answer that carries `code` where clients of this version look for it."""
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
+            for topic in request.topics
+        ]
+    )

@@ -56,3 +56,15 @@ class CreatableTopicResult(Message):
 class CreateTopicsResponse(Message):
     throttle_time_ms: int = int32("0+")
     topics: list[CreatableTopicResult] = array_of(CreatableTopicResult, "0+")
+
+
+def refusal(
+    request: CreateTopicsRequest, api_version: int, code: int, message: str | None
+) -> CreateTopicsResponse:
+    """The answer that carries `code` where clients of this version look for it."""
+    return CreateTopicsResponse(
+        topics=[
+            CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
+            for topic in request.topics
+        ]
+    )

@@ -18,3 +18,14 @@ class DeletableGroupResult(Message):
 class DeleteGroupsResponse(Message):
     throttle_time_ms: int = int32("0+")
     results: list[DeletableGroupResult] = array_of(DeletableGroupResult, "0+")
+
+
+def refusal(
+    request: DeleteGroupsRequest, api_version: int, code: int, message: str | None
+) -> DeleteGroupsResponse:
+    """The answer that carries `code` where clients of this version look for it."""
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names
+        ]
+    )

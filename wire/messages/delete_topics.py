@@ -2,6 +2,8 @@
 
 from wire.schema import Message, array_of, int16, int32, message, nested, string, uuid
 
+FIRST_WITH_IDS = 6
+
 
 @nested
 class DeleteTopicState(Message):
@@ -28,3 +30,22 @@ class DeletableTopicResult(Message):
 class DeleteTopicsResponse(Message):
     throttle_time_ms: int = int32("0+")
     responses: list[DeletableTopicResult] = array_of(DeletableTopicResult, "0+")
+
+
+def refusal(
+    request: DeleteTopicsRequest, api_version: int, code: int, message: str | None
+) -> DeleteTopicsResponse:
+    """The answer that carries `code` where clients of this version look for it."""
+    topics = request.topics if api_version >= FIRST_WITH_IDS else map(_by_name, request.topic_names)
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(
+                name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message
+            )
+            for topic in topics
+        ]
+    )
+
+
+def _by_name(name: str) -> DeleteTopicState:
+    return DeleteTopicState(name=name)

@@ -46,3 +46,15 @@ class DescribedGroup(Message):
 class DescribeGroupsResponse(Message):
     throttle_time_ms: int = int32("1+")
     groups: list[DescribedGroup] = array_of(DescribedGroup, "0+")
+
+
+def refusal(
+    request: DescribeGroupsRequest, api_version: int, code: int, message: str | None
+) -> DescribeGroupsResponse:
+    """The answer that carries `code` where clients of this version look for it."""
+    return DescribeGroupsResponse(
+        groups=[
+            DescribedGroup(group_id=group_id, error_code=code, error_message=message)
+            for group_id in request.groups
+        ]
+    )

@@ -63,3 +63,14 @@ class DescribeTopicPartitionsResponse(Message):
     throttle_time_ms: int = int32("0+")
     topics: list[DescribeTopicPartitionsResponseTopic] = array_of(DescribeTopicPartitionsResponseTopic, "0+")
     next_cursor: Cursor | None = struct_of(Cursor, "0+", nullable="0+", default=None)
+
+
+def refusal(
+    request: DescribeTopicPartitionsRequest, api_version: int, code: int, message: str | None
+) -> DescribeTopicPartitionsResponse:
+    """The answer that carries `code` where clients of this version look for it."""
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=code) for topic in request.topics
+        ]
+    )

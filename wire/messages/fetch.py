@@ -127,3 +127,22 @@ class FetchResponse(Message):
     session_id: int = int32("7+")
     responses: list[FetchableTopicResponse] = array_of(FetchableTopicResponse, "0+")
     node_endpoints: list[NodeEndpoint] = array_of(NodeEndpoint, "16+", tag=0, tagged="16+")
+
+
+def refusal(request: FetchRequest, api_version: int, code: int, message: str | None) -> FetchResponse:
+    """The code per partition, and for all from version 7 on: clients differ in where they look first."""
+    return FetchResponse(
+        error_code=code,
+        session_id=request.session_id,
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionData(partition_index=partition.partition, error_code=code, high_watermark=-1)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )

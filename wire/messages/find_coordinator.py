@@ -2,6 +2,8 @@
 
 from wire.schema import Message, array_of, int8, int16, int32, message, nested, string
 
+FIRST_WITH_MANY_KEYS = 4
+
 
 @message(versions="0-6", flexible="3+")
 class FindCoordinatorRequest(Message):
@@ -29,3 +31,17 @@ class FindCoordinatorResponse(Message):
     node_id: int = int32("0-3")
     host: str = string("0-3")
     port: int = int32("0-3")
+
+
+def refusal(
+    request: FindCoordinatorRequest, api_version: int, code: int, message: str | None
+) -> FindCoordinatorResponse:
+    """The code per key from version 4 on."""
+    if api_version >= FIRST_WITH_MANY_KEYS:
+        return FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=message)
+                for key in request.coordinator_keys
+            ]
+        )
+    return FindCoordinatorResponse(node_id=-1, port=-1, error_code=code, error_message=message)

@@ -43,3 +43,21 @@ class ListOffsetsTopicResponse(Message):
 class ListOffsetsResponse(Message):
     throttle_time_ms: int = int32("2+")
     topics: list[ListOffsetsTopicResponse] = array_of(ListOffsetsTopicResponse, "0+")
+
+
+def refusal(
+    request: ListOffsetsRequest, api_version: int, code: int, message: str | None
+) -> ListOffsetsResponse:
+    """The answer that carries `code` where clients of this version look for it."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -6,6 +6,8 @@ ids, and from 12 a client may ask by id with a null name.
 
 from wire.schema import NOT_REQUESTED, Message, array_of, boolean, int16, int32, message, nested, string, uuid
 
+FIRST_WITH_NULL_NAMES = 12
+
 
 @nested
 class MetadataRequestTopic(Message):
@@ -59,3 +61,19 @@ class MetadataResponse(Message):
     topics: list[MetadataResponseTopic] = array_of(MetadataResponseTopic, "0+")
     error_code: int = int16("13+")
     cluster_authorized_operations: int = int32("8-10", default=NOT_REQUESTED)
+
+
+def refusal(request: MetadataRequest, api_version: int, code: int, message: str | None) -> MetadataResponse:
+    """The code per topic, from version 13 on also for all: earlier, "all topics" cannot be refused."""
+    return MetadataResponse(
+        error_code=code,
+        topics=[
+            MetadataResponseTopic(
+                # Before version 12 a name cannot be null, not even of a topic that was asked for by id.
+                name=topic.name if api_version >= FIRST_WITH_NULL_NAMES else topic.name or "",
+                topic_id=topic.topic_id,
+                error_code=code,
+            )
+            for topic in request.topics or ()
+        ],
+    )

@@ -49,3 +49,22 @@ class OffsetCommitResponseTopic(Message):
 class OffsetCommitResponse(Message):
     throttle_time_ms: int = int32("3+")
     topics: list[OffsetCommitResponseTopic] = array_of(OffsetCommitResponseTopic, "0+")
+
+
+def refusal(
+    request: OffsetCommitRequest, api_version: int, code: int, message: str | None
+) -> OffsetCommitResponse:
+    """The answer that carries `code` where clients of this version look for it."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -6,6 +6,9 @@ topics are named by id only. A null topic list asks for everything that the grou
 
 from wire.schema import Message, array_of, boolean, int16, int32, int64, message, nested, string, uuid
 
+FIRST_WITH_ERROR_CODE = 2
+FIRST_WITH_GROUPS = 8
+
 
 @nested
 class OffsetFetchRequestTopics(Message):
@@ -80,3 +83,29 @@ class OffsetFetchResponse(Message):
     groups: list[OffsetFetchResponseGroup] = array_of(OffsetFetchResponseGroup, "8+")
     topics: list[OffsetFetchResponseTopic] = array_of(OffsetFetchResponseTopic, "0-7")
     error_code: int = int16("2-7")
+
+
+def refusal(
+    request: OffsetFetchRequest, api_version: int, code: int, message: str | None
+) -> OffsetFetchResponse:
+    """The code per group from version 8 on, for the one group from version 2, else per partition."""
+    if api_version >= FIRST_WITH_GROUPS:
+        return OffsetFetchResponse(
+            groups=[
+                OffsetFetchResponseGroup(group_id=group.group_id, error_code=code) for group in request.groups
+            ]
+        )
+    if api_version >= FIRST_WITH_ERROR_CODE:
+        return OffsetFetchResponse(error_code=code)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=code)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )

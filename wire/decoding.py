@@ -1,0 +1,288 @@
+"""From bytes to typed messages: writes, once per message and version, the function that decodes it.
+
+The bytes come from strangers. Every length is compared with the bytes that remain before anything of that
+size is made; whatever is wrong ends in MalformedFrame with the field's name, never in another exception.
+Fixed-width fields that follow each other, with the length that comes after them, are unpacked together,
+straight into the object's slots.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from wire.errors import MalformedFrame
+from wire.schema import Message, Wire
+from wire.source import FORMATS, Place, Source, bytes_min, fields_in
+
+Decoder = Callable[[bytes, int], Any]
+"""(bytes, offset of the body) -> message; raises MalformedFrame."""
+
+VARINT_MAX = 0xFFFFFFFF
+VARINT_SHIFT_MAX = 28  # five bytes of seven bits
+
+
+def uvarint(data: bytes, offset: int, first: int) -> tuple[int, int]:
+    """The rest of an unsigned varint whose first byte is `first`: its value and the offset after it."""
+    value = first & 0x7F
+    shift = 0
+    while first > 127:
+        shift += 7
+        if shift > VARINT_SHIFT_MAX:
+            raise ValueError("a varint of more than five bytes")
+        first = data[offset]
+        offset += 1
+        value |= (first & 0x7F) << shift
+    if value > VARINT_MAX:
+        raise ValueError("a varint of more than 32 bits")
+    return value, offset
+
+
+def skip_tags(data: bytes, offset: int, count: int) -> int:
+    """The offset after `count` tagged fields that nobody here knows."""
+    for _ in range(count):
+        _, offset = uvarint(data, offset + 1, data[offset])
+        size, offset = uvarint(data, offset + 1, data[offset])
+        if size > len(data) - offset:
+            raise too_long(size, len(data) - offset)
+        offset += size
+    return offset
+
+
+def too_long(length: int, remaining: int) -> ValueError:
+    return ValueError(f"length {length} exceeds the {remaining} bytes that remain")
+
+
+def too_many(count: int, remaining: int) -> ValueError:
+    return ValueError(f"{count} elements cannot fit into the {remaining} bytes that remain")
+
+
+def malformed(error: Exception, source: Source) -> MalformedFrame:
+    """What a decoder raises instead of `error`, which one of its own lines raised."""
+    if isinstance(error, UnicodeDecodeError):
+        why = f"not UTF-8: {error.reason}"
+    elif isinstance(error, IndexError | struct.error):
+        why = "the frame ends within it"
+    else:
+        why = str(error)
+    return MalformedFrame(source.field_at(error), why)
+
+
+_written: dict[tuple[type[Message], int], Decoder] = {}
+
+
+def decoder(cls: type[Message], version: int) -> Decoder:
+    """The function that decodes the body of `cls` in `version`, written on first use."""
+    known = _written.get((cls, version))
+    if known is not None:
+        return known
+    if version not in cls.SCHEMA.versions:
+        raise ValueError(f"{cls.__name__} has no version {version}")
+    _written[cls, version] = written = _Writer(cls, version).write()
+    return written
+
+
+@dataclass(slots=True)
+class _Run:
+    """Fixed-width reads that wait to become one unpacking."""
+
+    layout: str = ""
+    targets: list[str] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+
+
+class _Writer:
+    """Writes one decoder. In its source b is the bytes, n their number and p the offset of the next byte."""
+
+    def __init__(self, cls: type[Message], version: int) -> None:
+        self.cls = cls
+        self.version = version
+        self.flexible = version in cls.SCHEMA.flexible
+        self.source = Source(title=f"{cls.__name__} v{version}")
+        self.source.names |= {
+            "new": object.__new__,
+            "uvarint": uvarint,
+            "skip_tags": skip_tags,
+            "too_long": too_long,
+            "too_many": too_many,
+            "malformed": malformed,
+            "source": self.source,
+            "unpack_from": struct.unpack_from,
+            "FAULTS": (IndexError, ValueError, struct.error),
+        }
+        self.run = _Run()
+
+    def write(self) -> Decoder:
+        source = self.source
+        with source.block("def decode(b, p):"):
+            source.line("n = len(b)")
+            with source.block("try:"):
+                self.struct(self.cls, "o", "")
+                self.flush()
+                with source.block("if p != n:"):
+                    source.line('raise ValueError(f"{n - p} bytes after the end")')
+                source.line("return o")
+            with source.block("except FAULTS as error:"):
+                source.line("raise malformed(error, source) from None")
+        return source.compile("decode")
+
+    def fixed(self, layout: str, target: str, path: str) -> None:
+        """Read one fixed-width value into `target`, with the others around it."""
+        run = self.run
+        run.layout += layout
+        run.targets.append(target)
+        run.places.append(Place(path, struct.calcsize(">" + run.layout)))
+
+    def flush(self) -> None:
+        """Write out the reads that wait; needed before any line that uses them or moves p."""
+        run, self.run = self.run, _Run()
+        if not run.layout:
+            return
+        if run.layout == "B":
+            self.source.line(f"{run.targets[0]} = b[p]", *run.places)
+        else:
+            unpack = self.source.packing(run.layout, "unpack_from")
+            self.source.line(f"{', '.join(run.targets)}, = {unpack}(b, p)", *run.places)
+        self.source.line(f"p += {run.places[-1].end}")
+
+    def struct(self, cls: type[Message], target: str, path: str) -> None:
+        """Read a struct into the local name `target`."""
+        source = self.source
+        source.line(f"{target} = new({source.name(cls, cls.__name__)})")
+        plain, tagged = fields_in(cls, self.version)
+        read = {name for name, _ in plain}
+        for name, wire in cls.SCHEMA.fields:
+            if name not in read:
+                source.line(f"{target}.{name} = {self.default(wire)}")
+        for name, wire in plain:
+            self.value(wire, f"{target}.{name}", path + name)
+        if self.flexible:
+            self.tags(tagged, target, path)
+
+    def default(self, wire: Wire) -> str:
+        if wire.is_array and wire.default is not None:
+            return "[]"
+        if wire.of is not None and wire.default is not None:
+            return f"{self.source.name(wire.of, wire.of.__name__)}()"
+        return repr(wire.default)
+
+    def tags(self, tagged: list[tuple[str, Wire]], target: str, path: str) -> None:
+        source, place = self.source, Place(f"{path}tagged fields", 0)
+        count = self.varint("t", place.field)
+        if not tagged:
+            with source.block(f"if {count}:"):
+                source.line(f"p = skip_tags(b, p, {count})", place)
+            return
+        end = source.fresh("end")
+        with source.block(f"for _ in range({count}):"):
+            source.line("tag, p = uvarint(b, p + 1, b[p])", place)
+            source.line("size, p = uvarint(b, p + 1, b[p])", place)
+            with source.block("if size > n - p:"):
+                source.line("raise too_long(size, n - p)", place)
+            source.line(f"{end} = p + size")
+            word = "if"
+            for name, wire in tagged:
+                with source.block(f"{word} tag == {wire.tag}:"):
+                    self.value(wire, f"{target}.{name}", path + name)
+                    self.flush()
+                    with source.block(f"if p != {end}:"):
+                        source.line('raise ValueError("not of the size it says")', Place(path + name, 0))
+                word = "elif"
+            with source.block("else:"):
+                source.line(f"p = {end}")
+
+    def varint(self, prefix: str, path: str) -> str:
+        """Read an unsigned varint into a fresh local name, its first byte together with what waits."""
+        name = self.source.fresh(prefix)
+        self.fixed("B", name, path)
+        self.flush()
+        with self.source.block(f"if {name} > 127:"):
+            self.source.line(f"{name}, p = uvarint(b, p, {name})", Place(path, 0))
+        return name
+
+    def length(self, layout: str, path: str) -> tuple[str, str, str]:
+        """Read a length: its name, the test that it is not null, and the length as an expression."""
+        if self.flexible:
+            name = self.varint("l", path)
+            return name, name, f"{name} - 1"
+        name = self.source.fresh("l")
+        self.fixed(layout, name, path)
+        self.flush()
+        return name, f"{name} >= 0", name
+
+    def value(self, wire: Wire, target: str, path: str) -> None:
+        """Read one field into `target`."""
+        if wire.is_array:
+            self.nullable(wire, "i", target, path, self.array)
+        elif wire.of is not None:
+            self.one_struct(wire, wire.of, target, path)
+        elif wire.kind in FORMATS:
+            self.fixed(FORMATS[wire.kind], target, path)
+        else:
+            self.nullable(wire, "h" if wire.kind == "string" else "i", target, path, self.text)
+
+    def nullable(
+        self, wire: Wire, layout: str, target: str, path: str, read: Callable[[Wire, str, str, str], None]
+    ) -> None:
+        """A length, then null or what `read` reads."""
+        source = self.source
+        _, present, length = self.length(layout, path)
+        if self.version in wire.nullable:
+            with source.block(f"if {present}:"):
+                read(wire, length, target, path)
+            with source.block("else:"):
+                source.line(f"{target} = None")
+        else:
+            with source.block(f"if not {present}:" if self.flexible else f"if {length} < 0:"):
+                source.line('raise ValueError("null, which this version does not allow")', Place(path, 0))
+            read(wire, length, target, path)
+
+    def text(self, wire: Wire, length: str, target: str, path: str) -> None:
+        source, place = self.source, Place(path, 0)
+        source.line(f"q = p + {length}")
+        with source.block("if q > n:"):
+            source.line(f"raise too_long({length}, n - p)", place)
+        source.line(f"{target} = b[p:q]" + (".decode()" if wire.kind == "string" else ""), place)
+        source.line("p = q")
+
+    def array(self, wire: Wire, length: str, target: str, path: str) -> None:
+        source, place = self.source, Place(path, 0)
+        size = bytes_min(wire, self.version, self.flexible, element=True)
+        count, items, item = source.fresh("k"), source.fresh("a"), source.fresh("e")
+        source.line(f"{count} = {length}")
+        with source.block(f"if {count} * {size} > n - p:" if size > 1 else f"if {count} > n - p:"):
+            source.line(f"raise too_many({count}, n - p)", place)
+        if wire.kind in FORMATS:
+            layout = FORMATS[wire.kind]
+            repeat = f"'>' + '{layout}' * {count}" if len(layout) > 1 else f"f'>{{{count}}}{layout}'"
+            source.line(f"{target} = list(unpack_from({repeat}, b, p)) if {count} else []", place)
+            source.line(f"p += {count} * {size}")
+            return
+        source.line(f"{items} = []")
+        with source.block(f"for _ in range({count}):"):
+            if wire.of is not None:
+                self.struct(wire.of, item, f"{path}[].")
+            else:
+                _, present, inner = self.length("h" if wire.kind == "string" else "i", f"{path}[]")
+                with source.block(f"if not {present}:" if self.flexible else f"if {inner} < 0:"):
+                    source.line('raise ValueError("null within an array")', Place(f"{path}[]", 0))
+                self.text(wire, inner, item, f"{path}[]")
+            self.flush()
+            source.line(f"{items}.append({item})")
+        source.line(f"{target} = {items}")
+
+    def one_struct(self, wire: Wire, cls: type[Message], target: str, path: str) -> None:
+        source, inner = self.source, self.source.fresh("s")
+        if self.version not in wire.nullable:
+            self.struct(cls, inner, f"{path}.")
+            source.line(f"{target} = {inner}")
+            return
+        marker = source.fresh("m")
+        self.fixed("b", marker, path)
+        self.flush()
+        with source.block(f"if {marker} < 0:"):
+            source.line(f"{target} = None")
+        with source.block("else:"):
+            self.struct(cls, inner, f"{path}.")
+            self.flush()
+            source.line(f"{target} = {inner}")

@@ -1,0 +1,228 @@
+"""From typed messages to bytes: writes, once per message and version, the function that encodes it.
+
+What goes out is ours, so nothing is checked twice: a value that the wire cannot carry (a null where none is
+allowed, a number out of range, a string too long for its length) ends in Unencodable with the field's name. A
+field that the version lacks is left out; a tagged one is left out while it has its default, as Kafka does.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from wire.errors import Unencodable
+from wire.schema import Message, Wire
+from wire.source import FORMATS, Place, Source, fields_in
+
+Encoder = Callable[[Message, bytearray], None]
+"""(message, buffer) -> None: appends the body to the buffer; raises Unencodable."""
+
+
+def uvarint(value: int) -> bytes:
+    """`value` (0 to 2^32 - 1) as an unsigned varint."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+SHORT = tuple(bytes((value,)) for value in range(128))
+"""The varints of one byte, which nearly all are."""
+
+NULL_STRUCT = b"\xff"
+
+
+def unencodable(error: Exception, source: Source) -> Unencodable:
+    """What an encoder raises instead of `error`, which one of its own lines raised."""
+    return Unencodable(source.field_at(error), str(error))
+
+
+_written: dict[tuple[type[Message], int], Encoder] = {}
+
+
+def encoder(cls: type[Message], version: int) -> Encoder:
+    """The function that encodes the body of `cls` in `version`, written on first use."""
+    known = _written.get((cls, version))
+    if known is not None:
+        return known
+    if version not in cls.SCHEMA.versions:
+        raise ValueError(f"{cls.__name__} has no version {version}")
+    _written[cls, version] = written = _Writer(cls, version).write()
+    return written
+
+
+@dataclass(slots=True)
+class _Run:
+    """Fixed-width values that wait to be packed together."""
+
+    layout: str = ""
+    values: list[str] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+
+
+class _Writer:
+    """Writes one encoder. In its source o is the message and w, or another name, the buffer."""
+
+    def __init__(self, cls: type[Message], version: int) -> None:
+        self.cls = cls
+        self.version = version
+        self.flexible = version in cls.SCHEMA.flexible
+        self.source = Source(title=f"{cls.__name__} v{version}")
+        self.source.names |= {
+            "SHORT": SHORT,
+            "uvarint": uvarint,
+            "pack": struct.pack,
+            "unencodable": unencodable,
+            "source": self.source,
+            "FAULTS": (AttributeError, TypeError, ValueError, struct.error),
+        }
+        self.buffer = "w"
+        self.run = _Run()
+
+    def write(self) -> Encoder:
+        source = self.source
+        with source.block("def encode(o, w):"):
+            with source.block("try:"):
+                source.line("pass")
+                self.struct(self.cls, "o", "")
+                self.flush()
+            with source.block("except FAULTS as error:"):
+                source.line("raise unencodable(error, source) from None")
+        return source.compile("encode")
+
+    def fixed(self, layout: str, value: str, path: str) -> None:
+        """Append one fixed-width value, together with the others around it."""
+        self.run.layout += layout
+        self.run.values.append(value)
+        self.run.places.append(Place(path, 0))
+
+    def zero(self) -> None:
+        """Append a zero byte: null, an empty array, no tagged fields."""
+        self.run.layout += "x"
+
+    def flush(self) -> None:
+        """Write out the values that wait; needed before anything else is appended."""
+        run, self.run = self.run, _Run()
+        if not run.layout:
+            return
+        if run.values:
+            packed = f"{self.source.packing(run.layout, 'pack')}({', '.join(run.values)})"
+        else:
+            packed = repr(bytes(len(run.layout)))
+        self.source.line(f"{self.buffer} += {packed}", *run.places)
+
+    def struct(self, cls: type[Message], value: str, path: str) -> None:
+        """Append the struct that the local name `value` holds."""
+        plain, tagged = fields_in(cls, self.version)
+        for name, wire in plain:
+            self.value(wire, f"{value}.{name}", path + name)
+        if self.flexible and tagged:
+            self.tags(tagged, value, path)
+        elif self.flexible:
+            self.zero()
+
+    def tags(self, tagged: list[tuple[str, Wire]], value: str, path: str) -> None:
+        source, found = self.source, self.source.fresh("t")
+        self.flush()
+        source.line(f"{found} = []")
+        for name, wire in tagged:
+            with source.block(f"if {self.differs(wire, f'{value}.{name}')}:"):
+                outer, self.buffer = self.buffer, source.fresh("w")
+                source.line(f"{self.buffer} = bytearray()")
+                self.value(wire, f"{value}.{name}", path + name)
+                self.flush()
+                source.line(f"{found}.append(({wire.tag}, {self.buffer}))")
+                self.buffer = outer
+        source.line(f"{self.buffer} += uvarint(len({found}))")
+        with source.block(f"for tag, data in {found}:"):
+            source.line(f"{self.buffer} += uvarint(tag) + uvarint(len(data)) + data")
+
+    def differs(self, wire: Wire, value: str) -> str:
+        """The test that a tagged field does not have its default."""
+        if wire.default is None:
+            return f"{value} is not None"
+        if wire.is_array:
+            return value
+        if wire.of is not None:
+            return f"{value} != {self.source.name(wire.of, wire.of.__name__)}()"
+        return f"{value} != {wire.default!r}"
+
+    def value(self, wire: Wire, value: str, path: str) -> None:
+        """Append one field."""
+        if wire.kind in FORMATS and not wire.is_array:
+            self.fixed(FORMATS[wire.kind], value, path)
+            return
+        source, local = self.source, self.source.fresh("v")
+        source.line(f"{local} = {value}", Place(path, 0))
+        if wire.of is not None and not wire.is_array:
+            self.one_struct(wire, wire.of, local, path)
+        elif self.version in wire.nullable:
+            self.flush()
+            with source.block(f"if {local} is None:"):
+                source.line(f"{self.buffer} += {self.null(wire)!r}")
+            with source.block("else:"):
+                self.sized(wire, local, path)
+                self.flush()
+        else:
+            self.sized(wire, local, path)
+
+    def null(self, wire: Wire) -> bytes:
+        if self.flexible:
+            return b"\0"
+        return b"\xff\xff" if wire.kind == "string" and not wire.is_array else b"\xff\xff\xff\xff"
+
+    def one_struct(self, wire: Wire, cls: type[Message], value: str, path: str) -> None:
+        if self.version not in wire.nullable:
+            self.struct(cls, value, f"{path}.")
+            return
+        self.flush()
+        with self.source.block(f"if {value} is None:"):
+            self.source.line(f"{self.buffer} += {NULL_STRUCT!r}")
+        with self.source.block("else:"):
+            self.fixed("b", "1", path)
+            self.struct(cls, value, f"{path}.")
+            self.flush()
+
+    def length(self, value: str, layout: str, path: str) -> None:
+        """Append the length of the local name `value`."""
+        if not self.flexible:
+            self.fixed(layout, f"len({value})", path)
+            self.flush()
+            return
+        self.flush()
+        self.source.line(f"l = len({value}) + 1", Place(path, 0))
+        self.source.line(f"{self.buffer} += SHORT[l] if l < 128 else uvarint(l)")
+
+    def sized(self, wire: Wire, value: str, path: str) -> None:
+        """Append a string, bytes or array that is not null."""
+        place = Place(path, 0)
+        if wire.is_array:
+            self.length(value, "i", path)
+            self.elements(wire, value, path)
+        elif wire.kind == "string":
+            self.source.line(f"{value} = {value}.encode()", place)
+            self.length(value, "h", path)
+            self.source.line(f"{self.buffer} += {value}", place)
+        else:
+            self.length(value, "i", path)
+            self.source.line(f"{self.buffer} += {value}", place)
+
+    def elements(self, wire: Wire, value: str, path: str) -> None:
+        source, place, item = self.source, Place(f"{path}[]", 0), self.source.fresh("e")
+        if wire.kind in FORMATS:
+            layout = FORMATS[wire.kind]
+            repeat = (
+                f"'>' + '{layout}' * len({value})" if len(layout) > 1 else f"f'>{{len({value})}}{layout}'"
+            )
+            with source.block(f"if {value}:"):
+                source.line(f"{self.buffer} += pack({repeat}, *{value})", place)
+            return
+        with source.block(f"for {item} in {value}:", place):
+            if wire.of is not None:
+                self.struct(wire.of, item, f"{path}[].")
+            else:
+                source.line(f"{item} = {item}.encode()", place)
+                self.length(item, "h", f"{path}[]")
+                source.line(f"{self.buffer} += {item}", place)
+            self.flush()

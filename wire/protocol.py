@@ -1,0 +1,151 @@
+"""Requests and responses as they travel: header and body, for both ends of a connection.
+
+The header has quirks that must stay true here. A request's client id is never compact, even where the rest of
+the header is flexible; ApiVersions answers with header version 0 in every version, so that a client which
+does not yet know what the node speaks can read it (KIP-511).
+"""
+
+from functools import cache
+from struct import Struct
+from struct import error as StructError
+from typing import Any, NamedTuple
+
+from wire.apis import API_VERSIONS, ApiKey, api_name, message_classes
+from wire.decoding import Decoder, decoder, skip_tags, uvarint
+from wire.encoding import Encoder, encoder
+from wire.errors import MalformedFrame, UnsupportedApi
+from wire.schema import Message
+
+LENGTH_BYTES = 4
+_request_start = Struct(">hhih")
+_frame_start = Struct(">ii")
+_flexible_frame_start = Struct(">iix")
+_correlation_id = Struct(">i")
+_length = Struct(">i")
+
+
+class RequestHeader(NamedTuple):
+    """Who asks what: versions 1 and 2 of Kafka's request header. The body starts at `body_offset`."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_offset: int
+
+
+class _Route(NamedTuple):
+    """What a frame of one API in one version needs to know about the API."""
+
+    request: type[Message]
+    response: type[Message]
+    flexible_request: bool
+    flexible_response: bool
+
+
+@cache
+def _route(api_key: int, api_version: int) -> _Route:
+    """KeyError if the API, or this version of it, is not served."""
+    first, last = API_VERSIONS[ApiKey(api_key)] if api_key in API_VERSIONS else (0, -1)
+    if not first <= api_version <= last:
+        raise KeyError(f"{api_name(api_key)} version {api_version} is not served")
+    request, response = message_classes(ApiKey(api_key))
+    return _Route(
+        request,
+        response,
+        flexible_request=api_version in request.SCHEMA.flexible,
+        flexible_response=api_version in response.SCHEMA.flexible and api_key != ApiKey.API_VERSIONS,
+    )
+
+
+@cache
+def _request_decoder(api_key: int, api_version: int) -> Decoder:
+    return decoder(_route(api_key, api_version).request, api_version)
+
+
+@cache
+def _response_encoder(api_key: int, api_version: int) -> tuple[Encoder, Struct]:
+    route = _route(api_key, api_version)
+    start = _flexible_frame_start if route.flexible_response else _frame_start
+    return encoder(route.response, api_version), start
+
+
+def parse_request_header(payload: bytes) -> RequestHeader:
+    """The header of a request frame (without its length).
+
+    MalformedFrame if it is none; UnsupportedApi, with key, version and correlation id, if the API or the
+    version is not served: the shape of what follows is then unknown.
+    """
+    try:
+        api_key, api_version, correlation_id, length = _request_start.unpack_from(payload)
+    except StructError:
+        raise MalformedFrame("request header", f"only {len(payload)} bytes") from None
+    try:
+        flexible = _route(api_key, api_version).flexible_request
+    except KeyError as error:
+        raise UnsupportedApi(api_key, api_version, correlation_id, str(error.args[0])) from None
+    offset = _request_start.size
+    try:
+        client_id = None
+        if length >= 0:
+            end = offset + length
+            if end > len(payload):
+                raise ValueError(f"client_id: length {length} exceeds the bytes that remain")
+            client_id = payload[offset:end].decode()
+            offset = end
+        if flexible:
+            tags, offset = uvarint(payload, offset + 1, payload[offset])
+            if tags:
+                offset = skip_tags(payload, offset, tags)
+    except IndexError:
+        raise MalformedFrame("request header", "the frame ends within it") from None
+    except ValueError as error:
+        raise MalformedFrame("request header", str(error)) from None
+    return RequestHeader(api_key, api_version, correlation_id, client_id, offset)
+
+
+def decode_request(payload: bytes) -> tuple[RequestHeader, Any]:
+    """Header and body of a request frame (without its length); MalformedFrame, UnsupportedApi."""
+    header = parse_request_header(payload)
+    return header, _request_decoder(header.api_key, header.api_version)(payload, header.body_offset)
+
+
+def encode_response(api_key: int, api_version: int, correlation_id: int, body: Message) -> bytes:
+    """A whole response frame, its length first; Unencodable if the body does not fit its version."""
+    encode, start = _response_encoder(api_key, api_version)
+    frame = bytearray(start.pack(0, correlation_id))
+    encode(body, frame)
+    _length.pack_into(frame, 0, len(frame) - LENGTH_BYTES)
+    return bytes(frame)
+
+
+def encode_request(
+    api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: Message
+) -> bytes:
+    """A whole request frame, its length first, as a client sends it."""
+    route = _route(api_key, api_version)
+    name = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(name)
+    frame = bytearray(LENGTH_BYTES)
+    frame += _request_start.pack(api_key, api_version, correlation_id, length) + name
+    if route.flexible_request:
+        frame += b"\0"
+    encoder(route.request, api_version)(body, frame)
+    _length.pack_into(frame, 0, len(frame) - LENGTH_BYTES)
+    return bytes(frame)
+
+
+def decode_response(api_key: int, api_version: int, payload: bytes) -> tuple[int, Any]:
+    """Correlation id and body of a response frame (without its length), as a client reads it."""
+    route = _route(api_key, api_version)
+    offset = _correlation_id.size
+    try:
+        (correlation_id,) = _correlation_id.unpack_from(payload)
+        if route.flexible_response:
+            tags, offset = uvarint(payload, offset + 1, payload[offset])
+            offset = skip_tags(payload, offset, tags)
+    except (IndexError, StructError):
+        raise MalformedFrame("response header", "the frame ends within it") from None
+    except ValueError as error:
+        raise MalformedFrame("response header", str(error)) from None
+    return correlation_id, decoder(route.response, api_version)(payload, offset)

@@ -1,0 +1,27 @@
+"""How to say no: the answer that carries an error where clients of each API and version look for it.
+
+Kafka has no common place for errors. Some responses have one code at the top, some one per group, topic or
+partition, and several changed over their versions; the shape of each stands beside its messages as `refusal`.
+"""
+
+from wire.apis import ApiKey, message_module
+from wire.errors import ErrorCode
+from wire.schema import Message
+
+
+def refuse(
+    api_key: int,
+    api_version: int,
+    request: Message | None,
+    code: ErrorCode,
+    message: str | None = None,
+    throttle: int = 0,
+) -> Message:
+    """The response to `request` that answers `code` for everything that it asked for.
+
+    `message` is carried where the version has a field for it, `throttle` is in ms. Only ApiVersions may be
+    refused without a request: its version may be one that cannot be decoded.
+    """
+    response: Message = message_module(ApiKey(api_key)).refusal(request, api_version, code, message)
+    response.throttle_time_ms = throttle  # type: ignore[attr-defined]
+    return response

@@ -1,0 +1,121 @@
+"""Python source under construction: what the generators of decoders and encoders share.
+
+A generated function handles one message in one version, so every question about versions, nulls and
+compactness is answered while writing it and none while running it. Three things are kept here: indentation,
+the objects that the source refers to by name, and, for each line, the field it reads or writes. The last is
+how an error names its field without any cost to the bytes that are in order: the line number in the traceback
+is looked up afterwards.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from wire.schema import Message, Wire
+
+FORMATS = {
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "bool": "?",
+    "uuid": "16s",
+}
+"""Kinds of fixed width and their `struct` format; all of Kafka is big-endian."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A field within a line of generated source; `end` counts its last byte from where the line starts."""
+
+    field: str
+    end: int
+
+
+@dataclass(slots=True)
+class Source:
+    """Lines of one function, the names they use and the fields they stand for."""
+
+    title: str
+    names: dict[str, Any] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    places: list[tuple[Place, ...]] = field(default_factory=lambda: [()])
+    indent: int = 0
+    serial: int = 0
+
+    def line(self, text: str, *places: Place) -> None:
+        self.lines.append("    " * self.indent + text)
+        self.places.append(places)
+
+    @contextmanager
+    def block(self, head: str, *places: Place) -> Iterator[None]:
+        self.line(head, *places)
+        self.indent += 1
+        yield
+        self.indent -= 1
+
+    def fresh(self, prefix: str) -> str:
+        """A local name that no other line uses."""
+        self.serial += 1
+        return f"{prefix}{self.serial}"
+
+    def name(self, value: object, name: str) -> str:
+        """The global name under which the source can use `value`."""
+        if self.names.setdefault(name, value) is not value:
+            name = self.fresh(f"{name}_")
+            self.names[name] = value
+        return name
+
+    def packing(self, layout: str, method: str) -> str:
+        """The global name of `struct.Struct(">" + layout).<method>`."""
+        name = f"{method}_{layout.replace('?', 'T')}"
+        if name not in self.names:
+            self.names[name] = getattr(struct.Struct(">" + layout), method)
+        return name
+
+    def compile(self, function: str) -> Callable[..., Any]:
+        code = compile("\n".join(self.lines) + "\n", f"<wire {self.title}>", "exec")
+        exec(code, self.names)
+        result: Callable[..., Any] = self.names[function]
+        return result
+
+    def field_at(self, error: BaseException) -> str:
+        """The field whose line raised `error`; within a run of reads, the first that did not fit."""
+        traceback: TracebackType | None = error.__traceback__
+        if traceback is None:
+            return self.title
+        places = self.places[traceback.tb_lineno]
+        if not places:
+            return self.title
+        variables = traceback.tb_frame.f_locals
+        if len(places) == 1 or "p" not in variables:
+            return f"{self.title} {', '.join(place.field for place in places)}"
+        left = variables["n"] - variables["p"]
+        return f"{self.title} {next(place.field for place in places if place.end > left)}"
+
+
+def fields_in(cls: type[Message], version: int) -> tuple[list[tuple[str, Wire]], list[tuple[str, Wire]]]:
+    """The fields that `version` has: those in order, and the tagged ones by rising tag."""
+    present = [(name, wire) for name, wire in cls.SCHEMA.fields if version in wire.versions]
+    plain = [(name, wire) for name, wire in present if version not in wire.tagged]
+    tagged = [(name, wire) for name, wire in present if version in wire.tagged]
+    return plain, sorted(tagged, key=lambda item: item[1].tag)
+
+
+def bytes_min(wire: Wire, version: int, flexible: bool, *, element: bool = False) -> int:
+    """The fewest bytes that a field, or one element of an array, can take on the wire."""
+    length = 1 if flexible else 2 if wire.kind == "string" and (element or not wire.is_array) else 4
+    if wire.is_array and not element:
+        return length
+    if wire.kind in FORMATS:
+        return struct.calcsize(">" + FORMATS[wire.kind])
+    if wire.of is None:
+        return length
+    if version in wire.nullable and not wire.is_array:
+        return 1
+    plain, _ = fields_in(wire.of, version)
+    return sum(bytes_min(inner, version, flexible) for _, inner in plain) + flexible
