@@ -9,7 +9,7 @@ multiple of the bytes read. Maps and extension types have no place on disk and a
 
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from records.errors import MalformedRecord
 
