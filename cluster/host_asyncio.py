@@ -22,8 +22,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, cast
 
-import msgpack
-
 from cluster.jobs import Job
 from raftlog.files import Files, OsFiles
 from raftlog.host import Done, StreamHandler
@@ -47,6 +45,14 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
+
+
+def fresh_id() -> str:
+    """22 characters of base64 without padding, as Kafka writes a Uuid; never starts with "-" (a flag)."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        if not text.startswith("-"):
+            return text
 
 
 class _DiskThread:
@@ -125,11 +131,7 @@ class AsyncioHost:
         return self.loop.call_later(max(0.0, delay_ms) / 1000, fn, *args)
 
     def fresh_id(self) -> str:
-        """22 characters of base64 without padding, as Kafka writes a Uuid; never starts with "-" (a flag)."""
-        while True:
-            text = base64.urlsafe_b64encode(self.fresh_uuid()).rstrip(b"=").decode()
-            if not text.startswith("-"):
-                return text
+        return fresh_id()
 
     def fresh_uuid(self) -> bytes:
         return uuid.uuid4().bytes
@@ -141,9 +143,8 @@ class AsyncioHost:
         self, argv_module: str, request: object, done: Done, *, low_priority: bool, deadline_ms: int
     ) -> Job:
         """Runs a module in a child process (`cluster.jobs`); `request` must be packable by msgpack."""
-        job = Job(self.loop, argv_module, msgpack.packb(request), done)
+        job = Job(self.loop, argv_module, request, done, low_priority=low_priority, deadline_ms=deadline_ms)
         self._jobs.add(job)
-        self._run(job.start(low_priority, deadline_ms))
         return job
 
     def listen(

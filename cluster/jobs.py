@@ -4,6 +4,9 @@ A job is a module that runs as `python -P -m module`: it reads one msgpack value
 end of file, writes one to standard output and exits 0. Nothing else passes between the two processes, so a
 job can be killed at any moment, and a simulator can call the same module's `run(request, files)` in place.
 
+Each child is served by a thread of its own, which does nothing but start it, feed it and wait: starting a
+process blocks for milliseconds, and asyncio's own subprocesses behave differently on each event loop.
+
 What must stay true: `done` is called exactly once, on the loop; a job never outlives its deadline; the end of
 what it printed on standard error is part of its error.
 """
@@ -13,8 +16,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
 import sys
-from typing import Any, Final, cast
+import tempfile
+import threading
+from typing import Final
 
 import msgpack
 
@@ -34,83 +40,89 @@ class JobFailed(RuntimeError):
     """A job ended without a result: it crashed, said too much, or took longer than its deadline."""
 
 
-class Job(asyncio.SubprocessProtocol):
-    """One running child, from `spawn_job` until its result, its deadline or `cancel`."""
+class Job:
+    """One child from start to result, deadline or `cancel`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, module: str, request: bytes, done: Done) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        module: str,
+        request: object,
+        done: Done,
+        *,
+        low_priority: bool,
+        deadline_ms: int,
+    ) -> None:
         self._loop = loop
         self._module = module
-        self._request = request
+        self._request: bytes = msgpack.packb(request)
         self._done: Done | None = done
-        self._reply = bytearray()
-        self._stderr = b""
-        self._transport: asyncio.SubprocessTransport | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-
-    async def start(self, low_priority: bool, deadline_ms: int) -> None:
-        """Starts the child; a machine that cannot start one is an error for `done`, not for the caller."""
-        if self._done is None:
-            return
-        self._deadline = self._loop.call_later(deadline_ms / 1000, self._fail, f"took over {deadline_ms} ms")
-        command = (sys.executable, "-P", "-m", self._module)
-        try:
-            transport, _ = await self._loop.subprocess_exec(lambda: self, *command)
-        except OSError as error:
-            self._fail(f"could not be started: {error}")
-            return
-        if low_priority:
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, transport.get_pid(), JOB_NICENESS)
+        self._low_priority = low_priority
+        self._child: subprocess.Popen[bytes] | None = None
+        self._deadline = loop.call_later(deadline_ms / 1000, self._end, f"took over {deadline_ms} ms")
+        threading.Thread(target=self._run, name=f"quorate-job-{module}", daemon=True).start()
 
     def cancel(self) -> None:
         """Kills the child; `done` reports it in a later turn. Harmless after the end."""
-        self._loop.call_soon(self._fail, "was cancelled")
+        self._loop.call_soon(self._end, "was cancelled")
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.SubprocessTransport", transport)
-        if self._done is None:
-            self._close()
-            return
-        stdin = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
-        stdin.write(self._request)
-        stdin.write_eof()
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        if fd == 2:
-            self._stderr = (self._stderr + data)[-JOB_STDERR_BYTES_MAX:]
-            return
-        self._reply += data
-        if len(self._reply) > JOB_REPLY_BYTES_MAX:
-            self._fail(f"answered more than {JOB_REPLY_BYTES_MAX} bytes")
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Called once all pipes are closed and the child has been waited for."""
-        if self._done is None or self._transport is None:
-            return
-        code = self._transport.get_returncode()
-        if code != 0:
-            self._fail(f"exited with {code}: {self._stderr.decode(errors='replace').strip()}")
-            return
-        try:
-            result: Any = msgpack.unpackb(bytes(self._reply), strict_map_key=False)
-        except (ValueError, msgpack.UnpackException) as error:
-            self._fail(f"answered something that is not msgpack: {error}")
-            return
-        self._finish(result, None)
-
-    def _fail(self, what: str) -> None:
-        self._finish(None, JobFailed(f"job {self._module} {what}"))
+    def _end(self, what: str) -> None:
+        """On the loop: gives up. A child that is only just being started is killed by its thread."""
+        self._finish(None, self._failure(what))
+        if self._child is not None:
+            self._child.kill()
 
     def _finish(self, result: object | None, error: BaseException | None) -> None:
         done, self._done = self._done, None
-        self._close()
+        self._deadline.cancel()
         if done is not None:
             done(result, error)
 
-    def _close(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        if self._transport is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._transport.kill()
-            self._transport.close()
+    def _failure(self, what: str) -> JobFailed:
+        return JobFailed(f"job {self._module} {what}")
+
+    def _run(self) -> None:
+        """On its thread: the whole life of the child."""
+        result: object | None = None
+        error: BaseException | None = None
+        try:
+            result = self._work()
+        except (OSError, JobFailed) as failure:
+            error = failure
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+            self._loop.call_soon_threadsafe(self._finish, result, error)
+
+    def _work(self) -> object:
+        command = (sys.executable, "-P", "-m", self._module)
+        with (
+            tempfile.TemporaryFile() as stderr,
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr) as child,
+        ):
+            self._child = child
+            if self._done is None:
+                child.kill()
+            if self._low_priority:
+                with contextlib.suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, child.pid, JOB_NICENESS)
+            reply = self._talk(child)
+            code = child.wait()
+            if code != 0:
+                stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - JOB_STDERR_BYTES_MAX))
+                said = stderr.read().decode(errors="replace").strip()
+                raise self._failure(f"exited with {code}: {said}")
+        try:
+            return msgpack.unpackb(reply, strict_map_key=False)
+        except (ValueError, msgpack.UnpackException) as error:
+            raise self._failure(f"answered something that is not msgpack: {error}") from error
+
+    def _talk(self, child: subprocess.Popen[bytes]) -> bytes:
+        """The child reads everything before it writes, so neither side can wait for the other."""
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with contextlib.suppress(BrokenPipeError), child.stdin as stdin:
+            stdin.write(self._request)
+        reply = child.stdout.read(JOB_REPLY_BYTES_MAX + 1)
+        if len(reply) > JOB_REPLY_BYTES_MAX:
+            child.kill()
+            raise self._failure(f"answered more than {JOB_REPLY_BYTES_MAX} bytes")
+        return reply

@@ -1,0 +1,7 @@
+"""`python -P -m cluster`: one node in this process."""
+
+import sys
+
+from cluster.main import main
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,60 @@
+"""Which error a client hears when the runtime, not the coordinator, has to answer.
+
+Clients act on the code alone: NOT_COORDINATOR makes them look for another node, LOAD_IN_PROGRESS makes them
+wait, COORDINATOR_NOT_AVAILABLE makes them retry. Calls that change topics go to a controller in Kafka and
+have codes of their own; OffsetFetch treats COORDINATOR_NOT_AVAILABLE as fatal in Kafka's clients, so it gets
+NOT_COORDINATOR instead, as Kafka's own coordinator does.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, cast
+
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.refusals import refuse
+from wire.schema import Message
+
+
+class Why(Enum):
+    """Why the runtime answers by itself."""
+
+    NOT_LEADER = "this node does not lead the shard; look for the coordinator again"
+    LOADING = "the shard is still reading its log; try again shortly"
+    OVERLOADED = "too much waits for this node's disk; try again shortly"
+    TIMED_OUT = "the change was not durable in time; it may still happen, so ask again"
+    DEPOSED = "leadership was lost before the change was durable; it may still happen, so ask again"
+    STOPPED = "the node is stopping; look for the coordinator again"
+    FAILED = "the node failed on this request; its log has the details"
+
+
+ADMIN_APIS: Final = frozenset({ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS})
+
+_E = ErrorCode
+
+CODES: Final[dict[Why, tuple[ErrorCode, ErrorCode, ErrorCode]]] = {
+    # why: (group requests, OffsetFetch, requests that change topics)
+    Why.NOT_LEADER: (_E.NOT_COORDINATOR, _E.NOT_COORDINATOR, _E.NOT_CONTROLLER),
+    Why.LOADING: (_E.COORDINATOR_LOAD_IN_PROGRESS,) * 3,
+    Why.OVERLOADED: (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),
+    Why.TIMED_OUT: (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),
+    Why.DEPOSED: (_E.NOT_COORDINATOR, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),
+    Why.STOPPED: (_E.NOT_COORDINATOR, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),
+    Why.FAILED: (_E.UNKNOWN_SERVER_ERROR,) * 3,
+}
+
+
+def code_for(why: Why, api_key: int) -> ErrorCode:
+    """The code that a request of this API gets for this reason."""
+    group, offset_fetch, admin = CODES[why]
+    if api_key in ADMIN_APIS:
+        return admin
+    return offset_fetch if api_key == ApiKey.OFFSET_FETCH else group
+
+
+def refusal(why: Why, api_key: int, api_version: int, request: object, message: str = "") -> object:
+    """The response body that says so, in the shape of the API."""
+    return refuse(
+        api_key, api_version, cast("Message", request), code_for(why, api_key), message or why.value
+    )

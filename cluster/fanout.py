@@ -1,0 +1,126 @@
+"""Requests that concern several shards: split by shard, answered by each, merged in the order asked.
+
+Pure functions in a table; the node supplies the shards. ListGroups asks every shard and, as Kafka does,
+leaves out those that this node does not lead and fails on any other error. The other requests name their
+groups, and each shard answers for its own.
+
+What must stay true: every group of the request is answered by the shard that it belongs to, and the order of
+the answers is that of the request; one shard's failure is an error of its groups alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+
+ShardOf = Callable[[str], int]
+Parts = dict[int, Any]
+"""Requests, or responses, by shard number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fan:
+    """How one API's requests are split and its responses merged."""
+
+    split: Callable[[Any, ShardOf, int], Parts]
+    merge: Callable[[Any, Mapping[int, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """Where a request names its groups, and where its response does."""
+
+    asked: str
+    asked_id: Callable[[Any], str]
+    answered: str
+
+    def split(self, request: Any, shard_of: ShardOf, num_shards: int) -> Parts:
+        asked: list[Any] = getattr(request, self.asked)
+        by_shard: dict[int, list[Any]] = {}
+        for item in asked:
+            by_shard.setdefault(shard_of(self.asked_id(item)), []).append(item)
+        if len(by_shard) <= 1:
+            return {next(iter(by_shard), 0): request}
+        return {shard: replace(request, **{self.asked: items}) for shard, items in by_shard.items()}
+
+    def merge(self, request: Any, responses: Mapping[int, Any]) -> Any:
+        first = next(iter(responses.values()))
+        if len(responses) == 1:
+            return first
+        places = {self.asked_id(item): place for place, item in enumerate(getattr(request, self.asked))}
+        answers = [item for response in responses.values() for item in getattr(response, self.answered)]
+        answers.sort(key=lambda answer: places.get(answer.group_id, len(places)))
+        return replace(first, **{self.answered: answers})
+
+
+def _split_list(request: Any, shard_of: ShardOf, num_shards: int) -> Parts:
+    return dict.fromkeys(range(num_shards), request)
+
+
+def _merge_list(request: Any, responses: Mapping[int, Any]) -> Any:
+    parts = [part for part in responses.values() if part.error_code != ErrorCode.NOT_COORDINATOR]
+    for part in parts:
+        if part.error_code != ErrorCode.NONE:
+            return part
+    if not parts:
+        return next(iter(responses.values()))
+    return replace(parts[0], groups=[group for part in parts for group in part.groups])
+
+
+def _named(item: str) -> str:
+    return item
+
+
+def _with_group_id(item: Any) -> str:
+    group_id: str = item.group_id
+    return group_id
+
+
+def _fields(asked: str, asked_id: Callable[[Any], str], answered: str) -> Fan:
+    fields = _Fields(asked, asked_id, answered)
+    return Fan(fields.split, fields.merge)
+
+
+_OFFSET_FETCH: Final = _Fields("groups", _with_group_id, "groups")
+
+
+def _split_offset_fetch(request: Any, shard_of: ShardOf, num_shards: int) -> Parts:
+    """Up to version 7 one group stands at the top of the request."""
+    if not request.groups:
+        return {shard_of(request.group_id): request}
+    return _OFFSET_FETCH.split(request, shard_of, num_shards)
+
+
+FANS: Final[dict[int, Fan]] = {
+    ApiKey.LIST_GROUPS: Fan(_split_list, _merge_list),
+    ApiKey.DESCRIBE_GROUPS: _fields("groups", _named, "groups"),
+    ApiKey.DELETE_GROUPS: _fields("groups_names", _named, "results"),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _fields("group_ids", _named, "groups"),
+    ApiKey.OFFSET_FETCH: Fan(_split_offset_fetch, _OFFSET_FETCH.merge),
+}
+
+ONE_GROUP_APIS: Final = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.OFFSET_COMMIT})
+"""Requests that name one group, in `group_id`."""
+
+
+class Gathering:
+    """Collects the answers of the shards and hands over the merged one when the last has come."""
+
+    __slots__ = ("_fan", "_missing", "_reply", "_request", "_responses")
+
+    def __init__(self, fan: Fan, request: object, parts: Parts, reply: Callable[[object], None]) -> None:
+        self._fan = fan
+        self._request = request
+        self._reply = reply
+        self._missing = len(parts)
+        self._responses: dict[int, Any] = dict.fromkeys(parts)
+
+    def receive(self, shard: int, response: object) -> None:
+        self._responses[shard] = response
+        self._missing -= 1
+        if not self._missing:
+            self._reply(self._fan.merge(self._request, self._responses))

@@ -1,0 +1,189 @@
+"""The runtime of a group shard: what a shard's runtime does, and the work that is due by time.
+
+Session and rebalance time-outs, pending targets and catalog checks are decisions like those on requests; the
+projection says when the next one is due. They run in slices, each decision an entry of its own.
+
+What must stay true: the shard is Ready only on a catalog at least as new as the newest that its groups were
+decided on; nothing expires in the turn in which the loop woke from a gap; due work never holds the loop for
+more than a slice.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from cluster.node_info import ClientInfo
+from cluster.shard_runtime import SLICE_MS, ShardRuntime, Surroundings
+from cluster.shard_state import ShardEvent, ShardState
+from coordinator.shard import FastEntry, GroupShard
+from raftlog.directory import NodeDirectory
+from raftlog.host import Timer
+from records import RawRecord
+
+LOG = logging.getLogger("quorate.runtime")
+
+NOBODY: Final = ClientInfo()
+
+TIMER_MIN_MS: Final = 1.0
+"""Event loops round timers to about a millisecond; asking for less would fire too early again and again."""
+
+NO_ROOM_PAUSE_MS: Final = 50.0
+"""Due work waits this long while the disk has no room for more: several syncs of a slow disk."""
+
+FAILED_WORK_PAUSE_MS: Final = 1_000.0
+"""Due work that raised would raise again at once; once a second is often enough to be seen in the log."""
+
+
+class GroupRuntime(ShardRuntime):
+    """A group shard's runtime."""
+
+    machine: GroupShard
+
+    def __init__(self, node: Surroundings, directory: NodeDirectory, shard: int, machine: GroupShard) -> None:
+        super().__init__(node, directory, shard, machine)
+        self._is_log_ready = False
+        self._work_timer: Timer | None = None
+        self._work_at_ms = math.inf
+        self._continues = False
+
+    def fast_entry(self, group_id: str, member_id: str) -> FastEntry | None:
+        """See the steady-heartbeat fast path; None unless Ready."""
+        if self.standing.state is not ShardState.READY:
+            return None
+        return self.machine.fast_entry(group_id, member_id)
+
+    # Readiness.
+
+    def ready(self, term: int) -> None:
+        self._is_log_ready = True
+        self.check_ready()
+
+    def check_ready(self) -> None:
+        """Ready needs both: the own term committed and applied, and a catalog that is new enough."""
+        if self.standing.state is not ShardState.CATCH_UP or not self._is_log_ready:
+            return
+        if not self.node.is_catalog_usable(self.machine.newest_catalog_version):
+            return
+        self.machine.on_ready(self._context(self.host.monotonic_ms(), NOBODY))
+        self._move(ShardEvent.CAUGHT_UP)
+        self._arm()
+
+    def deposed(self, reason: str) -> None:
+        self._is_log_ready = False
+        self.machine.on_deposed()
+        super().deposed(reason)
+        self._cancel_timers()
+
+    def catalog_version(self) -> int:
+        return self.machine.newest_catalog_version
+
+    def on_catalog_changed(self, topic_names: Sequence[str]) -> None:
+        """The committed catalog moved; groups that use these topics are looked at when their turn comes."""
+        if self.standing.state is ShardState.READY:
+            self.machine.on_catalog_changed(self._context(self.host.monotonic_ms(), NOBODY), topic_names)
+            self._arm()
+        else:
+            self.check_ready()
+
+    # Due work.
+
+    def shift_deadlines(self, gap_ms: float) -> None:
+        super().shift_deadlines(gap_ms)
+        if self.standing.state is ShardState.READY:
+            self.machine.shift_deadlines(gap_ms)
+
+    def _arm(self) -> None:
+        """Sees to it that `_work` runs by the next deadline; a later timer than needed is replaced."""
+        deadline_ms = self.machine.next_deadline_ms()
+        if deadline_ms is None or self._continues or deadline_ms >= self._work_at_ms:
+            return
+        delay_ms = deadline_ms - self.host.monotonic_ms()
+        if delay_ms <= 0:
+            self._continue()
+        else:
+            self._arm_in(math.ceil(delay_ms))
+
+    def _arm_in(self, delay_ms: float) -> None:
+        if self._work_timer is not None:
+            self._work_timer.cancel()
+        delay_ms = max(delay_ms, TIMER_MIN_MS)
+        self._work_at_ms = self.host.monotonic_ms() + delay_ms
+        self._work_timer = self.host.call_later(delay_ms, self._work)
+
+    def _continue(self) -> None:
+        """More is due: after the sockets have had their turn."""
+        self._continues = True
+        self.host.call_soon(self._work)
+
+    def _work(self) -> None:
+        self._continues = False
+        self._cancel_work_timer()
+        if self.standing.state is not ShardState.READY:
+            return
+        start_ms = self.host.monotonic_ms()
+        self.node.observe_clock(start_ms)
+        quiet_ms = self.node.quiet_ms(start_ms)
+        if quiet_ms > 0:
+            self._arm_in(quiet_ms)
+            return
+        pause_ms = 0.0
+        while not pause_ms:
+            now_ms = self.host.monotonic_ms()
+            deadline_ms = self.machine.next_deadline_ms()
+            if deadline_ms is None or deadline_ms > now_ms:
+                break
+            if now_ms - start_ms >= SLICE_MS:
+                self._continue()
+                return
+            pause_ms = self._decide_due(now_ms)
+        if pause_ms:
+            self._arm_in(pause_ms)
+        else:
+            self._arm()
+
+    def _decide_due(self, now_ms: float) -> float:
+        """One decision of due work; returns how long the rest has to wait, 0 for not at all."""
+        if not self._has_room():
+            return NO_ROOM_PAUSE_MS
+        ctx = self._context(now_ms, NOBODY)
+        try:
+            outcome = self.machine.next_work(ctx)
+        except Exception:
+            LOG.exception("%s: due work failed", self.name)
+            self.counters.failures += 1
+            return FAILED_WORK_PAUSE_MS
+        if outcome is None:
+            return TIMER_MIN_MS
+        self._append(outcome, ctx)
+        if outcome.error is not None:
+            LOG.error("%s: due work failed", self.name, exc_info=outcome.error)
+            self.counters.failures += 1
+            return FAILED_WORK_PAUSE_MS
+        return 0.0
+
+    def _cancel_work_timer(self) -> None:
+        if self._work_timer is not None:
+            self._work_timer.cancel()
+            self._work_timer = None
+        self._work_at_ms = math.inf
+
+    def _cancel_timers(self) -> None:
+        super()._cancel_timers()
+        self._cancel_work_timer()
+
+    # Hooks.
+
+    def _handled(self) -> None:
+        self._arm()
+
+    def _decided(self, index: int, raws: Iterable[RawRecord]) -> None:
+        """Group shards tell nobody of their entries."""
+
+    def _restored(self, raws: Iterable[RawRecord], index: int) -> None:
+        """Group shards tell nobody of their snapshot."""
+
+    def _learned(self, index: int) -> None:
+        """Group shards tell nobody of their commits."""

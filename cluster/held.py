@@ -1,0 +1,96 @@
+"""Replies that wait until what they say is durable.
+
+A reply is held with the index of the last entry that it may reveal. Indexes and deadlines only grow, so one
+queue in order of arrival serves for release, for expiry and for failure.
+
+What must stay true: each reply is answered exactly once; none before its index is committed; in the order
+of their indexes; none waits longer than the time-out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cluster.answers import Why, refusal
+
+LOG = logging.getLogger("quorate.runtime")
+
+Reply = Callable[[object], None]
+
+
+@dataclass(slots=True)
+class Question:
+    """A request together with whom to answer; enough to refuse it in its own shape."""
+
+    api_key: int
+    api_version: int
+    request: object
+    reply: Reply
+
+    def answer(self, response: object) -> None:
+        """Hands the response over. A listener's failure must not keep other replies from going."""
+        try:
+            self.reply(response)
+        except Exception:
+            LOG.exception("a reply to API %d could not be handed over", self.api_key)
+
+    def refuse(self, why: Why, message: str = "") -> None:
+        self.answer(self.refusal(why, message))
+
+    def refusal(self, why: Why, message: str = "") -> object:
+        return refusal(why, self.api_key, self.api_version, self.request, message)
+
+
+@dataclass(slots=True)
+class _Held:
+    index: int
+    deadline_ms: float
+    question: Question
+    response: object
+
+
+class HeldReplies:
+    """The replies of one shard that wait for its log."""
+
+    def __init__(self, timeout_ms: float) -> None:
+        self._timeout_ms = timeout_ms
+        self._queue: deque[_Held] = deque()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def next_deadline_ms(self) -> float | None:
+        return self._queue[0].deadline_ms if self._queue else None
+
+    def hold(self, index: int, now_ms: float, question: Question, response: object) -> None:
+        assert not self._queue or index >= self._queue[-1].index, "indexes only grow"
+        self._queue.append(_Held(index, now_ms + self._timeout_ms, question, response))
+
+    def release(self, commit_index: int) -> None:
+        """Answers everything that is durable now, oldest first."""
+        while self._queue and self._queue[0].index <= commit_index:
+            held = self._queue.popleft()
+            held.question.answer(held.response)
+
+    def expire(self, now_ms: float) -> int:
+        """Refuses what has waited too long; returns how many."""
+        count = 0
+        while self._queue and self._queue[0].deadline_ms <= now_ms:
+            self._queue.popleft().question.refuse(Why.TIMED_OUT)
+            count += 1
+        return count
+
+    def fail(self, why: Why) -> None:
+        """Refuses everything: nobody will know the outcome here any more."""
+        queue, self._queue = self._queue, deque()
+        for held in queue:
+            held.question.refuse(why)
+
+    def shift_deadlines(self, gap_ms: float) -> None:
+        """The loop stood still for `gap_ms`: the disk could not have answered meanwhile either."""
+        for held in self._queue:
+            held.deadline_ms += gap_ms

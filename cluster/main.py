@@ -1,0 +1,189 @@
+"""The process of one node: settings in, a serving node, a clean stop on SIGTERM or Ctrl-C.
+
+    python -P -m cluster [--config FILE] [--announce] [--lifeline FD] [--SETTING VALUE ...]
+
+`--announce` prints one JSON line on standard output once every shard serves. `--lifeline` names an inherited
+pipe; when its other end closes, whoever started the node is gone and the node stops too. Everything else is a
+setting. Logs go to standard error.
+
+What must stay true: the Kafka port is up before anything slow is imported; the exit code says how it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from cluster.host_asyncio import FATAL_EXIT_CODE, AsyncioHost, new_event_loop
+from cluster.http import HttpListener
+from cluster.node import Node
+from cluster.settings import Settings, SettingsError, load_settings
+from raftlog.errors import RaftlogError
+
+LOG = logging.getLogger("quorate.main")
+
+EXIT_OK: Final = 0
+EXIT_USAGE: Final = 2
+EXIT_UNREADABLE: Final = 5
+
+STOP_TIMEOUT_S: Final = 10.0
+"""A stop waits for one sync; a disk that takes longer than this does not answer any more."""
+
+GC_THRESHOLDS: Final = (50_000, 20, 50)
+"""Requests make and drop thousands of small objects a second, without cycles; the default is too eager."""
+
+
+@dataclass(slots=True)
+class Arguments:
+    """What stood on the command line."""
+
+    config: Path | None = None
+    announce: bool = False
+    lifeline_fd: int | None = None
+    flags: dict[str, str] = field(default_factory=dict)
+
+
+def parse_arguments(words: Sequence[str]) -> Arguments:
+    """`--name value` and `--name=value`; raises SettingsError for anything else."""
+    arguments = Arguments()
+    rest = iter(words)
+    for word in rest:
+        if word == "--announce":
+            arguments.announce = True
+            continue
+        name, equals, value = word.partition("=")
+        if not name.startswith("--") or name == "--":
+            raise SettingsError(f"{word!r} is not an option: options are --config FILE and --SETTING VALUE")
+        if not equals:
+            given = next(rest, None)
+            if given is None:
+                raise SettingsError(f"{name} needs a value")
+            value = given
+        if name == "--config":
+            arguments.config = Path(value)
+        elif name == "--lifeline":
+            arguments.lifeline_fd = int(value)
+        else:
+            arguments.flags[name.removeprefix("--")] = value
+    return arguments
+
+
+def main(words: Sequence[str]) -> int:
+    """Runs one node until it is stopped; returns the exit code."""
+    try:
+        arguments = parse_arguments(words)
+        settings = load_settings(arguments.config, os.environ, arguments.flags)
+    except (SettingsError, ValueError) as error:
+        print(f"quorate node: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=settings.log_level.upper(),
+        format=f"%(asctime)s node {settings.node_id} %(levelname)s %(name)s: %(message)s",
+    )
+    gc.set_threshold(*GC_THRESHOLDS)
+    loop = new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(NodeProcess(loop, settings, arguments).run())
+    finally:
+        loop.close()
+
+
+class NodeProcess:
+    """One node on one loop, with the signals of its process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, settings: Settings, arguments: Arguments) -> None:
+        self._loop = loop
+        self._settings = settings
+        self._arguments = arguments
+        self._host = AsyncioHost(loop)
+        self._node = Node(self._host, settings)
+        self._http = HttpListener(self._node, settings, self._node.kafka)
+        self._stop_asked = asyncio.Event()
+
+    async def run(self) -> int:
+        """Starts, waits for a signal, stops; returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._ask_to_stop, signal.Signals(number).name)
+        if self._arguments.lifeline_fd is not None:
+            self._loop.add_reader(self._arguments.lifeline_fd, self._on_lifeline, self._arguments.lifeline_fd)
+        try:
+            await self._start()
+        except RaftlogError as error:
+            LOG.critical("%s", error)
+            return EXIT_UNREADABLE
+        except OSError as error:
+            LOG.critical("cannot listen or read: %s", error)
+            return FATAL_EXIT_CODE
+        await self._stop_asked.wait()
+        return await self._stop()
+
+    async def _start(self) -> None:
+        started: asyncio.Future[None] = self._loop.create_future()
+        ready: asyncio.Future[None] = self._loop.create_future()
+        self._node.when_ready(lambda: ready.set_result(None))
+
+        def on_started(error: BaseException | None) -> None:
+            if error is None:
+                started.set_result(None)
+            else:
+                started.set_exception(error)
+
+        self._node.start(on_started)
+        await started
+        await self._http.start()
+        self._node.http_bound(self._http.address)
+        stopping: asyncio.Future[bool] = self._loop.create_task(self._stop_asked.wait())
+        both: set[asyncio.Future[Any]] = {ready, stopping}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if ready.done():
+            self._announce()
+
+    def _announce(self) -> None:
+        """What was loaded stays: it is taken out of garbage collection's sight."""
+        gc.collect()
+        gc.freeze()
+        info = self._node.info
+        LOG.info("every shard serves; HTTP at http://%s:%d", info.http_host, info.http_port)
+        if self._arguments.announce:
+            line = {
+                "node_id": info.node_id,
+                "cluster_id": info.cluster_id,
+                "kafka": list(self._node.kafka.address),
+                "http": list(self._http.address),
+            }
+            print(json.dumps(line), flush=True)
+
+    async def _stop(self) -> int:
+        stopped = asyncio.Event()
+        self._node.stop(stopped.set)
+        try:
+            await asyncio.wait_for(stopped.wait(), STOP_TIMEOUT_S)
+        except TimeoutError:
+            LOG.critical(
+                "the disk did not answer for %.0f s: stopping without a clean marker", STOP_TIMEOUT_S
+            )
+            return FATAL_EXIT_CODE
+        await self._http.stop()
+        self._host.close()
+        return EXIT_OK
+
+    def _ask_to_stop(self, why: str) -> None:
+        LOG.info("stopping: %s", why)
+        self._stop_asked.set()
+
+    def _on_lifeline(self, fd: int) -> None:
+        if not os.read(fd, 1):
+            self._loop.remove_reader(fd)
+            self._ask_to_stop("whoever started this node is gone")

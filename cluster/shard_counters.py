@@ -1,0 +1,39 @@
+"""What a shard's runtime counts: plain integers, read when somebody asks for metrics."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from records import RawRecord, RecordType
+
+
+@dataclass(slots=True)
+class ShardCounters:
+    """Totals since the node started."""
+
+    requests: int = 0
+    refused: int = 0  # answered by the runtime itself: not leader, loading, no room
+    failures: int = 0  # handlers that raised
+    entries_appended: int = 0
+    records_appended: int = 0
+    bytes_appended: int = 0
+    commits: int = 0  # committed offsets, one per partition
+    rebalances: int = 0  # group epochs begun
+    replies_held: int = 0
+    replies_expired: int = 0
+
+    def count(self, records: list[RawRecord], body_bytes: int) -> None:
+        """One decision was appended."""
+        self.entries_appended += 1
+        self.records_appended += len(records)
+        self.bytes_appended += body_bytes
+        for record in records:
+            if record.value is None:
+                continue
+            if record.type == RecordType.OFFSET_COMMIT:
+                self.commits += 1
+            elif record.type == RecordType.CONSUMER_GROUP_METADATA:
+                self.rebalances += 1
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)

@@ -1,0 +1,52 @@
+"""Down, CatchUp, Ready: whether a shard serves on this node, as a table.
+
+Down: this node does not lead the shard. CatchUp: it leads, but the first entry of its own term is not yet
+committed and applied, or the catalog is older than what the shard's groups were decided on. Ready: it serves.
+The three and the moments of their changes are shown in the node's status.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class ShardState(Enum):
+    DOWN = "Down"
+    CATCH_UP = "CatchUp"
+    READY = "Ready"
+
+
+class ShardEvent(Enum):
+    LEADING = "leading"  # the log is being loaded for, or a term has been won by, this node
+    CAUGHT_UP = "caught up"  # own term committed and applied, catalog new enough
+    DEPOSED = "deposed"  # leadership lost, or the node stops
+
+
+_S, _E = ShardState, ShardEvent
+
+TRANSITIONS: Final[dict[tuple[ShardState, ShardEvent], ShardState]] = {
+    (_S.DOWN, _E.LEADING): _S.CATCH_UP,
+    (_S.DOWN, _E.DEPOSED): _S.DOWN,
+    (_S.CATCH_UP, _E.LEADING): _S.CATCH_UP,
+    (_S.CATCH_UP, _E.CAUGHT_UP): _S.READY,
+    (_S.CATCH_UP, _E.DEPOSED): _S.DOWN,
+    (_S.READY, _E.DEPOSED): _S.DOWN,
+}
+
+
+@dataclass(slots=True)
+class Standing:
+    """The state of one shard on this node and since when (wall clock, epoch ms)."""
+
+    state: ShardState = ShardState.DOWN
+    since_ms: int = 0
+
+    def on(self, event: ShardEvent, wall_ms: int) -> bool:
+        """Moves by the table; True when the state changed. An event that the table lacks is a bug."""
+        following = TRANSITIONS[self.state, event]
+        if following is self.state:
+            return False
+        self.state, self.since_ms = following, wall_ms
+        return True
