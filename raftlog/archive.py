@@ -9,6 +9,7 @@ one that it does not name any more (removed at the next start).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -85,14 +86,29 @@ def archive_segments(files: Files, home: str, sealed: Sequence[Sealed]) -> Manif
     if fresh:
         manifest = Manifest(segments=(*manifest.segments, *fresh), dropped_index=manifest.dropped_index)
         write_manifest(files, archive, manifest.segments, manifest.dropped_index)
-    for one in sealed:
-        for name in (log_name(one.first_index), index_name(one.first_index)):
-            if files.exists(join(home, name)):
-                files.rename(join(home, name), join(archive, name))
-    # The new names before the old ones go: whatever is lost in between, the files are in one place at least.
-    files.fsync_dir(archive)
-    files.fsync_dir(home)
+    _move(files, home, manifest)
     return manifest
+
+
+def finish_archiving(files: Files, home: str) -> None:
+    """Complete the moves and removals that a crash interrupted."""
+    _move(files, home, read_manifest(files, join(home, ARCHIVE)))
+    remove_dropped(files, home)
+
+
+def _move(files: Files, home: str, manifest: Manifest) -> None:
+    """Whatever the manifest names and is still in `home` goes to the archive."""
+    archive = join(home, ARCHIVE)
+    here = set(files.listdir(home))
+    named = [
+        name for one in manifest.segments for name in (log_name(one.first_index), index_name(one.first_index))
+    ]
+    moving = [name for name in named if name in here]
+    for name in moving:
+        files.rename(join(home, name), join(archive, name))
+    if moving:  # the new names before the old ones go
+        files.fsync_dir(archive)
+        files.fsync_dir(home)
 
 
 def apply_retention(
@@ -140,12 +156,15 @@ def remove_dropped(files: Files, home: str) -> None:
 
 
 def all_segments(files: Files, home: str) -> list[int]:
-    """First indexes of all segments of the log in `home`, archived and live, rising."""
+    """First indexes of all segments that the log in `home` has or should have, archived and live, rising."""
     archive = join(home, ARCHIVE)
     names = files.listdir(home)
     if files.is_dir(archive):
         names += files.listdir(archive)
-    return sorted(set(first_indexes(names)))
+    found = set(first_indexes(names))
+    with contextlib.suppress(Corrupt):  # `verify` tells
+        found.update(one.first_index for one in read_manifest(files, archive).segments)
+    return sorted(found)
 
 
 def read_segment(files: Files, home: str, first_index: int) -> tuple[str, bytes]:

@@ -16,7 +16,7 @@ import logging
 import struct
 from typing import Any
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 from crc32c import crc32c
 
 from raftlog.files import File, Files, join

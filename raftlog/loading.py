@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from raftlog.archive import ARCHIVE, archive_segments, remove_dropped
+from raftlog.archive import ARCHIVE, archive_segments, finish_archiving
 from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import TEMPORARY_SUFFIX, Files, join
 from raftlog.journal import Journal, Segment
@@ -44,7 +44,7 @@ def clean_up(files: Files, home: str) -> None:
         for name in files.listdir(directory):
             if name.endswith(TEMPORARY_SUFFIX):
                 files.unlink(join(directory, name))
-    remove_dropped(files, home)
+    finish_archiving(files, home)
 
 
 def load_journal(files: Files, journal: Journal, snapshot: SnapshotHeader | None) -> Iterator[None]:

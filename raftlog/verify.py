@@ -30,7 +30,7 @@ from raftlog.frames import HEADER_BYTES, frame_at
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
 from raftlog.metafile import read_meta
 from raftlog.sealed import REBUILD_HINT, Sealed, build_index, decode_index
-from raftlog.segments import LogIdentity, decode_header, index_name, next_frame, proof_of_loss
+from raftlog.segments import LogIdentity, decode_header, index_name, log_name, next_frame, proof_of_loss
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 from records import MalformedEntry, iter_records
 
@@ -70,8 +70,9 @@ def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
     _check_manifest(walk)
     _check_snapshot(walk)
     firsts = all_segments(files, walk.home)
-    if not firsts:
-        walk.found(walk.home, 0, "holds no segment")
+    if walk.snapshot_index + 1 not in firsts:
+        path = join(walk.home, log_name(walk.snapshot_index + 1))
+        walk.found(path, 0, "is missing: the log goes on there behind its snapshot")
     for place, first in enumerate(firsts):
         following = firsts[place + 1] if place + 1 < len(firsts) else None
         _check_segment(walk, first, following)
@@ -142,6 +143,9 @@ def _check_segment(walk: _Walk, first: int, following: int | None) -> None:
     before = walk.chain.digest if walk.chain is not None and walk.chain.index == first - 1 else None
     walk.index = first - 1
     _walk_frames(walk, path, data, header.frames_offset, following)
+    newest_index = join(walk.home, index_name(first))
+    if following is None and walk.files.exists(newest_index):
+        walk.found(newest_index, 0, "the newest segment is never sealed: one that follows it is missing")
     if following is not None:
         _check_sealed(walk, path, data, first, before)
 
