@@ -186,16 +186,15 @@ class Api:
     def _frames(self, shard: ShardView, first: int, limit: int) -> list[Any]:
         if first > shard.commit_index:
             return []
-        frames = list(shard.replica.read_committed(first, LOG_ANSWER_MAX_BYTES)[:limit])
-        if not frames or frames[0].index > first:
-            kept = f"the first one here is {frames[0].index}" if frames else "none of them is here"
+        try:
+            return list(shard.replica.read_committed(first, LOG_ANSWER_MAX_BYTES)[:limit])
+        except KeyError:
             raise HttpError(
                 410,
-                "ARCHIVED",
-                f"entry {first} of {reads.shard_name(shard)} is not in the live log: {kept}",
-                "`quorate log dump` on the node's directory reads archived entries too",
-            )
-        return frames
+                "REMOVED",
+                f"entry {first} of {reads.shard_name(shard)} was removed by retention",
+                "ask from a later index; log.archive.retention.* says what is kept",
+            ) from None
 
 
 def _json_entry(frame: Any) -> bytes:

@@ -57,6 +57,7 @@ class HttpListener:
             app,
             handle_signals=False,
             access_log=None,
+            handler_cancellation=True,  # a client that leaves takes its long poll with it
             keepalive_timeout=KEEPALIVE_S,
             shutdown_timeout=SHUTDOWN_S,
         )

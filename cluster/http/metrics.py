@@ -73,7 +73,10 @@ class _NodeCollector(Collector):
 
 
 def _add_status(families: dict[str, Metric], shard: ShardView, name: str) -> None:
-    for key, value in shard.status().items():
+    status = shard.status()
+    for key, value in (*status.items(), *status.get("log", {}).items()):
+        if key == "shard":
+            continue
         if isinstance(value, int | float) and not isinstance(value, bool):
             metric = f"quorate_shard_{key}"
             family = families.get(metric) or GaugeMetricFamily(

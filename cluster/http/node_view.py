@@ -43,9 +43,6 @@ class ShardView(Protocol):
     def commit_index(self) -> int: ...
 
     @property
-    def applied_index(self) -> int: ...
-
-    @property
     def is_ready(self) -> bool: ...
 
     @property

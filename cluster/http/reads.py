@@ -64,7 +64,7 @@ def _node(info: NodeInfo) -> Json:
 def topics(node: HttpNode) -> Json:
     check_ready(node.metadata)
     return {
-        "as_of_index": node.metadata.applied_index,
+        "as_of_index": node.catalog.version,
         "topics": [
             {
                 "name": topic.name,
@@ -82,7 +82,9 @@ def groups(node: HttpNode, after: str, limit: int) -> Json:
         check_ready(shard)
     page = views.page_of_groups([shard.machine for shard in node.shards], after, limit)
     return {
-        "as_of": [{"shard": shard.shard, "as_of_index": shard.applied_index} for shard in node.shards],
+        "as_of": [
+            {"shard": shard.shard, "as_of_index": shard.machine.applied_index} for shard in node.shards
+        ],
         "groups": page,
         "next_after": page[-1]["group_id"] if len(page) == limit else None,
     }
@@ -96,4 +98,4 @@ def group(node: HttpNode, group_id: str) -> Json:
         raise HttpError(
             404, "GROUP_ID_NOT_FOUND", f"there is no group {group_id[:200]!r}", "/v1/groups lists them"
         )
-    return {"shard": shard.shard, "as_of_index": shard.applied_index, "group": view}
+    return {"shard": shard.shard, "as_of_index": shard.machine.applied_index, "group": view}

@@ -220,7 +220,7 @@ ROUTES: tuple[Route, ...] = (
 STATUS_WORDS = {
     400: "A parameter is unknown or wrong.",
     404: "There is no such thing.",
-    410: "These entries are archived: read them from the node's directory.",
+    410: "These entries were removed by retention.",
     429: "Too many requests wait already.",
     503: "Not now: a shard is not ready, or the node is busy.",
 }

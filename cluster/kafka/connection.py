@@ -154,6 +154,7 @@ class Connection:
         """Serves frames in order until a bound or the end of this connection's slice."""
         host = self.listener.host
         self.active_ms = now_ms = host.monotonic_ms()
+        self.listener.node.observe_clock(now_ms)
         wall_ms = host.wall_ms()
         slice_end_ms = now_ms + SLICE_MS
         self._flush_due = True
@@ -192,7 +193,7 @@ class Connection:
         dispatch.serve(self, exchange, payload)
 
     def remember(self, exchange: Exchange, body: Any, data: bytes) -> None:
-        """Caches the reply to a steady heartbeat, if nothing in its group changed since before its handling."""
+        """Caches a steady heartbeat's reply, if nothing in its group changed since before its handling."""
         entry, exchange.entry = exchange.entry, None
         if entry is None or body.error_code or body.assignment is not None or not entry.is_valid():
             return

@@ -64,7 +64,7 @@ class Exchange:
         """None once the connection is gone."""
         return None if self.connection is None else self.connection.listener
 
-    def encode(self, body: object) -> bytes:
+    def encode(self, body: Any) -> bytes:
         """The whole reply frame, for a reply that is sent later with `send`."""
         return encode_response(self.api_key, self.api_version, self.correlation_id, body)
 

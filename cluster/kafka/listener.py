@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("quorate.kafka")
 
 SWEEPS_PER_IDLE_TIME = 4
-"""How often idle connections are looked for within connections.max.idle.ms: they end a quarter late at most."""
+"""How often idle connections are looked for within connections.max.idle.ms: at most a quarter late."""
 
 SWEEP_MAX_MS = 30_000
 """And at least this often."""
@@ -82,7 +82,7 @@ class KafkaListener:
         self.close_connections()
 
     def close_connections(self) -> None:
-        """Closes every connection: clients then look for their coordinator at once, faster than by an error."""
+        """Closes every connection: clients then look for their coordinator at once."""
         for connection in list(self.connections):
             connection.close("stopped")
 

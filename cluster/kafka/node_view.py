@@ -52,6 +52,9 @@ class KafkaNode(Protocol):
     @property
     def metadata(self) -> KafkaShard: ...
 
+    def observe_clock(self, now_ms: float) -> None:
+        """A fresh reading, before anything is compared with it: a gap of the loop moves every deadline."""
+
     def submit(
         self, api_key: int, api_version: int, body: object, client: ClientInfo, reply: Reply
     ) -> None: ...

@@ -71,6 +71,10 @@ class FakeNode:
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
     epoch: int = 3
     padding: str = ""
+    observed_ms: float = 0.0
+
+    def observe_clock(self, now_ms: float) -> None:
+        self.observed_ms = now_ms
 
     def submit(
         self,

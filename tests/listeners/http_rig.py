@@ -1,0 +1,192 @@
+"""A small node for HTTP: real projections, a log of a list, commit wherever the test puts it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+
+from cluster.host_asyncio import AsyncioHost
+from cluster.http import HttpListener
+from cluster.kafka import KafkaListener
+from cluster.settings import Settings
+from coordinator.assignors import BUILT_IN
+from coordinator.catalog import CatalogShard
+from coordinator.limits import Limits
+from coordinator.shard import GroupShard
+from records import (
+    METADATA_SHARD,
+    Cause,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    RawRecord,
+    Record,
+    TopicKey,
+    TopicValue,
+    Trigger,
+    encode_entry,
+    encode_record,
+    shard_of,
+)
+from tests.listeners.rig import INFO, PEER
+
+NUM_SHARDS = 2
+
+
+@dataclass
+class Log:
+    """Committed entries as a replica hands them out."""
+
+    bodies: list[bytes] = field(default_factory=list)
+    first_index: int = 1
+
+    def read_committed(self, from_index: int, max_bytes: int) -> Sequence[Any]:
+        if from_index < self.first_index:
+            raise KeyError(from_index)
+        found = []
+        for index in range(from_index, self.first_index + len(self.bodies)):
+            body = self.bodies[index - self.first_index]
+            found.append(SimpleNamespace(index=index, term=3, timestamp_ms=1_000 + index, body=body))
+            max_bytes -= len(body)
+            if max_bytes <= 0:
+                break
+        return found
+
+
+class Waiter:
+    def __init__(self, index: int, fn: Callable[[], None]) -> None:
+        self.index, self.fn = index, fn
+
+    def cancel(self) -> None:
+        self.fn = lambda: None
+
+
+class Shard:
+    def __init__(self, number: int, machine: Any) -> None:
+        self.shard = number
+        self.machine = machine
+        self.replica = Log()
+        self.is_ready = True
+        self.commit_index = 0
+        self.counters = SimpleNamespace(as_dict=lambda: {"requests": 3, "commits": 4})
+        self.waiters: list[Waiter] = []
+
+    def status(self) -> dict[str, Any]:
+        state = "Ready" if self.is_ready else "CatchUp"
+        return {"shard": self.shard, "state": state, "log": {"term": 3, "commit_index": self.commit_index}}
+
+    def when_committed(self, index: int, fn: Callable[[], None]) -> Waiter:
+        self.waiters.append(Waiter(index, fn))
+        return self.waiters[-1]
+
+    def append(self, *records: Record, committed: bool = True) -> None:
+        raws: list[RawRecord] = [encode_record(record) for record in records]
+        self.replica.bodies.append(encode_entry(Cause(trigger=Trigger.OFFSETS_COMMITTED), raws))
+        index = self.replica.first_index + len(self.replica.bodies) - 1
+        for raw in raws:
+            self.machine.apply(raw, index)
+        if committed:
+            self.commit(index)
+
+    def commit(self, index: int) -> None:
+        self.commit_index = index
+        due = [waiter for waiter in self.waiters if waiter.index <= index]
+        self.waiters = [waiter for waiter in self.waiters if waiter.index > index]
+        for waiter in due:
+            waiter.fn()
+
+
+class HttpFakeNode:
+    """As much of a node as the HTTP listener looks at."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.info = INFO
+        self.nodes = (INFO, PEER)
+        self.metadata_term = 3
+        self.metadata = Shard(METADATA_SHARD, CatalogShard(Limits()))
+        self.shards = [Shard(number, GroupShard(number, Limits(), BUILT_IN)) for number in range(NUM_SHARDS)]
+
+    @property
+    def catalog(self) -> Any:
+        return self.metadata.machine.view
+
+    def shard_for(self, group_id: str) -> Shard:
+        return self.shards[shard_of(group_id, NUM_SHARDS)]
+
+    def observe_clock(self, now_ms: float) -> None: ...
+
+    def submit(self, *asked: object) -> None:
+        raise AssertionError(f"HTTP only reads: {asked}")
+
+    def fast_entry(self, group_id: str, member_id: str) -> None:
+        return None
+
+    def add_topic(self, name: str, num_partitions: int) -> None:
+        value = TopicValue(topic_id=name.encode().ljust(16, b"!"), num_partitions=num_partitions)
+        self.metadata.append(Record(TopicKey(name=name), value))
+
+    def add_group(self, group_id: str, epoch: int = 1, *, committed: bool = True) -> None:
+        record = Record(ConsumerGroupMetadataKey(group_id=group_id), ConsumerGroupMetadataValue(epoch=epoch))
+        self.shard_for(group_id).append(record, committed=committed)
+
+    def add_offset(self, group_id: str, offset: int) -> None:
+        value = OffsetCommitValue(offset=offset, commit_timestamp_ms=1)
+        key = OffsetCommitKey(group_id=group_id, topic="orders", partition=0)
+        self.shard_for(group_id).append(Record(key, value))
+
+
+@dataclass
+class HttpRig:
+    node: HttpFakeNode
+    kafka: KafkaListener
+    listener: HttpListener
+    session: aiohttp.ClientSession
+
+    @property
+    def url(self) -> str:
+        host, port = self.listener.address
+        return f"http://{host}:{port}"
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        async with self.session.get(self.url + path) as answer:
+            return answer.status, await answer.json()
+
+    async def status(self, path: str) -> int:
+        async with self.session.get(self.url + path) as answer:
+            return answer.status
+
+    def served_paths(self) -> set[str]:
+        """What the router has, as it would write it in a document."""
+        assert self.listener._runner is not None
+        routes = self.listener._runner.app.router.resources()
+        return {resource.canonical for resource in routes}
+
+    async def text(self, path: str) -> str:
+        async with self.session.get(self.url + path) as answer:
+            assert answer.status == 200
+            return await answer.text()
+
+
+@asynccontextmanager
+async def http_rig(**settings: Any) -> AsyncIterator[HttpRig]:
+    """A listener on a free port, its node, and a client session."""
+    chosen = Settings(http_port=0, kafka_port=0, **settings)
+    node = HttpFakeNode(chosen)
+    host = AsyncioHost(asyncio.get_running_loop())
+    kafka = KafkaListener(host, node, chosen)
+    listener = HttpListener(node, chosen, kafka)
+    await listener.start()
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield HttpRig(node, kafka, listener, session)
+    finally:
+        await listener.stop()
+        host.close()

@@ -1,0 +1,346 @@
+"""The HTTP API: what it says, what it refuses, how long it waits, and that its document is true."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import msgpack
+import pytest
+
+from cluster.http.routes import ROUTES
+from records import decode_entry
+from tests.listeners.http_rig import HttpRig, http_rig
+
+
+async def filled(rig: HttpRig) -> None:
+    rig.node.add_topic("orders", 12)
+    rig.node.add_group("billing", 4)
+    rig.node.add_group("search", 1)
+    rig.node.add_offset("simple", 77)
+
+
+async def test_health_is_about_the_process_and_readiness_about_the_shards() -> None:
+    async with http_rig() as rig:
+        assert await rig.get("/healthz") == (200, {"status": "ok"})
+        assert await rig.get("/readyz") == (200, {"ready": True, "reasons": []})
+        rig.node.shards[1].is_ready = False
+        rig.node.metadata.is_ready = False
+        assert await rig.get("/healthz") == (200, {"status": "ok"})
+        reasons = ["metadata is CatchUp", "shard 1 is CatchUp"]
+        assert await rig.get("/readyz") == (503, {"ready": False, "reasons": reasons})
+
+
+async def test_cluster_names_every_nodes_addresses_and_this_nodes_shards() -> None:
+    async with http_rig() as rig:
+        await filled(rig)
+        status, answer = await rig.get("/v1/cluster")
+        assert status == 200
+        assert (answer["cluster_id"], answer["node_id"]) == ("test-cluster", 7)
+        assert answer["nodes"][0]["kafka"] == {"host": "kafka.example", "port": 19092}
+        assert answer["nodes"][0]["http"] == {"host": "h", "port": 8}
+        assert [node["node_id"] for node in answer["nodes"]] == [7, 9]
+        assert [shard["shard"] for shard in answer["shards"]] == [-1, 0, 1]
+        assert answer["shards"][0]["log"]["commit_index"] == 1
+
+
+async def test_topics_groups_and_one_group() -> None:
+    async with http_rig() as rig:
+        await filled(rig)
+        status, answer = await rig.get("/v1/topics")
+        assert (status, answer["as_of_index"]) == (200, 1)
+        assert [(topic["name"], topic["num_partitions"]) for topic in answer["topics"]] == [("orders", 12)]
+        status, answer = await rig.get("/v1/groups")
+        assert [(group["group_id"], group["epoch"]) for group in answer["groups"]] == [
+            ("billing", 4),
+            ("search", 1),
+            ("simple", 0),
+        ]
+        status, answer = await rig.get("/v1/groups/billing")
+        assert (status, answer["group"]["epoch"], answer["group"]["members"]) == (200, 4, [])
+        assert answer["as_of_index"] == rig.node.shard_for("billing").commit_index
+        status, answer = await rig.get("/v1/groups/nobody")
+        assert (status, answer["error"]) == (404, "GROUP_ID_NOT_FOUND")
+
+
+async def test_group_ids_may_hold_anything_that_a_path_can_spell() -> None:
+    async with http_rig() as rig:
+        for group_id, path in (("a/b", "a%2Fb"), ("ü?&=#", "%C3%BC%3F%26%3D%23"), ("..", "%2E%2E")):
+            rig.node.add_group(group_id)
+            if group_id == "..":
+                continue  # clients and servers resolve it before it is a path; /v1/groups lists it
+            status, answer = await rig.get(f"/v1/groups/{path}")
+            assert (status, answer["group"]["group_id"]) == (200, group_id)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 1000])
+async def test_pages_of_groups_add_up(limit: int) -> None:
+    async with http_rig() as rig:
+        for number in range(7):
+            rig.node.add_group(f"g{number}")
+        found: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            _, answer = await rig.get(f"/v1/groups?limit={limit}&after={after}")
+            assert len(answer["groups"]) <= limit
+            found += [group["group_id"] for group in answer["groups"]]
+            after = answer["next_after"]
+        assert found == [f"g{number}" for number in range(7)]
+
+
+@pytest.mark.parametrize("path", ["/v1/groups/late", "/v1/groups"])
+async def test_what_is_not_committed_is_not_shown_until_it_is(path: str) -> None:
+    async with http_rig() as rig:
+        rig.node.add_group("late", committed=False)
+        shard = rig.node.shard_for("late")
+        asked = asyncio.ensure_future(rig.get(path))
+        while not shard.waiters:
+            await asyncio.sleep(0)
+        assert not asked.done()
+        shard.commit(1)
+        assert (await asked)[0] == 200
+
+
+async def test_what_never_becomes_committed_is_503() -> None:
+    async with http_rig(held_reply_timeout_ms=100) as rig:
+        rig.node.add_group("late", committed=False)
+        status, answer = await rig.get("/v1/groups/late")
+        assert (status, answer["error"]) == (503, "NOT_COMMITTED")
+        assert "index 1" in answer["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/groups", "/v1/groups/x", "/v1/topics"])
+async def test_what_is_not_loaded_is_503_and_not_empty(path: str) -> None:
+    async with http_rig() as rig:
+        for shard in (rig.node.metadata, *rig.node.shards):
+            shard.is_ready = False
+        status, answer = await rig.get(path)
+        assert (status, answer["error"]) == (503, "NOT_READY")
+        assert "CatchUp" in answer["message"]
+
+
+# The log
+
+
+async def lines(rig: HttpRig, path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (await rig.text(path)).splitlines()]
+
+
+async def test_the_log_as_json_lines() -> None:
+    async with http_rig() as rig:
+        for number in range(5):
+            rig.node.add_topic(f"t{number}", 1)
+        found = await lines(rig, "/v1/shards/metadata/log?from=2&limit=3")
+        assert [entry["index"] for entry in found] == [2, 3, 4]
+        assert {entry["term"] for entry in found} == {3}
+        assert "t1" in json.dumps(found[0]["entry"])
+        assert [entry["index"] for entry in await lines(rig, "/v1/shards/metadata/log")] == [1, 2, 3, 4, 5]
+        assert await lines(rig, "/v1/shards/metadata/log?from=6") == []
+        assert await lines(rig, "/v1/shards/0/log") == []
+
+
+async def test_the_log_as_msgpack_is_the_bodies_as_they_are() -> None:
+    async with http_rig() as rig:
+        rig.node.add_topic("orders", 1)
+        async with rig.session.get(rig.url + "/v1/shards/metadata/log?format=msgpack") as answer:
+            assert answer.content_type == "application/x-msgpack"
+            assert answer.headers["Quorate-Commit-Index"] == "1"
+            unpacker = msgpack.Unpacker()
+            unpacker.feed(await answer.read())
+        ((index, term, timestamp_ms, body),) = list(unpacker)
+        assert (index, term, timestamp_ms) == (1, 3, 1_001)
+        assert body == rig.node.metadata.replica.bodies[0]
+        assert len(decode_entry(body).records) == 1
+
+
+async def test_a_long_poll_ends_with_the_entry_or_with_its_time() -> None:
+    async with http_rig() as rig:
+        rig.node.add_topic("orders", 1)
+        metadata = rig.node.metadata
+        polled = asyncio.ensure_future(lines(rig, "/v1/shards/metadata/log?from=2&wait_ms=20000"))
+        while not metadata.waiters:
+            await asyncio.sleep(0)
+        rig.node.add_topic("clicks", 1)
+        assert [entry["index"] for entry in await polled] == [2]
+        assert await lines(rig, "/v1/shards/metadata/log?from=9&wait_ms=50") == []
+        assert metadata.waiters[-1].fn() is None  # cancelled: nobody is called any more
+
+
+async def test_long_polls_are_bounded_and_do_not_count_as_work() -> None:
+    async with http_rig(http_waiting_max=2, http_requests_max=1) as rig:
+        polls = [asyncio.ensure_future(lines(rig, "/v1/shards/0/log?from=5&wait_ms=20000")) for _ in range(2)]
+        while len(rig.node.shards[0].waiters) < 2:
+            await asyncio.sleep(0)
+        status, answer = await rig.get("/v1/shards/0/log?from=5&wait_ms=20000")
+        assert (status, answer["error"]) == (429, "TOO_MANY_POLLS")
+        assert (await rig.get("/healthz"))[0] == 200
+        rig.node.shards[0].commit(5)
+        await asyncio.gather(*polls)
+
+
+async def test_a_client_that_leaves_its_poll_frees_its_place() -> None:
+    async with http_rig(http_waiting_max=1) as rig:
+        shard = rig.node.shards[0]
+        poll = asyncio.ensure_future(lines(rig, "/v1/shards/0/log?from=5&wait_ms=20000"))
+        while not shard.waiters:
+            await asyncio.sleep(0)
+        poll.cancel()
+        status = 429
+        for _ in range(200):
+            status = await rig.status("/v1/shards/0/log?from=5&wait_ms=1")
+            if status == 200:
+                break
+        assert status == 200
+
+
+async def test_entries_that_retention_removed_are_gone() -> None:
+    async with http_rig() as rig:
+        rig.node.add_topic("orders", 1)
+        rig.node.metadata.replica.first_index = 5
+        rig.node.metadata.commit(5)
+        status, answer = await rig.get("/v1/shards/metadata/log?from=1")
+        assert (status, answer["error"]) == (410, "REMOVED")
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "error", "says"),
+    [
+        ("/nowhere", 404, "NOT_FOUND", "openapi.json"),
+        ("/v1/shards/9/log", 404, "NO_SUCH_SHARD", "0, 1, metadata"),
+        ("/v1/shards/-1/log", 404, "NO_SUCH_SHARD", "metadata"),
+        ("/v1/shards/0/log?limit=0", 400, "BAD_PARAMETER", "between 1 and 1000"),
+        ("/v1/shards/0/log?limit=1001", 400, "BAD_PARAMETER", "between 1 and 1000"),
+        ("/v1/shards/0/log?from=-1", 400, "BAD_PARAMETER", "between 0 and"),
+        ("/v1/shards/0/log?from=1e3", 400, "BAD_PARAMETER", "a whole number"),
+        ("/v1/shards/0/log?wait_ms=30001", 400, "BAD_PARAMETER", "between 0 and 30000"),
+        ("/v1/shards/0/log?format=xml", 400, "BAD_PARAMETER", "jsonl, msgpack"),
+        ("/v1/shards/0/log?form=1", 400, "UNKNOWN_PARAMETER", "did you mean"),
+        ("/v1/shards/0/log?shard=1", 400, "UNKNOWN_PARAMETER", ""),
+        ("/v1/groups?limit=99999", 400, "BAD_PARAMETER", "between 1 and 1000"),
+        ("/healthz?x=1", 400, "UNKNOWN_PARAMETER", "known: none"),
+    ],
+)
+async def test_refusals_say_what_was_wrong_and_what_to_do(
+    path: str, status: int, error: str, says: str
+) -> None:
+    async with http_rig() as rig:
+        got, answer = await rig.get(path)
+        assert (got, answer["error"]) == (status, error)
+        assert set(answer) == {"error", "message", "hint"}
+        assert says in f"{answer['message']} {answer['hint']}"
+
+
+async def test_nothing_can_be_written() -> None:
+    async with http_rig() as rig:
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            async with rig.session.request(method, rig.url + "/v1/groups/x") as answer:
+                assert answer.status == 405
+                assert (await answer.json())["error"] == "METHOD_NOT_ALLOWED"
+
+
+async def test_a_failure_is_json_without_a_trace(caplog: pytest.LogCaptureFixture) -> None:
+    async with http_rig() as rig:
+        rig.node.shards = None  # type: ignore[assignment]
+        status, answer = await rig.get("/v1/cluster")
+        assert (status, answer["error"]) == (500, "INTERNAL")
+        assert "TypeError" in caplog.text
+        assert "TypeError" not in json.dumps(answer)
+
+
+async def test_connections_are_bounded() -> None:
+    async with http_rig(http_connections_max=3) as rig:
+        host, port = rig.listener.address
+        kept = [await asyncio.open_connection(host, port) for _ in range(3)]
+        while len(rig.listener._runner.server.connections) < 3:
+            await asyncio.sleep(0)
+        reader, writer = await asyncio.open_connection(host, port)
+        assert await reader.read() == b""
+        writer.close()
+        for _, writer in kept:
+            writer.close()
+
+
+# Metrics and the document
+
+
+async def test_metrics_are_prometheus_text() -> None:
+    async with http_rig() as rig:
+        await filled(rig)
+        counters = rig.kafka.counters
+        counters.requests[68] = 5
+        counters.errors[8, 3] = 2
+        counters.latency[68].observe(0.3)
+        counters.latency[68].observe(10_000)
+        counters.connections_closed["malformed"] = 1
+        counters.fast_heartbeats = 9
+        text = await rig.text("/metrics")
+    samples = {
+        name: float(value) for name, value in re.findall(r"^(\w+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)
+    }
+    assert samples['quorate_kafka_requests_total{api="consumer_group_heartbeat"}'] == 5
+    assert samples['quorate_kafka_errors_total{api="offset_commit",error="UNKNOWN_TOPIC_OR_PARTITION"}'] == 2
+    bucket = 'quorate_kafka_request_seconds_bucket{api="consumer_group_heartbeat",le="%s"}'
+    assert (samples[bucket % "0.00025"], samples[bucket % "0.0005"], samples[bucket % "+Inf"]) == (0, 1, 2)
+    assert samples['quorate_kafka_request_seconds_count{api="consumer_group_heartbeat"}'] == 2
+    assert samples['quorate_kafka_connections_closed_total{why="malformed"}'] == 1
+    assert samples["quorate_kafka_fast_heartbeats_total"] == 9
+    assert samples['quorate_shard_ready{shard="metadata"}'] == 1
+    assert samples['quorate_shard_term{shard="0"}'] == 3
+    assert samples['quorate_shard_commits_total{shard="1"}'] == 4
+    assert sum(value for name, value in samples.items() if name.startswith("quorate_groups{")) == 3
+    assert sum(value for name, value in samples.items() if name.startswith("quorate_offsets{")) == 1
+    assert samples["quorate_topics"] == 1
+    assert samples["process_resident_memory_bytes"] > 10_000_000
+
+
+def conforms(value: Any, schema: dict[str, Any]) -> bool:
+    """As much of JSON Schema as the document uses."""
+    kinds = schema.get("type", [])
+    known = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "integer": int,
+        "boolean": bool,
+        "null": type(None),
+    }
+    if not any(isinstance(value, known[kind]) for kind in ([kinds] if isinstance(kinds, str) else kinds)):
+        return False
+    if isinstance(value, dict):
+        properties = schema.get("properties", {})
+        if not schema.get("additionalProperties") and set(value) - set(properties):
+            return False
+        if set(schema.get("required", [])) - set(value):
+            return False
+        return all(conforms(value[name], inner) for name, inner in properties.items() if name in value)
+    return not isinstance(value, list) or all(conforms(item, schema["items"]) for item in value)
+
+
+async def test_the_document_is_true() -> None:
+    """Every route of the document is called, and every answer is what it says."""
+    filled_in = {"{group_id}": "billing", "{shard}": "metadata"}
+    async with http_rig() as rig:
+        await filled(rig)
+        _, document = await rig.get("/v1/openapi.json")
+        assert document["openapi"] == "3.1.0"
+        assert set(document["paths"]) == {route.path for route in ROUTES}
+        assert rig.served_paths() == set(document["paths"])
+        for path, operations in document["paths"].items():
+            (operation,) = operations.values()
+            called = path
+            for placeholder, value in filled_in.items():
+                called = called.replace(placeholder, value)
+            async with rig.session.get(rig.url + called) as answer:
+                assert answer.status == 200, path
+                content = operation["responses"]["200"]["content"]
+                assert answer.content_type in content
+                if answer.content_type == "application/json":
+                    assert conforms(await answer.json(), content["application/json"]["schema"]), path
+            async with rig.session.get(rig.url + called + "?unheard-of=1") as answer:
+                assert answer.status == 400
+                assert conforms(await answer.json(), document["components"]["schemas"]["Error"])
