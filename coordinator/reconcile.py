@@ -104,7 +104,8 @@ def _next(member_id: str, current: Current, target: Target, owned: Owned | None,
         has = current.assigned.get(topic_id, {})
         wanted = target.partitions.get(topic_id, ()) if topic_id in target.subscribed else ()
         if len(has) == len(wanted) and all(partition in has for partition in wanted):
-            keep[topic_id] = dict(has)
+            if has:
+                keep[topic_id] = dict(has)
             continue
         owner_of = owners.get(topic_id, {})
         for partition in wanted:

@@ -43,7 +43,7 @@ class _Balance:
                 break
         return GroupAssignment(
             {
-                member_id: {topic_id: tuple(numbers) for topic_id, numbers in sorted(part.items()) if numbers}
+                member_id: {topic_id: tuple(numbers) for topic_id, numbers in sorted(part.items())}
                 for member_id, part in zip(self.member_ids, self.parts, strict=True)
             }
         )
@@ -86,16 +86,23 @@ class _Balance:
     def _level(self, topic_id: bytes) -> int:
         """Evens out one topic among its subscribers; how many partitions moved."""
         subscribers, load, parts = self.subscribers[topic_id], self.load, self.parts
+        holders = [index for index in subscribers if topic_id in parts[index]]
         moved = 0
-        while True:
-            holders = [index for index in subscribers if parts[index].get(topic_id)]
-            if not holders:
-                return moved
-            most = max(holders, key=lambda index: (load[index], -index))
-            least = min(subscribers, key=lambda index: (load[index], index))
-            if load[most] - load[least] < 2:
-                return moved
-            insort(parts[least].setdefault(topic_id, []), parts[most][topic_id].pop())
+        while holders:
+            most_load = max([load[index] for index in holders])
+            least_load = min([load[index] for index in subscribers])
+            if most_load - least_load < 2:
+                break
+            most = next(index for index in holders if load[index] == most_load)
+            least = next(index for index in subscribers if load[index] == least_load)
+            if topic_id not in parts[least]:
+                parts[least][topic_id] = []
+                insort(holders, least)
+            insort(parts[least][topic_id], parts[most][topic_id].pop())
+            if not parts[most][topic_id]:
+                del parts[most][topic_id]
+                holders.remove(most)
             load[most] -= 1
             load[least] += 1
             moved += 1
+        return moved
