@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cluster.kafka import cluster_apis, fetching, topic_pages
-from wire import refusals
 from wire.apis import API_VERSIONS, ApiKey, api_name
 from wire.errors import ErrorCode, MalformedFrame, UnsupportedApi
 from wire.messages.api_versions import ApiVersionsResponse
 from wire.protocol import decode_request
+from wire.refusals import refuse
 
 if TYPE_CHECKING:
     from cluster.kafka.connection import Connection
@@ -127,7 +127,7 @@ def fail(exchange: Exchange, body: Any, code: ErrorCode, message: str) -> None:
     """Answers with an error in the API's own shape, unless there was an answer already."""
     if exchange.connection is not None and exchange.data is None:
         exchange.entry = None
-        exchange.reply(refusals.refuse(ApiKey(exchange.api_key), exchange.api_version, body, code, message))
+        exchange.reply(refuse(ApiKey(exchange.api_key), exchange.api_version, body, code, message))
 
 
 def _unsupported(connection: Connection, exchange: Exchange, error: UnsupportedApi, payload: bytes) -> None:

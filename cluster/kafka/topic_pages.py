@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from cluster.kafka.cluster_apis import TOPIC_OPERATIONS, absent, with_catalog
 from coordinator.topics import CatalogTopic
-from wire import refusals
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.describe_topic_partitions import (
@@ -21,6 +20,7 @@ from wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from wire.refusals import refuse
 
 if TYPE_CHECKING:
     from cluster.kafka.exchange import Exchange
@@ -38,7 +38,7 @@ def describe_topic_partitions(
     if cursor is not None and cursor.partition_index < 0:
         message = f"cursor.partition_index is {cursor.partition_index}; it must not be negative"
         exchange.reply(
-            refusals.refuse(
+            refuse(
                 ApiKey.DESCRIBE_TOPIC_PARTITIONS,
                 exchange.api_version,
                 request,
