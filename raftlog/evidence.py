@@ -16,7 +16,7 @@ import logging
 import struct
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 from crc32c import crc32c
 
 from raftlog.files import File, Files, join

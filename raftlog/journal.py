@@ -156,8 +156,6 @@ class Journal:
         index = self.last_index + 1
         if term < self.last_term or timestamp_ms < self.last_timestamp_ms:
             raise AssertionError(f"term {term} or time {timestamp_ms} goes back at entry {index}")
-        if self._cuts and self._cuts[-1] == index - 1:
-            self._append_offset = self._header_bytes
         frame = encode_frame(index, term, commit_index, timestamp_ms, count, body)
         self.offsets.append(self._append_offset)
         self.terms.append(term)
@@ -179,6 +177,7 @@ class Journal:
         newest_first = self._cuts[-1] + 1 if self._cuts else self.segments[-1].first_index
         if index >= newest_first:
             self._cuts.append(index)
+            self._append_offset = self._header_bytes
 
     # Group commit
 
@@ -202,6 +201,10 @@ class Journal:
         flush = _Flush(last, count, len(group), bool(self._cuts) and self._cuts[0] == last)
         self._flush = flush
         segment = self.segments[-1]
+        if count and self.offsets[self.durable_index - self.base_index] != segment.end:
+            raise AssertionError(
+                f"entry {self.durable_index + 1} was promised another place than {segment.end}"
+            )
 
         def work() -> None:
             if group:

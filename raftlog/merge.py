@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 
 from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import TEMPORARY_SUFFIX, Files, OsFiles, join, write_aside

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 from crc32c import crc32c
 
 from raftlog.errors import RESTORE_HINT, Corrupt

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 from crc32c import crc32c
 
 from raftlog.errors import RESTORE_HINT, Corrupt

@@ -1,0 +1,157 @@
+"""Each override of the library that is in reach of a node alone: taken out, a defect of the audit shows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+from pysyncobj import syncobj
+
+from raftlog import raft as raft_module
+from raftlog.raft import LogView, Raft, majority
+from raftlog.simfiles import Crash, SimFiles
+
+from .hosts import Stopped
+from .nodes import PATH, Node, formatted
+
+
+@pytest.fixture
+def node() -> Node:
+    files = SimFiles()
+    formatted(files)
+    return Node(files).start()
+
+
+def _engine(node: Node) -> Raft:
+    raft = node.replica._raft
+    assert raft is not None
+    return raft
+
+
+def test_override_4_the_library_cannot_commit_what_is_not_synced(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = node.put(("a", "1"))
+    _engine(node).tick()
+    assert _engine(node).commit_index == index - 1
+    monkeypatch.delattr(Raft, "_SyncObj__getEntries")
+    _engine(node).tick()
+    assert _engine(node).commit_index == index, "without the override an unsynced entry is committed"
+
+
+def test_override_4_only_entries_of_the_own_term_commit(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raft 5.4.2: an entry of an earlier term commits with one of the own term, never by counting."""
+    node.put(("a", "1"))
+    work = node.replica._journal.begin_flush()
+    work()
+    node.replica._journal.end_flush()
+    raft = _engine(node)
+    before = raft.commit_index
+    monkeypatch.setattr(raft._log, "term_at", lambda index: 0)
+    raft.advance()
+    assert raft.commit_index == before
+    monkeypatch.undo()
+    raft.advance()
+    assert raft.commit_index == before + 1
+
+
+def test_override_5_the_command_queue_is_dead(node: Node) -> None:
+    """D14: with the library's own queue a pipe fills after 65,536 commands."""
+    raft = _engine(node)
+    raft._applyCommand(b"x", None)
+    raft.tick()
+    assert node.replica.last_index == 1
+
+
+def test_override_6_the_barrier_is_per_term_and_not_one_shot(node: Node) -> None:
+    raft = _engine(node)
+    assert raft.is_serving
+    raft._SyncObj__onReadyCalled = True  # what the library's isReady() says from now on
+    raft._SyncObj__noopIDx = raft.applied_index + 1  # a new term's first entry is not applied yet
+    assert raft.isReady()
+    assert not raft.is_serving
+
+
+def test_override_7_a_start_believes_no_commit_index(node: Node) -> None:
+    """D6: a commit index beyond the log's end would acknowledge without a quorum."""
+    node.put_synced(("a", "1"))
+    view = LogView(node.replica._journal, node.replica)
+    view.setRaftCommitIndex(10_000)
+    assert view.getRaftCommitIndex() == 0
+    assert view[-1] == (b"", 2, 1)
+    assert [index for _, index, _ in view[:]] == [0, 1, 2]
+
+
+def test_override_7_the_library_never_compacts_or_forks(node: Node) -> None:
+    """D7, D8, D12, D17: no dump file is known to it, and its compaction is not reached."""
+    raft = _engine(node)
+    assert raft.conf.fullDumpFile is None
+    raft.conf.logCompactionMinEntries = 2
+    raft.forceLogCompaction()
+    for number in range(10):
+        node.put_synced((f"k{number}", "v"))
+        raft.tick()
+    assert len(raft._SyncObj__raftLog) == 12
+    assert raft._SyncObj__forceLogCompaction is True
+
+
+def test_override_7_a_term_counts_only_when_it_is_synced() -> None:
+    files = SimFiles()
+    formatted(files)
+    files.fail = lambda number, operation, path: (
+        OSError(5, "injected") if operation == "fsync_dir" and path.endswith("shard-0") else None
+    )
+    node = Node(files)
+    with pytest.raises(Stopped, match="injected"):
+        node.start()
+    assert not node.replica.is_leader
+    assert node.replica.term == 0
+    files.fail = None
+    again = Node(files.crash(Crash.LOST), boot=2).start()
+    assert again.replica.term == 1
+
+
+def test_a_node_alone_needs_no_ticks_and_no_threads(node: Node) -> None:
+    ticks = []
+    raft = _engine(node)
+    raft.tick = lambda: ticks.append(1)  # type: ignore[method-assign]
+    node.host.advance(3_600_000)
+    assert ticks == []
+    assert raft.next_deadline_ms() is None
+    assert threading.active_count() == 1
+
+
+def test_its_clock_is_the_hosts(node: Node) -> None:
+    node.host.now_ms = 123_456.0
+    _engine(node).tick()
+    assert syncobj.monotonicTime() == 123.456
+
+
+def test_another_release_of_the_library_is_refused() -> None:
+    code = (
+        "import pysyncobj.version; pysyncobj.version.VERSION = '0.3.18'\n"
+        "try:\n    import raftlog.raft\n"
+        "except ImportError as error: print(error)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "install pysyncobj==0.3.17" in said
+    assert raft_module.PINNED_VERSION in said
+
+
+def test_a_majority_is_more_than_half() -> None:
+    assert majority([7]) == 7
+    assert majority([7, 3, 1]) == 3
+    assert majority([9, 8, 3, 2]) == 3
+    assert majority([9, 8, 7, 2, 1]) == 7
+
+
+def test_a_damaged_term_file_stops_the_node(node: Node) -> None:
+    """The stock library swallows it and begins again with term 0 and no vote."""
+    node.stop()
+    disk = node.host.files
+    assert isinstance(disk, SimFiles)
+    disk.damage(f"{PATH}/shard-0/term", 14)
+    with pytest.raises(Stopped, match=r"shard-0/term: byte 4: the CRC of this term file does not match"):
+        Node(disk, boot=2).start()
