@@ -11,82 +11,97 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from records import RawRecord, RecordType, Ref, TopicKey, TopicValue, decode_key, decode_value
-from records.ids import topic_id_text
+from records.ids import METADATA_SHARD, topic_id_text
+
+from .render import plural
+
+TopicShape = tuple[bytes, int]
+"""A topic's id and number of partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChange:
-    """One topic, before and after; a count of 0 means that there was (or is) none."""
+    """One topic, before and after; ``None``: there was (or is) none of that name."""
 
     name: str
-    topic_id: bytes
-    partitions_before: int
-    partitions_after: int
+    before: TopicShape | None
+    after: TopicShape | None
 
     def words(self) -> str:
         """``was created with 12 partitions``, ``grew from 12 to 24 partitions``, ``was deleted``."""
-        before, after = self.partitions_before, self.partitions_after
-        if not after:
-            return f"was deleted (it had {before} partitions)"
-        if not before:
-            return f"was created with {after} partition" + ("s" if after != 1 else "")
-        if before == after:
-            return f"was created again with {after} partitions under a new id"
-        return f"{'grew' if after > before else 'shrank'} from {before} to {after} partitions"
+        if self.before is None:
+            return "was created" if self.after is None else f"was created with {_count(self.after)}"
+        if self.after is None:
+            return f"was deleted (it had {_count(self.before)})"
+        if self.before[0] != self.after[0]:
+            return f"was deleted and created again: {self.before[1]} partitions before, {self.after[1]} now"
+        verb = "grew" if self.after[1] > self.before[1] else "shrank"
+        return f"{verb} from {self.before[1]} to {_count(self.after)}"
+
+
+def _count(shape: TopicShape) -> str:
+    return plural(shape[1], "partition")
+
+
+def changes_between(
+    before: Mapping[str, TopicShape], after: Mapping[str, TopicShape]
+) -> dict[str, TopicChange]:
+    """What happened to each topic between two views, by name; unchanged ones are left out."""
+    return {
+        name: TopicChange(name=name, before=before.get(name), after=after.get(name))
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    }
 
 
 @dataclass(slots=True)
 class CatalogHistory:
     """Every change of the topics that the directory still holds."""
 
-    changes: dict[int, tuple[TopicChange, ...]] = field(default_factory=dict)
+    changes: dict[int, dict[str, TopicChange]] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
     present: bool = False
     """The metadata shard is in the directory; otherwise names come from the groups' own records."""
-    _topics: dict[str, TopicValue] = field(default_factory=dict)
+    _topics: dict[str, TopicShape] = field(default_factory=dict)
 
     def apply(self, index: int, raws: Iterable[RawRecord]) -> None:
         """Takes the records of one entry of the metadata shard, or of its snapshot."""
-        changed: list[TopicChange] = []
+        before = dict(self._topics)
         for raw in raws:
             if raw.type != RecordType.TOPIC:
                 continue
-            key, after = decode_key(raw), decode_value(raw)
-            if not isinstance(key, TopicKey) or not isinstance(after, TopicValue | None):
-                continue
-            name = key.name
-            before = self._topics.get(name)
-            if after is None:
-                self._topics.pop(name, None)
-            else:
-                self._topics[name] = after
-                self.names[after.topic_id] = name
-            subject = after or before
-            if subject is not None:
-                changed.append(
-                    TopicChange(
-                        name=name,
-                        topic_id=subject.topic_id,
-                        partitions_before=before.num_partitions if before else 0,
-                        partitions_after=after.num_partitions if after else 0,
-                    )
-                )
+            key, value = decode_key(raw), decode_value(raw)
+            if isinstance(key, TopicKey) and isinstance(value, TopicValue):
+                self._topics[key.name] = (value.topic_id, value.num_partitions)
+                self.names[value.topic_id] = key.name
+            elif isinstance(key, TopicKey):
+                self._topics.pop(key.name, None)
+        changed = changes_between(before, self._topics)
         if changed:
-            self.changes[index] = tuple(changed)
+            self.changes[index] = changed
 
     def name(self, topic_id: bytes) -> str:
         """The topic's name; its id in Kafka's text form where no record tells the name."""
         return self.names.get(topic_id) or topic_id_text(topic_id)
 
-    def learn(self, topics: Mapping[str, tuple[bytes, int]]) -> None:
+    def learn(self, topics: Mapping[str, TopicShape]) -> None:
         """Names from a group's record 4 (name -> id, count), for a directory without its metadata shard."""
         for name, (topic_id, _) in topics.items():
             self.names.setdefault(topic_id, name)
 
-    def words_for(self, refs: Iterable[Ref]) -> dict[str, str]:
-        """Topic name -> what the referenced entries did to it, each with the index to look at."""
+    def words_for(self, refs: Iterable[Ref], seen: Mapping[str, TopicChange]) -> dict[str, str]:
+        """Topic name -> what happened to it, with the metadata index to look at.
+
+        ``seen`` is what the group itself noticed (several catalog changes may be one to the group); where its
+        records do not say, the referenced entries do.
+        """
+        indexes = [ref.index for ref in refs if ref.shard == METADATA_SHARD]
+        told = {name: change for index in indexes for name, change in self.changes.get(index, {}).items()}
         said: dict[str, str] = {}
-        for ref in refs:
-            for change in self.changes.get(ref.index, ()) if ref.shard < 0 else ():
-                said[change.name] = f"{change.words()} (metadata index {ref.index})"
+        for name, change in {**told, **seen}.items():
+            at = [index for index in indexes if name in self.changes.get(index, {})]
+            if not at and not self.present:
+                at = indexes
+            place = f" (metadata index {', '.join(map(str, at))})" if at else ""
+            said[name] = change.words() + place
         return said

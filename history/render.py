@@ -105,13 +105,10 @@ def _range(first: int, last: int | None) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    return (
-        f"{count:,} {noun}"
-        if count == 1
-        else f"{count:,} {noun[:-1]}ies"
-        if noun.endswith("y")
-        else (f"{count:,} {noun}s")
-    )
+    """``1 partition``, ``12 partitions``, ``2 entries``."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"
 
 
 def sentence_list(parts: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from records import Cause, Certainty, Entry, RecordType, TermStartValue, Trigger
 
-from .catalog import CatalogHistory
+from .catalog import CatalogHistory, TopicChange, changes_between
 from .render import LOCAL, MemberNames, TimeStyle, ranges
 from .track import GroupTrack, MemberTrack, Partition, Partitions, grouped
 from .words import Speaker, reasons_words, term_words
@@ -157,6 +157,7 @@ class Storyteller:
         self._catalog = catalog
         self._style = style
         self._open: _OpenEpoch | None = None
+        self._seen: dict[str, TopicChange] = {}
         self._last_ms: int | None = None
 
     def passed(self, timestamp_ms: int) -> None:
@@ -193,13 +194,14 @@ class Storyteller:
         """An entry about the group; ``entry.records`` holds the group's own ones only."""
         track = self.track
         epoch_before, existed = track.epoch, track.exists
-        members_before = dict(track.members)
+        members_before, topics_before = dict(track.members), track.topics
         target_before: dict[Partition, str] = {}
         if any(raw.type == RecordType.CONSUMER_GROUP_METADATA for raw in entry.records):
             target_before = self._conclude()
         for raw in entry.records:
             track.apply(raw)
         self._learn()
+        self._seen = changes_between(topics_before, track.topics) if topics_before else {}
         if existed and not track.exists:
             self._open = None
             said = reasons_words(entry.cause, timestamp_ms, self.speaker(entry.cause))[0]
@@ -223,7 +225,8 @@ class Storyteller:
         return f"{name} ({description})" if description else name
 
     def speaker(self, cause: Cause) -> Speaker:
-        return Speaker(self._style, self.say_member, self._catalog.name, self._catalog.words_for(cause.refs))
+        changes = self._catalog.words_for(cause.refs, self._seen)
+        return Speaker(self._style, self.say_member, self._catalog.name, changes)
 
     def _learn(self) -> None:
         self._catalog.learn(self.track.topics)

@@ -71,15 +71,15 @@ TRIGGERS: dict[int, str] = {
     Trigger.SESSION_EXPIRED: "session of {member} expired{expiry}",
     Trigger.REBALANCE_EXPIRED: "{member} did not give up its partitions in time{overdue}",
     Trigger.OFFSETS_COMMITTED: "{committer} committed offsets",
-    Trigger.OFFSETS_DELETED: "{operator} deleted offsets",
-    Trigger.GROUP_DELETED: "{operator} deleted the group",
-    Trigger.TOPIC_CREATED: "{operator} created {topic}",
-    Trigger.TOPIC_GROWN: "{operator} grew {topic}",
-    Trigger.TOPIC_DELETED: "{operator} deleted {topic}",
+    Trigger.OFFSETS_DELETED: "offsets were deleted{by}",
+    Trigger.GROUP_DELETED: "the group was deleted{by}",
+    Trigger.TOPIC_CREATED: "a topic was created{detail}{by}",
+    Trigger.TOPIC_GROWN: "a topic grew{detail}{by}",
+    Trigger.TOPIC_DELETED: "a topic was deleted{detail}{by}",
     Trigger.CATALOG_CHANGED: "the topics changed",
     Trigger.READY_CHECK: "the check that follows a start or failover",
     Trigger.TARGET_COMPUTED: "a due target was computed",
-    Trigger.CONFIG_CHANGED: "{operator} changed a setting",
+    Trigger.CONFIG_CHANGED: "a setting changed{detail}{by}",
     Trigger.CLUSTER_FORMATTED: "the cluster was formatted",
     Trigger.IMPORTED: "imported from another log",
     Trigger.FORMAT_RAISED: "the format level was raised",
@@ -135,9 +135,7 @@ def cause_words(cause: Cause, now_ms: int, speaker: Speaker) -> str:
 def _fill(
     template: str, member_id: str, topic: str, detail: str, cause: Cause, now_ms: int, speaker: Speaker
 ) -> str:
-    operator = cause.principal or "an operator"
-    if cause.address:
-        operator += f" from {cause.address}"
+    operator = " from ".join(part for part in (cause.principal, cause.address.removeprefix("/")) if part)
 
     def filled(slot: re.Match[str]) -> str:
         name, default = slot["name"], slot["default"]
@@ -145,11 +143,11 @@ def _fill(
             case "member":
                 return speaker.member(member_id)
             case "committer":
-                return speaker.member(member_id) if member_id else operator
-            case "operator":
-                return operator
+                return speaker.member(member_id) if member_id else operator or "a client without membership"
+            case "by":
+                return f" (by {operator})" if operator else ""
             case "topic":
-                return topic or detail or "a topic"
+                return topic or "that the log does not name"
             case "change":
                 return speaker.topic_changes.get(topic) or default + (f" ({detail})" if detail else "")
             case "expiry":
@@ -252,7 +250,7 @@ def _fields_words(value: object, speaker: Speaker, *, all_fields: bool = False) 
 
 def _value_words(name: str, content: object, speaker: Speaker) -> str:
     if name == "topic_id" and isinstance(content, bytes):
-        return speaker.topic(content)
+        return topic_id_text(content)
     if name == "state" and isinstance(content, int):
         return state_name(content)
     if name == "why" and isinstance(content, int):

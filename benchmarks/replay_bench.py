@@ -1,0 +1,196 @@
+"""How fast a log is replayed: files -> frames -> records -> state, one core.
+
+The log is mixed as coordinators' logs are: four records in five are offset commits, by 1, 5 or 10 partitions
+an entry; the others are what groups write when members join and settle.  It is written to a real directory
+and read back by the same code as `quorate log replay`.
+
+    python -m benchmarks.replay_bench [--records 500000]
+
+Target: 250,000 records per s and core.  The phases are measured in the same run, each on top of the one
+before, so that it is plain which room to make faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+from history.node import ShardFiles
+from history.replay import Replay
+from history.source import Walk
+from raftlog.directory import NodeIdentity, format_node
+from raftlog.files import OsFiles, join
+from raftlog.frames import encode_frame
+from raftlog.segments import log_name
+from records import (
+    Cause,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    RawRecord,
+    Record,
+    TopicPartitions,
+    Trigger,
+    encode_entry,
+    encode_offset_commit,
+    encode_record,
+    iter_records,
+    offset_commit_key,
+)
+
+TARGET_PER_S = 250_000
+GROUPS = 200
+MEMBERS_PER_GROUP = 10
+PARTITIONS_PER_MEMBER = 10
+COMMIT_SIZES = (1, 5, 10)
+GROUP_RECORDS_SHARE = 0.2
+START_MS = 1_772_366_400_000
+TOPIC_ID = bytes(range(16))
+
+
+def commit_entries() -> Iterator[tuple[Cause, list[RawRecord]]]:
+    """Commits of rising offsets, group after group, in turns of 1, 5 and 10 partitions."""
+    keys = [
+        [
+            offset_commit_key(f"group-{group}", "orders", p)
+            for p in range(MEMBERS_PER_GROUP * PARTITIONS_PER_MEMBER)
+        ]
+        for group in range(GROUPS)
+    ]
+    for turn in itertools.count():
+        group, size = turn % GROUPS, COMMIT_SIZES[turn // GROUPS % len(COMMIT_SIZES)]
+        first = turn * 7 % (len(keys[group]) - size + 1)
+        cause = Cause(
+            trigger=Trigger.OFFSETS_COMMITTED, member_id=f"member-{group}-{first // 10}", member_epoch=3
+        )
+        yield (
+            cause,
+            [
+                encode_offset_commit(key, turn, 0, "", START_MS + turn, -1, TOPIC_ID)
+                for key in keys[group][first : first + size]
+            ],
+        )
+
+
+def group_entries() -> Iterator[tuple[Cause, list[RawRecord]]]:
+    """A member joins, the group gets a target, the member settles: 3 entries, group after group."""
+    for turn in itertools.count():
+        group_id, epoch = f"group-{turn % GROUPS}", turn // GROUPS + 1
+        number = turn // GROUPS % MEMBERS_PER_GROUP
+        member_id = f"member-{turn % GROUPS}-{number}"
+        first = number * PARTITIONS_PER_MEMBER
+        owned = (
+            TopicPartitions(topic_id=TOPIC_ID, partitions=tuple(range(first, first + PARTITIONS_PER_MEMBER))),
+        )
+        key = {"group_id": group_id, "member_id": member_id}
+        described = ConsumerGroupMemberMetadataValue(
+            client_id="app",
+            client_host="10.0.0.7",
+            subscribed_topic_names=("orders",),
+            rebalance_timeout_ms=300_000,
+        )
+        settled = ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=epoch,
+            previous_member_epoch=epoch - 1,
+            state=0,
+            assigned_partitions=owned,
+            partitions_pending_revocation=(),
+        )
+        records = (
+            Record(ConsumerGroupMemberMetadataKey(**key), described),
+            Record(ConsumerGroupMetadataKey(group_id=group_id), ConsumerGroupMetadataValue(epoch=epoch)),
+            Record(
+                ConsumerGroupTargetAssignmentMemberKey(**key),
+                ConsumerGroupTargetAssignmentMemberValue(topic_partitions=owned),
+            ),
+            Record(
+                ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
+                ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch),
+            ),
+        )
+        cause = Cause(trigger=Trigger.MEMBER_JOINED, member_id=member_id)
+        yield cause, [encode_record(record) for record in records]
+        settles = Record(ConsumerGroupCurrentMemberAssignmentKey(**key), settled)
+        yield Cause(trigger=Trigger.HEARTBEAT, member_id=member_id), [encode_record(settles)]
+
+
+def write_log(path: str, records: int) -> tuple[int, int]:
+    """A node's directory with one filled group shard; (records, entries) written."""
+    files = OsFiles()
+    format_node(files, path, NodeIdentity(cluster_id="bench", node_id=1, incarnation="bench", num_shards=1))
+    segment = join(path, "shard-0", log_name(1))
+    commits, groups = commit_entries(), group_entries()
+    written = group_written = entries = 0
+    with open(segment, "ab") as file:
+        while written < records:
+            of_group = group_written < written * GROUP_RECORDS_SHARE
+            cause, raws = next(groups if of_group else commits)
+            entries += 1
+            body = encode_entry(cause, raws)
+            file.write(encode_frame(entries, 1, entries - 1, START_MS + entries, len(raws), body))
+            written += len(raws)
+            group_written += len(raws) if of_group else 0
+    return written, entries
+
+
+def timed(work: Callable[[], object]) -> float:
+    """CPU seconds of one call."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def phases(path: str) -> dict[str, float]:
+    """CPU seconds of reading frames, of that and splitting into records, and of the whole replay."""
+
+    def walk() -> Walk:
+        return Walk(0, ShardFiles(path, 0))
+
+    def split() -> None:
+        for item in walk():
+            iter_records(item.body)  # type: ignore[union-attr]
+
+    return {
+        "frames": timed(lambda: sum(1 for _ in ShardFiles(path, 0).frames())),
+        "walk": timed(lambda: sum(1 for _ in walk())),
+        "records": timed(split),
+        "replay": timed(lambda: Replay(0).run(walk()).state_hash),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--records", type=int, default=500_000)
+    wanted: int = parser.parse_args().records
+    with tempfile.TemporaryDirectory() as directory:
+        path = join(directory, "node")
+        records, entries = write_log(path, wanted)
+        took = phases(path)
+    print(f"mixed log of {records:,} records in {entries:,} entries")
+    before = 0.0
+    for name, label in (
+        ("frames", "read and check frames"),
+        ("walk", "order and damage"),
+        ("records", "split into records"),
+        ("replay", "apply to the state"),
+    ):
+        step, before = took[name] - before, took[name]
+        print(f"  {label:24} {step * 1e9 / records:8,.0f} ns per record")
+    rate = records / took["replay"]
+    print(f"replay: {rate:,.0f} records per CPU second (target {TARGET_PER_S:,})")
+
+
+if __name__ == "__main__":
+    main()

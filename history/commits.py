@@ -1,0 +1,69 @@
+"""Every offset commit that the log holds: the proof behind an acknowledgement.
+
+A client that was told "committed" must find its commit here, whatever was killed in between. All entries
+are read, the archived ones too, in order; the snapshot is not, since it only holds the last commit of each
+key. Where entries are missing the rest is still read: each commit stands for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from raftlog.frames import Frame
+from records import OffsetCommitKey, OffsetCommitValue, RecordType, decode_key, decode_value, iter_records
+from records.ids import METADATA_SHARD
+
+from .node import NodeLog, open_node
+from .source import Walk
+
+Key = tuple[str, str, int]
+"""Group id, topic, partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of one partition, where and when it was written; ``offset`` -1: it was deleted."""
+
+    offset: int
+    index: int
+    timestamp_ms: int
+
+
+def iter_commits(node: NodeLog, groups: Iterable[str] | None = None) -> Iterator[tuple[Key, Commit]]:
+    """All commits of all shards (or of some groups), each shard in the order of its log."""
+    wanted = None if groups is None else set(groups)
+    for shard in node.shards:
+        if shard != METADATA_SHARD:
+            for item in Walk(shard, node.reader(shard), stateless=True):
+                if isinstance(item, Frame):
+                    yield from _commits_in(item, wanted)
+
+
+def _commits_in(frame: Frame, wanted: set[str] | None) -> Iterator[tuple[Key, Commit]]:
+    for raw in iter_records(frame.body):
+        if raw.type != RecordType.OFFSET_COMMIT:
+            continue
+        key = decode_key(raw)
+        if not isinstance(key, OffsetCommitKey) or (wanted is not None and key.group_id not in wanted):
+            continue
+        value = decode_value(raw)
+        offset = value.offset if isinstance(value, OffsetCommitValue) else -1
+        yield (key.group_id, key.topic, key.partition), Commit(offset, frame.index, frame.timestamp_ms)
+
+
+def commits(path: str, groups: Iterable[str] | None = None) -> dict[Key, list[Commit]]:
+    """Per group, topic and partition: all its commits in the order of the log, the last one last."""
+    found: dict[Key, list[Commit]] = {}
+    for key, commit in iter_commits(open_node(path), groups):
+        found.setdefault(key, []).append(commit)
+    return found
+
+
+def missing_commits(path: str, acknowledged: Iterable[tuple[Key, int]]) -> list[tuple[Key, int]]:
+    """Those of the acknowledged (key, offset) that are not in the log, in their order; [] is the proof."""
+    asked: Sequence[tuple[Key, int]] = list(acknowledged)
+    written = {
+        (key, commit.offset) for key, commit in iter_commits(open_node(path), {key[0] for key, _ in asked})
+    }
+    return [one for one in asked if one not in written]

@@ -1,0 +1,195 @@
+"""Entries one by one, as text or as JSON lines: the log without interpretation.
+
+What cannot be decoded is shown raw, entries of types this release does not know are kept, and damage
+appears in its place between the entries, so that a dump never silently shows less than the files hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from raftlog.frames import Frame
+from records import (
+    Entry,
+    RawRecord,
+    RecordsError,
+    RecordType,
+    decode_entry,
+    entry_to_json,
+    group_id_of,
+)
+from records.ids import topic_id_text
+
+from .node import NodeLog, open_node
+from .render import LOCAL, TimeStyle
+from .source import Gap, Walk
+from .words import Speaker, cause_line, record_words, shard_name, type_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which entries to show; everything that is given must hold.  Ranges include both ends.
+
+    Of an entry that passes, only the records of the wanted groups and types are shown; ``hidden`` counts
+    the others. ``types`` are record type numbers (`type_number` reads a name).
+    """
+
+    groups: frozenset[str] = frozenset()
+    types: frozenset[int] = frozenset()
+    shards: frozenset[int] = frozenset()
+    from_index: int | None = None
+    to_index: int | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+
+EVERYTHING = Filter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedEntry:
+    """One entry as it is shown."""
+
+    shard: int
+    frame: Frame
+    entry: Entry | None
+    """``None``: its body cannot be decoded; ``damage`` says why."""
+    hidden: int = 0
+    damage: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedGap:
+    """Entries that cannot be read, at their place."""
+
+    shard: int
+    gap: Gap
+
+
+Dumped = DumpedEntry | DumpedGap
+
+
+def type_number(text: str) -> int:
+    """A record type from its number or its name (``ConsumerGroupMetadata``, ``offset_commit``)."""
+    if text.isdigit():
+        return int(text)
+    names = {known.name.replace("_", "").lower(): int(known) for known in RecordType}
+    number = names.get(text.replace("_", "").replace("-", "").lower())
+    if number is None:
+        known_names = ", ".join(type_name(known) for known in RecordType)
+        raise ValueError(f"{text!r} is not a record type: give a number or one of {known_names}")
+    return number
+
+
+def dump(path: str, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
+    """The entries of a node's directory, shard by shard (the metadata shard first), in the order of the
+    log.
+
+    Raises `NothingToRead` when the directory holds no shard, or none that was asked for.
+    """
+    node = open_node(path)
+    for shard in _shards(node, wanted):
+        walk = Walk(
+            shard,
+            node.reader(shard),
+            from_index=wanted.from_index,
+            to_index=wanted.to_index,
+            to_ms=wanted.to_ms,
+            stateless=True,
+            with_undecided=True,
+        )
+        for item in walk:
+            if isinstance(item, Gap):
+                yield DumpedGap(shard=shard, gap=item)
+            elif isinstance(item, Frame) and (wanted.from_ms is None or item.timestamp_ms >= wanted.from_ms):
+                shown = _shown(shard, item, wanted)
+                if shown is not None:
+                    yield shown
+
+
+def _shards(node: NodeLog, wanted: Filter) -> tuple[int, ...]:
+    if wanted.shards:
+        for shard in wanted.shards:
+            node.reader(shard)
+        return tuple(sorted(wanted.shards))
+    if wanted.groups and node.num_shards is not None:
+        held = {node.shard_of_group(group) for group in wanted.groups}
+        return tuple(shard for shard in node.shards if shard in held)
+    return node.shards
+
+
+def _shown(shard: int, frame: Frame, wanted: Filter) -> DumpedEntry | None:
+    try:
+        entry = decode_entry(frame.body)
+    except RecordsError as error:
+        return DumpedEntry(shard=shard, frame=frame, entry=None, damage=str(error))
+    if not wanted.groups and not wanted.types:
+        return DumpedEntry(shard=shard, frame=frame, entry=entry)
+    kept = tuple(raw for raw in entry.records if _is_wanted(raw, wanted))
+    if not kept:
+        return None
+    hidden = len(entry.records) - len(kept)
+    return DumpedEntry(shard=shard, frame=frame, entry=replace(entry, records=kept), hidden=hidden)
+
+
+def _is_wanted(raw: RawRecord, wanted: Filter) -> bool:
+    if wanted.types and raw.type not in wanted.types:
+        return False
+    return not wanted.groups or group_id_of(raw) in wanted.groups
+
+
+def dump_text(
+    items: Iterable[Dumped], style: TimeStyle = LOCAL, topic: Callable[[bytes], str] = topic_id_text
+) -> Iterator[str]:
+    """Lines for people: a head line per entry, then one indented line per record.
+
+    ``topic`` names a topic id, such as ``open_node(path).catalog().name``.
+    """
+    speaker = Speaker(style, topic=topic)
+    for item in items:
+        if isinstance(item, DumpedGap):
+            yield f"!! {shard_name(item.shard)}: {item.gap.words()}"
+            continue
+        frame = item.frame
+        head = f"{shard_name(item.shard)} #{frame.index} term {frame.term} {style.full(frame.timestamp_ms)}"
+        if not frame.decided:
+            head += " UNDECIDED"
+        if item.entry is None:
+            yield f"{head} !! not decodable: {item.damage} ({frame.file} at byte {frame.offset})"
+            continue
+        yield f"{head} {cause_line(item.entry.cause, frame.timestamp_ms, speaker)}"
+        for raw in item.entry.records:
+            yield "    " + record_words(raw, speaker)
+        if item.hidden:
+            yield f"    ({item.hidden} more not asked for)"
+
+
+def dump_json(items: Iterable[Dumped]) -> Iterator[str]:
+    """One JSON object per line, lossless: ``records.entry_from_json`` reads ``entry`` back."""
+    for item in items:
+        if isinstance(item, DumpedGap):
+            gap = item.gap
+            shown: dict[str, object] = {
+                "shard": item.shard,
+                "damage": gap.what,
+                "after_index": gap.after_index,
+            }
+            shown |= {"file": gap.file, "offset": gap.offset}
+        else:
+            frame = item.frame
+            shown = {
+                "shard": item.shard,
+                "index": frame.index,
+                "term": frame.term,
+                "timestamp_ms": frame.timestamp_ms,
+                "decided": frame.decided,
+                "file": frame.file,
+                "offset": frame.offset,
+            }
+            if item.entry is None:
+                shown |= {"damage": item.damage, "body": frame.body.hex()}
+            else:
+                shown |= {"hidden": item.hidden, "entry": entry_to_json(item.entry)}
+        yield json.dumps(shown, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,123 @@
+"""A node's directory, opened for reading: which shards it holds, and where a group's entries are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raftlog.archive import all_segments, read_segment
+from raftlog.directory import NODE_FILE, NodeIdentity
+from raftlog.frames import Frame
+from raftlog.reader import Damaged, Problem, ShardReader, read_identity
+from raftlog.reader import shards as shards_in
+from raftlog.segments import next_frame
+from records import decode_entry
+from records.ids import METADATA_SHARD, shard_of
+
+from .catalog import CatalogHistory
+from .source import Gap, NothingToRead, Reader, Walk
+from .words import shard_name
+
+EXPECTED = (
+    "expected the data directory of one node: a file named node, and a folder per shard"
+    " (metadata, shard-0, shard-1, ...)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLog:
+    """The shards of one directory.
+
+    ``num_shards`` is the cluster's number of group shards, if the directory says so; ``problems`` are those
+    that belong to no shard, ``notes`` what is not wrong but limits an answer.
+    """
+
+    path: str
+    readers: Mapping[int, Reader]
+    num_shards: int | None = None
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        return tuple(sorted(self.readers))
+
+    def reader(self, shard: int) -> Reader:
+        if shard not in self.readers:
+            held = ", ".join(shard_name(number) for number in self.shards)
+            raise NothingToRead(f"{self.path} does not hold {shard_name(shard)}: it has {held}")
+        return self.readers[shard]
+
+    def shard_of_group(self, group_id: str) -> int:
+        """The shard that a group's records are in; raises `NothingToRead` where that cannot be known."""
+        if self.num_shards is not None:
+            return shard_of(group_id, self.num_shards)
+        held = [shard for shard in self.shards if shard != METADATA_SHARD]
+        if len(held) == 1:
+            return held[0]
+        raise NothingToRead(
+            f"{self.path} does not say how many shards the cluster has, so the shard of group {group_id!r}"
+            " is not known: name the shard"
+        )
+
+    def catalog(self, to_ms: int | None = None) -> CatalogHistory:
+        """What the metadata shard tells of topics; empty where the directory does not hold it."""
+        catalog = CatalogHistory()
+        if METADATA_SHARD not in self.readers:
+            return catalog
+        catalog.present = True
+        for item in Walk(METADATA_SHARD, self.reader(METADATA_SHARD), to_ms=to_ms):
+            if isinstance(item, Frame):
+                catalog.apply(item.index, decode_entry(item.body).records)
+            elif not isinstance(item, Gap):
+                catalog.apply(item.header.last_index, item.records)
+        return catalog
+
+
+class ShardFiles(ShardReader):
+    """`Reader` over the files of one shard."""
+
+    def next_readable(self, missing: int) -> int | None:
+        firsts = all_segments(self.files, self.home)
+        holding = [first for first in firsts if first <= missing][-1:]
+        for first in holding:
+            _, data = read_segment(self.files, self.home, first)
+            found = next_frame(data, 0, missing)
+            if found is not None:
+                return found[1]
+        return next((first for first in firsts if first > missing), None)
+
+
+def open_node(path: str) -> NodeLog:
+    """Opens a node's directory, a copy of one, or one with some of its shards only; never writes to it.
+
+    Raises `NothingToRead` saying what is expected when there is no shard in it.
+    """
+    if not os.path.isdir(path):
+        raise NothingToRead(f"{path} is not a directory: {EXPECTED}")
+    numbers = shards_in(path)
+    if not numbers:
+        raise NothingToRead(f"{path} holds no shard: {EXPECTED}")
+    identity: NodeIdentity | None = None
+    problems: list[Problem] = []
+    notes: list[str] = []
+    try:
+        if os.path.exists(os.path.join(path, NODE_FILE)):
+            identity = read_identity(path)
+        else:
+            notes.append(f"there is no file {NODE_FILE} here: taken for a copy of some shards of a node")
+    except Damaged as damage:
+        problems.append(
+            Problem(file=damage.file, offset=damage.offset, index=None, what=damage.what, hint=damage.hint)
+        )
+    if identity is not None and (missing := [s for s in identity.shards if s not in numbers]):
+        named = ", ".join(shard_name(shard) for shard in missing)
+        notes.append(f"{named} not here: taken for a partial copy; a node does not start on it")
+    return NodeLog(
+        path=path,
+        readers={number: ShardFiles(path, number) for number in numbers},
+        num_shards=None if identity is None else identity.num_shards,
+        problems=tuple(problems),
+        notes=tuple(notes),
+    )

@@ -1,0 +1,304 @@
+"""`replay`: the state of a shard at any index or moment, rebuilt by the coordinator's own `apply`.
+
+There is one path into a state, live and here: the records of each entry, in order, through
+`coordinator.projection.Projection.apply` (`CatalogShard.apply` for the metadata shard).  A replay starts
+at the snapshot where that is early enough, else at the first entry; both must come to the same state,
+which ``verify`` checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from coordinator.catalog import CatalogShard
+
+from coordinator.model import Group, Member
+from coordinator.projection import Projection
+from raftlog.frames import Frame
+from records import RawRecord, iter_records
+from records.ids import METADATA_SHARD, topic_id_text
+
+from .catalog import CatalogHistory
+from .node import NodeLog, open_node
+from .render import LOCAL, TimeStyle, ranges
+from .source import Basis, Gap, NothingToRead, SnapshotLike, Walk
+from .words import shard_name, state_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberState:
+    """A member at one index; partitions by topic name."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    instance_id: str | None
+    rack_id: str | None
+    subscribed_topic_names: tuple[str, ...]
+    subscribed_topic_regex: str | None
+    epoch: int
+    previous_epoch: int
+    state: str
+    assigned: dict[str, tuple[int, ...]]
+    pending_revocation: dict[str, tuple[int, ...]]
+    target: dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetState:
+    """A committed offset."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """A group at one index; ``kind`` is consumer, classic, or simple (offsets only)."""
+
+    group_id: str
+    kind: str
+    state: str
+    epoch: int
+    assignment_epoch: int
+    topics: dict[str, int]
+    """Subscribed topic -> partition count, as the group last saw it."""
+    members: tuple[MemberState, ...]
+    offsets: tuple[OffsetState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """A topic of the catalog."""
+
+    name: str
+    topic_id: str
+    num_partitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardState:
+    """A shard after entry ``index``."""
+
+    shard: int
+    index: int
+    timestamp_ms: int
+    term: int
+    state_hash: int
+    groups: tuple[GroupState, ...]
+    topics: tuple[TopicState, ...]
+    basis: Basis
+
+
+class Replay:
+    """One shard's projection, moved forward by the items of a `Walk`."""
+
+    def __init__(self, shard: int) -> None:
+        self.shard = shard
+        self.index = 0
+        self.term = 0
+        self.projection = _empty(shard)
+
+    @property
+    def state_hash(self) -> int:
+        return self.projection.state_hash
+
+    def run(self, walk: Walk) -> Replay:
+        """Takes everything that the walk yields."""
+        apply = self.projection.apply
+        for item in walk:
+            if type(item) is Frame:
+                index = item.index
+                for raw in iter_records(item.body):
+                    apply(raw, index)
+                self.index, self.term = index, item.term
+            elif not isinstance(item, Gap | Frame):
+                self.load(item)
+                apply = self.projection.apply
+        return self
+
+    def take(self, index: int, term: int, raws: Iterable[RawRecord]) -> None:
+        """Applies one entry."""
+        for raw in raws:
+            self.projection.apply(raw, index)
+        self.index, self.term = index, term
+
+    def load(self, snapshot: SnapshotLike) -> None:
+        """Starts over from a snapshot."""
+        self.projection = _empty(self.shard)
+        self.index, self.term = snapshot.header.last_index, snapshot.header.last_term
+        for raw in snapshot.records:
+            self.projection.apply(raw, self.index)
+
+
+def _empty(shard: int) -> Projection | CatalogShard:
+    return CatalogShard() if shard == METADATA_SHARD else Projection()
+
+
+def replay(
+    path: str,
+    *,
+    shard: int | None = None,
+    group: str | None = None,
+    at_index: int | None = None,
+    at_ms: int | None = None,
+) -> ShardState:
+    """The state of one shard (or of the shard of one group, with that group only) after an index or moment.
+
+    Without either it is the state at the end.  ``at_ms`` is epoch milliseconds: the last entry at or before
+    it counts.  Raises `NothingToRead` when shard, group or index are not there.
+    """
+    node = open_node(path)
+    if shard is None:
+        if group is None:
+            raise NothingToRead("name a shard or a group: an index belongs to one shard")
+        shard = node.shard_of_group(group)
+    return _state_of(node, shard, group, at_index, at_ms)
+
+
+def replay_all(path: str, *, at_ms: int | None = None) -> tuple[ShardState, ...]:
+    """The state of every shard of a directory at one moment, or at the end."""
+    node = open_node(path)
+    return tuple(_state_of(node, shard, None, None, at_ms) for shard in node.shards)
+
+
+def _state_of(
+    node: NodeLog, shard: int, group: str | None, at_index: int | None, at_ms: int | None
+) -> ShardState:
+    walk = Walk(shard, node.reader(shard), to_index=at_index, to_ms=at_ms, from_snapshot=True)
+    run = Replay(shard).run(walk)
+    basis = walk.basis
+    if at_index is not None and run.index < at_index:
+        name = shard_name(shard)
+        raise NothingToRead(
+            f"{name} cannot be replayed to index {at_index}, only to {run.index} ({basis.words()})"
+        )
+    names = node.catalog()
+    groups: tuple[GroupState, ...] = ()
+    topics: tuple[TopicState, ...] = ()
+    if isinstance(run.projection, Projection):
+        groups = _groups(run.projection, names, group)
+        if group is not None and not groups:
+            raise NothingToRead(f"no group {group!r} at index {run.index} of {shard_name(shard)}")
+    else:
+        topics = tuple(
+            TopicState(name=t.name, topic_id=topic_id_text(t.topic_id), num_partitions=t.num_partitions)
+            for t in run.projection.view.topics()
+        )
+    return ShardState(
+        shard=shard,
+        index=run.index,
+        timestamp_ms=basis.last_timestamp_ms,
+        term=run.term,
+        state_hash=run.state_hash,
+        groups=groups,
+        topics=topics,
+        basis=basis,
+    )
+
+
+def _groups(projection: Projection, names: CatalogHistory, only: str | None) -> tuple[GroupState, ...]:
+    wanted = {*projection.groups, *projection.offsets.group_ids()} if only is None else {only}
+    found = (_group(projection, group_id, names) for group_id in sorted(wanted))
+    return tuple(group for group in found if group is not None)
+
+
+def _group(projection: Projection, group_id: str, names: CatalogHistory) -> GroupState | None:
+    group = projection.group(group_id)
+    committed = tuple(
+        OffsetState(
+            topic=one.topic,
+            partition=one.partition,
+            offset=one.value.offset,
+            leader_epoch=one.value.leader_epoch,
+            metadata=one.value.metadata,
+            commit_timestamp_ms=one.value.commit_timestamp_ms,
+        )
+        for one in projection.offsets.of_group(group_id)
+    )
+    if group is None:
+        if not committed:
+            return None
+        group, kind = Group(group_id), "simple"
+    else:
+        kind = "classic" if group.classic is not None else "consumer"
+    names.learn({topic.topic_name: (topic.topic_id, topic.num_partitions) for topic in group.topics})
+    return GroupState(
+        group_id=group_id,
+        kind=kind,
+        state=group.state.value,
+        epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        topics={topic.topic_name: topic.num_partitions for topic in group.topics},
+        members=tuple(_member(group, member, names) for member in group.joined()),
+        offsets=committed,
+    )
+
+
+def _member(group: Group, member: Member, names: CatalogHistory) -> MemberState:
+    said, target = member.metadata, group.target.get(member.member_id)
+    assert said is not None  # `joined` members have described themselves
+    current = member.current
+    return MemberState(
+        member_id=member.member_id,
+        client_id=said.client_id,
+        client_host=said.client_host,
+        instance_id=said.instance_id,
+        rack_id=said.rack_id,
+        subscribed_topic_names=said.subscribed_topic_names,
+        subscribed_topic_regex=said.subscribed_topic_regex,
+        epoch=current.epoch,
+        previous_epoch=current.previous_epoch,
+        state=state_name(current.state),
+        assigned={names.name(topic): tuple(sorted(parts)) for topic, parts in current.assigned.items()},
+        pending_revocation={
+            names.name(topic): tuple(sorted(parts)) for topic, parts in current.pending.items()
+        },
+        target={names.name(part.topic_id): part.partitions for part in target.topic_partitions}
+        if target
+        else {},
+    )
+
+
+def state_text(state: ShardState, style: TimeStyle = LOCAL) -> Iterator[str]:
+    """Lines for people."""
+    when = style.full(state.timestamp_ms)
+    yield f"{shard_name(state.shard)} after index {state.index}, term {state.term}, {when}"
+    yield f"state hash {state.state_hash:016x}"
+    yield f"from {state.basis.words()}"
+    for topic in state.topics:
+        yield f"topic {topic.name}: {topic.num_partitions} partitions, id {topic.topic_id}"
+    for group in state.groups:
+        yield ""
+        yield from _group_text(group)
+
+
+def _group_text(group: GroupState) -> Iterator[str]:
+    head = f"group {group.group_id} ({group.kind}): {group.state}"
+    if group.kind == "consumer":
+        head += f", epoch {group.epoch}, assignment epoch {group.assignment_epoch}"
+    yield head
+    for name, count in group.topics.items():
+        yield f"  topic {name}: {count} partitions"
+    for member in group.members:
+        client = f"client {member.client_id}, {member.client_host.removeprefix('/')}"
+        yield f"  member {member.member_id} ({client}): {member.state}, epoch {member.epoch}"
+        for label, parts in (
+            ("owns", member.assigned),
+            ("gives up", member.pending_revocation),
+            ("target", member.target),
+        ):
+            if parts:
+                yield f"    {label} {_partitions_text(parts)}"
+    for topic in sorted({one.topic for one in group.offsets}):
+        shown = ", ".join(f"{one.partition}: {one.offset}" for one in group.offsets if one.topic == topic)
+        yield f"  committed {topic} {shown}"
+
+
+def _partitions_text(parts: Mapping[str, tuple[int, ...]]) -> str:
+    return "; ".join(f"{topic} {ranges(numbers)}" for topic, numbers in sorted(parts.items()))

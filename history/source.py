@@ -1,0 +1,248 @@
+"""A node's directory as a reader of history sees it: shards, entries in order, and what an answer rests on.
+
+The directory may belong to a running node, be a copy, hold one shard only, or be damaged. Nothing here
+writes. Where entries are missing, the walk says so with a `Gap` in their place and goes on with what is
+sound: after a gap a projection can only be trusted from a snapshot on, so each gap names the snapshot that
+bridges it, if any. What is not known to be committed (*undecided*) is left out unless it is asked for: it
+may never have happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from raftlog.frames import Frame
+from raftlog.machine import SnapshotHeader
+from raftlog.reader import Damaged, Problem
+from records import RawRecord
+
+from .words import shard_name
+
+
+class NothingToRead(Exception):
+    """The directory, shard, group or index asked for is not there; the message says what is expected."""
+
+
+class SnapshotLike(Protocol):
+    """A snapshot as read back: what it stands for, and its records in the order of their last writes."""
+
+    @property
+    def header(self) -> SnapshotHeader: ...
+
+    @property
+    def records(self) -> Sequence[RawRecord]: ...
+
+
+class Reader(Protocol):
+    """One shard's files (`raftlog.reader.ShardReader`, or a log in memory in tests)."""
+
+    def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]: ...
+
+    def snapshot(self) -> SnapshotLike | None: ...
+
+    def verify(self) -> list[Problem]: ...
+
+    def next_readable(self, missing: int) -> int | None:
+        """The first index behind an entry that cannot be read from which reading can go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Entries that cannot be read, and how the walk goes on.
+
+    ``bridged_by`` is the index of the snapshot that stands in for them; ``None``: nothing does, the walk
+    ends.
+    """
+
+    after_index: int
+    bridged_by: int | None
+    goes_on_at: int | None = None
+    """Where a reader that needs no state goes on."""
+    file: str
+    offset: int
+    what: str
+
+    def words(self) -> str:
+        place = f" ({self.file} at byte {self.offset})" if self.file else ""
+        lost = f"entries after index {self.after_index} cannot be read: {self.what}{place}"
+        if self.goes_on_at is not None:
+            return lost + f"; goes on at index {self.goes_on_at}"
+        if self.bridged_by is None:
+            return lost + "; nothing after them is used"
+        return lost + f"; the snapshot of index {self.bridged_by} stands in for them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What an answer rests on."""
+
+    shard: int
+    snapshot_index: int | None
+    """The snapshot that the walk began with; ``None``: it began with an empty shard."""
+    first_index: int | None
+    last_index: int | None
+    last_timestamp_ms: int
+    gaps: tuple[Gap, ...]
+    undecided: int
+    """Entries at the end that are whole but not known to be committed; they are left out."""
+
+    @property
+    def whole(self) -> bool:
+        """Every entry from the first one on was read."""
+        return self.snapshot_index is None and not self.gaps
+
+    def words(self) -> str:
+        shard = shard_name(self.shard)
+        parts = []
+        if self.snapshot_index is not None:
+            parts.append(f"the snapshot of index {self.snapshot_index}")
+        if self.first_index is not None:
+            parts.append(f"entries {self.first_index} to {self.last_index}")
+        said = f"{shard}: " + (" and ".join(parts) or "no entries")
+        if self.whole and self.first_index is not None:
+            said += ", nothing missing"
+        for gap in self.gaps:
+            said += f"; {gap.words()}"
+        if self.undecided:
+            said += f"; {self.undecided} undecided at the end left out"
+        return said
+
+
+class Walk:
+    """Iterates the entries of one shard in order, bridging damage; afterwards `basis` says what was read.
+
+    Yields `Frame`, `Gap`, and first (or behind a bridged gap) the snapshot to load. With ``from_snapshot``
+    the walk begins at the snapshot where it may (at or before ``to_index``): the quick way to a state.
+    Otherwise it begins at the oldest entry kept: the way to a history. A ``stateless`` walk is for readers
+    to whom each entry stands for itself: it goes on right behind damage and loads no
+    snapshot.
+    """
+
+    def __init__(
+        self,
+        shard: int,
+        reader: Reader,
+        *,
+        from_index: int | None = None,
+        to_index: int | None = None,
+        to_ms: int | None = None,
+        from_snapshot: bool = False,
+        stateless: bool = False,
+        with_undecided: bool = False,
+    ) -> None:
+        self._shard = shard
+        self._reader = reader
+        self._from_index = from_index or 1
+        self._to_index = to_index
+        self._to_ms = to_ms
+        self._from_snapshot = from_snapshot
+        self._stateless = stateless
+        self._with_undecided = with_undecided
+        self._snapshot_index: int | None = None
+        self._first: int | None = None
+        self._last: int | None = None
+        self._last_ms = -1
+        self._gaps: list[Gap] = []
+        self._undecided = 0
+
+    @property
+    def basis(self) -> Basis:
+        return Basis(
+            shard=self._shard,
+            snapshot_index=self._snapshot_index,
+            first_index=self._first,
+            last_index=self._last,
+            last_timestamp_ms=self._last_ms,
+            gaps=tuple(self._gaps),
+            undecided=self._undecided,
+        )
+
+    def __iter__(self) -> Iterator[Frame | Gap | SnapshotLike]:
+        next_index = self._from_index
+        if self._from_snapshot and (snapshot := self._snapshot_from(next_index)) is not None:
+            self._snapshot_index = snapshot.header.last_index
+            next_index = self._after(snapshot)
+            yield snapshot
+        while True:
+            try:
+                yield from self._frames(next_index)
+                return
+            except _Broken as broken:
+                missing = broken.expected
+                bridge = None if self._stateless else self._snapshot_from(missing)
+                goes_on = self._reader.next_readable(missing) if self._stateless else None
+                self._gaps.append(broken.gap(bridge, goes_on))
+            yield self._gaps[-1]
+            if bridge is not None:
+                next_index = self._after(bridge)
+                yield bridge
+            elif goes_on is not None and (self._to_index is None or goes_on <= self._to_index):
+                next_index = goes_on
+            else:
+                return
+
+    def _after(self, snapshot: SnapshotLike) -> int:
+        self._last_ms = max(self._last_ms, snapshot.header.last_timestamp_ms)
+        return snapshot.header.last_index + 1
+
+    def _frames(self, from_index: int) -> Iterator[Frame]:
+        """Frames from one index on, up to where the walk ends; raises `_Broken` where one is missing."""
+        expected = from_index
+        frames = self._reader.frames(from_index, self._to_index)
+        while True:
+            try:
+                frame = next(frames, None)
+            except Damaged as damage:
+                raise _Broken(expected, damage.file, damage.offset, damage.what) from None
+            if frame is None:
+                return
+            if frame.index != expected:
+                raise _Broken(expected, "", 0, f"entries {expected} to {frame.index - 1} are not kept here")
+            if self._to_ms is not None and frame.timestamp_ms > self._to_ms:
+                return
+            if not frame.decided:
+                self._undecided += 1
+                if not self._with_undecided:
+                    expected += 1
+                    continue
+            expected += 1
+            if self._first is None:
+                self._first = frame.index
+            self._last, self._last_ms = frame.index, frame.timestamp_ms
+            yield frame
+
+    def _snapshot_from(self, from_index: int) -> SnapshotLike | None:
+        """The snapshot, if it is sound and stands between ``from_index`` and the end of the walk."""
+        try:
+            snapshot = self._reader.snapshot()
+        except Damaged:
+            return None
+        if snapshot is None or snapshot.header.last_index < from_index:
+            return None
+        if self._to_index is not None and snapshot.header.last_index > self._to_index:
+            return None
+        if self._to_ms is not None and snapshot.header.last_timestamp_ms > self._to_ms:
+            return None
+        return snapshot
+
+
+class _Broken(Exception):
+    """Entry ``expected`` cannot be had."""
+
+    def __init__(self, expected: int, file: str, offset: int, what: str) -> None:
+        self.expected = expected
+        self.file = file
+        self.offset = offset
+        self.what = what
+
+    def gap(self, bridge: SnapshotLike | None, goes_on: int | None) -> Gap:
+        return Gap(
+            after_index=self.expected - 1,
+            bridged_by=None if bridge is None else bridge.header.last_index,
+            goes_on_at=goes_on,
+            file=self.file,
+            offset=self.offset,
+            what=self.what,
+        )

@@ -1,0 +1,94 @@
+"""`timeline`: one row per epoch: when, why, how long it took, who owned what.
+
+A timeline is an `Explanation` folded to one line per step; it says nothing that `explain` does not say at
+length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .explain import Explanation, explain
+from .render import LOCAL, TimeStyle, duration, sentence_list, table
+from .story import EpochStep, Step, TermStep
+
+HEADERS = ("epoch", "index", "time", "stable after", "why", "who owned what")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineRow:
+    """One step: an epoch, or (``epoch`` None) a term of the shard or a note."""
+
+    epoch: int | None
+    index: int | None
+    timestamp_ms: int
+    why: str
+    settled: bool
+    took_ms: int | None
+    owners: dict[str, str]
+    """Member -> its partitions in words, at the end of the epoch."""
+
+
+def timeline(explanation: Explanation) -> tuple[TimelineRow, ...]:
+    """The rows of one group."""
+    return tuple(_row(step) for step in explanation.steps)
+
+
+def timeline_of(
+    path: str, group_id: str, *, shard: int | None = None, style: TimeStyle = LOCAL
+) -> tuple[TimelineRow, ...]:
+    """The rows of one group from a node's directory; raises as `explain`."""
+    return timeline(explain(path, group_id, shard=shard, style=style))
+
+
+def _row(step: Step) -> TimelineRow:
+    if isinstance(step, EpochStep):
+        return TimelineRow(
+            epoch=step.epoch,
+            index=step.index,
+            timestamp_ms=step.timestamp_ms,
+            why=sentence_list(step.why),
+            settled=step.settled_index is not None,
+            took_ms=step.took_ms,
+            owners=step.owners,
+        )
+    return TimelineRow(
+        epoch=None,
+        index=step.index,
+        timestamp_ms=step.timestamp_ms,
+        why=step.why if isinstance(step, TermStep) else step.text,
+        settled=False,
+        took_ms=None,
+        owners={},
+    )
+
+
+def timeline_text(
+    rows: Sequence[TimelineRow], *, width: int = 100, style: TimeStyle = LOCAL
+) -> Iterator[str]:
+    """A table ``width`` characters wide; the day stands above it where all rows share one."""
+    if not rows:
+        return
+    days = {style.full(row.timestamp_ms)[:10] for row in rows if row.timestamp_ms >= 0}
+    one_day = len(days) == 1
+    zone = style.full(max(row.timestamp_ms for row in rows))[23:]
+    yield f"{days.pop()}, times at UTC{zone}" if one_day else f"times at UTC{zone}"
+    cells = [
+        (
+            "-" if row.epoch is None else str(row.epoch),
+            "-" if row.index is None else str(row.index),
+            style.clock(row.timestamp_ms) if one_day else style.full(row.timestamp_ms)[:23],
+            _settled(row),
+            row.why,
+            " | ".join(f"{member}: {owned or 'nothing'}" for member, owned in row.owners.items()),
+        )
+        for row in rows
+    ]
+    yield from table(HEADERS, cells, width=width)
+
+
+def _settled(row: TimelineRow) -> str:
+    if row.epoch is None:
+        return ""
+    return "never" if row.took_ms is None else duration(row.took_ms)

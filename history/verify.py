@@ -1,0 +1,249 @@
+"""`verify`: is a node's directory what was written, and does its history make sense?
+
+Two questions per shard.  *Files*: every byte against its CRC, index, manifest and hash chain; that is
+`raftlog.reader`'s.  *Meaning*: the invariants of consumer groups after every entry, checked from the records
+alone; the live state hash in the snapshot against a replay; snapshot + tail against the whole log; the
+coordinator's projection and its indexes against a second reading of the same records.  A finding says where,
+what it means and what to do; what is whole is said too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from coordinator.projection import Projection
+from raftlog.frames import Frame
+from raftlog.reader import Damaged, Problem
+from records import RecordsError, iter_records
+from records.ids import METADATA_SHARD
+
+from .invariants import InvariantChecker, Violation
+from .node import NodeLog, open_node
+from .replay import Replay
+from .secondopinion import disagreements
+from .source import Basis, Gap, SnapshotLike, Walk
+from .words import shard_name
+
+DEFECT_HINT = "the files are as they were written: keep them and report this as a defect of the coordinator"
+TORN = "torn"
+DECODE_HINT = "the entry is whole but not readable by this release: read it with the release that wrote it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReport:
+    """What was found in one shard; ``passed`` lists what was checked and holds."""
+
+    shard: int
+    problems: tuple[Problem, ...]
+    violations: tuple[Violation, ...]
+    passed: tuple[str, ...]
+    entries: int
+    records: int
+    state_hash: int
+    catalog_version: int
+    """The newest metadata index that a group of the shard relies on; 0 for none."""
+    basis: Basis
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is damaged; a torn tail, which a crash leaves and the next start cuts, is no damage."""
+        return not self.violations and all(problem.severity == TORN for problem in self.problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was found in a directory."""
+
+    path: str
+    problems: tuple[Problem, ...]
+    """Those that belong to no shard."""
+    shards: tuple[ShardReport, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems and all(shard.ok for shard in self.shards)
+
+    @property
+    def findings(self) -> int:
+        """How many problems and violations there are."""
+        return len(self.problems) + sum(len(s.problems) + len(s.violations) for s in self.shards)
+
+
+def verify(path: str) -> Report:
+    """Checks everything in a directory and writes nothing; raises `NothingToRead` if there is no shard."""
+    node = open_node(path)
+    reports = tuple(_verify_shard(node, shard) for shard in node.shards)
+    return Report(
+        path=path,
+        problems=(*node.problems, *_across_shards(node, reports)),
+        shards=reports,
+        notes=node.notes,
+    )
+
+
+@dataclass(slots=True)
+class _ShardCheck:
+    """The walk over one shard, and what it found."""
+
+    node: NodeLog
+    shard: int
+    problems: list[Problem] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)
+    checker: InvariantChecker = field(default_factory=InvariantChecker)
+    entries: int = 0
+    records: int = 0
+
+    def run(self) -> ShardReport:
+        reader = self.node.reader(self.shard)
+        self.problems.extend(reader.verify())
+        if not self.problems:
+            self.passed.append("every byte matches its CRC, index, manifest and hash chain")
+        walk = Walk(self.shard, reader)
+        replay = Replay(self.shard)
+        snapshot = self._snapshot()
+        for item in walk:
+            if isinstance(item, Frame):
+                self._take(item, replay)
+                if snapshot is not None and item.index == snapshot.header.last_index:
+                    self._compare_snapshot(snapshot, replay)
+            elif isinstance(item, Gap):
+                self._gap(item)
+            else:
+                replay.load(item)
+                self.checker.load(item.records)
+        self._compare_end(walk, replay, snapshot)
+        return ShardReport(
+            shard=self.shard,
+            problems=tuple(self.problems),
+            violations=tuple(self.checker.violations),
+            passed=tuple(self.passed),
+            entries=self.entries,
+            records=self.records,
+            state_hash=replay.state_hash,
+            catalog_version=getattr(replay.projection, "newest_catalog_version", 0),
+            basis=walk.basis,
+        )
+
+    def _snapshot(self) -> SnapshotLike | None:
+        try:
+            return self.node.reader(self.shard).snapshot()
+        except Damaged:
+            return None  # its own `verify` has said so
+
+    def _take(self, frame: Frame, replay: Replay) -> None:
+        self.entries += 1
+        try:
+            raws = iter_records(frame.body)
+            replay.take(frame.index, frame.term, raws)
+            self.checker.entry(frame.index, raws)
+        except RecordsError as error:
+            self._problem(frame.index, str(error), DECODE_HINT, frame.file, frame.offset)
+            return
+        self.records += len(raws)
+        if len(raws) != frame.record_count:
+            what = f"its header announces {frame.record_count} records, it holds {len(raws)}"
+            self._problem(frame.index, what, DEFECT_HINT, frame.file, frame.offset)
+
+    def _gap(self, gap: Gap) -> None:
+        """A gap that the files' own check did not see, such as archived segments that are not here."""
+        if not any(p.index is not None and p.index == gap.after_index + 1 for p in self.problems):
+            hint = "copy the missing files here, or take the answer for what it rests on"
+            self._problem(gap.after_index + 1, gap.words(), hint, gap.file, gap.offset)
+
+    def _compare_snapshot(self, snapshot: SnapshotLike, replay: Replay) -> None:
+        header = snapshot.header
+        if header.state_hash == replay.state_hash:
+            self.passed.append(f"the live state at index {header.last_index} equals its replay")
+            return
+        what = (
+            f"the live state hash {header.state_hash:016x} of the snapshot is not that of the replay,"
+            f" {replay.state_hash:016x}"
+        )
+        self._problem(header.last_index, what, DEFECT_HINT)
+
+    def _compare_end(self, walk: Walk, replay: Replay, snapshot: SnapshotLike | None) -> None:
+        """Replays once more, from the snapshot if there is one, and compares the two readings of the end."""
+        again = Replay(self.shard)
+        try:
+            again.run(Walk(self.shard, self.node.reader(self.shard), from_snapshot=True))
+        except RecordsError:
+            return  # reported by the walk
+        start = "a second replay" if snapshot is None else "snapshot + tail"
+        if again.index == replay.index and not walk.basis.gaps:
+            if again.state_hash == replay.state_hash:
+                self.passed.append(f"{start} equals the replay of the whole log")
+            else:
+                what = (
+                    f"{start} has state hash {again.state_hash:016x}, the whole log {replay.state_hash:016x}"
+                )
+                self._problem(replay.index, what, DEFECT_HINT)
+        if isinstance(replay.projection, Projection):
+            found = disagreements(replay.projection, self.checker.groups)
+            for what in found:
+                self._problem(replay.index, what, DEFECT_HINT)
+            if not found:
+                self.passed.append(
+                    "the projection and its indexes agree with a second reading of the records"
+                )
+            if not self.checker.violations:
+                self.passed.append("the invariants of consumer groups hold after every entry")
+
+    def _problem(self, index: int | None, what: str, hint: str, file: str = "", offset: int = 0) -> None:
+        self.problems.append(Problem(file=file, offset=offset, index=index, what=what, hint=hint))
+
+
+def _verify_shard(node: NodeLog, shard: int) -> ShardReport:
+    return _ShardCheck(node, shard).run()
+
+
+def _across_shards(node: NodeLog, reports: tuple[ShardReport, ...]) -> Iterator[Problem]:
+    """No group may rely on a catalog newer than the metadata shard of the same directory."""
+    metadata = next((report for report in reports if report.shard == METADATA_SHARD), None)
+    newest = metadata.basis.last_index if metadata is not None else None
+    if newest is None:
+        return
+    for report in reports:
+        if report.catalog_version > newest:
+            yield Problem(
+                file="",
+                offset=0,
+                index=report.catalog_version,
+                what=(
+                    f"{shard_name(report.shard)} relies on metadata index {report.catalog_version}, but the"
+                    f" metadata shard here ends at {newest}"
+                ),
+                hint="the metadata shard was copied earlier, or lost its end: copy both again",
+            )
+
+
+def report_text(report: Report) -> Iterator[str]:
+    """Lines for people: per shard what it rests on, what holds, what does not."""
+    for note in report.notes:
+        yield f"note: {note}"
+    for problem in report.problems:
+        yield from _problem_text(problem)
+    for shard in report.shards:
+        found = len(shard.problems) + len(shard.violations)
+        verdict = ("whole, but for a torn tail" if found else "whole") if shard.ok else f"{found} findings"
+        yield f"{shard_name(shard.shard)}: {verdict}; {shard.entries:,} entries, {shard.records:,} records"
+        yield f"  from {shard.basis.words()}; state hash {shard.state_hash:016x}"
+        for said in shard.passed:
+            yield f"  ok: {said}"
+        for problem in shard.problems:
+            yield from (f"  {line}" for line in _problem_text(problem))
+        for violation in shard.violations:
+            yield f"  BROKEN after index {violation.index}, group {violation.group_id}: {violation.rule}"
+            yield f"    found: {violation.found}"
+            yield f"    to do: {DEFECT_HINT}"
+    yield "verified: everything holds" if report.ok else f"verified: {report.findings} findings"
+
+
+def _problem_text(problem: Problem) -> Iterator[str]:
+    place = [f"{problem.file} at byte {problem.offset}" if problem.file else ""]
+    place.append("" if problem.index is None else f"index {problem.index}")
+    word = "torn" if problem.severity == TORN else "BROKEN"
+    yield f"{word} {', '.join(part for part in place if part) or 'directory'}: {problem.what}"
+    if problem.hint:
+        yield f"  to do: {problem.hint}"

@@ -1,0 +1,27 @@
+"""Logs in memory behind every function that takes a path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from history import commits, dump, explain, replay, verify
+from history.node import NodeLog
+
+from .memlog import MemoryReader
+
+Serve = Callable[..., NodeLog]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
+    """Makes `history` see these shards whatever path it is given."""
+
+    def serves(readers: dict[int, MemoryReader], num_shards: int | None = 4) -> NodeLog:
+        node = NodeLog("node-1", readers, num_shards)
+        for module in (commits, dump, explain, replay, verify):
+            monkeypatch.setattr(module, "open_node", lambda path: node)
+        return node
+
+    return serves

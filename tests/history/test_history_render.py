@@ -1,0 +1,86 @@
+"""Times, durations, ranges, tables and names."""
+
+from __future__ import annotations
+
+from datetime import timedelta, timezone
+
+import pytest
+
+from history.render import UTC_STYLE, MemberNames, TimeStyle, duration, json_ready, parse_time, ranges, table
+
+from .memlog import NOON_MS
+
+EAST = TimeStyle(timezone(timedelta(hours=1)))
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "said"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1_000, "1.0 s"),
+        (3_049, "3.0 s"),
+        (59_940, "59.9 s"),
+        (59_950, "1 min"),
+        (125_000, "2 min 5 s"),
+        (300_000, "5 min"),
+        (3_600_000, "1 h"),
+        (3_780_000, "1 h 3 min"),
+        (86_400_000, "1 d"),
+        (187_200_000, "2 d 4 h"),
+        (-1_500, "-1.5 s"),
+    ],
+)
+def test_durations(span_ms: int, said: str) -> None:
+    assert duration(span_ms) == said
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [((), "-"), ((5,), "5"), ((0, 1, 2, 3, 7), "0-3,7"), ((7, 3, 2, 2), "2-3,7"), ((1, 3, 5), "1,3,5")],
+)
+def test_ranges(numbers: tuple[int, ...], said: str) -> None:
+    assert ranges(numbers) == said
+
+
+def test_a_time_says_its_zone() -> None:
+    assert UTC_STYLE.full(NOON_MS + 7) == "2026-03-01 12:00:00.007+00:00"
+    assert EAST.full(NOON_MS) == "2026-03-01 13:00:00.000+01:00"
+    assert EAST.clock(NOON_MS + 100) == "13:00:00.100"
+    assert UTC_STYLE.full(-1) == "unknown time"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1772366400000", "2026-03-01T12:00:00Z", "2026-03-01 13:00:00+01:00", "2026-03-01T13:00:00"],
+)
+def test_a_typed_time_is_meant_in_the_readers_zone_unless_it_says_so(text: str) -> None:
+    assert parse_time(text, EAST) == NOON_MS
+
+
+def test_a_wrong_time_is_refused_with_what_is_accepted() -> None:
+    with pytest.raises(ValueError, match=r"'yesterday' is not a time: give epoch milliseconds, or 2026"):
+        parse_time("yesterday")
+
+
+def test_a_table_wraps_only_its_prose_and_keeps_its_width() -> None:
+    why, who = "because " * 12, "m1: orders 0-2 | m2: orders 3-5"
+    lines = table(("epoch", "why", "who"), [("1", why.strip(), who), ("2", "short", "m1")], width=60)
+    assert max(map(len, lines)) <= 60
+    assert " ".join(line[7:] for line in lines).count("because") == 12
+    assert lines[2].startswith("1  ")
+    assert sum(line.startswith("1") for line in lines) == 1
+
+
+def test_a_name_is_never_given_twice() -> None:
+    names = MemberNames()
+    assert names.name("m1") == "m1"  # short ids stay
+    assert names.name("Xk2VtmqySmmkHkQ1hNLg7A") == "m2"
+    assert names.name("pQ8ZB7TfQbaOQz2wCUDBXg") == "m3"
+    assert names.name("m3") == "m4"
+    assert names.name("Xk2VtmqySmmkHkQ1hNLg7A") == "m2"
+    assert names.legend() == {"m2": "Xk2VtmqySmmkHkQ1hNLg7A", "m3": "pQ8ZB7TfQbaOQz2wCUDBXg", "m4": "m3"}
+
+
+def test_results_become_plain_json() -> None:
+    assert json_ready({"a": (1, b"\x01"), 2: None}) == {"a": [1, "01"], "2": None}

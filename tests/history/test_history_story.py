@@ -1,0 +1,113 @@
+"""What explain and timeline say of a scripted story, as golden texts (rewrite them with
+REWRITE_GOLDEN=1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from history.explain import Explanation, explain, explanation_text
+from history.render import UTC_STYLE
+from history.source import NothingToRead
+from history.timeline import timeline, timeline_text
+from records import Cause, Reason, ReasonKind, Trigger
+from records.ids import METADATA_SHARD, shard_of
+
+from .conftest import Serve
+from .memlog import GROUP, MemoryReader, Writer, group_epoch, member, target, target_epoch
+from .stories import ANN, BOB, group_log, joined, metadata_log
+
+GOLDEN = Path(__file__).parent / "golden"
+SHARDS = 4
+SHARD = shard_of(GROUP, SHARDS)
+
+
+def golden(name: str, lines: Iterable[str]) -> None:
+    path, said = GOLDEN / name, "\n".join(lines) + "\n"
+    if os.environ.get("REWRITE_GOLDEN"):
+        path.write_text(said)
+    assert said == path.read_text()
+
+
+Read = Callable[..., Explanation]
+
+
+@pytest.fixture
+def read(serve: Serve) -> Read:
+    """`explain` over logs in memory."""
+
+    def reads(group: MemoryReader, metadata: MemoryReader | None = None) -> Explanation:
+        serve({SHARD: group} if metadata is None else {SHARD: group, METADATA_SHARD: metadata}, SHARDS)
+        return explain("node-1", GROUP, style=UTC_STYLE)
+
+    return reads
+
+
+def test_a_story_is_explained(read: Read) -> None:
+    told = read(group_log().log, metadata_log().log)
+    golden("story_explain.txt", explanation_text(told, UTC_STYLE))
+
+
+def test_a_story_as_a_timeline(read: Read) -> None:
+    rows = timeline(read(group_log().log, metadata_log().log))
+    golden("story_timeline.txt", timeline_text(rows, width=110, style=UTC_STYLE))
+
+
+def test_without_the_metadata_shard_the_growth_is_still_named(read: Read) -> None:
+    told = read(group_log().log)
+    assert told.epochs[2].why == ("topic orders grew from 6 to 8 partitions (metadata index 3)",)
+    assert "metadata shard is not in this directory" in told.notes[0]
+    assert told.epochs[2].moves[0].words() == "orders 6: nobody -> m1"
+
+
+def test_an_epoch_that_is_overtaken_says_by_which(read: Read) -> None:
+    log = Writer()
+    log.append(joined(ANN), member(ANN, "app-1"), group_epoch(1))
+    log.after(10).append(joined(BOB), member(BOB, "app-2"), group_epoch(2), target(ANN, 1), target_epoch(2))
+    first, second = read(log.log).epochs
+    assert (first.settled_index, first.overtaken_by, first.state) == (None, 2, "Assigning")
+    assert (second.settled_index, second.overtaken_by, second.state) == (None, None, "Reconciling")
+
+
+def test_every_reason_of_an_epoch_is_told(read: Read) -> None:
+    log = Writer()
+    reasons = (
+        Reason(kind=ReasonKind.MEMBER_JOINED, member_id=ANN),
+        Reason(kind=ReasonKind.TOPIC_DELETED, topic="bills"),
+        Reason(kind=99, member_id=ANN, detail="a newer release knows"),
+    )
+    cause = Cause(trigger=Trigger.MEMBER_JOINED, member_id=ANN, reasons=reasons)
+    log.append(cause, member(ANN, "app-1"), group_epoch(1))
+    assert read(log.log).epochs[0].why == (
+        "m1 (client app-1, 127.0.0.1) joined",
+        "topic bills was deleted",
+        "reason 99 (unknown to this release) m1 (client app-1, 127.0.0.1) a newer release knows",
+    )
+
+
+def test_undecided_entries_are_left_out_and_counted(read: Read) -> None:
+    log = group_log()
+    log.append(joined(BOB), member(BOB, "app-2"), group_epoch(6), decided=False)
+    told = read(log.log, metadata_log().log)
+    assert told.epochs[-1].epoch == 5
+    assert told.basis.undecided == 1
+    assert "1 undecided" in told.basis.words()
+
+
+def test_damage_ends_the_story_where_nothing_bridges_it(read: Read) -> None:
+    log = group_log()
+    log.log.broken.add(9)
+    told = read(log.log, metadata_log().log)
+    assert [step.epoch for step in told.epochs] == [1, 2]
+    assert told.basis.last_index == 8
+    assert "entries after index 8 cannot be read" in told.basis.words()
+    assert "nothing after them is used" in told.basis.words()
+
+
+def test_an_unknown_group_is_an_error_that_says_what_was_read(serve: Serve) -> None:
+    serve({SHARD: group_log().log}, SHARDS)
+    with pytest.raises(NothingToRead, match=r"no epoch of group 'nobody'.*entries 1 to 13"):
+        explain("node-1", "nobody", shard=SHARD)
