@@ -279,7 +279,7 @@ def commit_frame(group_id: str, topic: str, partitions: int, offset: int = 1) ->
 def check_commit(peer: Peer, frame: bytes) -> None:
     """Sends one commit and insists that every partition was accepted."""
     _, answer = decode_response(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, peer.exchange(frame)[4:])
-    codes = {one.error_code for topic in answer.topics for one in topic.partitions}  # type: ignore[attr-defined]
+    codes = {one.error_code for topic in answer.topics for one in topic.partitions}
     if codes != {0}:
         raise RuntimeError(f"commit failed: errors {sorted(codes)}")
 
