@@ -1,0 +1,108 @@
+"""The end of the active segment after a crash: cut where that loses nothing, refused where it would."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.reader import ShardReader
+from raftlog.simfiles import Crash, SimFiles
+
+from .hosts import Stopped
+from .nodes import PATH, Node, formatted
+
+ACTIVE = f"{PATH}/shard-0/00000000000000000001.log"
+
+
+def _log(groups: list[int]) -> SimFiles:
+    """A log of groups of so many entries each, each group synced, stopped by a crash."""
+    disk = SimFiles()
+    formatted(disk)
+    node = Node(disk).start()
+    number = 0
+    for size in groups:
+        for _ in range(size):
+            node.put((f"k{number}", "v"))
+            number += 1
+        node.host.run()
+    return disk.crash(Crash.KEPT)
+
+
+def _offsets(disk: SimFiles) -> list[int]:
+    return [frame.offset for frame in ShardReader(PATH, 0, disk).frames()]
+
+
+def test_a_tail_torn_at_any_byte_is_cut_there() -> None:
+    whole = _log([1] * 5)
+    last_start, size = _offsets(whole)[-1], whole.size(ACTIVE)
+    for end in range(last_start, size):
+        disk = whole.crash(Crash.KEPT)
+        disk.open(ACTIVE, "w").truncate(end)
+        assert [frame.index for frame in ShardReader(PATH, 0, disk).frames()] == [1, 2, 3, 4, 5]
+        severities = {problem.severity for problem in ShardReader(PATH, 0, disk).verify()}
+        assert severities == ({"torn"} if end > last_start else set())
+        node = Node(disk, boot=2).start()
+        assert node.replica.status()["torn_bytes_cut"] == end - last_start
+        assert node.replica.last_index == 6
+        node.put_synced(("more", "v"))
+        assert ShardReader(PATH, 0, disk).verify() == []
+
+
+def test_a_last_group_torn_in_any_order_is_cut_at_the_first_hole() -> None:
+    """Pages of one unsynced group reach the disk in any order: whole frames behind a hole prove nothing."""
+    whole = _log([1, 1, 6])
+    offsets = _offsets(whole)
+    for hole in range(3, 9):
+        disk = whole.crash(Crash.KEPT)
+        file = disk.open(ACTIVE, "w")
+        file.pwrite(bytes(30), offsets[hole])
+        node = Node(disk, boot=2).start()
+        assert node.replica.last_index == hole + 1
+        assert [frame.term for frame in ShardReader(PATH, 0, disk).frames()][-2:] == [1, 2]
+
+
+@pytest.mark.parametrize("offset", [0, 5, 9, 20, 40, 60])
+def test_damage_to_a_committed_entry_stops_the_node(offset: int) -> None:
+    """A later frame that knew the entry as committed can only be there if the entry was synced once."""
+    disk = _log([1] * 6)
+    place = _offsets(disk)[3]
+    disk.damage(ACTIVE, place + offset)
+    with pytest.raises(Stopped) as stopped:
+        Node(disk, boot=2).start()
+    said = str(stopped.value)
+    assert f"{ACTIVE}: byte {place}: no whole frame" in said
+    assert "entry 4" in said
+    assert "shows it was committed" in said
+    assert "restore this file from a copy" in said
+
+
+def test_nothing_is_cut_after_a_clean_stop() -> None:
+    disk = SimFiles()
+    formatted(disk)
+    node = Node(disk).start()
+    node.put_synced(("a", "1"))
+    node.stop()
+    disk.damage(ACTIVE, disk.size(ACTIVE) - 1)
+    with pytest.raises(Stopped, match=r"ends with entry 1, the clean stop was at entry 2"):
+        Node(disk, boot=2).start()
+
+
+def test_zeros_behind_the_end_are_cut() -> None:
+    """A file system may leave a file longer than what was written into it."""
+    disk = _log([1] * 3)
+    size = disk.size(ACTIVE)
+    disk.open(ACTIVE, "w").pwrite(bytes(5000), size)
+    node = Node(disk, boot=2).start()
+    assert node.replica.status()["torn_bytes_cut"] == 5000
+    assert node.replica.last_index == 5
+
+
+def test_a_segment_of_another_log_stops_the_node() -> None:
+    disk = _log([1])
+    other = SimFiles()
+    formatted(other)
+    foreign = other.read(f"{PATH}/metadata/00000000000000000001.log")
+    file = disk.open(ACTIVE, "w")
+    file.truncate(0)
+    file.pwrite(foreign, 0)
+    with pytest.raises(Stopped, match="take it away"):
+        Node(disk, boot=2).start()
