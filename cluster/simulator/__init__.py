@@ -4,8 +4,10 @@ The simulator is a second implementation of `raftlog.host.Host`; nodes, runtimes
 are the real ones. Nothing in it reads a clock, opens a socket or draws a random number of its own.
 """
 
+from cluster.simulator.client import ConnectionGone, WireClient
 from cluster.simulator.host import VirtualHost
+from cluster.simulator.machine import Machine
 from cluster.simulator.network import Network, SimTransport
 from cluster.simulator.world import World
 
-__all__ = ["Network", "SimTransport", "VirtualHost", "World"]
+__all__ = ["ConnectionGone", "Machine", "Network", "SimTransport", "VirtualHost", "WireClient", "World"]

@@ -42,8 +42,9 @@ class _SimJob:
 class VirtualHost:
     """`raftlog.host.Host` in a `World`.
 
-    `disk_delay_ms` is what the disk thread takes for one piece of work; `clock_step_ms` is added to the
-    monotonic clock at every reading, so that code which watches its own slices sees time pass.
+    `sync_ms` is what a sync takes: on the loop it holds up the loop, on the disk thread it does not.
+    `clock_step_ms` passes at every reading of the monotonic clock, so that code which watches its own slices
+    sees time pass.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class VirtualHost:
         *,
         name: str = "node",
         boot: int = 1,
-        disk_delay_ms: float = 0.2,
+        sync_ms: float = 0.2,
         clock_step_ms: float = 0.0,
         wall_skew_ms: int = 0,
     ) -> None:
@@ -63,14 +64,17 @@ class VirtualHost:
         self.files = files
         self.name = f"{name}#{boot}"
         self.rng = random.Random(f"{world.seed}/{self.name}")
-        self.disk_delay_ms = disk_delay_ms
+        self.sync_ms = sync_ms
         self.clock_step_ms = clock_step_ms
         self.wall_skew_ms = wall_skew_ms
         self.fatal_message: str | None = None
         self._disk_free_at_ms = 0.0
+        self._disk_clock_ms: float | None = None
         self.is_dead = False
 
     def monotonic_ms(self) -> float:
+        if self._disk_clock_ms is not None:
+            return self._disk_clock_ms
         if self.clock_step_ms:
             self.world.spend(self.clock_step_ms)
         return self.world.now_ms
@@ -96,10 +100,19 @@ class VirtualHost:
         return self.rng.randbytes(16)
 
     def run_on_disk(self, fn: Callable[[], object], done: Done) -> None:
-        """One piece of work after another, each `disk_delay_ms` long; its effect comes at its end."""
+        """One piece of work after another, each `sync_ms` long; its effect comes at its end."""
         start_ms = max(self.world.now_ms, self._disk_free_at_ms)
-        self._disk_free_at_ms = start_ms + self.disk_delay_ms
-        self._at(self._disk_free_at_ms - self.world.now_ms, self.work, fn, done)
+        self._disk_free_at_ms = start_ms + self.sync_ms
+        self._at(self._disk_free_at_ms - self.world.now_ms, self._work_on_disk, start_ms, fn, done)
+
+    def took(self, operation: str) -> None:
+        """The disk did something: a sync takes its time, on whichever thread asked for it."""
+        if operation != "fdatasync":
+            return
+        if self._disk_clock_ms is not None:
+            self._disk_clock_ms += self.sync_ms
+        else:
+            self.world.spend(self.sync_ms)
 
     def spawn_job(
         self, argv_module: str, request: object, done: Done, *, low_priority: bool, deadline_ms: int
@@ -166,6 +179,16 @@ class VirtualHost:
         except Exception as raised:
             error = raised
         done(result, error)
+
+    def _work_on_disk(self, start_ms: float, fn: Callable[[], object], done: Done) -> None:
+        """The disk thread reads the clock as it was while it worked."""
+        self._disk_clock_ms = start_ms
+
+        def on_loop(result: object | None, error: BaseException | None) -> None:
+            self._disk_clock_ms = None
+            done(result, error)
+
+        self.work(fn, on_loop)
 
     def _at(self, delay_ms: float, fn: Callable[..., object], *args: object) -> Event:
         return self.world.at(self.world.now_ms + delay_ms, fn, *args, owner=self.name)

@@ -16,7 +16,10 @@ from cluster.jobs import JobFailed
 from raftlog.host import Host
 
 JOBS = {
-    "job_echo": "import sys, msgpack; sys.stdout.buffer.write(msgpack.packb([msgpack.unpackb(sys.stdin.buffer.read())]))",
+    "job_echo": (
+        "import sys, msgpack; request = msgpack.unpackb(sys.stdin.buffer.read());"
+        "sys.stdout.buffer.write(msgpack.packb([request]))"
+    ),
     "job_none": "import sys, msgpack; sys.stdin.buffer.read(); sys.stdout.buffer.write(msgpack.packb(None))",
     "job_crash": "import sys; sys.stdin.buffer.read(); raise SystemExit('out of luck')",
     "job_garbage": "import sys; sys.stdin.buffer.read(); sys.stdout.buffer.write(bytes([0xc1]))",
@@ -162,7 +165,8 @@ async def test_fatal_ends_the_process_with_code_70() -> None:
     program = (
         "import asyncio, logging; from cluster.host_asyncio import AsyncioHost, new_event_loop\n"
         "logging.basicConfig(); loop = new_event_loop(); host = AsyncioHost(loop)\n"
-        "loop.call_soon(host.fatal, 'the disk is full'); loop.call_later(5, print, 'went on'); loop.run_forever()"
+        "loop.call_soon(host.fatal, 'the disk is full')\nloop.call_later(5, print, 'went on')\n"
+        "loop.run_forever()"
     )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-c", program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE

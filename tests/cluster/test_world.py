@@ -137,7 +137,7 @@ def test_fatal_leaves_the_running_callback_at_once() -> None:
 
 def test_disk_work_is_done_in_order_one_after_another_and_reports_errors() -> None:
     world, seen = World(1), []
-    host = host_in(world, disk_delay_ms=10.0)
+    host = host_in(world, sync_ms=10.0)
 
     def fail() -> None:
         raise OSError("no")

@@ -1,0 +1,113 @@
+"""A Kafka client at the level of frames, for stories and tests: it sends what it is told to, and waits.
+
+It knows no protocol beyond framing: it never retries, heartbeats or rejoins by itself, so that a test says
+each of these itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, cast
+
+from cluster.simulator.host import VirtualHost
+from cluster.simulator.machine import KAFKA_PORT
+from cluster.simulator.network import Network
+from cluster.simulator.world import World
+from raftlog.simfiles import SimFiles
+from wire.framing import Framer
+from wire.protocol import decode_response, encode_request
+from wire.schema import Message
+
+FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+ANSWER_TIMEOUT_MS: Final = 10_000.0
+
+
+class ConnectionGone(Exception):
+    """The node closed the connection, or it could not be reached."""
+
+
+class Call:
+    """A request on its way; `response` is None until the answer is there, `answered_ms` the time of it."""
+
+    def __init__(self, api_key: int, api_version: int) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.response: Any = None
+        self.answered_ms: float | None = None
+        self.is_lost = False
+
+
+class WireClient(asyncio.Protocol):
+    """One client machine with one connection at a time."""
+
+    def __init__(self, world: World, network: Network, name: str, port: int = KAFKA_PORT) -> None:
+        self.world = world
+        self.name = name
+        self.port = port
+        self.host = VirtualHost(world, network, SimFiles(), name=name)
+        self._transport: asyncio.Transport | None = None
+        self._framer = Framer(FRAME_BYTES_MAX)
+        self._calls: dict[int, Call] = {}
+        self._correlation_id = 0
+
+    @property
+    def is_connected(self) -> bool:
+        return self._transport is not None
+
+    def connect(self) -> None:
+        """Connects; raises ConnectionGone when nobody listens."""
+        errors: list[BaseException | None] = []
+        self.host.connect("", self.port, lambda: self, lambda _handler, error: errors.append(error))
+        self.world.run_until(lambda: bool(errors), within_ms=ANSWER_TIMEOUT_MS)
+        if errors != [None]:
+            raise ConnectionGone(str(errors))
+
+    def close(self) -> None:
+        """Ends the connection as a client that exits does."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def vanish(self) -> None:
+        """Ends the client as kill -9 does."""
+        self.host.kill()
+        self._lose()
+
+    def send(self, api_key: int, api_version: int, body: Message) -> Call:
+        """Sends a request, over a new connection where there is none, and waits for nothing else."""
+        if self._transport is None:
+            self.connect()
+        assert self._transport is not None
+        self._correlation_id += 1
+        call = Call(api_key, api_version)
+        self._calls[self._correlation_id] = call
+        self._transport.write(encode_request(api_key, api_version, self._correlation_id, self.name, body))
+        return call
+
+    def ask(self, api_key: int, api_version: int, body: Message, within_ms: float = ANSWER_TIMEOUT_MS) -> Any:
+        """Sends a request and waits, in virtual time, for its answer. Raises ConnectionGone, TimeoutError."""
+        call = self.send(api_key, api_version, body)
+        if not self.world.run_until(lambda: call.response is not None or call.is_lost, within_ms=within_ms):
+            raise TimeoutError(f"{self.name}: no answer to API {api_key} within {within_ms} ms")
+        if call.is_lost:
+            raise ConnectionGone(f"{self.name}: the connection was closed before the answer to API {api_key}")
+        return call.response
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._framer = Framer(FRAME_BYTES_MAX)
+
+    def data_received(self, data: bytes) -> None:
+        for payload in self._framer.feed(data):
+            correlation_id = int.from_bytes(payload[:4], "big")
+            call = self._calls.pop(correlation_id)
+            _, call.response = decode_response(call.api_key, call.api_version, payload)
+            call.answered_ms = self.world.now_ms
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose()
+
+    def _lose(self) -> None:
+        self._transport = None
+        for call in self._calls.values():
+            call.is_lost = True
+        self._calls.clear()

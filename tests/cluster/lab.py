@@ -1,0 +1,138 @@
+"""A world with one machine, and the requests that the tests of the runtime send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster.node import Node
+from cluster.simulator import Machine, Network, WireClient, World
+from wire.apis import ApiKey
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+
+def join_request(group_id: str, member_id: str, *topics: str) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id=group_id,
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=list(topics),
+        topic_partitions=[],
+    )
+
+
+def commit_request(
+    group_id: str, offsets: dict[int, int], *, topic: str = "orders", member_id: str = "", epoch: int = -1
+) -> OffsetCommitRequest:
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+        for partition, offset in offsets.items()
+    ]
+    return OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=epoch,
+        member_id=member_id,
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=partitions)],
+    )
+
+
+class Consumer:
+    """A member that does what a consumer does, one heartbeat at a time."""
+
+    def __init__(self, client: WireClient, group_id: str, member_id: str, *topics: str) -> None:
+        self.client = client
+        self.group_id = group_id
+        self.member_id = member_id
+        self.topics = topics
+        self.epoch = 0
+        self.owned: list[TopicPartitions] = []
+
+    def heartbeat(self) -> Any:
+        """Joins at first; afterwards reports what it owns, and takes over what it is told."""
+        if self.epoch == 0:
+            request = join_request(self.group_id, self.member_id, *self.topics)
+        else:
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=self.group_id,
+                member_id=self.member_id,
+                member_epoch=self.epoch,
+                topic_partitions=self.owned,
+            )
+        answer = self.client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+        if answer.error_code == 0:
+            self.epoch = answer.member_epoch
+            if answer.assignment is not None:
+                self.owned = [
+                    TopicPartitions(topic_id=given.topic_id, partitions=list(given.partitions))
+                    for given in answer.assignment.topic_partitions
+                ]
+        return answer
+
+    def leave(self) -> Any:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id, member_id=self.member_id, member_epoch=-1
+        )
+        return self.client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+
+    @property
+    def partitions(self) -> list[int]:
+        return sorted(partition for given in self.owned for partition in given.partitions)
+
+
+class Lab:
+    """One machine, started and ready, with a topic of 12 partitions."""
+
+    def __init__(self, seed: int = 1, *, topics: dict[str, int] | None = None, **machine: Any) -> None:
+        self.world = World(seed)
+        self.network = Network(self.world)
+        self.machine = Machine(self.world, self.network, **machine)
+        self.node: Node = self.machine.boot_until_ready()
+        self.admin = self.client("admin")
+        for name, num_partitions in (topics if topics is not None else {"orders": 12}).items():
+            assert self.create_topic(name, num_partitions) == 0
+
+    def client(self, name: str) -> WireClient:
+        return WireClient(self.world, self.network, name)
+
+    def consumer(self, name: str, group_id: str = "billing", *topics: str) -> Consumer:
+        return Consumer(self.client(name), group_id, name, *(topics or ("orders",)))
+
+    def create_topic(self, name: str, num_partitions: int) -> int:
+        topic = CreatableTopic(name=name, num_partitions=num_partitions, replication_factor=1)
+        answer = self.admin.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+        return int(answer.topics[0].error_code)
+
+    def grow_topic(self, name: str, num_partitions: int) -> int:
+        topic = CreatePartitionsTopic(name=name, count=num_partitions, assignments=None)
+        request = CreatePartitionsRequest(topics=[topic], timeout_ms=5000)
+        return int(self.admin.ask(ApiKey.CREATE_PARTITIONS, 3, request).results[0].error_code)
+
+    def commit(self, client: WireClient, group_id: str, offsets: dict[int, int], **member: Any) -> list[int]:
+        """Error codes by partition, in order."""
+        answer = client.ask(ApiKey.OFFSET_COMMIT, 9, commit_request(group_id, offsets, **member))
+        return [part.error_code for topic in answer.topics for part in topic.partitions]
+
+    def fetch(self, client: WireClient, group_id: str) -> dict[int, int]:
+        """Every committed offset of the group by partition."""
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+        group = client.ask(ApiKey.OFFSET_FETCH, 9, request).groups[0]
+        assert group.error_code == 0, group.error_code
+        return {
+            part.partition_index: part.committed_offset for topic in group.topics for part in topic.partitions
+        }
+
+    def hashes(self) -> list[int]:
+        """The state hash of every shard, metadata first, with the term start left out of account."""
+        shards = [self.node.metadata, *self.node.shards]
+        return [runtime.machine.state_hash for runtime in shards]
+
+    def reboot(self) -> None:
+        self.node = self.machine.boot_until_ready()
