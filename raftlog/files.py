@@ -91,7 +91,7 @@ class Files(Protocol):
 
 def join(directory: str, *names: str) -> str:
     """`directory/name/...`."""
-    return "/".join((directory.rstrip("/") or "/", *names)) if names else directory
+    return "/".join((directory.rstrip("/"), *names))
 
 
 def parent(path: str) -> str:

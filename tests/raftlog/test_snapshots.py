@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import subprocess
+import sys
+from pathlib import Path
 
+import msgpack
 import pytest
 
 from raftlog import merge
 from raftlog.errors import Corrupt
+from raftlog.files import OsFiles
 from raftlog.machine import SnapshotHeader
 from raftlog.reader import ShardReader
 from raftlog.simfiles import Crash, SimFiles
@@ -212,3 +217,28 @@ def test_a_snapshot_cut_anywhere_is_damaged() -> None:
         shorter.open("/s", "w").truncate(size)
         with pytest.raises(Corrupt):
             list(SnapshotFile(shorter, "/s").blocks())
+
+
+def test_the_job_works_as_a_process_of_its_own(tmp_path: Path) -> None:
+    """msgpack in, msgpack out, from a directory with a user's own `records.py` in it."""
+    files = OsFiles()
+    home = str(tmp_path / "node")
+    formatted(files, home)
+    node = Node(files, SNAPPING, path=home).start()
+    node.host.hold_jobs = True
+    for number in range(200):
+        node.put_synced((f"k{number % 9}", "v"))
+    (module, request), *_ = node.host.jobs
+    (tmp_path / "records.py").write_text("raise SystemExit('not this one')")
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", module],
+        input=msgpack.packb(request),
+        capture_output=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert msgpack.unpackb(ran.stdout)["records"] == 10
+    shard = tmp_path / "node" / "shard-0"
+    made = {path.name.split(".")[0] for path in shard.glob("*.tmp")}
+    assert made == {"00000000000000000001", "snapshot"}
+    assert not (shard / "snapshot").exists(), "the job renames nothing"

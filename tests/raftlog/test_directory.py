@@ -1,0 +1,111 @@
+"""A node's directory: format once, open by one, boot ids, clear errors; simulated disk and real one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raftlog.directory import (
+    AlreadyRunning,
+    Corrupt,
+    NodeIdentity,
+    NotEmpty,
+    NotFormatted,
+    format_node,
+    open_node,
+    read_identity,
+)
+from raftlog.files import Files, OsFiles
+from raftlog.simfiles import SimFiles
+
+from .hosts import ManualHost
+from .nodes import IDENTITY
+
+
+@pytest.fixture(params=["simulated", "real"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
+    return (SimFiles(), "/a/b") if request.param == "simulated" else (OsFiles(), f"{tmp_path}/a/b")
+
+
+def _ids() -> ManualHost:
+    return ManualHost(SimFiles())
+
+
+def test_format_open_and_identity(place: tuple[Files, str]) -> None:
+    files, path = place
+    identity = NodeIdentity(cluster_id="Grüße", node_id=3, incarnation="i", num_shards=4)
+    format_node(files, path, identity)
+    assert read_identity(files, path) == identity
+    assert files.listdir(path) == ["boot", "metadata", "node", "shard-0", "shard-1", "shard-2", "shard-3"]
+    assert identity.shards == [-1, 0, 1, 2, 3]
+    node = open_node(files, path, lambda: "boot-1")
+    assert (node.boot_id, node.previous_boot_id) == ("boot-1", "")
+    node.close()
+    node = open_node(files, path, lambda: "boot-2")
+    assert (node.boot_id, node.previous_boot_id) == ("boot-2", "boot-1")
+    assert node.shard_path(-1) == f"{path}/metadata"
+
+
+def test_one_process_at_a_time(place: tuple[Files, str]) -> None:
+    files, path = place
+    format_node(files, path, IDENTITY)
+    node = open_node(files, path, _ids().fresh_id)
+    with pytest.raises(AlreadyRunning, match="another process runs on"):
+        open_node(files, path, _ids().fresh_id)
+    assert node.boot_id
+    node.close()
+    open_node(files, path, _ids().fresh_id).close()
+
+
+def test_the_lock_ends_with_its_process(tmp_path: Path) -> None:
+    path = f"{tmp_path}/node"
+    format_node(OsFiles(), path, IDENTITY)
+    code = (
+        "import os, sys; from raftlog.directory import open_node; from raftlog.files import OsFiles\n"
+        "node = open_node(OsFiles(), sys.argv[1], lambda: 'other'); print('up', flush=True)\n"
+        "sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "up\n"
+        with pytest.raises(AlreadyRunning):
+            open_node(OsFiles(), path, lambda: "mine")
+        child.kill()
+    node = open_node(OsFiles(), path, lambda: "mine")
+    assert node.previous_boot_id == "other"
+    node.close()
+
+
+def test_an_unformatted_directory_is_not_started_on(place: tuple[Files, str]) -> None:
+    files, path = place
+    with pytest.raises(NotFormatted, match="format it first"):
+        open_node(files, path, _ids().fresh_id)
+
+
+def test_formatting_refuses_what_it_did_not_make(place: tuple[Files, str]) -> None:
+    files, path = place
+    format_node(files, path, IDENTITY)
+    with pytest.raises(NotEmpty, match="is formatted already"):
+        format_node(files, path, IDENTITY)
+    files.unlink(f"{path}/node")
+    format_node(files, path, IDENTITY)  # what an interrupted format leaves
+    files.unlink(f"{path}/node")
+    files.open(f"{path}/holiday.jpg", "x").close()
+    with pytest.raises(NotEmpty, match=r"holiday\.jpg is in it"):
+        format_node(files, path, IDENTITY)
+    assert files.exists(f"{path}/holiday.jpg")
+
+
+def test_a_damaged_identity_gives_the_lock_back(place: tuple[Files, str]) -> None:
+    files, path = place
+    format_node(files, path, IDENTITY)
+    files.open(f"{path}/boot", "w").pwrite(b"?", 0)
+    for _ in range(2):
+        with pytest.raises(Corrupt, match="boot: byte 0: begins with"):
+            open_node(files, path, _ids().fresh_id)

@@ -1,0 +1,90 @@
+"""The evidence file: bounded, survives restarts and damage, never in the way."""
+
+from __future__ import annotations
+
+from raftlog.evidence import FILES, FLUSH_MS, MINUTE_MS, Evidence
+from raftlog.reader import ShardReader
+from raftlog.simfiles import SimFiles
+
+from .hosts import ManualHost
+from .nodes import PATH, formatted
+
+
+def _host() -> ManualHost:
+    disk = SimFiles()
+    formatted(disk)
+    return ManualHost(disk)
+
+
+def _refuse(evidence: Evidence, number: int) -> None:
+    evidence.refused(api=68, error=113, reason=f"fenced {number}", group_id="g", member_id="m", client="c")
+
+
+def test_notes_are_read_back_in_order() -> None:
+    host = _host()
+    evidence = Evidence(host, PATH, 1 << 20)
+    for number in range(3):
+        _refuse(evidence, number)
+    host.advance(FLUSH_MS)
+    found = ShardReader(PATH, 0, host.files).evidence()
+    assert [note["reason"] for note in found] == ["fenced 0", "fenced 1", "fenced 2"]
+    assert found[0]["api"] == 68
+    assert found[0]["error"] == 113
+
+
+def test_the_longest_gap_of_each_minute_is_kept() -> None:
+    host = _host()
+    evidence = Evidence(host, PATH, 1 << 20)
+    for minute in range(2):
+        for gap_ms in (900, 4000 + minute, 1000):
+            evidence.heartbeat_gap(0, "g", "m", gap_ms)
+            evidence.heartbeat_gap(0, "g", "other", 1)
+        host.advance(MINUTE_MS)
+    evidence.close()
+    gaps = [
+        note["gap_ms"]
+        for note in ShardReader(PATH, 0, host.files).evidence()
+        if note["kind"] == "heartbeat_gap" and note["member"] == "m"
+    ]
+    assert gaps == [4000, 4001]
+
+
+def test_it_is_a_ring_that_keeps_the_newest() -> None:
+    host = _host()
+    bytes_max = 200_000
+    evidence = Evidence(host, PATH, bytes_max)
+    for number in range(10_000):
+        host.now_ms += 1
+        _refuse(evidence, number)
+    evidence.close()
+    assert sum(host.files.size(f"{PATH}/{name}") for name in FILES) <= bytes_max
+    found = ShardReader(PATH, 0, host.files).evidence()
+    assert [note["reason"] for note in found] == [f"fenced {n}" for n in range(10_000 - len(found), 10_000)]
+    assert len(found) > 500
+
+
+def test_a_restart_goes_on_behind_the_newest_whole_note() -> None:
+    host = _host()
+    for run in range(5):
+        host.now_ms += 10
+        evidence = Evidence(host, PATH, 1 << 20)
+        _refuse(evidence, run)
+        evidence.close()
+        file = host.files.open(f"{PATH}/{FILES[0]}", "w")
+        file.pwrite(b"torn", file.size())
+    found = ShardReader(PATH, 0, host.files).evidence()
+    assert [note["reason"] for note in found] == [f"fenced {n}" for n in range(5)]
+
+
+def test_a_failing_disk_stops_the_notes_and_not_the_node() -> None:
+    host = _host()
+    evidence = Evidence(host, PATH, 1 << 20)
+    assert isinstance(host.files, SimFiles)
+    host.files.fail = lambda number, operation, path: OSError(28, "full")
+    _refuse(evidence, 1)
+    host.advance(FLUSH_MS)
+    host.files.fail = None
+    _refuse(evidence, 2)
+    evidence.close()
+    assert host.fatal_message is None
+    assert ShardReader(PATH, 0, host.files).evidence() == []
