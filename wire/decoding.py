@@ -57,7 +57,7 @@ def too_many(count: int, remaining: int) -> ValueError:
     return ValueError(f"{count} elements cannot fit into the {remaining} bytes that remain")
 
 
-def malformed(error: Exception, source: Source) -> MalformedFrame:
+def malformed(error: Exception, source: Source, left_bytes: int) -> MalformedFrame:
     """What a decoder raises instead of `error`, which one of its own lines raised."""
     if isinstance(error, UnicodeDecodeError):
         why = f"not UTF-8: {error.reason}"
@@ -65,7 +65,7 @@ def malformed(error: Exception, source: Source) -> MalformedFrame:
         why = "the frame ends within it"
     else:
         why = str(error)
-    return MalformedFrame(source.field_at(error), why)
+    return MalformedFrame(source.field_at(error, left_bytes), why)
 
 
 _written: dict[tuple[type[Message], int], Decoder] = {}
@@ -123,7 +123,7 @@ class _Writer:
                     source.line('raise ValueError(f"{n - p} bytes after the end")')
                 source.line("return o")
             with source.block("except FAULTS as error:"):
-                source.line("raise malformed(error, source) from None")
+                source.line("raise malformed(error, source, n - p) from None")
         return source.compile("decode")
 
     def fixed(self, layout: str, target: str, path: str) -> None:

@@ -83,19 +83,17 @@ class Source:
         result: Callable[..., Any] = self.names[function]
         return result
 
-    def field_at(self, error: BaseException) -> str:
-        """The field whose line raised `error`; within a run of reads, the first that did not fit."""
+    def field_at(self, error: BaseException, left_bytes: int = -1) -> str:
+        """The field whose line raised `error`; of several on one line, the first beyond `left_bytes`."""
         traceback: TracebackType | None = error.__traceback__
         if traceback is None:
             return self.title
         places = self.places[traceback.tb_lineno]
         if not places:
             return self.title
-        variables = traceback.tb_frame.f_locals
-        if len(places) == 1 or "p" not in variables:
-            return f"{self.title} {', '.join(place.field for place in places)}"
-        left = variables["n"] - variables["p"]
-        return f"{self.title} {next(place.field for place in places if place.end > left)}"
+        if len(places) > 1 and left_bytes >= 0:
+            places = tuple(place for place in places if place.end > left_bytes)[:1]
+        return f"{self.title} {', '.join(place.field for place in places)}"
 
 
 def fields_in(cls: type[Message], version: int) -> tuple[list[tuple[str, Wire]], list[tuple[str, Wire]]]:

@@ -1,0 +1,112 @@
+"""Every served API and version can be refused, and the code is where clients look for it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.wire.oracle import Case, Sampler, all_cases, case_id, message_class
+from wire.apis import API_VERSIONS, ApiKey
+from wire.errors import ErrorCode
+from wire.protocol import decode_response, encode_response
+from wire.refusals import refuse
+from wire.schema import Message
+
+REQUESTS = [case for case in all_cases() if case[2] == "request"]
+TOPIC_ID = bytes(range(16))
+
+
+def values(message: Message, version: int, wanted: str) -> Iterator[object]:
+    """What the fields of that name hold, however deep, among those that the version has."""
+    for name, wire in message.SCHEMA.fields:
+        if version not in wire.versions:
+            continue
+        value = getattr(message, name)
+        if name == wanted:
+            yield value
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, Message):
+                yield from values(inner, version, wanted)
+
+
+def refused(api_key: ApiKey, version: int, request: Message, code: ErrorCode, text: str | None) -> Any:
+    """The refusal as a client reads it."""
+    response = refuse(api_key, version, request, code, text, throttle=7)
+    return decode_response(api_key, version, encode_response(api_key, version, 5, response)[4:])[1]
+
+
+@pytest.mark.parametrize("case", REQUESTS, ids=case_id)
+@pytest.mark.parametrize("style", ["full", "empty", "null"])
+def test_every_request_can_be_refused(case: Case, style: str) -> None:
+    api_key, version, _ = case
+    request = Sampler(version, style).message(message_class(case))
+    response = refused(api_key, version, request, ErrorCode.NOT_COORDINATOR, "why")
+    codes = list(values(response, version, "error_code"))
+    assert set(codes) <= {ErrorCode.NOT_COORDINATOR}
+    if style == "full":
+        assert codes
+    assert set(values(response, version, "error_message")) <= {"why"}
+    assert set(values(response, version, "throttle_time_ms")) <= {7}
+
+
+@pytest.mark.parametrize("case", REQUESTS, ids=case_id)
+def test_all_that_was_asked_for_is_answered(case: Case) -> None:
+    """Per group, topic and partition: clients wait for an answer to each."""
+    api_key, version, _ = case
+    request = Sampler(version, "full").message(message_class(case))
+    response = refused(api_key, version, request, ErrorCode.REQUEST_TIMED_OUT, None)
+    codes = len(list(values(response, version, "error_code")))
+    assert codes == EXPECTED_CODES.get((api_key, version), EXPECTED_CODES.get(api_key, 1))
+
+
+# Samples ask for 2 things, of 2 parts where there are parts. 1 is a code for the whole answer.
+EXPECTED_CODES: dict[ApiKey | tuple[ApiKey, int], int] = {
+    ApiKey.OFFSET_COMMIT: 4,
+    (ApiKey.OFFSET_FETCH, 1): 4,
+    **{(ApiKey.OFFSET_FETCH, version): 2 for version in (8, 9, 10)},
+    ApiKey.CONSUMER_GROUP_DESCRIBE: 2,
+    ApiKey.DESCRIBE_GROUPS: 2,
+    ApiKey.DELETE_GROUPS: 2,
+    ApiKey.METADATA: 2,
+    (ApiKey.METADATA, 13): 3,
+    **{(ApiKey.FIND_COORDINATOR, version): 2 for version in (4, 5, 6)},
+    ApiKey.CREATE_TOPICS: 2,
+    ApiKey.CREATE_PARTITIONS: 2,
+    ApiKey.DELETE_TOPICS: 2,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: 2,
+    ApiKey.LIST_OFFSETS: 4,
+    ApiKey.FETCH: 5,
+    **{(ApiKey.FETCH, version): 4 for version in (4, 5, 6)},
+}
+
+
+@pytest.mark.parametrize("version", range(10, 14))
+def test_a_topic_asked_for_by_id_is_answered_by_id(version: int) -> None:
+    from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+    request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=TOPIC_ID, name=None)])
+    (topic,) = refused(ApiKey.METADATA, version, request, ErrorCode.UNKNOWN_TOPIC_ID, None).topics
+    assert topic.topic_id == TOPIC_ID
+    assert topic.name is None if version >= 12 else topic.name == ""
+
+
+def test_an_unknown_version_of_api_versions_gets_a_version_0_body() -> None:
+    response = refuse(ApiKey.API_VERSIONS, 0, None, ErrorCode.UNSUPPORTED_VERSION)
+    frame = encode_response(ApiKey.API_VERSIONS, 0, 9, response)
+    # length, correlation id, error 35, one API: key 18, versions 0 to 4
+    assert frame.hex() == "0000001000000009002300000001001200000004"
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+def test_refused_offsets_are_no_offsets(version: int) -> None:
+    from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+
+    request = OffsetFetchRequest(topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])])
+    response = refused(ApiKey.OFFSET_FETCH, version, request, ErrorCode.NOT_COORDINATOR, None)
+    assert set(values(response, version, "committed_offset")) <= {-1}
+
+
+def test_what_is_not_served_cannot_be_refused() -> None:
+    assert ApiKey.PRODUCE not in API_VERSIONS
+    with pytest.raises(KeyError, match=r"PRODUCE \(0\) is not served"):
+        refuse(ApiKey.PRODUCE, 9, None, ErrorCode.UNSUPPORTED_VERSION)
