@@ -22,6 +22,7 @@ from cluster.http.node_view import HttpNode, Json, ShardView
 from cluster.http.routes import ROUTES, HttpError, Route, openapi
 from cluster.kafka.listener import KafkaListener
 from cluster.settings import Settings
+from raftlog.errors import RaftlogError
 from records import body_to_json
 
 LOG = logging.getLogger("quorate.http")
@@ -31,6 +32,9 @@ SLICE_MS = 5.0
 
 LOG_ANSWER_MAX_BYTES = 1 << 20
 """Frames of one answer of the log, before encoding."""
+
+LARGE_ENTRY_BYTES = 1 << 16
+"""Larger entries (up to 16 MiB: one commit of 100,000 partitions) are encoded in a thread."""
 
 Handler = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
@@ -60,6 +64,7 @@ class Api:
         self._document = document
         self._at_work = 0
         self._waiting = 0
+        self._archive = asyncio.Lock()
 
     # Around every request
 
@@ -130,7 +135,11 @@ class Api:
         return web.json_response({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
 
     async def metrics(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
-        return web.Response(body=self._metrics.render(), content_type="text/plain", charset="utf-8")
+        counts = []
+        for shard in self._node.shards:  # each is O(groups): other work gets its turn in between
+            counts.append((shard.shard, shard.machine.counts()))
+            await asyncio.sleep(0)
+        return web.Response(body=self._metrics.render(counts), content_type="text/plain", charset="utf-8")
 
     async def cluster(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         return web.json_response(reads.cluster(self._node))
@@ -159,15 +168,20 @@ class Api:
         first, limit = max(1, given["from"]), given["limit"]
         if shard.commit_index < first and given["wait_ms"]:
             await self._poll(shard, first, given["wait_ms"])
-        frames = self._frames(shard, first, limit)
+        frames = await self._frames(shard, first, limit)
         packed = given["format"] == "msgpack"
         response = web.StreamResponse(headers={"Quorate-Commit-Index": str(shard.commit_index)})
         response.content_type = "application/x-msgpack" if packed else "application/x-ndjson"
         await response.prepare(request)
         loop = asyncio.get_running_loop()
         slice_end = loop.time() + SLICE_MS / 1000
+        encode = _msgpack_entry if packed else _json_entry
         for frame in frames:
-            await response.write(_msgpack_entry(frame) if packed else _json_entry(frame))
+            if len(frame.body) > LARGE_ENTRY_BYTES:
+                data = await loop.run_in_executor(None, encode, frame)
+            else:
+                data = encode(frame)
+            await response.write(data)
             if loop.time() > slice_end:
                 await asyncio.sleep(0)
                 slice_end = loop.time() + SLICE_MS / 1000
@@ -183,11 +197,24 @@ class Api:
         finally:
             self._waiting -= 1
 
-    def _frames(self, shard: ShardView, first: int, limit: int) -> list[Any]:
+    async def _frames(self, shard: ShardView, first: int, limit: int) -> list[Any]:
+        """Frames: of the live log at once, of the archive (its index is read whole) in a thread, one by one.
+
+        Archived files never change and the snapshot's index only grows, so the thread needs no lock.
+        """
         if first > shard.commit_index:
             return []
+        read = shard.replica.read_committed
         try:
-            return list(shard.replica.read_committed(first, LOG_ANSWER_MAX_BYTES)[:limit])
+            if first > shard.status()["log"]["snapshot_index"]:
+                return list(read(first, LOG_ANSWER_MAX_BYTES)[:limit])
+            async with self._archive:
+                loop = asyncio.get_running_loop()
+                frames = await loop.run_in_executor(None, read, first, LOG_ANSWER_MAX_BYTES)
+            return list(frames[:limit])
+        except RaftlogError as error:
+            hint = "`quorate log verify` on a copy of the node's directory says all that is wrong"
+            raise HttpError(500, "DAMAGED", str(error), hint) from None
         except KeyError:
             raise HttpError(
                 410,

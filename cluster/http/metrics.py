@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from cluster.http.node_view import HttpNode, ShardView
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
 from cluster.kafka.listener import KafkaListener
+from coordinator.shard import Counts
 from records import METADATA_SHARD
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -36,11 +37,14 @@ class NodeMetrics:
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        self._registry.register(_NodeCollector(node, version))
+        self._node = _NodeCollector(node, version)
+        self._registry.register(self._node)
         if kafka is not None:
             self._registry.register(_KafkaCollector(kafka))
 
-    def render(self) -> bytes:
+    def render(self, counts: list[tuple[int, Counts]]) -> bytes:
+        """The text format; `counts` are those of the group shards, by shard number."""
+        self._node.counts = counts
         return generate_latest(self._registry)
 
 
@@ -48,6 +52,7 @@ class _NodeCollector(Collector):
     def __init__(self, node: HttpNode, version: str) -> None:
         self._node = node
         self._version = version
+        self.counts: list[tuple[int, Counts]] = []
 
     def collect(self) -> Iterator[Metric]:
         node = self._node
@@ -69,7 +74,7 @@ class _NodeCollector(Collector):
             _add_counters(families, shard, name)
         yield ready
         yield from families.values()
-        yield from _groups(node)
+        yield from _groups(node, self.counts)
 
 
 def _add_status(families: dict[str, Metric], shard: ShardView, name: str) -> None:
@@ -96,18 +101,18 @@ def _add_counters(families: dict[str, Metric], shard: ShardView, name: str) -> N
         family.add_sample(metric + "_total", {"shard": name}, float(value))
 
 
-def _groups(node: HttpNode) -> Iterator[Metric]:
+def _groups(node: HttpNode, counts_of: list[tuple[int, Counts]]) -> Iterator[Metric]:
     states = GaugeMetricFamily("quorate_groups", "Groups by state.", labels=["shard", "state"])
     sizes = {
         "members": GaugeMetricFamily("quorate_members", "Members of groups.", labels=["shard"]),
         "offsets": GaugeMetricFamily("quorate_offsets", "Committed offsets kept.", labels=["shard"]),
     }
-    for shard in node.shards:
-        counts = shard.machine.counts()
-        for state, number in sorted(counts.groups_by_state.items()):
-            states.add_metric([str(shard.shard), state], number)
-        sizes["members"].add_metric([str(shard.shard)], counts.members)
-        sizes["offsets"].add_metric([str(shard.shard)], counts.offsets)
+    for number, counts in counts_of:
+        shard = str(number)
+        for state, groups in sorted(counts.groups_by_state.items()):
+            states.add_metric([shard, state], groups)
+        sizes["members"].add_metric([shard], counts.members)
+        sizes["offsets"].add_metric([shard], counts.offsets)
     yield states
     yield from sizes.values()
     topics = GaugeMetricFamily("quorate_topics", "Topics of the catalog.")
@@ -123,7 +128,7 @@ class _KafkaCollector(Collector):
         kafka, counters = self._kafka, self._kafka.counters
         requests = CounterMetricFamily("quorate_kafka_requests", "Kafka requests by API.", labels=["api"])
         for api_key, number in sorted(counters.requests.items()):
-            requests.add_metric([_api(api_key)], number)
+            requests.add_metric([_api(api_key)], number + _fast(counters, api_key))
         yield requests
         errors = CounterMetricFamily(
             "quorate_kafka_errors", "Error codes in Kafka responses.", labels=["api", "error"]
@@ -157,9 +162,15 @@ def _latency(counters: KafkaCounters) -> Metric:
     )
     bounds = [str(bound / MS_PER_SECOND) for bound in LATENCY_BUCKETS_MS] + ["+Inf"]
     for api_key, latency in sorted(counters.latency.items()):
-        sums = list(zip(bounds, itertools.accumulate(latency.buckets), strict=True))
+        buckets = [latency.buckets[0] + _fast(counters, api_key), *latency.buckets[1:]]
+        sums = list(zip(bounds, itertools.accumulate(buckets), strict=True))
         family.add_metric([_api(api_key)], sums, latency.total_ms / MS_PER_SECOND)
     return family
+
+
+def _fast(counters: KafkaCounters, api_key: int) -> int:
+    """Heartbeats from the cache are counted once, by themselves; their time is that of the shortest bucket."""
+    return counters.fast_heartbeats if api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT else 0
 
 
 def _api(api_key: int) -> str:

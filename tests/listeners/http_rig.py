@@ -75,12 +75,16 @@ class Shard:
         self.replica = Log()
         self.is_ready = True
         self.commit_index = 0
+        self.snapshot_index = 0
         self.counters = SimpleNamespace(as_dict=lambda: {"requests": 3, "commits": 4})
         self.waiters: list[Waiter] = []
 
     def status(self) -> dict[str, Any]:
         state = "Ready" if self.is_ready else "CatchUp"
-        return {"shard": self.shard, "state": state, "log": {"term": 3, "commit_index": self.commit_index}}
+        return {"shard": self.shard, "state": state, "log": self.log_status()}
+
+    def log_status(self) -> dict[str, int]:
+        return {"term": 3, "commit_index": self.commit_index, "snapshot_index": self.snapshot_index}
 
     def when_committed(self, index: int, fn: Callable[[], None]) -> Waiter:
         self.waiters.append(Waiter(index, fn))

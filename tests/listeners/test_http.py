@@ -11,7 +11,8 @@ import msgpack
 import pytest
 
 from cluster.http.routes import ROUTES
-from records import decode_entry
+from raftlog.errors import Damaged
+from records import OffsetCommitKey, OffsetCommitValue, Record, decode_entry
 from tests.listeners.http_rig import HttpRig, http_rig
 
 
@@ -195,6 +196,37 @@ async def test_a_client_that_leaves_its_poll_frees_its_place() -> None:
         assert status == 200
 
 
+@pytest.mark.parametrize("snapshot_index", [0, 3, 100])
+async def test_archived_and_large_entries_read_the_same(snapshot_index: int) -> None:
+    async with http_rig() as rig:
+        rig.node.add_group("g", 1)
+        shard = rig.node.shard_for("g")
+        shard.snapshot_index = snapshot_index
+        many = [
+            Record(
+                OffsetCommitKey(group_id="g", topic="orders", partition=partition),
+                OffsetCommitValue(offset=partition, commit_timestamp_ms=1),
+            )
+            for partition in range(2_000)
+        ]
+        shard.append(*many)
+        first, large = await lines(rig, f"/v1/shards/{shard.shard}/log")
+        assert (first["index"], large["index"], len(large["entry"]["records"])) == (1, 2, 2_000)
+
+
+async def test_a_damaged_archive_is_said_to_be() -> None:
+    async with http_rig() as rig:
+        rig.node.add_topic("orders", 1)
+
+        def read_committed(from_index: int, max_bytes: int) -> list[Any]:
+            raise Damaged("archive/1.log", 64, "no whole frame here", "verify it")
+
+        rig.node.metadata.replica.read_committed = read_committed  # type: ignore[method-assign]
+        status, answer = await rig.get("/v1/shards/metadata/log")
+        assert (status, answer["error"]) == (500, "DAMAGED")
+        assert "archive/1.log" in answer["message"]
+
+
 async def test_entries_that_retention_removed_are_gone() -> None:
     async with http_rig() as rig:
         rig.node.add_topic("orders", 1)
@@ -282,11 +314,15 @@ async def test_metrics_are_prometheus_text() -> None:
     samples = {
         name: float(value) for name, value in re.findall(r"^(\w+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)
     }
-    assert samples['quorate_kafka_requests_total{api="consumer_group_heartbeat"}'] == 5
+    assert samples['quorate_kafka_requests_total{api="consumer_group_heartbeat"}'] == 5 + 9
     assert samples['quorate_kafka_errors_total{api="offset_commit",error="UNKNOWN_TOPIC_OR_PARTITION"}'] == 2
     bucket = 'quorate_kafka_request_seconds_bucket{api="consumer_group_heartbeat",le="%s"}'
-    assert (samples[bucket % "0.00025"], samples[bucket % "0.0005"], samples[bucket % "+Inf"]) == (0, 1, 2)
-    assert samples['quorate_kafka_request_seconds_count{api="consumer_group_heartbeat"}'] == 2
+    assert (samples[bucket % "0.00025"], samples[bucket % "0.0005"], samples[bucket % "+Inf"]) == (
+        9,
+        10,
+        11,
+    )
+    assert samples['quorate_kafka_request_seconds_count{api="consumer_group_heartbeat"}'] == 11
     assert samples['quorate_kafka_connections_closed_total{why="malformed"}'] == 1
     assert samples["quorate_kafka_fast_heartbeats_total"] == 9
     assert samples['quorate_shard_ready{shard="metadata"}'] == 1
