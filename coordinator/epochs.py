@@ -69,7 +69,7 @@ def epoch_step(core: Core, group_id: str, before: Before | None, ctx: Context, d
             draft.because(ReasonKind.ASSIGNOR_CHANGED, detail=f"{before.assignor} to {assignor}")
     epoch = group.epoch + 1 if draft.reasons else group.epoch
     records: list[RawRecord] = []
-    if topics != group.topics or (group.partition_metadata is None and topics):
+    if topics != group.topics or group.partition_metadata is None:
         records.append(writes.subscribed_topics(group_id, topics, epoch, ctx.catalog.version))
     if epoch != group.epoch:
         records.append(writes.group_epoch(group, epoch, ctx.wall_ms))

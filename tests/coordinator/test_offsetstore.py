@@ -1,0 +1,57 @@
+"""Offsets as bytes: found by group whatever the length of its id, hashed as they change."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.offsetstore import OffsetStore, tombstone
+from coordinator.statehash import MASK, mix
+from records import encode_offset_commit, offset_commit_key
+
+TOPIC_ID = bytes(range(16))
+group_ids = st.sampled_from(["", "g", "ä" * 8, "x" * 31, "x" * 32, "x" * 255, "x" * 256, "x" * 70_000])
+steps = st.lists(
+    st.tuples(group_ids, st.sampled_from(["t", "u"]), st.integers(0, 2), st.none() | st.integers(0, 99))
+)
+
+
+@given(steps)
+def test_against_a_plain_dictionary(steps: list[tuple[str, str, int, int | None]]) -> None:
+    store, plain, raws = OffsetStore(), dict[tuple[str, str, int], int](), dict[bytes, bytes]()
+    for group_id, topic, partition, offset in steps:
+        key = offset_commit_key(group_id, topic, partition)
+        if offset is None:
+            store.apply(tombstone(key))
+            plain.pop((group_id, topic, partition), None)
+            raws.pop(key, None)
+        else:
+            raw = encode_offset_commit(key, offset, -1, "m", 5, -1, TOPIC_ID)
+            store.apply(raw)
+            plain[group_id, topic, partition] = offset
+            raws[key] = raw.value or b""
+    assert len(store) == len(plain)
+    assert set(store.group_ids()) == {group_id for group_id, _, _ in plain}
+    for group_id in {group_id for group_id, *_ in steps}:
+        found = {(o.topic, o.partition): o.value.offset for o in store.of_group(group_id)}
+        assert found == {(t, p): offset for (g, t, p), offset in plain.items() if g == group_id}
+        assert store.has_group(group_id) == bool(found)
+        assert store.count(group_id) == len(store.keys(group_id)) == len(found)
+    assert store.state_hash == sum(mix(key, value) for key, value in raws.items()) & MASK
+
+
+def test_topic_ids_are_read_off_the_end_of_a_value() -> None:
+    store = OffsetStore()
+    keys = [offset_commit_key("g", "t", partition) for partition in range(3)]
+    for number, key in enumerate(keys):
+        store.apply(encode_offset_commit(key, 1 << 40, 7, "note", 5, 9, bytes(15) + bytes([number // 2])))
+    assert store.topic_ids("g") == {bytes(16): keys[:2], bytes(15) + b"\x01": keys[2:]}
+
+
+def test_two_keys_that_exchange_their_values_are_noticed() -> None:
+    one, other = OffsetStore(), OffsetStore()
+    for store, offsets in ((one, (5, 6)), (other, (6, 5))):
+        for partition, offset in enumerate(offsets):
+            key = offset_commit_key("g", "t", partition)
+            store.apply(encode_offset_commit(key, offset, -1, "", 5, -1, TOPIC_ID))
+    assert one.state_hash != other.state_hash

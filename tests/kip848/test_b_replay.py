@@ -1,0 +1,275 @@
+"""B.2 to B.6: replay. Every order that compaction leaves behind loads, to the state that the log means."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.shard import GroupShard
+from records import (
+    ClassicMember,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    Key,
+    LegacyOffsetCommitKey,
+    MemberState,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    RawRecord,
+    Record,
+    Stamped,
+    TermStartKey,
+    TermStartValue,
+    TopicPartitions,
+    UnsupportedVersion,
+    Value,
+    encode_record,
+)
+from records.compaction import compact
+from tests.coordinator.world import Client, World, settle
+
+T = b"t" * 16
+RETENTION_MS = 0
+"""Tombstones go at the first compaction: the hardest case."""
+
+
+def load(raws: list[RawRecord]) -> GroupShard:
+    shard = GroupShard(0)
+    for index, raw in enumerate(raws, 1):
+        shard.apply(raw, index)
+    return shard
+
+
+def raw(key: Key, value: Value | None) -> RawRecord:
+    return encode_record(Record(key, value))
+
+
+def compacted(stamped: list[Stamped], *, drop_tombstones: bool) -> list[RawRecord]:
+    now_ms = stamped[-1].timestamp_ms if stamped else 0
+    retention_ms = RETENTION_MS if drop_tombstones else 1 << 40
+    return [one.record for one in compact(stamped, now_ms=now_ms, delete_retention_ms=retention_ms)]
+
+
+def every_window(stamped: list[Stamped]) -> list[list[RawRecord]]:
+    """The log as it is; every prefix compacted with tombstones dropped; every middle window without."""
+    plain = [one.record for one in stamped]
+    windows = [plain]
+    for end in range(len(stamped) + 1):
+        windows.append(compacted(stamped[:end], drop_tombstones=True) + plain[end:])
+        windows += [
+            plain[:start] + compacted(stamped[start:end], drop_tombstones=False) + plain[end:]
+            for start in range(1, end, 2)
+        ]
+    return windows
+
+
+def test_every_compaction_window_of_a_real_session_loads_to_the_same_state(world: World) -> None:
+    """KAFKA-17306, -19862, -21102, -21117: a load may see any window compacted."""
+    a, b, c = (Client(world, name) for name in "abc")
+    a.beat()
+    b.beat()
+    world.commit({("orders", 0): 1})
+    settle([a, b])
+    world.grow_topic("orders", 14)
+    world.work()
+    c.beat()
+    settle([a, b, c], 2)
+    world.commit({("orders", 0): 2}, member_id="a", epoch=a.epoch)
+    b.leave()
+    settle([a, c], 2)
+    world.commit({("orders", 5): 2}, group_id="simple")
+    world.sleep(50_000)
+    a.beat()
+    a.leave()
+    a.beat()
+    world.delete_topic("orders")
+    world.work()
+    a.beat()
+    stamped = world.stamped()
+    expected = world.shard.state_hash
+    windows = every_window(stamped)
+    assert len(windows) > 1_000
+    for window in windows:
+        assert load(window).state_hash == expected
+
+
+def _member(epoch: int, *partitions: int, state: MemberState = MemberState.STABLE) -> Value:
+    return ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=epoch, previous_member_epoch=epoch - 1, state=state,
+        assigned_partitions=(TopicPartitions(topic_id=T, partitions=partitions),) if partitions else (),
+        partitions_pending_revocation=(),
+    )  # fmt: skip
+
+
+def _subscription(*names: str) -> ConsumerGroupMemberMetadataValue:
+    return ConsumerGroupMemberMetadataValue(client_id="", client_host="", subscribed_topic_names=names)
+
+
+def _key(member_id: str) -> ConsumerGroupCurrentMemberAssignmentKey:
+    return ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id=member_id)
+
+
+def test_a_partition_that_looks_owned_by_two_belongs_to_the_later() -> None:
+    """KAFKA-19862: the 8(a) that released p is missing while the 8(b) that took it is there."""
+    shard = load([raw(_key("a"), _member(5, 0, 1)), raw(_key("b"), _member(7, 1))])
+    assert shard.projection.groups["g"].owners == {T: {0: "a", 1: "b"}}
+    shard.apply(raw(_key("a"), _member(7, 0)), 3)
+    assert shard.projection.groups["g"].owners == {T: {0: "a", 1: "b"}}
+    shard.apply(raw(_key("b"), None), 4)
+    assert shard.projection.groups["g"].owners == {T: {0: "a"}}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        GroupMetadataKey(group_id="g"),
+        ConsumerGroupMetadataKey(group_id="g"),
+        ConsumerGroupMemberMetadataKey(group_id="g", member_id="a"),
+        ConsumerGroupTargetAssignmentMetadataKey(group_id="g"),
+        ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="a"),
+        _key("a"),
+        ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="x"),
+        OffsetCommitKey(group_id="g", topic="t", partition=0),
+    ],
+)
+def test_tombstones_of_what_is_not_there_do_nothing(key: Key) -> None:
+    """KAFKA-17306: after compaction a tombstone may be the only survivor."""
+    shard = load([raw(key, None)])
+    assert shard.projection.groups == {}
+    assert shard.state_hash == GroupShard(0).state_hash
+
+
+def test_records_5_and_8_come_in_either_order() -> None:
+    """5 and 8 may come in either order after compaction: both create the member."""
+    five = raw(ConsumerGroupMemberMetadataKey(group_id="g", member_id="a"), _subscription("t"))
+    eight = raw(_key("a"), _member(3, 0))
+    first, second = load([five, eight]), load([eight, five])
+    assert first.state_hash == second.state_hash
+    assert load([eight]).projection.groups["g"].member("a") is None, "not a member for requests yet"
+    assert second.projection.groups["g"].num_members == 1
+
+
+def _classic(generation: int = 3) -> GroupMetadataValue:
+    member = ClassicMember(
+        rebalance_timeout_ms=1, session_timeout_ms=1, member_id="old", group_instance_id=None,
+        client_id="", client_host="", subscription=b"s", assignment=b"a",
+    )  # fmt: skip
+    return GroupMetadataValue(
+        generation=generation, current_state_timestamp_ms=0, protocol_type="consumer", protocol="range",
+        leader="old", members=(member,),
+    )  # fmt: skip
+
+
+def consumer_records(value: bool) -> list[RawRecord]:
+    """The records of B.2's upgrade, or (False) the tombstones of its downgrade, in their order."""
+    member = {"group_id": "g", "member_id": "old"}
+    up: list[tuple[Key, Value]] = [
+        (ConsumerGroupMemberMetadataKey(**member), _subscription("t")),
+        (ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=3)),
+        (
+            ConsumerGroupTargetAssignmentMemberKey(**member),
+            ConsumerGroupTargetAssignmentMemberValue(
+                topic_partitions=(TopicPartitions(topic_id=T, partitions=(0,)),)
+            ),
+        ),
+        (
+            ConsumerGroupTargetAssignmentMetadataKey(group_id="g"),
+            ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=3),
+        ),
+        (_key("old"), _member(3, 0)),
+    ]
+    if value:
+        return [raw(key, one) for key, one in up]
+    by_type = {type(key): key for key, _ in up}
+    order = [
+        ConsumerGroupCurrentMemberAssignmentKey,
+        ConsumerGroupTargetAssignmentMemberKey,
+        ConsumerGroupTargetAssignmentMetadataKey,
+        ConsumerGroupMemberMetadataKey,
+        ConsumerGroupMetadataKey,
+    ]
+    return [raw(by_type[kind], None) for kind in order]
+
+
+def test_upgrade_and_downgrade_sequences_load_in_every_window() -> None:
+    """B.2: ~2, 5, 3, 7, 6, 8 upgrade; ~8 ~7 ~6 ~5 ~3, 2 downgrade. KAFKA-21117: any part may be missing."""
+    classic = GroupMetadataKey(group_id="g")
+    log = [
+        raw(classic, _classic()),
+        raw(classic, None),
+        *consumer_records(True),
+        *consumer_records(False),
+        raw(classic, _classic(generation=4)),
+    ]
+    upgraded = load(log[:7]).projection.groups["g"]
+    assert (upgraded.is_consumer, upgraded.classic, upgraded.state.value) == (True, None, "Stable")
+    downgraded = load(log)
+    group = downgraded.projection.groups["g"]
+    assert (group.is_consumer, group.num_members, group.owners) == (False, 0, {})
+    assert group.classic is not None
+    assert group.classic.generation == 4
+    stamped = [Stamped(index, index, one) for index, one in enumerate(log)]
+    for window in every_window(stamped):
+        assert load(window).state_hash == downgraded.state_hash
+
+
+def test_regular_expressions_load() -> None:
+    """16: get-or-create; set resolved topics; the tombstone removes it, and the group with it."""
+    key = ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="o.*")
+    value = ConsumerGroupRegularExpressionValue(version=1, timestamp_ms=2, topics=("orders",))
+    assert load([raw(key, value)]).projection.groups["g"].regexes == {"o.*": value}
+    assert load([raw(key, value), raw(key, None)]).projection.groups == {}
+
+
+def test_unknown_member_states_load() -> None:
+    """State byte 127 = any other number: kept as it is, shown as UNKNOWN."""
+    shard = load([raw(_key("a"), _member(1, 0, state=42))])  # type: ignore[arg-type]
+    assert shard.projection.groups["g"].members["a"].current.state is MemberState.UNKNOWN
+
+
+def test_records_without_assignment_epochs_load() -> None:
+    """Before 4.3 record 8 has no assignment epochs; the member's own epoch stands for them."""
+    shard = load([raw(_key("a"), _member(6, 0, 3))])
+    assert shard.projection.groups["g"].members["a"].current.assigned == {T: {0: 6, 3: 6}}
+
+
+def test_unknown_types_are_skipped_and_unknown_versions_are_not() -> None:
+    """Unknown types at load: skipped (so that a downgrade works). Unknown *value* version: error."""
+    shard = load([RawRecord(777, 0, b"k", b"v")])
+    assert shard.projection.unknown_types == {777: 1}
+    assert shard.applied_index == 1
+    future = raw(ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=1))._replace(
+        version=99
+    )
+    with pytest.raises(UnsupportedVersion):
+        shard.apply(future, 2)
+
+
+def test_the_term_is_projected_and_moves_the_applied_index() -> None:
+    """The no-op of a term is a record like any other."""
+    shard = GroupShard(0)
+    before = shard.state_hash
+    value = TermStartValue(term=3, node_id=1, why=0, incarnation="i", boot_id="b")
+    shard.apply(raw(TermStartKey(), value), 9)
+    assert (shard.applied_index, shard.projection.term) == (9, value)
+    assert shard.state_hash != before
+
+
+def test_legacy_offsets_are_offsets() -> None:
+    """Type 0, legacy, same content."""
+    value = OffsetCommitValue(offset=5, commit_timestamp_ms=1)
+    legacy = load([raw(LegacyOffsetCommitKey(group_id="g", topic="t", partition=0), value)])
+    offset = load([raw(OffsetCommitKey(group_id="g", topic="t", partition=0), value)])
+    assert legacy.state_hash == offset.state_hash
+    assert legacy.projection.offsets.of_group("g")[0].value == value

@@ -1,0 +1,131 @@
+"""C.9 Topic changes: created, grown, deleted, recreated; by topic id; caught also after a time away."""
+
+from __future__ import annotations
+
+from records import METADATA_SHARD, ReasonKind, Ref, Trigger
+from tests.coordinator.world import Client, Entry, World, settle
+
+
+def only(entries: list[Entry]) -> Entry:
+    assert len(entries) == 1, entries
+    return entries[0]
+
+
+def reason(entry: Entry) -> tuple[ReasonKind, str, str]:
+    (one,) = entry.cause.reasons
+    return ReasonKind(one.kind), one.topic, one.detail
+
+
+def test_a_topic_grows(world: World) -> None:
+    """+partitions → bump once, found without waiting for a heartbeat; the cause refers to the change."""
+    topic = world.catalog.view.topic("orders").topic_id
+    a = Client(world, "a")
+    a.beat()
+    world.grow_topic("orders", 14)
+    entry = only(world.work())
+    assert entry.cause.trigger == Trigger.TOPIC_GROWN
+    assert reason(entry) == (ReasonKind.TOPIC_GROWN, "orders", "12 to 14 partitions")
+    assert entry.cause.refs == (Ref(shard=METADATA_SHARD, index=2),)
+    assert entry.types == [4, 3, 7, 6]
+    assert world.group().catalog_version == 2
+    a.beat()
+    assert a.partitions(topic) == list(range(14))
+
+
+def test_a_heartbeat_that_comes_first_finds_it_as_well(world: World) -> None:
+    """The next heartbeat of any member bumps once; the queued check then finds nothing to do."""
+    world.join("a")
+    world.grow_topic("orders", 14)
+    world.heartbeat("a", 1)
+    assert reason(world.log[-1])[0] is ReasonKind.TOPIC_GROWN
+    assert world.work() == []
+    assert world.group().epoch == 2
+
+
+def test_a_topic_is_created_under_a_subscription(world: World) -> None:
+    """A subscribed name that did not exist."""
+    a = Client(world, "a", topics=("later",))
+    a.beat()
+    assert a.owned == {}
+    topic = world.create_topic("later", 2)
+    entry = only(world.work())
+    assert (entry.cause.trigger, reason(entry)[0]) == (Trigger.TOPIC_CREATED, ReasonKind.TOPIC_CREATED)
+    a.beat()
+    assert a.partitions(topic) == [0, 1]
+
+
+def test_a_topic_is_deleted(world: World) -> None:
+    """Its partitions leave the target; members give them up; its offsets vanish in all groups."""
+    a = Client(world, "a")
+    a.beat()
+    world.commit({("orders", 0): 5}, member_id="a", epoch=1)
+    world.commit({("orders", 0): 6}, group_id="simple")
+    world.delete_topic("orders")
+    entries = world.work()
+    assert {entry.cause.trigger for entry in entries} == {Trigger.TOPIC_DELETED}
+    assert sorted(entry.types for entry in entries) == [[-1], [-1, 4, 3, 7, 6]]
+    assert len(world.shard.projection.offsets) == 0
+    settle([a], 2)
+    assert (a.owned, world.group().state.value) == ({}, "Stable")
+
+
+def test_a_recreated_topic_is_another_topic(world: World) -> None:
+    """Recreate → bump once; comparison is by topic id."""
+    a = Client(world, "a")
+    a.beat()
+    world.commit({("orders", 0): 5}, member_id="a", epoch=1)
+    world.delete_topic("orders")
+    topic = world.create_topic("orders", 3)
+    entry = only(world.work())
+    assert reason(entry) == (ReasonKind.TOPIC_RECREATED, "orders", "12 to 3 partitions")
+    assert world.fetch(topics={"orders": [0]}) == {("orders", 0): -1}
+    settle([a], 2)
+    assert a.partitions(topic) == [0, 1, 2]
+
+
+def test_an_unrelated_topic_does_nothing(world: World) -> None:
+    """Unrelated topic → none."""
+    world.join("a")
+    world.create_topic("other", 3)
+    assert world.work() == []
+    entries = len(world.log)
+    world.heartbeat("a", 1)
+    assert len(world.log) == entries
+
+
+def test_changes_while_nobody_was_looking(world: World) -> None:
+    """At Ready groups and offsets are compared with the catalog by topic id: missed changes are caught."""
+    world.join("a")
+    world.commit({("orders", 3): 5}, member_id="a", epoch=1)
+    world.shard.on_deposed()
+    index = world.catalog_index
+    world.catalog.view.remove("orders", index + 1)
+    world.failover()
+    entry = only(world.work())
+    assert entry.cause.trigger == Trigger.READY_CHECK
+    assert reason(entry)[0] is ReasonKind.TOPIC_DELETED
+    assert entry.types[0] == -1
+
+
+def test_a_target_that_was_not_computed_is_computed_at_ready(world: World) -> None:
+    """At Ready: epoch ≠ assignment epoch → compute."""
+    world.turn = 1
+    world.join("a")
+    world.join("b")
+    assert world.group().assignment_epoch == 1
+    world.turn = 2
+    world.failover()
+    entry = only(world.work())
+    assert (entry.cause.trigger, entry.types) == (Trigger.READY_CHECK, [7, 7, 6])
+    assert world.group().assignment_epoch == 2
+
+
+def test_a_failover_alone_changes_nothing(world: World) -> None:
+    """Not done at load: no rebalance is triggered, no epoch bump, no target recompute."""
+    a, b = Client(world, "a"), Client(world, "b")
+    settle([a, b], 4)
+    world.failover()
+    assert world.work() == []
+    epochs = (a.epoch, b.epoch)
+    settle([a, b])
+    assert (a.epoch, b.epoch) == epochs

@@ -1,0 +1,63 @@
+"""C.12 What a reply carries."""
+
+from __future__ import annotations
+
+from tests.coordinator.world import Client, World
+
+
+def test_a_steady_heartbeat_writes_nothing_and_carries_no_assignment(world: World) -> None:
+    """Assignment present iff full request or the assigned set changed in this call."""
+    world.join("a")
+    entries = len(world.log)
+    answer = world.heartbeat("a", 1)
+    assert answer.assignment is None
+    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("a", 1, 1_000)
+    assert len(world.log) == entries
+
+
+def test_a_full_request_is_answered_in_full(world: World) -> None:
+    """RebalanceTimeoutMs ≠ −1 and names ≠ null and owned ≠ null: the assignment even if unchanged."""
+    topic = world.catalog.view.topic("orders").topic_id
+    world.join("a")
+    answer = world.heartbeat(
+        "a", 1, rebalance_timeout_ms=60_000, subscribed_topic_names=["orders"], owned={topic: range(12)}
+    )
+    assert answer.assignment is not None
+    assert answer.assignment.topic_partitions[0].partitions == list(range(12))
+    partial = world.heartbeat("a", 1, rebalance_timeout_ms=60_000, subscribed_topic_names=["orders"])
+    assert partial.assignment is None
+
+
+def test_a_revocation_is_told_by_omission(world: World) -> None:
+    """It lists assigned only: a revocation is signalled by omission."""
+    topic = world.catalog.view.topic("orders").topic_id
+    a = Client(world, "a")
+    a.beat()
+    Client(world, "b").beat()
+    answer = a.beat()
+    assert answer.assignment is not None
+    assert len(answer.assignment.topic_partitions[0].partitions) == 6
+    assert len(world.group().members["a"].current.pending[topic]) == 6
+
+
+def test_a_join_with_nothing_to_give_is_empty_and_not_null(world: World) -> None:
+    """A join with nothing to give carries an empty Assignment, not null."""
+    world.join("a")
+    answer = world.join("b")
+    assert answer.assignment is not None
+    assert answer.assignment.topic_partitions == []
+
+
+def test_leave_replies(world: World) -> None:
+    """Leave replies: MemberId, MemberEpoch −1, no interval, no Assignment."""
+    world.join("a")
+    answer = world.heartbeat("a", -1)
+    assert (answer.member_id, answer.member_epoch) == ("a", -1)
+    assert (answer.heartbeat_interval_ms, answer.assignment) == (0, None)
+
+
+def test_the_interval_is_the_configured_one(world: World) -> None:
+    """HeartbeatIntervalMs = the group's setting, in force at the next heartbeat."""
+    world.join("a")
+    world.configure(heartbeat_interval_ms=3_000)
+    assert world.heartbeat("a", 1).heartbeat_interval_ms == 3_000

@@ -1,0 +1,205 @@
+"""E.1 OffsetCommit: who may commit, and what a partition can be refused for by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from records import OffsetCommitKey, OffsetCommitValue, Record, Trigger
+from tests.coordinator.world import WALL_START_MS, Client, World, settle
+from tests.kip848.test_c03_errors import classic_group
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+ORDERS = (1).to_bytes(16, "big")
+
+
+def test_nobody_may_commit_to_a_group_that_does_not_exist(world: World) -> None:
+    """Group missing, epoch < 0 → a *simple* group comes to be; a cause names no member then."""
+    assert world.commit({("orders", 0): 7, ("orders", 1): 8}) == {("orders", 0): 0, ("orders", 1): 0}
+    assert world.fetch() == {("orders", 0): 7, ("orders", 1): 8}
+    entry = world.log[-1]
+    assert (entry.cause.trigger, entry.cause.member_id, entry.cause.address) == (
+        Trigger.OFFSETS_COMMITTED, "", "/127.0.0.1",
+    )  # fmt: skip
+    assert entry.types == [1, 1], "one record 1 per accepted partition, in one entry"
+
+
+def test_the_empty_group_id_is_accepted(world: World) -> None:
+    """The empty string is accepted for OffsetCommit and OffsetFetch (old simple consumers)."""
+    world.commit({("orders", 0): 7}, group_id="")
+    assert world.fetch("") == {("orders", 0): 7}
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(9, ErrorCode.GROUP_ID_NOT_FOUND), (8, ErrorCode.ILLEGAL_GENERATION)]
+)
+def test_a_member_of_no_group(world: World, version: int, code: ErrorCode) -> None:
+    """Group missing: v9+ GROUP_ID_NOT_FOUND 69, older ILLEGAL_GENERATION 22."""
+    assert world.commit({("orders", 0): 7}, member_id="a", epoch=1, version=version) == {("orders", 0): code}
+    assert world.log == []
+
+
+def test_a_member_commits_at_its_epoch(world: World) -> None:
+    """Equal → ok. The cause names member id and epoch."""
+    world.join("a")
+    assert world.commit({("orders", 0): 7}, member_id="a", epoch=1) == {("orders", 0): 0}
+    assert (world.log[-1].cause.member_id, world.log[-1].cause.member_epoch) == ("a", 1)
+
+
+def test_nobody_may_commit_to_a_group_with_members(world: World) -> None:
+    """Epoch < 0 and no members → ok (admin reset); with members → 25."""
+    world.join("a")
+    refused = {("orders", 0): ErrorCode.UNKNOWN_MEMBER_ID}
+    assert world.commit({("orders", 0): 7}) == refused
+    assert world.commit({("orders", 0): 7}, member_id="b", epoch=1) == refused
+    world.heartbeat("a", -1)
+    assert world.commit({("orders", 0): 7}) == {("orders", 0): 0}
+
+
+def test_a_member_with_epoch_minus_1_is_stale(world: World) -> None:
+    """A member's commit with epoch −1 is 113."""
+    world.join("a")
+    assert world.commit({("orders", 0): 7}, member_id="a") == {("orders", 0): ErrorCode.STALE_MEMBER_EPOCH}
+
+
+def test_members_need_version_9(world: World) -> None:
+    """Member on the consumer protocol with API < 9 → UNSUPPORTED_VERSION 35."""
+    world.join("a")
+    refused = {("orders", 0): ErrorCode.UNSUPPORTED_VERSION}
+    assert world.commit({("orders", 0): 7}, member_id="a", epoch=1, version=8) == refused
+
+
+def test_a_higher_epoch_is_stale(world: World) -> None:
+    """Higher → 113."""
+    world.join("a")
+    assert world.commit({("orders", 0): 7}, member_id="a", epoch=2) == {
+        ("orders", 0): ErrorCode.STALE_MEMBER_EPOCH
+    }
+
+
+def test_an_older_epoch_commits_what_it_held_since(world: World) -> None:
+    """KIP-1251: lower → allowed iff held (assigned or pending) since that epoch or before."""
+    a, b = Client(world, "a"), Client(world, "b")
+    a.beat()
+    b.beat()
+    settle([a, b])
+    assert a.epoch == 2
+    kept = a.partitions(ORDERS)[0]
+    given_to_b = b.partitions(ORDERS)[0]
+    stale = ErrorCode.STALE_MEMBER_EPOCH
+    assert world.commit({("orders", kept): 7}, member_id="a", epoch=1) == {("orders", kept): 0}
+    assert world.commit({("orders", kept): 7}, member_id="a", epoch=0) == {("orders", kept): stale}
+    assert world.commit({("orders", given_to_b): 7}, member_id="a", epoch=1) == {
+        ("orders", given_to_b): stale
+    }
+    assert world.commit({("orders", given_to_b): 7}, member_id="b", epoch=1) == {
+        ("orders", given_to_b): stale
+    }
+
+
+def test_one_failing_partition_refuses_the_whole_commit(world: World) -> None:
+    """One failing partition refuses the whole commit with 113."""
+    a, b = Client(world, "a"), Client(world, "b")
+    a.beat()
+    b.beat()
+    settle([a, b])
+    mixed = {("orders", a.partitions(ORDERS)[0]): 7, ("orders", b.partitions(ORDERS)[0]): 7}
+    entries = len(world.log)
+    assert set(world.commit(mixed, member_id="a", epoch=1).values()) == {ErrorCode.STALE_MEMBER_EPOCH}
+    assert len(world.log) == entries
+
+
+def test_what_is_pending_revocation_may_still_be_committed(world: World) -> None:
+    """… assigned or pending revocation: the last commit before giving up."""
+    world.create_topic("more", 2)
+    a = Client(world, "a")
+    a.beat()
+    a.subscribe(["orders", "more"])
+    a.beat()
+    Client(world, "b", topics=("orders", "more")).beat()
+    a.beat()
+    pending = min(world.group().members["a"].current.pending[ORDERS])
+    assert world.commit({("orders", pending): 7}, member_id="a", epoch=1) == {("orders", pending): 0}
+
+
+def test_present_members_may_commit_any_partition(world: World) -> None:
+    """Not checked: that the member owns the partition, that the offset is sane, or monotone."""
+    world.join("a", topics=["nowhere"])
+    assert world.commit({("orders", 0): 7}, member_id="a", epoch=1) == {("orders", 0): 0}
+    assert world.commit({("orders", 0): -5}, member_id="a", epoch=1) == {("orders", 0): 0}
+
+
+def test_metadata_too_large_is_per_partition(world: World) -> None:
+    """Metadata longer than 4 096 bytes → OFFSET_METADATA_TOO_LARGE 12 for that partition, others commit."""
+    topic = OffsetCommitRequestTopic(name="orders")
+    for partition, size in ((0, 4_096), (1, 4_097), (2, 0)):
+        topic.partitions.append(
+            OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=5, committed_metadata="x" * size or None
+            )
+        )
+    answer = world.handle(ApiKey.OFFSET_COMMIT, 9, OffsetCommitRequest(group_id="g", topics=[topic]))
+    assert [part.error_code for part in answer.topics[0].partitions] == [
+        0, ErrorCode.OFFSET_METADATA_TOO_LARGE, 0,
+    ]  # fmt: skip
+    assert sorted(world.fetch()) == [("orders", 0), ("orders", 2)]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (10, ErrorCode.UNKNOWN_TOPIC_ID)]
+)
+def test_unknown_topics_and_partitions(world: World, version: int, code: ErrorCode) -> None:
+    """Topic unknown → 3 (v10 names topics by id: 100); others still commit."""
+    answer = world.commit({("nowhere", 0): 1, ("orders", 0): 2, ("orders", 12): 3}, version=version)
+    assert answer == {
+        ("nowhere", 0): code,
+        ("orders", 0): 0,
+        ("orders", 12): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
+def test_the_record(world: World) -> None:
+    """Commit time = now; RetentionTimeMs ≠ −1 → expireTimestamp = now + it; the topic's id goes with it."""
+    partition = OffsetCommitRequestPartition(
+        partition_index=3, committed_offset=9, committed_leader_epoch=4, committed_metadata="m"
+    )
+    request = OffsetCommitRequest(
+        group_id="g",
+        retention_time_ms=1_000,
+        topics=[OffsetCommitRequestTopic(name="orders", partitions=[partition])],
+    )
+    world.handle(ApiKey.OFFSET_COMMIT, 4, request)
+    now = WALL_START_MS + int(world.now_ms)
+    assert world.log[-1].typed() == [
+        Record(
+            OffsetCommitKey(group_id="g", topic="orders", partition=3),
+            OffsetCommitValue(
+                offset=9, leader_epoch=4, metadata="m", commit_timestamp_ms=now,
+                expire_timestamp_ms=now + 1_000, topic_id=ORDERS,
+            ),
+        )
+    ]  # fmt: skip
+
+
+def test_classic_groups_of_an_older_log(world: World) -> None:
+    """Classic group: member check 25, generation 22, empty and −1 ok."""
+    from records import encode_record
+
+    world.shard.apply(encode_record(classic_group(members=1)), 1)
+    one = ("orders", 0)
+    assert world.commit({one: 1}, member_id="old", epoch=3) == {one: 0}
+    assert world.commit({one: 1}, member_id="old", epoch=2) == {one: ErrorCode.ILLEGAL_GENERATION}
+    assert world.commit({one: 1}) == {one: ErrorCode.UNKNOWN_MEMBER_ID}
+    world.shard.apply(encode_record(classic_group(members=0)), 1)
+    assert world.commit({one: 1}) == {one: 0}
+
+
+def test_group_ids_are_bounded(world: World) -> None:
+    """A group id stands in every key of the group."""
+    answer = world.commit({("orders", 0): 1}, group_id="g" * 1_025)
+    assert answer == {("orders", 0): ErrorCode.INVALID_GROUP_ID}

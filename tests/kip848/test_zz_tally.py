@@ -1,0 +1,44 @@
+"""Runs last: every transition, reason and error within scope must have occurred in this suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.states import MEMBER_TRANSITIONS
+from records import ReasonKind
+from tests.coordinator.world import TALLY
+from wire.errors import ErrorCode
+
+TRANSITIONS = {("transition", f"{state.name}, {finding.name}") for state, finding in MEMBER_TRANSITIONS}
+
+OF_LATER_KINDS_OF_GROUPS = {
+    ReasonKind.REGEX_CHANGED,
+    ReasonKind.REGEX_RESOLUTION_CHANGED,
+    ReasonKind.MEMBER_REMOVED,
+    ReasonKind.GROUP_UPGRADED,
+    ReasonKind.GROUP_DOWNGRADED,
+}
+"""Regular expressions, static members and the classic protocol are refused so far."""
+
+REASONS = {("reason", kind.name) for kind in ReasonKind if kind not in OF_LATER_KINDS_OF_GROUPS}
+
+ERRORS = {
+    ("heartbeat error", code.name)
+    for code in (
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED_ASSIGNOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+    )
+}
+
+
+def test_everything_in_scope_has_happened(request: pytest.FixtureRequest) -> None:
+    modules = {item.path.name for item in request.session.items if item.path.parent.name == "kip848"}
+    if len(modules) < len(list(request.path.parent.glob("test_*.py"))):
+        pytest.skip("only meaningful when the whole suite runs")
+    never = {what for what in TRANSITIONS | REASONS | ERRORS if not TALLY[what]}
+    assert not never
