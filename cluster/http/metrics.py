@@ -169,7 +169,7 @@ def _latency(counters: KafkaCounters) -> Metric:
 
 
 def _fast(counters: KafkaCounters, api_key: int) -> int:
-    """Heartbeats from the cache are counted once, by themselves; their time is that of the shortest bucket."""
+    """Cached heartbeats are counted by themselves; their time is that of the shortest bucket."""
     return counters.fast_heartbeats if api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT else 0
 
 
