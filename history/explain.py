@@ -8,7 +8,8 @@ same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from raftlog.frames import Frame
 from records import (
@@ -16,6 +17,7 @@ from records import (
     RawRecord,
     RecordType,
     TermStartValue,
+    Trigger,
     decode_cause,
     decode_value,
     group_id_of,
@@ -23,6 +25,7 @@ from records import (
 )
 
 from .catalog import CatalogHistory
+from .evidence import UNKNOWN, longest_gap, with_refusals
 from .node import NodeLog, open_node
 from .render import LOCAL, TimeStyle, duration
 from .source import Basis, Gap, NothingToRead, SnapshotLike, Walk
@@ -70,14 +73,29 @@ def explain(
     steps = teller.finish()
     if not any(isinstance(step, EpochStep) for step in steps) and not teller.track.exists:
         raise NothingToRead(_unknown_group(node, group_id, walk.basis))
+    evidence = node.reader(number).evidence()
     return Explanation(
         group_id=group_id,
         shard=number,
-        steps=steps,
+        steps=_with_evidence(steps, evidence, teller, style),
         members={name: _described(member_id, teller) for name, member_id in teller.names.legend().items()},
         basis=walk.basis,
-        notes=_notes(catalog, group_id),
+        notes=(*_notes(catalog, group_id), *(() if evidence else (UNKNOWN,))),
     )
+
+
+def _with_evidence(
+    steps: tuple[Step, ...], evidence: list[dict[str, Any]], teller: Storyteller, style: TimeStyle
+) -> tuple[Step, ...]:
+    group_id = teller.track.group_id
+    told: list[Step] = []
+    for step in steps:
+        if isinstance(step, EpochStep) and step.trigger == Trigger.SESSION_EXPIRED.name:
+            gaps = (longest_gap(evidence, group_id, member, step.timestamp_ms) for member in step.members)
+            told.append(replace(step, evidence=tuple(gap for gap in gaps if gap is not None)))
+        else:
+            told.append(step)
+    return with_refusals(told, evidence, group_id, teller.say_member, style)
 
 
 def _described(member_id: str, teller: Storyteller) -> str:
@@ -168,6 +186,8 @@ def _epoch_text(step: EpochStep, style: TimeStyle) -> Iterator[str]:
     yield f"{style.full(step.timestamp_ms)}  index {step.index}  epoch {step.epoch_before} -> {step.epoch}"
     for reason in step.why:
         yield f"  because   {reason}{inferred}"
+    for noted in step.evidence:
+        yield f"  noted     {noted}"
     for move in step.moves:
         yield f"  moved     {move.words()}"
     for said in step.acknowledgements:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from raftlog.frames import Frame
 from raftlog.machine import SnapshotHeader
@@ -43,6 +43,9 @@ class Reader(Protocol):
     def snapshot(self) -> SnapshotLike | None: ...
 
     def verify(self) -> list[Problem]: ...
+
+    def evidence(self) -> list[dict[str, Any]]:
+        """What the node noted beside its log, oldest first."""
 
     def next_readable(self, missing: int) -> int | None:
         """The first index behind an entry that cannot be read from which reading can go on."""

@@ -66,6 +66,10 @@ class EpochStep:
     trigger: str
     why: tuple[str, ...]
     inferred: bool
+    members: tuple[str, ...]
+    """Ids of the members that the reasons name."""
+    evidence: tuple[str, ...] = ()
+    """What the node noted beside the log, in words."""
     moves: tuple[Move, ...]
     acknowledgements: tuple[Acknowledgement, ...]
     settled_index: int | None
@@ -136,6 +140,7 @@ class _OpenEpoch:
             trigger=trigger_name(self.cause.trigger),
             why=self.why,
             inferred=self.cause.certainty != Certainty.RECORDED,
+            members=tuple(dict.fromkeys(r.member_id for r in self.cause.reasons if r.member_id)),
             moves=self.moves,
             acknowledgements=tuple(self.acknowledgements),
             settled_index=self.settled_index,

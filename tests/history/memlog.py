@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from raftlog.frames import Frame
 from raftlog.machine import SnapshotHeader
@@ -60,6 +61,7 @@ class MemoryReader:
 
     written: list[Frame] = field(default_factory=list)
     broken: set[int] = field(default_factory=set)
+    notes: list[dict[str, Any]] = field(default_factory=list)
     kept_snapshot: MemorySnapshot | None = None
 
     def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
@@ -77,6 +79,9 @@ class MemoryReader:
 
     def verify(self) -> list[Problem]:
         return []
+
+    def evidence(self) -> list[dict[str, Any]]:
+        return self.notes
 
     def next_readable(self, missing: int) -> int | None:
         readable = [f.index for f in self.written if f.index > missing and f.index not in self.broken]

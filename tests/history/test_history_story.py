@@ -12,12 +12,13 @@ import pytest
 from history.explain import Explanation, explain, explanation_text
 from history.render import UTC_STYLE
 from history.source import NothingToRead
+from history.story import EpochStep, NoteStep
 from history.timeline import timeline, timeline_text
 from records import Cause, Reason, ReasonKind, Trigger
 from records.ids import METADATA_SHARD, shard_of
 
 from .conftest import Serve
-from .memlog import GROUP, MemoryReader, Writer, group_epoch, member, target, target_epoch
+from .memlog import GROUP, NOON_MS, MemoryReader, Writer, group_epoch, member, target, target_epoch
 from .stories import ANN, BOB, group_log, joined, metadata_log
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -86,6 +87,29 @@ def test_every_reason_of_an_epoch_is_told(read: Read) -> None:
         "topic bills was deleted",
         "reason 99 (unknown to this release) m1 (client app-1, 127.0.0.1) a newer release knows",
     )
+
+
+def test_refusals_stand_where_they_happened_and_repeats_are_one_line(read: Read) -> None:
+    log = group_log()
+    refusal = {"kind": "refused", "api": 8, "error": 113, "reason": "epoch 1", "group": GROUP, "member": BOB}
+    gap = {"kind": "heartbeat_gap", "minute_ms": NOON_MS, "gap_ms": 1_234.0, "group": GROUP, "member": BOB}
+    other = {"kind": "refused", "api": 8, "error": 25, "reason": "gone", "group": "other", "member": ANN}
+    log.log.notes = [
+        other | {"at_ms": NOON_MS + 41_000},
+        *(refusal | {"at_ms": NOON_MS + 41_000 + step} for step in (0, 100, 200)),
+        gap | {"at_ms": NOON_MS + 60_000},
+    ]
+    told = read(log.log, metadata_log().log)
+    (note,) = (step for step in told.steps if isinstance(step, NoteStep))
+    assert note.text == (
+        "refused m2 (client app-2, 127.0.0.1): OffsetCommit, STALE_MEMBER_EPOCH: epoch 1"
+        " (3 times until 12:00:41.200)"
+    )
+    after = told.steps[told.steps.index(note) + 1]
+    assert isinstance(after, EpochStep)
+    assert after.epoch == 4
+    assert after.evidence == ("the longest gap between two of its heartbeats before was 1.2 s",)
+    assert told.notes == ()
 
 
 def test_undecided_entries_are_left_out_and_counted(read: Read) -> None:

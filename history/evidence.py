@@ -1,0 +1,106 @@
+"""What a node noted beside its log, put into the words of an explanation.
+
+The log holds what was decided; the evidence file holds what was refused, and how regular each member's
+heartbeats were.  It is bounded and unsynced, so its absence proves nothing: an explanation without it says
+that this part is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+
+from .render import TimeStyle, duration
+from .story import NoteStep, Step
+
+Note = Mapping[str, Any]
+REFUSED, HEARTBEAT_GAP = "refused", "heartbeat_gap"
+UNKNOWN = "no evidence file is here: refused requests and the regularity of heartbeats are unknown"
+GAP_WINDOW_MS = 600_000
+"""How far back heartbeat gaps are of interest to an expiry: a few of its longest usual timeouts."""
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """The same refusal of the same member, again and again with nothing in between."""
+
+    first: Note
+    last_ms: int
+    count: int = 1
+
+    def repeats(self, note: Note) -> bool:
+        return all(self.first.get(name) == note.get(name) for name in ("api", "error", "member", "reason"))
+
+
+def with_refusals(
+    steps: Sequence[Step],
+    notes: Iterable[Note],
+    group_id: str,
+    say_member: Callable[[str], str],
+    style: TimeStyle,
+) -> tuple[Step, ...]:
+    """The steps with a note at each place where requests of the group were refused."""
+    mine = [note for note in notes if note.get("kind") == REFUSED and note.get("group") == group_id]
+    mine.sort(key=lambda note: note["at_ms"])
+    told: list[Step] = []
+    taken = 0
+    for step in steps:
+        before = taken
+        while taken < len(mine) and mine[taken]["at_ms"] < step.timestamp_ms:
+            taken += 1
+        told.extend(_folded(mine[before:taken], say_member, style))
+        told.append(step)
+    told.extend(_folded(mine[taken:], say_member, style))
+    return tuple(told)
+
+
+def _folded(notes: Sequence[Note], say_member: Callable[[str], str], style: TimeStyle) -> Iterator[NoteStep]:
+    runs: list[_Refusals] = []
+    for note in notes:
+        if runs and runs[-1].repeats(note):
+            runs[-1].count += 1
+            runs[-1].last_ms = note["at_ms"]
+        else:
+            runs.append(_Refusals(note, note["at_ms"]))
+    for run in runs:
+        text = _refusal_words(run.first, say_member)
+        if run.count > 1:
+            text += f" ({run.count} times until {style.clock(run.last_ms)})"
+        yield NoteStep(index=None, timestamp_ms=run.first["at_ms"], text=text)
+
+
+def _refusal_words(note: Note, say_member: Callable[[str], str]) -> str:
+    who = say_member(note["member"]) if note.get("member") else note.get("client") or "a client"
+    return f"refused {who}: {_api_name(note['api'])}, {_error_name(note['error'])}: {note['reason']}"
+
+
+def _api_name(api: int) -> str:
+    try:
+        return "".join(word.capitalize() for word in ApiKey(api).name.split("_"))
+    except ValueError:
+        return f"API {api}"
+
+
+def _error_name(error: int) -> str:
+    try:
+        return ErrorCode(error).name
+    except ValueError:
+        return f"error {error}"
+
+
+def longest_gap(notes: Iterable[Note], group_id: str, member_id: str, before_ms: int) -> str | None:
+    """How regular a member's heartbeats were before a moment, in words; ``None`` where nothing was noted."""
+    gaps = [
+        note["gap_ms"]
+        for note in notes
+        if note.get("kind") == HEARTBEAT_GAP
+        and (note.get("group"), note.get("member")) == (group_id, member_id)
+        and before_ms - GAP_WINDOW_MS <= note["minute_ms"] <= before_ms
+    ]
+    if not gaps:
+        return None
+    return f"the longest gap between two of its heartbeats before was {duration(max(gaps))}"
