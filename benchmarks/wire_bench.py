@@ -100,7 +100,7 @@ def heartbeat_rates() -> dict[str, float]:
 
 
 def commit_rates() -> dict[str, float]:
-    rates = {}
+    rates: dict[str, float] = {}
     for partitions in (1, 100):
         request = commit_of(partitions)
         frame = encode_request(ApiKey.OFFSET_COMMIT, 9, 7, "rdkafka", request)[4:]

@@ -104,7 +104,7 @@ class Sampler:
         )
 
 
-def to_kio(message: Message, cls: type[Any]) -> Any:
+def to_kio(message: Message, cls: Any) -> Any:
     """The same message as an instance of kio's class for its version."""
     hints = typing.get_type_hints(cls)
     values = {}

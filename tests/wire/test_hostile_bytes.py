@@ -193,6 +193,9 @@ COMMIT = OffsetCommitRequest(
         (HEARTBEAT[:-5] + b"\x02\0\0\0\0\0", "subscribed_topic_names[]", "null within an array"),
         (HEARTBEAT[:-2] + b"\xff\xff\xff\xff\x0f", "topic_partitions", "4294967294 elements cannot fit"),
         (HEARTBEAT[:-2] + b"\x02" + bytes(17) + b"\0", "topic_partitions[].partitions", "null, which"),
+        (HEARTBEAT[:-2] + b"\x02" + bytes(17), "topic_partitions", "1 elements cannot fit into the 17 bytes"),
+        (b"\x02", "group_id", "length 1 exceeds the 0 bytes that remain"),
+        (b"\x04ab", "group_id", "length 3 exceeds the 2 bytes that remain"),
         (HEARTBEAT[:-1] + b"\x01\x05\x09", "tagged fields", "length 9 exceeds the 0 bytes that remain"),
     ],
 )
