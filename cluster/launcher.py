@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from raftlog.directory import NODE_FILE, NodeIdentity, format_node
+from raftlog.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node
 from raftlog.errors import RaftlogError
 from raftlog.files import OsFiles
 
@@ -63,6 +63,10 @@ def launch_node(
     wanted = dict(settings or {})
     try:
         _format_if_new(data, node_id, int(wanted.pop("cluster.shards", DEFAULT_SHARDS)))
+        # The node takes the lock itself; asked for here, so that a running node's configuration stays.
+        OsFiles().lock(str(data / LOCK_FILE)).release()
+    except BlockingIOError as error:
+        raise LaunchError(f"another process runs on {data}: stop it first") from error
     except (RaftlogError, OSError, ValueError) as error:
         raise LaunchError(f"cannot use {data} as a node's directory: {error}") from error
     before = _ports_before(data)

@@ -67,6 +67,12 @@ class WireClient(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def cut(self) -> None:
+        """The connection breaks: what is on its way to this client never arrives."""
+        if self._transport is not None:
+            self._transport.abort()
+            self._lose()
+
     def vanish(self) -> None:
         """Ends the client as kill -9 does."""
         self.host.kill()
@@ -98,8 +104,7 @@ class WireClient(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for payload in self._framer.feed(data):
-            correlation_id = int.from_bytes(payload[:4], "big")
-            call = self._calls.pop(correlation_id)
+            call = self._calls.pop(int.from_bytes(payload[:4], "big"))
             _, call.response = decode_response(call.api_key, call.api_version, payload)
             call.answered_ms = self.world.now_ms
 

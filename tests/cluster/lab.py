@@ -55,18 +55,20 @@ class Consumer:
         self.epoch = 0
         self.owned: list[TopicPartitions] = []
 
-    def heartbeat(self) -> Any:
-        """Joins at first; afterwards reports what it owns, and takes over what it is told."""
+    def next_heartbeat(self) -> ConsumerGroupHeartbeatRequest:
+        """A join at first; afterwards a heartbeat that reports what it owns."""
         if self.epoch == 0:
-            request = join_request(self.group_id, self.member_id, *self.topics)
-        else:
-            request = ConsumerGroupHeartbeatRequest(
-                group_id=self.group_id,
-                member_id=self.member_id,
-                member_epoch=self.epoch,
-                topic_partitions=self.owned,
-            )
-        answer = self.client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+            return join_request(self.group_id, self.member_id, *self.topics)
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            topic_partitions=self.owned,
+        )
+
+    def heartbeat(self) -> Any:
+        """Sends the next heartbeat and takes over what it is told."""
+        answer = self.client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, self.next_heartbeat())
         if answer.error_code == 0:
             self.epoch = answer.member_epoch
             if answer.assignment is not None:
