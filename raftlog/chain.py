@@ -30,10 +30,12 @@ class Chain:
         self._link = link
         self._hash = blake2b(link, digest_size=DIGEST_BYTES)
 
-    def add(self, frame: Buffer) -> None:
-        """Take the next committed frame (its bytes on disk)."""
-        self._hash.update(frame)
-        self.index += 1
+    def add(self, frames: Buffer, last_index: int) -> None:
+        """Take the bytes of the next committed frames, up to `last_index`, of one link only."""
+        if last_index <= self.index or (last_index - 1) // CHAIN_STRIDE != self.index // CHAIN_STRIDE:
+            raise AssertionError(f"frames up to {last_index} do not follow {self.index} within a link")
+        self._hash.update(frames)
+        self.index = last_index
         if not self.index % CHAIN_STRIDE:
             self._link = self._hash.digest()
             self._hash = blake2b(self._link, digest_size=DIGEST_BYTES)

@@ -162,14 +162,30 @@ class OsFile:
 
 
 class OsLock:
-    """An advisory lock on an open file; the system gives it back when the process ends, however it ends."""
+    """A record lock: it ends with the process however that ends, and a forked child does not inherit it, so a
+    job that is just being started cannot keep a restarted node out."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_path")
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    _held: ClassVar[set[str]] = set()
+    """Record locks do not keep a process from itself; this does."""
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.realpath(path)
+        if self._path in self._held:
+            raise BlockingIOError(f"{path} is locked by this process")
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException as error:
+            os.close(self._fd)
+            if isinstance(error, PermissionError):  # POSIX lets a held lock be refused by either
+                raise BlockingIOError(str(error)) from None
+            raise
+        self._held.add(self._path)
 
     def release(self) -> None:
+        self._held.discard(self._path)
         os.close(self._fd)
 
 
@@ -218,13 +234,7 @@ class OsFiles:
             os.close(fd)
 
     def lock(self, path: str) -> OsLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException:
-            os.close(fd)
-            raise
-        return OsLock(fd)
+        return OsLock(path)
 
     def free_bytes(self, path: str) -> int:
         stat = os.statvfs(path)

@@ -49,6 +49,11 @@ class Frame:
     offset: int = 0
     decided: bool = True
 
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return HEADER_BYTES + len(self.body)
+
     def encode(self) -> bytes:
         """The frame's bytes, equal to those on disk."""
         return encode_frame(
@@ -76,3 +81,27 @@ def frame_at(view: memoryview, offset: int) -> tuple[int, int, int, int, int, in
     if magic != FRAME_MAGIC or end > len(view) or crc32c(view[offset + CRC_START : end]) != crc:
         return None
     return end, index, term, commit, timestamp, count
+
+
+def read_frame(
+    view: memoryview, at: int, path: str, offset: int, decided_to: int | None = None
+) -> Frame | None:
+    """The whole frame at `at` in `view`, which is at `offset` of the file `path`; None when there is none.
+
+    It is decided when its index is at most `decided_to`; None: all are.
+    """
+    found = frame_at(view, at)
+    if found is None:
+        return None
+    end, index, term, commit_index, timestamp_ms, count = found
+    return Frame(
+        index=index,
+        term=term,
+        commit_index=commit_index,
+        timestamp_ms=timestamp_ms,
+        record_count=count,
+        body=bytes(view[at + HEADER_BYTES : end]),
+        file=path,
+        offset=offset,
+        decided=decided_to is None or index <= decided_to,
+    )

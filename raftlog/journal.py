@@ -19,33 +19,24 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from raftlog.chain import Chain
 from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import File, Files
-from raftlog.frames import HEADER_BYTES, encode_frame, frame_at
+from raftlog.frames import Frame, encode_frame, read_frame
 from raftlog.machine import LogFull
 from raftlog.sealed import Sealed
 from raftlog.segments import LogIdentity, create_segment, encode_header
 from raftlog.settings import CHAIN_STRIDE, LogSettings
 
 
-class Stored(NamedTuple):
-    """An entry as read back from the live log; `frame` is all its bytes, header and body."""
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes of consecutive whole frames, read from `start` in the file at `path`."""
 
-    offset: int
-    raft_index: int
-    term: int
-    commit_index: int
-    timestamp_ms: int
-    record_count: int
-    frame: memoryview
-
-    @property
-    def body(self) -> bytes:
-        """A copy of the entry's body."""
-        return bytes(self.frame[HEADER_BYTES:])
+    path: str
+    start: int
+    data: bytes
 
 
 @dataclass(slots=True)
@@ -120,13 +111,9 @@ class Journal:
             return self.base_term
         return self.terms[place] if 0 <= place < len(self.terms) else None
 
-    def path_of(self, index: int) -> str:
-        """The file that holds an entry of the live log."""
-        return self.segments[bisect_right(self.segments, index, key=_first_index) - 1].path
-
-    def read(self, from_index: int, to_index: int, bytes_max: int) -> list[Stored]:
+    def read_chunk(self, from_index: int, to_index: int, bytes_max: int) -> Chunk:
         """Synced entries from `from_index` on: about `bytes_max`, at least one, not beyond `to_index` nor
-        the end of a segment.  Raises Corrupt."""
+        the end of a segment."""
         place = bisect_right(self.segments, from_index, key=_first_index)
         segment = self.segments[place - 1]
         limit = min(to_index, self.durable_index)
@@ -140,7 +127,22 @@ class Journal:
             place < len(self.segments) and last + 1 == self.segments[place].first_index
         )
         end = segment.end if ends_segment else self.offsets[stop]
-        return _split(segment, memoryview(segment.file.pread(end - start, start)), start, from_index)
+        return Chunk(segment.path, start, segment.file.pread(end - start, start))
+
+    def read(self, from_index: int, to_index: int, bytes_max: int) -> list[Frame]:
+        """The frames of `read_chunk`, checked; raises Corrupt."""
+        chunk = self.read_chunk(from_index, to_index, bytes_max)
+        view = memoryview(chunk.data)
+        found: list[Frame] = []
+        at = 0
+        while at < len(view):
+            frame = read_frame(view, at, chunk.path, chunk.start + at)
+            if frame is None or frame.index != from_index + len(found):
+                what = f"entry {from_index + len(found)} is not whole any more, though it was once"
+                raise Corrupt(chunk.path, chunk.start + at, what, RESTORE_HINT)
+            found.append(frame)
+            at += frame.size
+        return found
 
     # Appending
 
@@ -234,7 +236,7 @@ class Journal:
         while chain.index < index:
             frame = uncommitted.popleft()
             self.uncommitted_bytes -= len(frame)
-            chain.add(frame)
+            chain.add(frame, chain.index + 1)
 
     # After a snapshot
 
@@ -260,19 +262,3 @@ class Journal:
 
 def _first_index(segment: Segment) -> int:
     return segment.first_index
-
-
-def _split(segment: Segment, data: memoryview, start: int, from_index: int) -> list[Stored]:
-    """The frames that `data`, read at `start`, consists of."""
-    found: list[Stored] = []
-    at, expected = 0, from_index
-    while at < len(data):
-        whole = frame_at(data, at)
-        if whole is None or whole[1] != expected:
-            what = f"entry {expected} is not whole any more, though it was when it was written or loaded"
-            raise Corrupt(segment.path, start + at, what, RESTORE_HINT)
-        end, index, term, commit_index, timestamp_ms, count = whole
-        found.append(Stored(start + at, index, term, commit_index, timestamp_ms, count, data[at:end]))
-        at = end
-        expected += 1
-    return found

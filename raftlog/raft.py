@@ -7,8 +7,10 @@ apply:
 3.  `__applyLogEntries`: the owner applies by (index, term), a bounded slice per turn, and stops the node
     when applying fails, instead of retrying a half-applied entry for ever (D4).
 4.  Durable acknowledgements: the commit index comes from what this journal has synced, for entries of the
-    own term only.  `__getEntries` shows the library nothing beyond that, because its own commit loop counts
-    the node itself as soon as an entry is in memory; ours is also O(1) per sync, not O(log) per tick (D18).
+    own term only, in O(1) per sync.  The library's own commit loop counts the node itself as soon as an entry
+    is in memory and walks the whole log in every tick of a leader (D18).  It is kept from both: a node that
+    is alone does not tick while it leads, `__onBecomeLeader` waits for the end of the tick that won the
+    election, and `__getEntries` shows nothing that is not synced.
 5.  `_checkCommandsToApply` does nothing: no command queue, no pipe (D14), no callbacks to lose (D5, D15).
     The replica appends under `propose`.
 6.  The load barrier is `is_serving`: leader, and its own term's first entry applied; not a one-shot flag
@@ -169,6 +171,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         self._host = host
         self._log = journal
         self._owner = owner
+        self._has_won = False
         _CLOCK.host = host
         conf = SyncObjConf(
             autoTick=False,
@@ -225,6 +228,9 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         """Let the library look at its deadlines."""
         _CLOCK.host = self._host
         self.doTick(0)
+        if self._has_won:
+            self._has_won = False
+            super()._SyncObj__onBecomeLeader()
 
     def advance(self) -> None:
         """Override 4: commit what a majority has synced, then apply a slice of it."""
@@ -234,6 +240,9 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         self._SyncObj__applyLogEntries()
 
     # What the library asks: overrides of its private methods
+
+    def _SyncObj__onBecomeLeader(self) -> None:
+        self._has_won = True
 
     def _SyncObj__applyLogEntries(self) -> bool:
         if self.commit_index > self.applied_index:

@@ -23,7 +23,7 @@ from raftlog.directory import NODE_FILE, NodeIdentity, shard_name
 from raftlog.directory import read_identity as _read_identity
 from raftlog.errors import Damaged, Problem
 from raftlog.files import Files, OsFiles, join
-from raftlog.frames import HEADER_BYTES, Frame, frame_at
+from raftlog.frames import HEADER_BYTES, Frame, read_frame
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
 from raftlog.machine import SnapshotHeader
 from raftlog.metafile import read_meta
@@ -142,26 +142,15 @@ class ShardReader:
         at = decode_header(view[:HEADER_BYTES_MAX], path).frames_offset
         expected = first
         while at < len(data):
-            found = frame_at(view, at)
-            if found is None or found[1] != expected:
+            frame = read_frame(view, at, path, at, decided_to)
+            if frame is None or frame.index != expected:
                 again = self._behind_damage(path, data, at, expected, wanted, is_last=following is None)
                 if again is None:
                     return
                 at, expected = again
                 continue
-            end, index, term, commit_index, timestamp_ms, count = found
-            yield Frame(
-                index=index,
-                term=term,
-                commit_index=commit_index,
-                timestamp_ms=timestamp_ms,
-                record_count=count,
-                body=bytes(view[at + HEADER_BYTES : end]),
-                file=path,
-                offset=at,
-                decided=decided_to is None or index <= decided_to,
-            )
-            at = end
+            yield frame
+            at += frame.size
             expected += 1
 
     def _behind_damage(
@@ -238,25 +227,13 @@ def _window(files: Files, path: str, start: int, from_index: int, bytes_max: int
             head = file.pread(HEADER_BYTES, at)
             length = int.from_bytes(head[8:12], "little")
             data = memoryview(head + file.pread(length, at + HEADER_BYTES))
-            whole = frame_at(data, 0)
-            if whole is None:
+            frame = read_frame(data, 0, path, at)
+            if frame is None:
                 raise Damaged(path, at, "no whole frame here", "`log verify` lists all damage")
-            end, index, term, commit_index, timestamp_ms, count = whole
-            if index >= from_index:
-                found.append(
-                    Frame(
-                        index=index,
-                        term=term,
-                        commit_index=commit_index,
-                        timestamp_ms=timestamp_ms,
-                        record_count=count,
-                        body=bytes(data[HEADER_BYTES:]),
-                        file=path,
-                        offset=at,
-                    )
-                )
-                taken += end
-            at += end
+            if frame.index >= from_index:
+                found.append(frame)
+                taken += frame.size
+            at += frame.size
         return found
     finally:
         file.close()

@@ -15,16 +15,16 @@ when they are durable.  What must stay true:
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from raftlog.catchup import CatchUp
 from raftlog.directory import TERM_FILE, TERM_KIND, NodeDirectory
 from raftlog.errors import Corrupt
 from raftlog.files import join
 from raftlog.frames import Frame
 from raftlog.host import Host
-from raftlog.journal import Journal, Stored
+from raftlog.journal import Journal
 from raftlog.loading import clean_up, load_journal, mark_clean
 from raftlog.machine import LogFull, NotLeader, SnapshotHeader, StateMachine
 from raftlog.metafile import read_meta, write_meta
@@ -70,7 +70,7 @@ class Replica:
         self._raft: Raft | None = None
         self._snapshotter: Snapshotter | None = None
         self._snapshot: SnapshotHeader | None = None
-        self._ahead: deque[Stored] = deque()
+        self._catch_up: CatchUp | None = None
         self._loaded_index = 0
         self._term_start_index = 0
         self._flush_queued = False
@@ -187,6 +187,7 @@ class Replica:
     def _campaign(self) -> None:
         journal, settings = self._journal, self._settings
         self._enter("Campaigning")
+        self._catch_up = CatchUp(self._host, journal, self._machine, settings.apply_batch_bytes)
         self._snapshotter = Snapshotter(self._host, journal, self._machine, settings, self._fail)
         self._raft = Raft(self._host, self._directory.identity.node_id, journal, self, settings)
         self._tick()
@@ -234,23 +235,12 @@ class Replica:
 
     def apply_committed(self, applied_index: int, commit_index: int) -> int:
         """Apply a slice: what was loaded and the own term start; the rest its proposer has applied."""
-        deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
+        assert self._catch_up is not None
         last = min(commit_index, self._term_start_index)
-        chain = self._journal.chain
-        while applied_index < last:
-            if not self._ahead:
-                batch_bytes = self._settings.apply_batch_bytes
-                self._ahead.extend(self._journal.read(applied_index + 1, last, batch_bytes))
-            stored = self._ahead.popleft()
-            self._machine.apply_frame(stored.raft_index, stored.term, stored.timestamp_ms, stored.body)
-            applied_index = stored.raft_index
-            if applied_index <= self._loaded_index:
-                chain.add(stored.frame)
-            if self._host.monotonic_ms() >= deadline_ms:
-                break
-        else:
-            applied_index = max(applied_index, commit_index)
-        return applied_index
+        if applied_index < last:
+            deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
+            applied_index = self._catch_up.step(applied_index, last, deadline_ms)
+        return max(applied_index, commit_index) if applied_index >= last else applied_index
 
     # Propose
 
@@ -407,9 +397,8 @@ class Replica:
         room = max_bytes
         while room > 0 and from_index <= commit_index:
             batch = self._journal.read(from_index, commit_index, room)
-            file = self._journal.path_of(from_index)
-            found.extend(_frame(stored, file) for stored in batch)
-            room -= sum(len(stored.frame) for stored in batch)
+            found.extend(batch)
+            room -= sum(frame.size for frame in batch)
             from_index += len(batch)
         return found
 
@@ -441,16 +430,3 @@ class Replica:
             if waiting_since is None
             else self._host.monotonic_ms() - waiting_since,
         }
-
-
-def _frame(stored: Stored, file: str) -> Frame:
-    return Frame(
-        index=stored.raft_index,
-        term=stored.term,
-        commit_index=stored.commit_index,
-        timestamp_ms=stored.timestamp_ms,
-        record_count=stored.record_count,
-        body=stored.body,
-        file=file,
-        offset=stored.offset,
-    )

@@ -92,7 +92,7 @@ def build_index(segment: bytes, path: str, chain_before: bytes) -> tuple[Sealed,
         body = view[at + HEADER_BYTES : end]
         _add_rows(rows, types, body, (index, timestamp, at, count), path)
         timestamps.append(timestamp)
-        chain.add(view[at:end])
+        chain.add(view[at:end], index)
         at = end
     if not timestamps:
         raise Corrupt(path, at, "a sealed segment holds at least one frame", RESTORE_HINT)

@@ -189,7 +189,7 @@ def _walk_frames(walk: _Walk, path: str, data: bytes, at: int, following: int | 
         _check_body(walk, path, at, index, view[at + HEADER_BYTES : end], count)
         walk.index, walk.term, walk.timestamp_ms = index, term, timestamp_ms
         if walk.chain is not None:
-            walk.chain.add(view[at:end])
+            walk.chain.add(view[at:end], index)
             _compare_snapshot_chain(walk)
         at = end
 

@@ -41,6 +41,30 @@ def test_override_4_the_library_cannot_commit_what_is_not_synced(
     assert _engine(node).commit_index == index, "without the override an unsynced entry is committed"
 
 
+@pytest.mark.parametrize("ablated", [False, True])
+def test_override_4_an_election_does_not_walk_the_log(ablated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D18: the library's commit loop looks at every entry above the commit index in each tick of a leader."""
+    files = SimFiles()
+    formatted(files)
+    node = Node(files).start()
+    for number in range(2000):
+        node.put((f"k{number}", "v"))
+    node.host.run()
+    looked_at = 0
+    look = Raft._SyncObj__getEntries
+
+    def counting(self: Raft, *args: object) -> object:
+        nonlocal looked_at
+        looked_at += 1
+        return look(self, *args)
+
+    monkeypatch.setattr(Raft, "_SyncObj__getEntries", counting)
+    if ablated:
+        monkeypatch.delattr(Raft, "_SyncObj__onBecomeLeader")
+    assert Node(files.crash(Crash.KEPT), boot=2).start().replica.is_ready
+    assert (looked_at > 2000) if ablated else (looked_at < 5)
+
+
 def test_override_4_only_entries_of_the_own_term_commit(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raft 5.4.2: an entry of an earlier term commits with one of the own term, never by counting."""
     node.put(("a", "1"))
