@@ -32,6 +32,18 @@ from .source import Basis, Gap, NothingToRead, SnapshotLike, Walk
 from .story import Acknowledgement, EpochStep, Move, NoteStep, Step, Storyteller, TermStep
 from .track import MEMBERSHIP_TYPES, GroupTrack
 
+__all__ = [
+    "Acknowledgement",
+    "EpochStep",
+    "Explanation",
+    "Move",
+    "NoteStep",
+    "Step",
+    "TermStep",
+    "explain",
+    "explanation_text",
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
@@ -210,6 +222,3 @@ def _progress_text(said: Acknowledgement, step: EpochStep) -> str:
         parts.append(f"reached epoch {step.epoch}")
     when = "at once" if said.index == step.index else f"after {duration(said.after_ms)}, index {said.index}"
     return f"{said.member} {', '.join(part for part in parts if part)} {when}"
-
-
-__all__ = ["Acknowledgement", "EpochStep", "Explanation", "Move", "NoteStep", "Step", "TermStep", "explain"]

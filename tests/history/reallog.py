@@ -187,8 +187,8 @@ class Node:
         self.host.settle()
         self.evidence.close()
         self.directory.close()
-        host, self.host = self.host, TinyHost(2)
-        self.host.now_ms = host.now_ms
+        host, self.host = self.host, TinyHost()
+        self.host.now_ms, self.host.rng = host.now_ms, host.rng
 
     def context(self, machine: Machine, client_id: str = "") -> Context:
         assert machine.replica is not None
