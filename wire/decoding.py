@@ -68,17 +68,20 @@ def malformed(error: Exception, source: Source, left_bytes: int) -> MalformedFra
     return MalformedFrame(source.field_at(error, left_bytes), why)
 
 
-_written: dict[tuple[type[Message], int], Decoder] = {}
+_written: dict[tuple[type[Message], int, bool], Decoder] = {}
 
 
-def decoder(cls: type[Message], version: int) -> Decoder:
-    """The function that decodes the body of `cls` in `version`, written on first use."""
-    known = _written.get((cls, version))
+def decoder(cls: type[Message], version: int, *, exact: bool = True) -> Decoder:
+    """The function that decodes the body of `cls` in `version`, written on first use.
+
+    Unless `exact`, bytes after the body are ignored, as Kafka's brokers ignore them after a request.
+    """
+    known = _written.get((cls, version, exact))
     if known is not None:
         return known
     if version not in cls.SCHEMA.versions:
         raise ValueError(f"{cls.__name__} has no version {version}")
-    _written[cls, version] = written = _Writer(cls, version).write()
+    _written[cls, version, exact] = written = _Writer(cls, version).write(exact)
     return written
 
 
@@ -112,15 +115,16 @@ class _Writer:
         }
         self.run = _Run()
 
-    def write(self) -> Decoder:
+    def write(self, exact: bool) -> Decoder:
         source = self.source
         with source.block("def decode(b, p):"):
             source.line("n = len(b)")
             with source.block("try:"):
                 self.struct(self.cls, "o", "")
                 self.flush()
-                with source.block("if p != n:"):
-                    source.line('raise ValueError(f"{n - p} bytes after the end")')
+                if exact:
+                    with source.block("if p != n:"):
+                        source.line('raise ValueError(f"{n - p} bytes after the end")')
                 source.line("return o")
             with source.block("except FAULTS as error:"):
                 source.line("raise malformed(error, source, n - p) from None")

@@ -2,7 +2,9 @@
 
 The header has quirks that must stay true here. A request's client id is never compact, even where the rest of
 the header is flexible; ApiVersions answers with header version 0 in every version, so that a client which
-does not yet know what the node speaks can read it (KIP-511).
+does not yet know what the node speaks can read it (KIP-511). Bytes after a request's body are ignored, as
+Kafka's brokers do: librdkafka sends three too many when it asks Metadata 13 for all topics, and would
+otherwise reconnect for ever. Bytes after a response's body are an error.
 """
 
 from functools import cache
@@ -60,7 +62,7 @@ def _route(api_key: int, api_version: int) -> _Route:
 
 @cache
 def _request_decoder(api_key: int, api_version: int) -> Decoder:
-    return decoder(_route(api_key, api_version).request, api_version)
+    return decoder(_route(api_key, api_version).request, api_version, exact=False)
 
 
 @cache

@@ -17,6 +17,7 @@ from wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from wire.messages.metadata import MetadataRequest, MetadataResponse
 from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse, OffsetCommitResponseTopic
 from wire.messages.offset_fetch import OffsetFetchRequest
 from wire.protocol import (
@@ -60,6 +61,16 @@ def test_a_response_by_hand() -> None:
     )
     assert encode_response(68, 1, 42, body) == frame
     assert decode_response(68, 1, frame[4:]) == (42, body)
+
+
+def test_bytes_after_a_request_are_ignored_and_after_a_response_refused() -> None:
+    """The Metadata 13 body that librdkafka 2.16 sends for all topics: four bytes, and three too many."""
+    header = bytes.fromhex("0003 000d 00000002 0000 00")
+    _, body = decode_request(header + bytes.fromhex("00000000010000"))
+    assert body == MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    response = encode_response(ApiKey.METADATA, 13, 2, MetadataResponse())[4:]
+    with pytest.raises(MalformedFrame, match="1 bytes after the end"):
+        decode_response(ApiKey.METADATA, 13, response + b"\0")
 
 
 def test_api_versions_answers_with_header_version_0() -> None:
