@@ -20,7 +20,7 @@ from coordinator.core import Core
 from coordinator.fetching import fetch_offsets
 from coordinator.heartbeat import heartbeat
 from coordinator.leaving import expire
-from coordinator.limits import Limits
+from coordinator.limits import Limits, SameForAll, SettingsView
 from coordinator.model import Group
 from coordinator.offsets import commit_offsets
 from coordinator.timers import Deadline
@@ -61,8 +61,9 @@ class GroupShard:
         self.core = Core(shard_id, limits or Limits(), assignors)
         self.projection = self.core.projection
         self.apply = self.projection.apply
-        self._serving = 0
-        self._settings_version = 0
+        self.settings: SettingsView = SameForAll()
+        self.serving = 0
+        """Moves whenever replies cached before must not be used any more, for whatever group."""
 
     # What the log says.
 
@@ -99,7 +100,7 @@ class GroupShard:
     def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome:
         """One request, decided. KeyError for an API that is not a group shard's."""
         handler = _HANDLERS[api_key]
-        self._notice_settings(ctx)
+        self.settings = ctx.settings
         draft = Draft()
         try:
             answer = handler(self.core, request, api_version, ctx, draft)
@@ -119,7 +120,6 @@ class GroupShard:
     def next_work(self, ctx: Context) -> Outcome | None:
         """One decision of due work: the expiries of one group, a check, or a target; None if none is due."""
         core = self.core
-        self._notice_settings(ctx)
         core.collect_expired(ctx.monotonic_ms)
         draft = Draft()
         steps: Steps
@@ -137,13 +137,13 @@ class GroupShard:
 
     def on_ready(self, ctx: Context) -> None:
         """The shard serves from now on: sessions in full for all, and every group is due for a check."""
-        self._serving += 1
-        self._notice_settings(ctx)
+        self.serving += 1
+        self.settings = ctx.settings
         self.core.begin(ctx)
 
     def on_deposed(self) -> None:
         """Another node leads: no timer of this one may fire, no cached reply may be used."""
-        self._serving += 1
+        self.serving += 1
         self.core.forget_volatile()
 
     def on_catalog_changed(self, ctx: Context, topic_names: Iterable[str]) -> None:
@@ -171,16 +171,6 @@ class GroupShard:
             return None
         return FastEntry(self, group, timer)
 
-    def _notice_settings(self, ctx: Context) -> None:
-        if ctx.settings.version != self._settings_version:
-            self._settings_version = ctx.settings.version
-            self._serving += 1
-
-    @property
-    def serving(self) -> int:
-        """Moves whenever replies cached before must not be used any more, for whatever group."""
-        return self._serving
-
 
 class FastEntry:
     """Permission to answer a member's identical heartbeat with the cached reply, while it is valid.
@@ -188,7 +178,7 @@ class FastEntry:
     It ends with any record of the group, any change of a topic it subscribes to, a change of settings and the
     end of the leadership."""
 
-    __slots__ = ("_changes", "_group", "_serving", "_shard", "_timer")
+    __slots__ = ("_changes", "_group", "_serving", "_settings", "_settings_version", "_shard", "_timer")
 
     def __init__(self, shard: GroupShard, group: Group, timer: Deadline) -> None:
         self._shard = shard
@@ -196,9 +186,15 @@ class FastEntry:
         self._timer = timer
         self._serving = shard.serving
         self._changes = group.changes
+        self._settings = shard.settings
+        self._settings_version = shard.settings.version
 
     def is_valid(self) -> bool:
-        return self._group.changes == self._changes and self._shard._serving == self._serving
+        return (
+            self._group.changes == self._changes
+            and self._shard.serving == self._serving
+            and self._settings.version == self._settings_version
+        )
 
     def touch(self, monotonic_ms: float, wall_ms: int) -> None:
         """The heartbeat came: the session starts anew."""

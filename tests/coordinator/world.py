@@ -15,7 +15,7 @@ from typing import Any
 from coordinator.api import Context, Outcome
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.catalog import CatalogShard
-from coordinator.limits import GroupSettings, Limits, SameForAll
+from coordinator.limits import GroupSettings, Limits
 from coordinator.model import Group
 from coordinator.shard import FastEntry, GroupShard
 from records import Cause, RawRecord, ReasonKind, Stamped, decode_record
@@ -54,6 +54,17 @@ class Entry:
         return [-raw.type if raw.value is None else raw.type for raw in self.records]
 
 
+@dataclass
+class Settings:
+    """A settings view whose values can change."""
+
+    settings: GroupSettings
+    version: int = 1
+
+    def for_group(self, group_id: str) -> GroupSettings:
+        return self.settings
+
+
 class World:
     """One shard and the catalog, driven by hand."""
 
@@ -65,7 +76,7 @@ class World:
     ) -> None:
         self.limits = limits or Limits()
         self.assignors = tuple(assignors)
-        self.settings = SameForAll(settings or GroupSettings())
+        self.settings = Settings(settings or GroupSettings())
         self.catalog = CatalogShard(self.limits)
         self.catalog_index = 0
         self.shard = GroupShard(0, self.limits, self.assignors)
@@ -111,7 +122,9 @@ class World:
         return self._ids.to_bytes(16, "big")
 
     def configure(self, **changes: Any) -> None:
-        self.settings = SameForAll(replace(self.settings.settings, **changes), self.settings.version + 1)
+        """New settings are in force, and nobody is told."""
+        self.settings.settings = replace(self.settings.settings, **changes)
+        self.settings.version += 1
 
     # Requests.
 

@@ -235,12 +235,12 @@ def test_random_schedules() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Schedules,
         settings=settings(
-            max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(12))
 def test_long_schedules(seed: int) -> None:
     """The same rules for longer, chosen by a seed; three rounds of heartbeats settle every group."""
     rng = random.Random(seed)
