@@ -60,6 +60,7 @@ def heartbeat(
         draft.member_id = ctx.fresh_id()
     group_id, member_id = request.group_id, draft.member_id
     assigned_before = member.current.assigned if member is not None else {}
+    lost_its_reply = member is not None and request.member_epoch < member.current.epoch
 
     draft.trigger = _trigger(member, request, owned)
     if draft.trigger is Trigger.MEMBER_ACKED:
@@ -84,7 +85,7 @@ def heartbeat(
         yield records
         core.rearm_rebalance(group, member, ctx)
     _restart_session(core, group_id, member_id, settings, ctx)
-    is_full = _is_full(request) or request.member_epoch < member.current.epoch
+    is_full = _is_full(request) or lost_its_reply
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=member.current.epoch,

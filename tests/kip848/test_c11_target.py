@@ -173,3 +173,9 @@ def test_unchanged_parts_write_no_record(world: World) -> None:
     a.subscribe(["orders", "nowhere"])
     a.beat()
     assert world.log[-1].types == [5, 3, 6, 8]
+    world.create_topic("more", 2)
+    b = Client(world, "b", topics=("more",))
+    b.beat()
+    b.subscribe(["more", "nowhere"])
+    b.beat()
+    assert world.log[-1].types == [5, 3, 6, 8], "also where subscriptions differ"

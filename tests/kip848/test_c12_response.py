@@ -15,6 +15,14 @@ def test_a_steady_heartbeat_writes_nothing_and_carries_no_assignment(world: Worl
     assert len(world.log) == entries
 
 
+def test_a_new_epoch_alone_carries_no_assignment(world: World) -> None:
+    """… only if the *assigned* set changed, not if the epoch did."""
+    world.join("a")
+    world.join("b", topics=["nowhere"])
+    answer = world.heartbeat("a", 1)
+    assert (answer.member_epoch, answer.assignment) == (2, None)
+
+
 def test_a_full_request_is_answered_in_full(world: World) -> None:
     """RebalanceTimeoutMs ≠ −1 and names ≠ null and owned ≠ null: the assignment even if unchanged."""
     topic = world.catalog.view.topic("orders").topic_id
