@@ -74,7 +74,7 @@ _written: dict[tuple[type[Message], int, bool], Decoder] = {}
 def decoder(cls: type[Message], version: int, *, exact: bool = True) -> Decoder:
     """The function that decodes the body of `cls` in `version`, written on first use.
 
-    Unless `exact`, bytes after the body are ignored, as Kafka's brokers ignore them after a request.
+    Unless `exact`, bytes after the body are ignored.
     """
     known = _written.get((cls, version, exact))
     if known is not None:

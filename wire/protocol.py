@@ -2,9 +2,8 @@
 
 The header has quirks that must stay true here. A request's client id is never compact, even where the rest of
 the header is flexible; ApiVersions answers with header version 0 in every version, so that a client which
-does not yet know what the node speaks can read it (KIP-511). Bytes after a request's body are ignored, as
-Kafka's brokers do: librdkafka sends three too many when it asks Metadata 13 for all topics, and would
-otherwise reconnect for ever. Bytes after a response's body are an error.
+does not yet know what the node speaks can read it (KIP-511). Bytes after a body are an error, but for the one
+request of `SURPLUS_IGNORED`.
 """
 
 from functools import cache
@@ -19,6 +18,11 @@ from wire.errors import MalformedFrame, UnsupportedApi
 from wire.schema import Message
 
 LENGTH_BYTES = 4
+
+SURPLUS_IGNORED = frozenset({ApiKey.METADATA})
+"""Requests that may be followed by bytes of no meaning. librdkafka 2.16 sends three of them when it asks
+Metadata 13 for all topics, and reconnects for ever when refused."""
+
 _request_start = Struct(">hhih")
 _frame_start = Struct(">ii")
 _flexible_frame_start = Struct(">iix")
@@ -62,7 +66,7 @@ def _route(api_key: int, api_version: int) -> _Route:
 
 @cache
 def _request_decoder(api_key: int, api_version: int) -> Decoder:
-    return decoder(_route(api_key, api_version).request, api_version, exact=False)
+    return decoder(_route(api_key, api_version).request, api_version, exact=api_key not in SURPLUS_IGNORED)
 
 
 @cache

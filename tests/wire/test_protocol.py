@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.wire.oracle import Case, all_cases, case_id, message_class
 from wire.apis import API_VERSIONS, ApiKey, api_name
 from wire.decoding import decoder
 from wire.encoding import encoder, uvarint
@@ -17,7 +18,7 @@ from wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from wire.messages.metadata import MetadataRequest, MetadataResponse
+from wire.messages.metadata import MetadataRequest
 from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse, OffsetCommitResponseTopic
 from wire.messages.offset_fetch import OffsetFetchRequest
 from wire.protocol import (
@@ -63,14 +64,27 @@ def test_a_response_by_hand() -> None:
     assert decode_response(68, 1, frame[4:]) == (42, body)
 
 
-def test_bytes_after_a_request_are_ignored_and_after_a_response_refused() -> None:
+def test_bytes_after_a_body_are_ignored_where_librdkafka_sends_them() -> None:
     """The Metadata 13 body that librdkafka 2.16 sends for all topics: four bytes, and three too many."""
     header = bytes.fromhex("0003 000d 00000002 0000 00")
     _, body = decode_request(header + bytes.fromhex("00000000010000"))
     assert body == MetadataRequest(topics=None, allow_auto_topic_creation=False)
-    response = encode_response(ApiKey.METADATA, 13, 2, MetadataResponse())[4:]
-    with pytest.raises(MalformedFrame, match="1 bytes after the end"):
-        decode_response(ApiKey.METADATA, 13, response + b"\0")
+    with pytest.raises(MalformedFrame):
+        decode_request(header + bytes.fromhex("000000"))
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=case_id)
+def test_bytes_after_a_body_are_refused_everywhere_else(case: Case) -> None:
+    api_key, version, side = case
+    message = message_class(case)()
+    if side == "response":
+        frame = encode_response(api_key, version, 2, message)[4:]
+        with pytest.raises(MalformedFrame, match="1 bytes after the end"):
+            decode_response(api_key, version, frame + b"\0")
+    elif api_key is not ApiKey.METADATA:
+        frame = encode_request(api_key, version, 2, "c", message)[4:]
+        with pytest.raises(MalformedFrame, match="1 bytes after the end"):
+            decode_request(frame + b"\0")
 
 
 def test_api_versions_answers_with_header_version_0() -> None:
