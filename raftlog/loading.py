@@ -1,8 +1,8 @@
 """Opening a shard's live log: from the files that a stop or a crash left to a journal that takes entries.
 
 Steps, each safe to be repeated: throw away what was being written aside; finish what an interrupted archive
-left; walk the segments above the snapshot; cut the torn tail of the last one; remove the marker of a clean
-stop.
+left; walk the segments above the snapshot; cut the torn tail of the last one; write again what may never have
+been synced; remove the marker of a clean stop.
 
 A tail is cut only where that cannot lose what was acknowledged: behind the place no whole frame says that
 the lost entry was committed, and no clean stop followed.  Anything else that is not as it was written is
@@ -138,6 +138,17 @@ def _load_segment(files: Files, journal: Journal, first: int, *, is_last: bool) 
     journal.tail_records += scan.records
     if scan.end < size:
         _cut_torn_tail(journal, segment, size, is_last=is_last)
+    if is_last:
+        _write_again(journal, segment, scan.commit_index + 1)
+
+
+def _write_again(journal: Journal, segment: Segment, from_index: int) -> None:
+    """Entries that no later one knew as committed may be in the page cache only, after a failed sync in an
+    earlier run, and no sync would write them any more.  Written again, the next sync takes them along."""
+    first = max(from_index, segment.first_index)
+    if first <= journal.last_index:
+        start = journal.offsets[first - journal.base_index - 1]
+        segment.file.pwrite(segment.file.pread(segment.end - start, start), start)
 
 
 def _cut_torn_tail(journal: Journal, segment: Segment, size: int, *, is_last: bool) -> None:

@@ -118,7 +118,7 @@ class Replica:
         self._enter("Down")
         where = f"shard {self.shard} of {self._directory.path}"
         if isinstance(error, OSError):
-            what = f"{where}: writing failed: {error}: free space or replace the disk, then start again"
+            what = f"{where}: a file call failed: {error}: free space or replace the disk, then start again"
         else:
             what = f"{where}: {type(error).__name__}: {error}"
         self._host.fatal(what)
@@ -126,7 +126,8 @@ class Replica:
     def _finish_stop(self) -> None:
         """Go on with a stop when nothing is in flight."""
         done = self._stop_done
-        assert done is not None
+        if done is None:
+            return
         adopting = self._snapshotter is not None and self._snapshotter.is_adopting
         if not self._is_over and (adopting or self._journal.is_flushing or self._journal.is_dirty):
             if adopting:

@@ -6,8 +6,8 @@ It is as unkind as POSIX allows, and no more:
   random subset of the unsynced writes, the last of them cut anywhere.
 - Names are durable after `fsync_dir` of their directory.  Until then each creation, rename and removal may
   or may not survive on its own; a rename is atomic.
-- After a failed `fdatasync` the bytes that it should have saved are never written, though reads still show
-  them.
+- After a failed `fdatasync` the bytes that it should have saved are never written by a later one, though
+  reads still show them until a crash; only writing them again helps.
 - A failed `pwrite` has written some prefix.
 
 `crash` gives the disk that the next boot finds.  `on_call` is told before and after every call that changes
@@ -124,10 +124,13 @@ class SimFile:
 
     def fdatasync(self) -> None:
         with self._disk._call("fdatasync", self._path) as failure:
-            self._inode.pending.clear()
+            written, self._inode.pending = self._inode.pending, []
             if failure is not None:
                 raise failure
-            self._inode.durable = bytes(self._inode.live)
+            content = bytearray(self._inode.durable)
+            for offset, data in written:
+                _patch(content, offset, data)
+            self._inode.durable = bytes(content)
 
     def close(self) -> None:
         self._disk.open_files -= 1

@@ -14,6 +14,7 @@ from raftlog.directory import NotFormatted, format_node
 from raftlog.errors import RaftlogError
 from raftlog.reader import ShardReader
 from raftlog.simfiles import Crash, SimFile, SimFiles
+from tests.report import count_fault
 
 from .hosts import Stopped
 from .nodes import IDENTITY, PATH, SETTINGS, Node
@@ -124,6 +125,7 @@ def test_every_crash_point_loads() -> None:
     run.disk.on_call = at_call
     run.go()
     print(f"{points} crash points")
+    count_fault("raftlog", "crash point", points)
     for failure in failures[:1]:
         raise failure
     assert points >= CRASH_POINTS_MIN
@@ -144,6 +146,7 @@ def test_every_failing_call_stops_the_node_or_does_no_harm() -> None:
         for how in (Crash.LOST, Crash.TORN):
             check_survivor(run.disk.crash(how, seed=failing), run.formatted, run.sent, run.acknowledged)
     print(f"{total} failing calls, {stopped} stopped a running node")
+    count_fault("raftlog", "failing file call", total)
     assert total >= FAILING_CALLS_MIN
     assert stopped >= STOPPED_MIN
 

@@ -8,6 +8,7 @@ from raftlog.directory import LOCK_FILE
 from raftlog.errors import RaftlogError
 from raftlog.reader import ShardReader
 from raftlog.simfiles import Crash, SimFiles
+from tests.report import count_fault
 
 from .hosts import Stopped
 from .nodes import PATH, SETTINGS, KeyValues, Node, formatted
@@ -64,6 +65,7 @@ def test_verify_finds_every_flipped_byte() -> None:
             disk.damage(path, offset, mask)
             flipped += 1
     print(f"{flipped} bytes flipped, each found")
+    count_fault("raftlog", "flipped byte", flipped)
     assert flipped >= BYTES_MIN
     assert ShardReader(PATH, 0, disk).verify() == []
 
