@@ -20,6 +20,14 @@ Url = Annotated[str, typer.Option("--url", help="HTTP address of a node.")]
 ANSWER_BYTES_MAX = 16 * 1024 * 1024  # a status page; a larger answer is not one
 
 
+class HttpRefused(CommandError):
+    """The node answered, with another status than 200."""
+
+    def __init__(self, message: str, hint: str, status: int) -> None:
+        super().__init__(message, hint=hint, code=ExitCode.REFUSED)
+        self.status = status
+
+
 @app.callback()
 def _cluster() -> None:
     """Show the state of the cluster."""
@@ -67,14 +75,14 @@ def get_json(url: str, timeout_s: float) -> Any:
         ) from error
 
 
-def _refused(url: str, error: urllib.error.HTTPError) -> CommandError:
+def _refused(url: str, error: urllib.error.HTTPError) -> HttpRefused:
     """The node's own words, if it is one: every refusal of the HTTP API has a message and a hint."""
     try:
         said = json_module.loads(error.read(ANSWER_BYTES_MAX))
         message, hint = str(said["message"]), str(said["hint"])
     except (ValueError, TypeError, KeyError, OSError):
         message, hint = f"{error.code} {error.reason}", "is that a Quorate node's HTTP port?"
-    return CommandError(f"{url} answers: {message}", hint=hint, code=ExitCode.REFUSED)
+    return HttpRefused(f"{url} answers: {message}", hint, error.code)
 
 
 def _print(document: Any) -> None:

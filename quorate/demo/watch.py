@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quorate.commands.cluster import get_json
+from quorate.commands.cluster import HttpRefused, get_json
 from quorate.demo.evidence import Evidence
 from quorate.errors import CommandError, ExitCode
 
 POLL_S = 0.05
 HTTP_TIMEOUT_S = 1.0
+NOT_NOW = (404, 503)  # the group is not there yet, or its shard does not serve yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,10 @@ def see_group(url: str, group: str, topic: str) -> SeenGroup | None:
     """The group from the node's HTTP view, or None while the node does not answer for it."""
     try:
         view = get_json(f"{url}/v1/groups/{group}", HTTP_TIMEOUT_S)["group"]
+    except HttpRefused as error:
+        if error.status in NOT_NOW:
+            return None
+        raise
     except CommandError:
         return None
     members = {
@@ -66,7 +71,7 @@ def see_group(url: str, group: str, topic: str) -> SeenGroup | None:
         )
         for member in view["members"]
     }
-    return SeenGroup(view["state"], view["group_epoch"], members)
+    return SeenGroup(view["state"], view["epoch"], members)
 
 
 def agree(

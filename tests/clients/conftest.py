@@ -1,0 +1,55 @@
+"""A real node in a process of its own, for stock clients; every test has topics and groups of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cluster.launcher import NodeProcess, launch_node
+
+from quorate.client import Client
+
+SESSION_TIMEOUT_MS = 3_000
+HEARTBEAT_INTERVAL_MS = 500
+SETTINGS = {
+    "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
+}
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    process = launch_node(tmp_path_factory.mktemp("clients") / "node", settings=SETTINGS)
+    yield process
+    exit_code = process.stop()
+    log = (Path(process.data) / "node.log").read_text(encoding="utf-8")
+    assert exit_code == 0, log
+    assert "Traceback" not in log
+
+
+@pytest.fixture
+def bootstrap(node: NodeProcess) -> str:
+    return f"{node.host}:{node.port}"
+
+
+@pytest.fixture
+def client(bootstrap: str) -> Iterator[Client]:
+    with Client(bootstrap) as connected:
+        yield connected
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def new_topic(client: Client) -> Callable[[int], str]:
+    def create(num_partitions: int) -> str:
+        name = f"topic-{uuid.uuid4().hex[:12]}"
+        client.create_topic(name, num_partitions)
+        return name
+
+    return create

@@ -1,0 +1,228 @@
+"""The commands on a real node and on its directory, as a person or a script runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.launcher import NodeProcess
+from quorate.app import run
+from quorate.errors import ExitCode
+from tests.clients.polling import Crowd
+
+Run = Callable[..., str]
+NUM_PARTITIONS = 4
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command that must succeed; its output."""
+
+    def run_command(*arguments: object) -> str:
+        code = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert code == 0, captured.err
+        assert captured.err == ""
+        return captured.out
+
+    return run_command
+
+
+@pytest.fixture
+def crowd(bootstrap: str, group: str, new_topic: Callable[[int], str]) -> Iterator[Crowd]:
+    crowd = Crowd(bootstrap, group, new_topic(NUM_PARTITIONS))
+    yield crowd
+    crowd.close()
+
+
+def refused(arguments: list[str], code: ExitCode, capsys: pytest.CaptureFixture[str]) -> str:
+    assert run(arguments) == code
+    captured = capsys.readouterr()
+    assert len(captured.err.splitlines()) == 1
+    return captured.err
+
+
+def test_a_topic_through_its_life(
+    said: Run, bootstrap: str, group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"{group}-topic"
+    assert said("topics", "create", f"{name}:3", "-b", bootstrap) == f"created topic {name} (3 partitions)\n"
+    listed = json.loads(said("topics", "list", "--json", "-b", bootstrap))["topics"]
+    (found,) = [topic for topic in listed if topic["name"] == name]
+    assert found["partitions"] == 3
+    assert f"{name}  " in said("topics", "list", "-b", bootstrap)
+    again = refused(["topics", "create", f"{name}:3", "-b", bootstrap], ExitCode.REFUSED, capsys)
+    assert "TOPIC_ALREADY_EXISTS (36)" in again
+    said("topics", "grow", f"{name}:5", "-b", bootstrap)
+    shrunk = refused(["topics", "grow", f"{name}:4", "-b", bootstrap], ExitCode.REFUSED, capsys)
+    assert "INVALID_PARTITIONS (37)" in shrunk
+    said("topics", "delete", name, "-b", bootstrap)
+    gone = refused(["topics", "delete", name, "-b", bootstrap], ExitCode.REFUSED, capsys)
+    assert "UNKNOWN_TOPIC_OR_PARTITION (3)" in gone
+
+
+def test_a_group_live_and_in_the_log(
+    said: Run, node: NodeProcess, bootstrap: str, group: str, crowd: Crowd, capsys: pytest.CaptureFixture[str]
+) -> None:
+    member = crowd.join(**{"client.id": "billing-1"})
+    crowd.wait_balanced(NUM_PARTITIONS)
+    member.commit({1: 17})
+
+    assert group in said("groups", "list", "-b", bootstrap)
+    text = said("groups", "describe", group, "-b", bootstrap)
+    assert "Stable, group epoch 1" in text
+    assert f"{crowd.topic}:0-3" in text
+    described = json.loads(said("groups", "describe", group, "--json", "-b", bootstrap))
+    assert described["members"][0]["client_id"] == "billing-1"
+    assert described["offsets"] == {crowd.topic: {"1": 17}}
+    busy = refused(["groups", "delete", group, "-b", bootstrap], ExitCode.REFUSED, capsys)
+    assert "NON_EMPTY_GROUP (68)" in busy
+
+    member.close()
+    said("groups", "delete", group, "-b", bootstrap)
+    gone = refused(["groups", "describe", group, "-b", bootstrap], ExitCode.REFUSED, capsys)
+    assert "GROUP_ID_NOT_FOUND (69)" in gone
+
+    _read_history(said, node.data, group)
+
+
+def _read_history(said: Run, data: Path, group: str) -> None:
+    """The log of a running node: the group is gone, its story is not."""
+    explained = said("log", "explain", data, group)
+    assert "billing-1" in explained
+    assert "joined" in explained
+    assert "left" in explained
+    steps = json.loads(said("log", "explain", data, group, "--json"))["steps"]
+    assert [step["epoch"] for step in steps if step["kind"] == "epoch"][:2] == [1, 2]
+    rows = json.loads(said("log", "timeline", data, group, "--json"))["rows"]
+    assert rows[0]["epoch"] == 1 or rows[1]["epoch"] == 1
+    assert "joined" in said("log", "timeline", data, group, "--utc")
+    lines = said("log", "dump", data, "--group", group, "--type", "offset_commit", "--json").splitlines()
+    entries = [json.loads(line) for line in lines]
+    assert len(entries) == 2  # the commit, and its deletion with the group
+    states = json.loads(
+        said("log", "replay", data, "--group", group, "--at", str(entries[0]["index"]), "--json")
+    )
+    (state,) = states["shards"]
+    assert [(one["partition"], one["offset"]) for one in state["groups"][0]["offsets"]] == [(1, 17)]
+
+
+def test_the_log_of_a_running_node_verifies(said: Run, node: NodeProcess) -> None:
+    assert "verified: everything holds" in said("log", "verify", node.data)
+    assert json.loads(said("log", "verify", node.data, "--json"))["ok"] is True
+    assert "shard-0 after index" in said("log", "replay", node.data)
+
+
+def test_a_damaged_copy_fails_verification_and_says_where(
+    said: Run, node: NodeProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(node.data, copy)
+    segment = next(path for path in sorted((copy / "metadata").glob("*.log")) if path.stat().st_size > 300)
+    data = bytearray(segment.read_bytes())
+    data[200] ^= 0x40
+    segment.write_bytes(data)
+    assert run(["log", "verify", str(copy)]) == ExitCode.FAILED
+    assert segment.name in capsys.readouterr().out
+
+
+def test_questions_that_the_log_cannot_answer_are_refused_in_one_line(
+    node: NodeProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(node.data)
+    for arguments, code in (
+        (["explain", data, "no-such-group"], ExitCode.UNREADABLE),
+        (["replay", data, "--at", "5"], ExitCode.USAGE),
+        (["replay", data, "--at", "yesterday"], ExitCode.USAGE),
+        (["replay", data, "--shard", "99"], ExitCode.UNREADABLE),
+        (["dump", data, "--type", "nonsense"], ExitCode.USAGE),
+        (["dump", data, "--shard", "nonsense"], ExitCode.USAGE),
+    ):
+        assert refused(["log", *arguments], code, capsys).startswith("quorate: error: ")
+
+
+def test_cluster_status_names_node_and_shards(said: Run, node: NodeProcess) -> None:
+    url = f"http://{node.host}:{node.http_port}"
+    text = said("cluster", "status", "--url", url)
+    assert f"{node.host}:{node.port}" in text
+    assert "metadata" in text
+    document = json.loads(said("cluster", "status", "--url", url, "--json"))
+    assert len(document["shards"]) == 5
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+        command = [sys.executable, "-P", "-m", "quorate", "up", "--json", "--data", str(tmp_path / "data")]
+        command += ["--port", "0", "--http-port", "0", *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None
+        return process, json.loads(process.stdout.readline())
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_up_says_where_the_node_is_and_stops_with_it(
+    said: Run, up: Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]]
+) -> None:
+    process, ready = up("--topic", "orders:12", "--topic", "payments")
+    (node,) = ready["nodes"]
+    assert set(node) == {"id", "pid", "host", "port", "http_port", "data", "command"}
+    assert ready["bootstrap"] == f"{node['host']}:{node['port']}"
+    topics = json.loads(said("topics", "list", "--json", "-b", ready["bootstrap"]))["topics"]
+    assert [(topic["name"], topic["partitions"]) for topic in topics] == [("orders", 12), ("payments", 1)]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+    assert not is_alive(node["pid"])
+    process, again = up("--topic", "orders:12")
+    assert again["nodes"][0]["data"] == node["data"]
+    topics = json.loads(said("topics", "list", "--json", "-b", again["bootstrap"]))["topics"]
+    assert [topic["partitions"] for topic in topics] == [12, 1]
+
+
+def test_a_node_killed_under_up_can_be_restarted_by_its_command(
+    said: Run, up: Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]]
+) -> None:
+    process, ready = up("--topic", "orders:12")
+    (node,) = ready["nodes"]
+    os.kill(node["pid"], signal.SIGKILL)
+    assert process.wait(10) == ExitCode.NODE_STOPPED
+    with subprocess.Popen(node["command"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as restarted:
+        assert restarted.stdout is not None
+        restarted.stdout.readline()
+        assert "orders" in said("topics", "list", "-b", ready["bootstrap"])
+        restarted.terminate()
+        assert restarted.wait(10) == 0
+
+
+def test_a_setting_that_does_not_exist_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["up", "--data", str(tmp_path / "data"), "--port", "0", "--http-port", "0"]
+    error = refused([*arguments, "--set", "group.consumer.sesion.timeout.ms=1"], ExitCode.USAGE, capsys)
+    assert "group.consumer.session.timeout.ms" in error
