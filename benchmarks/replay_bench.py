@@ -22,9 +22,10 @@ from collections.abc import Callable, Iterator
 from history.node import ShardFiles
 from history.replay import Replay
 from history.source import Walk
-from raftlog.directory import NodeIdentity, format_node
+from raftlog.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node
 from raftlog.files import OsFiles, join
 from raftlog.frames import encode_frame
+from raftlog.metafile import write_meta
 from raftlog.segments import log_name
 from records import (
     Cause,
@@ -130,6 +131,7 @@ def write_log(path: str, records: int) -> tuple[int, int]:
     files = OsFiles()
     format_node(files, path, NodeIdentity(cluster_id="bench", node_id=1, incarnation="bench", num_shards=1))
     segment = join(path, "shard-0", log_name(1))
+    write_meta(files, join(path, "shard-0", TERM_FILE), TERM_KIND, 1, None)
     commits, groups = commit_entries(), group_entries()
     written = group_written = entries = 0
     with open(segment, "ab") as file:

@@ -35,21 +35,29 @@ def iter_commits(node: NodeLog, groups: Iterable[str] | None = None) -> Iterator
     wanted = None if groups is None else set(groups)
     for shard in node.shards:
         if shard != METADATA_SHARD:
+            known: dict[bytes, Key | None] = {}
             for item in Walk(shard, node.reader(shard), stateless=True):
                 if isinstance(item, Frame):
-                    yield from _commits_in(item, wanted)
+                    yield from _commits_in(item, wanted, known)
 
 
-def _commits_in(frame: Frame, wanted: set[str] | None) -> Iterator[tuple[Key, Commit]]:
+def _commits_in(
+    frame: Frame, wanted: set[str] | None, known: dict[bytes, Key | None]
+) -> Iterator[tuple[Key, Commit]]:
+    """The commits of one entry; ``known`` spares decoding a key again (``None``: not wanted)."""
     for raw in iter_records(frame.body):
         if raw.type != RecordType.OFFSET_COMMIT:
             continue
-        key = decode_key(raw)
-        if not isinstance(key, OffsetCommitKey) or (wanted is not None and key.group_id not in wanted):
-            continue
-        value = decode_value(raw)
-        offset = value.offset if isinstance(value, OffsetCommitValue) else -1
-        yield (key.group_id, key.topic, key.partition), Commit(offset, frame.index, frame.timestamp_ms)
+        if raw.key not in known:
+            decoded = decode_key(raw)
+            assert isinstance(decoded, OffsetCommitKey)
+            is_wanted = wanted is None or decoded.group_id in wanted
+            known[raw.key] = (decoded.group_id, decoded.topic, decoded.partition) if is_wanted else None
+        key = known[raw.key]
+        if key is not None:
+            value = decode_value(raw)
+            offset = value.offset if isinstance(value, OffsetCommitValue) else -1
+            yield key, Commit(offset, frame.index, frame.timestamp_ms)
 
 
 def commits(path: str, groups: Iterable[str] | None = None) -> dict[Key, list[Commit]]:

@@ -15,6 +15,7 @@ from raftlog.frames import Frame
 from records import (
     Entry,
     RawRecord,
+    RecordsError,
     RecordType,
     TermStartValue,
     Trigger,
@@ -134,10 +135,13 @@ def tell(teller: Storyteller, items: Iterable[Frame | Gap | SnapshotLike]) -> No
     for item in items:
         if isinstance(item, Frame):
             last_ms = item.timestamp_ms
-            if needle in item.body or item.record_count == 1:
-                _tell_frame(teller, item, group_id)
-            else:
-                teller.passed(last_ms)
+            try:
+                if needle in item.body or item.record_count == 1:
+                    _tell_frame(teller, item, group_id)
+                else:
+                    teller.passed(last_ms)
+            except RecordsError as error:
+                teller.note(item.index, last_ms, f"this entry cannot be decoded: {error}")
         elif isinstance(item, Gap):
             teller.note(None, last_ms, item.words())
         else:

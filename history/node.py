@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from raftlog.frames import Frame
 from raftlog.reader import Damaged, Problem, ShardReader, read_identity
 from raftlog.reader import shards as shards_in
 from raftlog.segments import next_frame
-from records import decode_entry
+from records import RecordsError, iter_records
 from records.ids import METADATA_SHARD, shard_of
 
 from .catalog import CatalogHistory
@@ -61,17 +62,21 @@ class NodeLog:
             " is not known: name the shard"
         )
 
-    def catalog(self, to_ms: int | None = None) -> CatalogHistory:
-        """What the metadata shard tells of topics; empty where the directory does not hold it."""
+    def catalog(self) -> CatalogHistory:
+        """What the metadata shard tells of topics; empty where the directory does not hold it.
+
+        An entry that cannot be decoded tells nothing here; `verify` reports it.
+        """
         catalog = CatalogHistory()
         if METADATA_SHARD not in self.readers:
             return catalog
         catalog.present = True
-        for item in Walk(METADATA_SHARD, self.reader(METADATA_SHARD), to_ms=to_ms):
-            if isinstance(item, Frame):
-                catalog.apply(item.index, decode_entry(item.body).records)
-            elif not isinstance(item, Gap):
-                catalog.apply(item.header.last_index, item.records)
+        for item in Walk(METADATA_SHARD, self.reader(METADATA_SHARD)):
+            with contextlib.suppress(RecordsError):
+                if isinstance(item, Frame):
+                    catalog.apply(item.index, iter_records(item.body))
+                elif not isinstance(item, Gap):
+                    catalog.apply(item.header.last_index, item.records)
         return catalog
 
 

@@ -9,10 +9,9 @@ text.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from typing import Any
 
 MS_PER_SECOND = 1000
 NAME_LENGTH_MAX = 12
@@ -175,16 +174,3 @@ class MemberNames:
     def legend(self) -> dict[str, str]:
         """Compact name -> member id, for the names that are not the id itself."""
         return {name: member_id for member_id, name in self._names.items() if name != member_id}
-
-
-def json_ready(value: Any) -> Any:
-    """A result of this package as plain JSON values; bytes become hex, keys become text."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: json_ready(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): json_ready(content) for key, content in value.items()}
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, list | tuple | set | frozenset):
-        return [json_ready(item) for item in value]
-    return value

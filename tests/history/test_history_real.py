@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
@@ -19,6 +20,7 @@ from history.replay import Replay, replay, replay_all
 from history.source import NothingToRead
 from history.timeline import timeline_of
 from history.verify import report_text, verify
+from raftlog.reader import Damaged
 from raftlog.settings import LogSettings
 from records.ids import METADATA_SHARD
 from wire.errors import ErrorCode
@@ -442,3 +444,39 @@ def test_the_text_of_a_report_names_file_offset_and_what_to_do(home: str) -> Non
     assert any(line.strip().startswith("to do:") for line in lines)
     assert lines[-1].startswith("verified: ")
     assert any("cannot be read" in line for line in explanation_text(explain(home, GROUP)))
+
+
+HARMLESS = ("lock", "evidence.0", "evidence.1", "clean", "boot")
+"""Files whose loss takes nothing from history; verify may still name them."""
+
+
+@pytest.mark.parametrize("harm", ["gone", "emptied", "halved", "garbage"])
+def test_any_file_harmed_is_reported_and_no_reader_breaks(home: str, harm: str) -> None:
+    node, _ = long_story(home)
+    node.stop()
+    rng = random.Random(harm)
+    for file in sorted(path for path in Path(home).rglob("*") if path.is_file()):
+        sound = file.read_bytes()
+        if harm == "gone":
+            file.unlink()
+        elif harm == "emptied":
+            file.write_bytes(b"")
+        elif harm == "halved":
+            file.write_bytes(sound[: len(sound) // 2])
+        else:
+            file.write_bytes(rng.randbytes(len(sound)))
+        report = verify(home)
+        if file.name not in HARMLESS:
+            assert report.findings or report.notes, f"{file} {harm}"
+        assert list(report_text(report))
+        for read in (
+            lambda: list(dump_json(dump(home))),
+            lambda: commits(home),
+            lambda: list(explanation_text(explain(home, GROUP))),
+            lambda: replay(home, group=GROUP),
+            lambda: replay_all(home),
+        ):
+            with contextlib.suppress(NothingToRead, Damaged):
+                read()
+        file.write_bytes(sound)
+    assert verify(home).ok

@@ -6,7 +6,7 @@ from datetime import timedelta, timezone
 
 import pytest
 
-from history.render import UTC_STYLE, MemberNames, TimeStyle, duration, json_ready, parse_time, ranges, table
+from history.render import UTC_STYLE, MemberNames, TimeStyle, duration, parse_time, ranges, table
 
 from .memlog import NOON_MS
 
@@ -80,7 +80,3 @@ def test_a_name_is_never_given_twice() -> None:
     assert names.name("m3") == "m4"
     assert names.name("Xk2VtmqySmmkHkQ1hNLg7A") == "m2"
     assert names.legend() == {"m2": "Xk2VtmqySmmkHkQ1hNLg7A", "m3": "pQ8ZB7TfQbaOQz2wCUDBXg", "m4": "m3"}
-
-
-def test_results_become_plain_json() -> None:
-    assert json_ready({"a": (1, b"\x01"), 2: None}) == {"a": [1, "01"], "2": None}
