@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
 from cluster.shard_runtime import ShardRuntime, Surroundings
 from cluster.shard_state import ShardEvent, ShardState
@@ -52,7 +53,7 @@ class CatalogRuntime(ShardRuntime):
         if names:
             self.node.catalog_changed(names)
 
-    def _handled(self) -> None:
+    def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
         """Nothing in the metadata shard is due by time."""
 
     def _learn(self, index: int, raw: RawRecord) -> str:

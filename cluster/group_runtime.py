@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 from cluster.node_info import ClientInfo
+from cluster.regularity import MeasuredEntry, Regularity
 from cluster.shard_runtime import SLICE_MS, ShardRuntime, Surroundings
 from cluster.shard_state import ShardEvent, ShardState
-from coordinator.shard import FastEntry, GroupShard
+from coordinator.shard import GroupShard
 from raftlog.directory import NodeDirectory
 from raftlog.host import Timer
 from records import RawRecord
+from wire.apis import ApiKey
 
 LOG = logging.getLogger("quorate.runtime")
 
@@ -44,16 +46,26 @@ class GroupRuntime(ShardRuntime):
 
     def __init__(self, node: Surroundings, directory: NodeDirectory, shard: int, machine: GroupShard) -> None:
         super().__init__(node, directory, shard, machine)
+        self._regularity = Regularity(self.host, node.evidence, shard)
         self._is_log_ready = False
         self._work_timer: Timer | None = None
         self._work_at_ms = math.inf
         self._continues = False
 
-    def fast_entry(self, group_id: str, member_id: str) -> FastEntry | None:
+    def fast_entry(self, group_id: str, member_id: str) -> MeasuredEntry | None:
         """See the steady-heartbeat fast path; None unless Ready."""
         if self.standing.state is not ShardState.READY:
             return None
-        return self.machine.fast_entry(group_id, member_id)
+        entry = self.machine.fast_entry(group_id, member_id)
+        return None if entry is None else self._regularity.measured(group_id, member_id, entry)
+
+    def start(self) -> None:
+        super().start()
+        self._regularity.start()
+
+    def stop(self, done: Callable[[], None]) -> None:
+        self._regularity.stop()
+        super().stop(done)
 
     # Readiness.
 
@@ -176,8 +188,14 @@ class GroupRuntime(ShardRuntime):
 
     # Hooks.
 
-    def _handled(self) -> None:
+    def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
         self._arm()
+        if api_key != ApiKey.CONSUMER_GROUP_HEARTBEAT or reply is None or reply.error_code:
+            return
+        if request.member_epoch < 0:
+            self._regularity.forget(request.group_id, request.member_id)
+        else:
+            self._regularity.beat(request.group_id, reply.member_id, now_ms)
 
     def _decided(self, index: int, raws: Iterable[RawRecord]) -> None:
         """Group shards tell nobody of their entries."""

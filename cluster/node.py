@@ -22,13 +22,15 @@ from cluster.fanout import FANS, ONE_GROUP_APIS, Gathering
 from cluster.group_runtime import GroupRuntime
 from cluster.kafka import KafkaListener
 from cluster.node_info import ClientInfo, NodeInfo
+from cluster.regularity import MeasuredEntry
 from cluster.settings import Settings
 from cluster.shard_runtime import RuntimeSettings, ShardRuntime, TurnCounter
 from coordinator.catalog import CatalogShard
 from coordinator.limits import SameForAll, SettingsView
-from coordinator.shard import FastEntry, GroupShard
+from coordinator.shard import GroupShard
 from coordinator.topics import CatalogView
 from raftlog.directory import NodeDirectory, open_node
+from raftlog.evidence import Evidence
 from raftlog.host import Host
 from records import shard_of
 
@@ -56,6 +58,7 @@ class Node:
         self._http_address = ("", 0)
         self._started_ms = host.monotonic_ms()
         self.kafka = KafkaListener(host, self, settings)
+        self.evidence: Evidence
         self.metadata: CatalogRuntime
         self.shards: list[GroupRuntime] = []
         self._on_ready: list[Callable[[], None]] = []
@@ -73,6 +76,8 @@ class Node:
         """
         directory = open_node(self.host.files, self.settings.data_dir, self.host.fresh_id)
         self._directory = directory
+        evidence_bytes_max = self.runtime_settings.log.evidence_bytes_max
+        self.evidence = Evidence(self.host, directory.path, evidence_bytes_max)
         limits = self.settings.limits()
         self.metadata = CatalogRuntime(self, directory, CatalogShard(limits))
         self.shards = [
@@ -100,6 +105,7 @@ class Node:
             if not missing:
                 self._clock.stop()
                 self.kafka.stop()
+                self.evidence.close()
                 assert self._directory is not None
                 self._directory.close()
                 LOG.info("node stopped")
@@ -168,7 +174,7 @@ class Node:
             "shards": [runtime.status() for runtime in self._all_shards()],
         }
 
-    def fast_entry(self, group_id: str, member_id: str) -> FastEntry | None:
+    def fast_entry(self, group_id: str, member_id: str) -> MeasuredEntry | None:
         """What answers a member's steady heartbeats without decisions; None unless steady and served here."""
         return self.shard_for(group_id).fast_entry(group_id, member_id)
 

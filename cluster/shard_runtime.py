@@ -23,12 +23,14 @@ from typing import Any, Final, Protocol
 from cluster.answers import Why
 from cluster.held import HeldReplies, Question, Reply
 from cluster.node_info import ClientInfo
+from cluster.refusal_notes import NOTED_APIS, first_error
 from cluster.shard_counters import ShardCounters
 from cluster.shard_state import ShardEvent, ShardState, Standing
 from coordinator.api import Context, Outcome
 from coordinator.limits import SettingsView
 from coordinator.topics import CatalogView
 from raftlog.directory import NodeDirectory, shard_name
+from raftlog.evidence import Evidence
 from raftlog.host import Host, Timer
 from raftlog.machine import LogFull, NotLeader, SnapshotHeader
 from raftlog.replica import Replica
@@ -87,6 +89,7 @@ class Surroundings(Protocol):
     """What a shard's runtime takes from its node."""
 
     host: Host
+    evidence: Evidence
     turns: TurnCounter
     group_settings: SettingsView
     runtime_settings: RuntimeSettings
@@ -213,7 +216,10 @@ class ShardRuntime(ABC):
         question = Question(api_key, api_version, request, reply)
         if (why := self._why_not()) is not None:
             self.counters.refused += 1
-            question.refuse(why)
+            response = question.refusal(why)
+            if why is Why.OVERLOADED:
+                self._note_refusal(question, client, response)
+            question.answer(response)
             return
         ctx = self._context(now_ms, client)
         try:
@@ -224,8 +230,10 @@ class ShardRuntime(ABC):
         if outcome.error is not None or outcome.reply is None:
             self._hold(now_ms, question, None, self._report(outcome.error, api_key))
         else:
+            if not outcome.records and api_key in NOTED_APIS:
+                self._note_refusal(question, client, outcome.reply)
             self._hold(now_ms, question, outcome.reply)
-        self._handled()
+        self._handled(api_key, request, outcome.reply, now_ms)
 
     def _why_not(self) -> Why | None:
         if self.standing.state is not ShardState.READY:
@@ -291,6 +299,19 @@ class ShardRuntime(ABC):
         if self._held_timer is None:
             self._held_timer = self.host.call_later(self._settings.held_reply_timeout_ms, self._expire_held)
 
+    def _note_refusal(self, question: Question, client: ClientInfo, response: object) -> None:
+        """Keeps the reason of a refusal as evidence, for whoever explains the group later."""
+        error = first_error(response)
+        if error is not None:
+            self.node.evidence.refused(
+                api=question.api_key,
+                error=error[0],
+                reason=error[1],
+                group_id=getattr(question.request, "group_id", ""),
+                member_id=getattr(question.request, "member_id", ""),
+                client=f"{client.client_id}{client.host}",
+            )
+
     def _report(self, error: BaseException | None, api_key: int) -> str:
         """Logs a failure under an id that the client gets too."""
         trace_id = self.host.fresh_id()
@@ -353,7 +374,7 @@ class ShardRuntime(ABC):
     # What the two kinds of shards do differently.
 
     @abstractmethod
-    def _handled(self) -> None:
+    def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
         """A request was decided: deadlines may have moved."""
 
     @abstractmethod

@@ -14,6 +14,7 @@ from cluster.shard_runtime import ShardRuntime
 from cluster.shard_state import ShardState
 from coordinator.catalog import CatalogShard
 from coordinator.shard import GroupShard
+from raftlog.evidence import read_evidence
 from raftlog.simfiles import Crash
 from records import iter_records
 from tests.cluster.lab import Lab, commit_request, join_request
@@ -602,3 +603,26 @@ def test_status_is_plain_data() -> None:
     assert [shard["name"] for shard in status["shards"]] == ["metadata", "shard-0", "shard-1"]
     assert {shard["state"] for shard in status["shards"]} == {"Ready"}
     assert status["ready"] is True
+
+
+# Evidence
+
+
+def test_refusals_and_the_regularity_of_heartbeats_are_kept_as_evidence() -> None:
+    lab = Lab()
+    consumer = lab.consumer("one")
+    for pause_ms in (500, 500, 2_700, 500, 6_000):
+        assert consumer.heartbeat().error_code == 0
+        lab.world.run_for(pause_ms)
+    consumer.epoch = 99
+    assert consumer.heartbeat().error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    lab.machine.stop()
+    notes = read_evidence(lab.machine.disk, lab.machine.settings.data_dir)
+    gaps = [note["gap_ms"] for note in notes if note["kind"] == "heartbeat_gap"]
+    assert gaps == [pytest.approx(2_700, abs=5)]
+    refused = [note for note in notes if note["kind"] == "refused"]
+    assert [(note["error"], note["group"], note["member"]) for note in refused] == [
+        (ErrorCode.FENCED_MEMBER_EPOCH, "billing", "one")
+    ]
+    assert refused[0]["reason"]
+    assert refused[0]["client"].startswith("one/")

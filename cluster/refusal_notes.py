@@ -1,0 +1,38 @@
+"""Finds the error in a response, to be noted as evidence: what was refused, with which code, and why.
+
+Kafka's responses carry errors in many places; only the first one of a response is noted, and only for
+requests that want to change something: what a read was told, nobody asks about later.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from wire.apis import ApiKey
+
+NOTED_APIS: Final = frozenset(
+    {
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.DELETE_TOPICS,
+    }
+)
+
+_ITEMS: Final = ("topics", "groups", "results", "responses", "partitions")
+"""Where a response keeps what it answers item by item."""
+
+
+def first_error(response: Any) -> tuple[int, str] | None:
+    """Kafka's code and message of the first error in a response body; None when there is none."""
+    code = getattr(response, "error_code", 0)
+    if code:
+        return int(code), getattr(response, "error_message", None) or ""
+    for name in _ITEMS:
+        for item in getattr(response, name, None) or ():
+            error = first_error(item)
+            if error is not None:
+                return error
+    return None

@@ -1,0 +1,117 @@
+"""How regular each member's heartbeats are: the longest gap of every minute, for the evidence file.
+
+"Why did this member expire?" often has its answer minutes earlier, in gaps that grew. The log cannot tell:
+steady heartbeats write nothing. So the gaps are measured here, on the slow path and on the fast one, and
+handed to the evidence file every few seconds.
+
+What must stay true: a steady heartbeat pays for two comparisons and no more; the table is bounded and forgets
+members that have been silent for longer than any session.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordinator.shard import FastEntry
+from raftlog.evidence import Evidence
+from raftlog.host import Host, Timer
+
+REPORT_EVERY_MS: Final = 5_000.0
+"""A gap is noted in the minute in which it is reported; so it may be noted this much late."""
+
+MEMBERS_MAX: Final = 100_000
+"""Per shard, about 20 MB. Members beyond it are served and not measured."""
+
+MEMBERS_PER_TURN: Final = 5_000
+"""Reporting so many takes about 5 ms."""
+
+SILENT_MAX_MS: Final = 1_800_000.0
+"""The longest session: who was silent for longer is no member any more."""
+
+
+class Rhythm:
+    """One member: its newest heartbeat (monotonic ms) and the longest gap that is not reported yet."""
+
+    __slots__ = ("last_ms", "longest_ms")
+
+    def __init__(self, now_ms: float) -> None:
+        self.last_ms = now_ms
+        self.longest_ms = 0.0
+
+    def beat(self, now_ms: float) -> None:
+        gap_ms = now_ms - self.last_ms
+        self.last_ms = now_ms
+        if gap_ms > self.longest_ms:
+            self.longest_ms = gap_ms
+
+
+class MeasuredEntry:
+    """A FastEntry whose touches are measured."""
+
+    __slots__ = ("_beat", "_touch", "is_valid")
+
+    def __init__(self, entry: FastEntry, rhythm: Rhythm) -> None:
+        self.is_valid = entry.is_valid
+        self._touch = entry.touch
+        self._beat = rhythm.beat
+
+    def touch(self, monotonic_ms: float, wall_ms: int) -> None:
+        self._beat(monotonic_ms)
+        self._touch(monotonic_ms, wall_ms)
+
+
+class Regularity:
+    """The members of one shard."""
+
+    def __init__(self, host: Host, evidence: Evidence, shard: int) -> None:
+        self._host = host
+        self._evidence = evidence
+        self._shard = shard
+        self._rhythms: dict[tuple[str, str], Rhythm] = {}
+        self._timer: Timer | None = None
+
+    def beat(self, group_id: str, member_id: str, now_ms: float) -> None:
+        """A heartbeat was accepted."""
+        rhythm = self._rhythms.get((group_id, member_id))
+        if rhythm is not None:
+            rhythm.beat(now_ms)
+        elif len(self._rhythms) < MEMBERS_MAX:
+            self._rhythms[group_id, member_id] = Rhythm(now_ms)
+
+    def forget(self, group_id: str, member_id: str) -> None:
+        """The member left."""
+        self._rhythms.pop((group_id, member_id), None)
+
+    def measured(self, group_id: str, member_id: str, entry: FastEntry) -> MeasuredEntry:
+        """`entry`, measured."""
+        rhythm = self._rhythms.get((group_id, member_id)) or Rhythm(self._host.monotonic_ms())
+        return MeasuredEntry(entry, rhythm)
+
+    def start(self) -> None:
+        self._timer = self._host.call_later(REPORT_EVERY_MS, self._begin_report)
+
+    def stop(self) -> None:
+        """Reports what is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._report(list(self._rhythms), MEMBERS_MAX)
+
+    def _begin_report(self) -> None:
+        self._timer = self._host.call_later(REPORT_EVERY_MS, self._begin_report)
+        if self._rhythms:
+            self._report(list(self._rhythms), MEMBERS_PER_TURN)
+
+    def _report(self, members: list[tuple[str, str]], at_once: int) -> None:
+        silent_ms = self._host.monotonic_ms() - SILENT_MAX_MS
+        for key in members[:at_once]:
+            rhythm = self._rhythms.get(key)
+            if rhythm is None:
+                continue
+            if rhythm.longest_ms:
+                self._evidence.heartbeat_gap(self._shard, *key, rhythm.longest_ms)
+                rhythm.longest_ms = 0.0
+            elif rhythm.last_ms < silent_ms:
+                del self._rhythms[key]
+        if len(members) > at_once:
+            self._host.call_soon(self._report, members[at_once:], at_once)

@@ -1,0 +1,83 @@
+"""Gaps between heartbeats, on both paths, bounded and forgotten in time."""
+
+from __future__ import annotations
+
+import pytest
+
+import cluster.regularity as regularity_module
+from cluster.regularity import SILENT_MAX_MS, Regularity
+from cluster.simulator import Network, VirtualHost, World
+from raftlog.simfiles import SimFiles
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.gaps: list[tuple[str, float]] = []
+
+    def heartbeat_gap(self, shard: int, group_id: str, member_id: str, gap_ms: float) -> None:
+        assert shard == 3
+        self.gaps.append((member_id, gap_ms))
+
+
+class Entry:
+    """A coordinator's FastEntry."""
+
+    touched: tuple[float, int] = (0.0, 0)
+
+    def is_valid(self) -> bool:
+        return True
+
+    def touch(self, monotonic_ms: float, wall_ms: int) -> None:
+        self.touched = (monotonic_ms, wall_ms)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(1)
+
+
+def measuring(world: World) -> tuple[Regularity, Notes]:
+    notes = Notes()
+    regularity = Regularity(VirtualHost(world, Network(world), SimFiles()), notes, 3)  # type: ignore[arg-type]
+    regularity.start()
+    return regularity, notes
+
+
+def test_the_longest_gap_of_both_paths_is_reported_once(world: World) -> None:
+    regularity, notes = measuring(world)
+    entry = Entry()
+    regularity.beat("g", "m", 0)
+    fast = regularity.measured("g", "m", entry)  # type: ignore[arg-type]
+    fast.touch(1_000, 77)
+    regularity.beat("g", "m", 1_500)
+    fast.touch(2_000, 78)
+    assert fast.is_valid()
+    assert entry.touched == (2_000, 78)
+    world.run_for(10_000)
+    assert notes.gaps == [("m", 1_000)]
+
+
+def test_a_member_that_left_or_went_silent_is_forgotten(world: World) -> None:
+    regularity, notes = measuring(world)
+    for member in ("left", "silent"):
+        regularity.beat("g", member, 0)
+    regularity.forget("g", "left")
+    world.run_for(SILENT_MAX_MS + 6_000)
+    regularity.beat("g", "left", world.now_ms)
+    regularity.beat("g", "silent", world.now_ms)
+    world.run_for(6_000)
+    assert notes.gaps == []
+
+
+def test_members_beyond_the_bound_are_not_measured(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regularity_module, "MEMBERS_MAX", 2)
+    monkeypatch.setattr(regularity_module, "MEMBERS_PER_TURN", 1)
+    regularity, notes = measuring(world)
+    for at_ms in (0, 10):
+        for member in ("a", "b", "c"):
+            regularity.beat("g", member, at_ms)
+    world.run_for(6_000)
+    assert notes.gaps == [("a", 10), ("b", 10)]
+    regularity.beat("g", "a", 500)
+    regularity.stop()
+    assert notes.gaps[2:] == [("a", 490)]
