@@ -1,7 +1,7 @@
 """What happened: the log of a node read offline, explained, and held to its promises.
 
-Everything here takes the path of a node's directory (a running node's, a copy, one shard of it, a damaged one),
-never writes to it, and returns dataclasses; functions ending in `_text` and `_json` turn those into lines.
+Everything here takes the path of a node's directory (a running node's, a copy, one shard of it, a damaged
+one), never writes to it, and returns dataclasses; functions ending in `_text` and `_json` make lines of them.
 
     node, source        opening a directory; the walk over a shard's entries that bridges damage and says so
     dump                entries one by one

@@ -74,6 +74,12 @@ def group_log() -> Writer:
         Cause(trigger=Trigger.HEARTBEAT, member_id=BOB), current(BOB, 2, (3, 4, 5), previous=2)
     )
     log.after(20_000).term(2)
+    _growth_expiry_and_end(log)
+    assert log.now_ms > NOON_MS
+    return log
+
+
+def _growth_expiry_and_end(log: Writer) -> None:
     log.after(14_500)
     growth = Reason(kind=ReasonKind.TOPIC_GROWN, topic="orders")
     log.append(
@@ -117,5 +123,3 @@ def group_log() -> Writer:
         group_epoch(5),
         target_epoch(5),
     )
-    assert log.now_ms > NOON_MS
-    return log
