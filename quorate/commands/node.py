@@ -47,20 +47,23 @@ def demo(
     from quorate.demo.tour import Tour
 
     display = Display(sys.stderr if json else sys.stdout)
-    held = False
+    is_evidence = True  # of a claim that did not hold
     try:
         result = Tour(directory, display).run()
-        held = result.held
+        is_evidence = not result.held
+    except KeyboardInterrupt:
+        is_evidence = False
+        raise
     finally:
-        if keep is None and held:
+        if keep is None and not is_evidence:
             shutil.rmtree(directory, ignore_errors=True)
-        elif not held:
+        elif is_evidence:
             print(f"the files are kept in {directory}", file=sys.stderr)
     if json:
         print_json(result.as_dict())
     else:
         _print_ending(result, keep)
-    if not held:
+    if not result.held:
         false = [claim.text for claim in result.claims if not claim.held]
         raise CommandError(f"{len(false)} of {len(result.claims)} claims did not hold: {'; '.join(false)}")
 
@@ -149,15 +152,45 @@ def node(
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="A TOML file, see docs/configuration.md.")
     ] = None,
+    make_directory: Annotated[
+        bool, typer.Option("--format", help="Make the data directory first, if it is not there yet.")
+    ] = False,
 ) -> None:
     """Run one node in this process, as a service manager does; settings also come from QUORATE_* variables.
 
-    Example: quorate node --config /etc/quorate.toml
+    Example: quorate node --config /etc/quorate.toml --format
     """
+    if make_directory:
+        _format(config)
     command = [sys.executable, "-P", "-m", "cluster"]
     if config is not None:
         command += ["--config", str(config)]
     os.execv(sys.executable, command)
+
+
+def _format(config: Path | None) -> None:
+    """Make the node's directory as its settings say, unless it is one already."""
+    from cluster.host_asyncio import fresh_id
+    from cluster.settings import SettingsError, load_settings
+    from raftlog.directory import NODE_FILE, NodeIdentity, format_node
+    from raftlog.errors import RaftlogError
+    from raftlog.files import OsFiles
+
+    try:
+        settings = load_settings(config, os.environ)
+        if (Path(settings.data_dir) / NODE_FILE).exists():
+            return
+        identity = NodeIdentity(
+            cluster_id=fresh_id(),
+            node_id=settings.node_id,
+            incarnation=fresh_id(),
+            num_shards=settings.cluster_shards,
+        )
+        format_node(OsFiles(), settings.data_dir, identity)
+    except SettingsError as error:
+        raise CommandError(str(error), code=ExitCode.USAGE) from error
+    except (RaftlogError, OSError) as error:
+        raise CommandError(str(error), code=ExitCode.UNREADABLE) from error
 
 
 def _create_topics(process: NodeProcess, topics: list[tuple[str, int]]) -> None:

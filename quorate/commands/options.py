@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_URL = "http://127.0.0.1:8092"
 DEFAULT_TIMEOUT_S = 10.0
+
+_LOG_LINE_HEAD = re.compile(r"[-0-9]+ [:,0-9]+ node \d+ [A-Z]+ [\w.]+: ")
+"""What a node's last words begin with: time, node, level and logger, of which only the words are wanted."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Bootstrap = Annotated[
@@ -71,6 +75,11 @@ def connect(bootstrap: str, timeout_s: float) -> Any:
 
 
 def launch_failure(error: LaunchError) -> CommandError:
-    """A node that did not come up, with the exit code that its own one stands for."""
-    code = {2: ExitCode.USAGE, 5: ExitCode.UNREADABLE}.get(error.exit_code or 0, ExitCode.NODE_STOPPED)
-    return CommandError(str(error), code=code)
+    """A node that did not come up, with the exit code that its own one stands for.
+
+    Without one there was no process: the directory was refused.
+    """
+    codes = {None: ExitCode.UNREADABLE, 2: ExitCode.USAGE, 5: ExitCode.UNREADABLE}
+    return CommandError(
+        _LOG_LINE_HEAD.sub("", str(error)), code=codes.get(error.exit_code, ExitCode.NODE_STOPPED)
+    )

@@ -158,9 +158,8 @@ class Tour:
         finally:
             restart.join()
         self._display.line(f"restarted with the same command (pid {node.pid})")
-        self._claim(
-            Claim(f"every member's heartbeats and commits went on, {self._result.recovery_s:.2f} s after it")
-        )
+        took = f"{self._result.recovery_s:.2f} s"
+        self._claim(Claim(f"every member's heartbeats and commits went on {took} after the kill"))
         time.sleep(STEADY_S)
         self._claim(no_partition_moved(owned_before, fleet.evidence(), killed_ms))
         self._claim(_same_group(before, self._seen(node)))

@@ -226,3 +226,34 @@ def test_a_setting_that_does_not_exist_is_a_usage_error(
     arguments = ["up", "--data", str(tmp_path / "data"), "--port", "0", "--http-port", "0"]
     error = refused([*arguments, "--set", "group.consumer.sesion.timeout.ms=1"], ExitCode.USAGE, capsys)
     assert "group.consumer.session.timeout.ms" in error
+
+
+def test_a_port_that_is_taken_is_named_without_the_clutter_of_a_log_line(
+    node: NodeProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["up", "--data", str(tmp_path / "data"), "--port", str(node.port), "--http-port", "0"]
+    error = refused(arguments, ExitCode.NODE_STOPPED, capsys)
+    assert str(node.port) in error
+    assert "CRITICAL" not in error
+
+
+def test_a_directory_that_a_node_runs_on_is_not_taken_away_from_it(
+    node: NodeProcess, said: Run, bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["up", "--data", str(node.data), "--port", "0", "--http-port", "0"]
+    assert "another process runs" in refused(arguments, ExitCode.UNREADABLE, capsys)
+    said("topics", "list", "-b", bootstrap)
+
+
+def test_a_node_makes_its_directory_when_told_to(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(f'"data.dir" = "{tmp_path / "data"}"\n"kafka.port" = 0\n"http.port" = 0\n')
+    command = [sys.executable, "-P", "-m", "quorate", "node", "--config", str(config)]
+    refused_run = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert refused_run.returncode == ExitCode.UNREADABLE
+    for _ in range(2):
+        with subprocess.Popen([*command, "--format"], stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert any("every shard serves" in line for line in process.stderr)
+            process.terminate()
+        assert process.returncode == 0
