@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from cluster.group_runtime import GroupRuntime
 from cluster.node import Node
+from cluster.shard_runtime import ShardRuntime
 from cluster.simulator import Machine, Network, WireClient, World
+from coordinator.catalog import CatalogShard
+from coordinator.shard import GroupShard
+from records import iter_records
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+GROUPS = ["billing", "audit", "search", "mail", "stock"]
 
 
 def join_request(group_id: str, member_id: str, *topics: str) -> ConsumerGroupHeartbeatRequest:
@@ -117,6 +125,10 @@ class Lab:
         request = CreatePartitionsRequest(topics=[topic], timeout_ms=5000)
         return int(self.admin.ask(ApiKey.CREATE_PARTITIONS, 3, request).results[0].error_code)
 
+    def delete_topic(self, name: str) -> int:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=5000)
+        return int(self.admin.ask(ApiKey.DELETE_TOPICS, 6, request).responses[0].error_code)
+
     def commit(self, client: WireClient, group_id: str, offsets: dict[int, int], **member: Any) -> list[int]:
         """Error codes by partition, in order."""
         answer = client.ask(ApiKey.OFFSET_COMMIT, 9, commit_request(group_id, offsets, **member))
@@ -138,3 +150,29 @@ class Lab:
 
     def reboot(self) -> None:
         self.node = self.machine.boot_until_ready()
+
+
+def replayed(runtime: ShardRuntime, up_to: int) -> GroupShard | CatalogShard:
+    """A fresh projection of the shard's log."""
+    fresh = GroupShard(runtime.shard) if isinstance(runtime, GroupRuntime) else CatalogShard()
+    index = 1
+    while index <= up_to:
+        for frame in runtime.replica.read_committed(index, 1 << 20):
+            index = frame.index + 1
+            if frame.index <= up_to:
+                for raw in iter_records(bytes(frame.body)):
+                    fresh.apply(raw, frame.index)
+    return fresh
+
+
+def assert_kept(acknowledged: dict[int, int], found: dict[int, int], what: object = "") -> None:
+    """Every acknowledged offset is there, or a later one: a commit without an answer may count or not."""
+    assert all(found.get(partition, -1) >= offset for partition, offset in acknowledged.items()), (
+        acknowledged,
+        found,
+        what,
+    )
+
+
+def runtimes(lab: Lab) -> list[ShardRuntime]:
+    return [lab.node.metadata, *lab.node.shards]

@@ -1,0 +1,138 @@
+"""Loading and the clock: who comes early waits, who is silent expires on time, a pause fences nobody."""
+
+from __future__ import annotations
+
+from cluster.shard_state import ShardState
+from tests.cluster.lab import Lab, join_request
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from wire.messages.list_groups import ListGroupsRequest
+
+
+def test_requests_that_come_while_the_log_is_read_are_told_to_wait() -> None:
+    lab = Lab(host_options={"sync_ms": 0.01}, num_shards=2)
+    client = lab.client("one")
+    for offset in range(300):
+        assert lab.commit(client, "billing", dict.fromkeys(range(12), offset)) == [0] * 12
+    lab.machine.stop()
+    lab.machine.host_options["clock_step_ms"] = 1.0
+    node = lab.machine.boot()
+    fresh = lab.client("early")
+    lab.world.run_until(lambda: bool(lab.network.listeners), within_ms=1_000)
+    runtime = node.shard_for("billing")
+    assert runtime.state is ShardState.CATCH_UP
+    early = fresh.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join_request("billing", "m", "orders"))
+    assert early.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert lab.commit(fresh, "billing", {0: 1}) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    listed = fresh.ask(ApiKey.LIST_GROUPS, 4, ListGroupsRequest())
+    assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert not node.is_ready
+    assert lab.world.run_until(lambda: node.is_ready, within_ms=60_000)
+    assert lab.fetch(fresh, "billing") == dict.fromkeys(range(12), 299)
+
+
+def test_group_shards_are_ready_only_on_the_catalog_that_they_were_decided_on() -> None:
+    lab = Lab(host_options={"sync_ms": 0.01})
+    for n in range(60):
+        assert lab.create_topic(f"t{n}", 1) == 0  # the metadata shard has more to read than the others
+    consumer = lab.consumer("one")
+    consumer.heartbeat()
+    lab.machine.kill()
+    lab.machine.host_options["clock_step_ms"] = 1.0
+    node = lab.machine.boot()
+    states: list[tuple[bool, bool]] = []
+
+    def look() -> bool:
+        if node.shards:
+            states.append((node.metadata.is_ready, any(runtime.is_ready for runtime in node.shards)))
+        return node.is_ready
+
+    assert lab.world.run_until(look, within_ms=5_000)
+    assert (False, True) not in states
+    assert (False, False) in states
+    assert consumer.heartbeat().error_code == 0
+
+
+def test_a_pause_of_a_minute_fences_nobody() -> None:
+    lab = Lab(settings={"group_consumer_session_timeout_ms": 3_000})
+    consumers = [lab.consumer(f"c{n}") for n in range(4)]
+    for _ in range(5):
+        for consumer in consumers:
+            assert consumer.heartbeat().error_code == 0
+        lab.world.run_for(500)
+    had = [(c.epoch, c.partitions) for c in consumers]
+    lab.machine.host.pause(60_000)
+    calls = [
+        c.client.send(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            1,
+            ConsumerGroupHeartbeatRequest(group_id="billing", member_id=c.member_id, member_epoch=c.epoch),
+        )
+        for c in consumers
+    ]
+    lab.world.run_for(60_200)
+    assert [call.response.error_code for call in calls] == [0] * 4
+    for _ in range(6):
+        for consumer in consumers:
+            assert consumer.heartbeat().error_code == 0
+        lab.world.run_for(500)
+    assert [(c.epoch, c.partitions) for c in consumers] == had
+
+
+def test_a_silent_member_is_expired_on_time_and_not_by_the_pause() -> None:
+    lab = Lab(settings={"group_consumer_session_timeout_ms": 3_000})
+    quiet, lively = lab.consumer("quiet"), lab.consumer("lively")
+    for _ in range(4):
+        quiet.heartbeat()
+        lively.heartbeat()
+    silent_since_ms = lab.world.now_ms
+    lab.machine.host.pause(10_000)
+    lab.world.run_for(10_000)
+    expired_ms = 0.0
+    for _ in range(100):
+        lively.heartbeat()
+        if len(lively.partitions) == 12:
+            expired_ms = lab.world.now_ms
+            break
+        lab.world.run_for(100)
+    assert 13_000 <= expired_ms - silent_since_ms <= 13_500
+
+
+def test_sessions_expire_by_themselves_when_nobody_asks() -> None:
+    lab = Lab(settings={"group_consumer_session_timeout_ms": 3_000})
+    consumer = lab.consumer("one")
+    consumer.heartbeat()
+    lab.world.run_for(2_900)
+    assert lab.node.shard_for("billing").counters.rebalances == 1
+    lab.world.run_for(200)
+    assert lab.node.shard_for("billing").counters.rebalances == 2
+    assert consumer.heartbeat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_many_sessions_that_end_at_once_do_not_hold_the_loop() -> None:
+    lab = Lab(settings={"group_consumer_session_timeout_ms": 3_000}, num_shards=1)
+    client = lab.client("many")
+    calls = [
+        client.send(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join_request(f"g{n}", "m", "orders"))
+        for n in range(100)
+    ]
+    lab.world.run_until(lambda: all(call.response for call in calls), within_ms=1_000)
+    lab.machine.host.clock_step_ms = 0.5
+    lab.machine.host.sync_ms = 0.0
+    longest_ms, last_ms = 0.0, lab.world.now_ms
+
+    def tick() -> None:
+        nonlocal longest_ms, last_ms
+        longest_ms = max(longest_ms, lab.world.now_ms - last_ms)
+        last_ms = lab.world.now_ms
+        if lab.world.now_ms < end_ms:
+            lab.machine.host.call_later(1, tick)
+
+    end_ms = lab.world.now_ms + 4_000
+    lab.machine.host.call_later(2_900, tick)
+    last_ms = lab.world.now_ms + 2_900
+    lab.world.run_for(6_000)
+    shard = lab.node.shards[0]
+    assert shard.counters.rebalances == 200
+    assert longest_ms < 30

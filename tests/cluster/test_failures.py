@@ -1,0 +1,131 @@
+"""Handlers that raise, disks that fail or are full, floods, and a clean stop: what clients see of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.node_info import ClientInfo
+from raftlog.simfiles import Crash
+from records import iter_records
+from tests.cluster.lab import Lab, assert_kept, commit_request, join_request
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+
+
+def test_a_handler_that_raises_gets_an_error_reply_and_the_next_request_is_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lab = Lab(num_shards=1)
+    client = lab.client("one")
+    machine = lab.node.shards[0].machine
+    original = machine.handle
+
+    def broken(*_args: Any) -> Any:
+        raise RuntimeError("a bug in a handler")
+
+    machine.handle = broken  # type: ignore[method-assign]
+    answer = client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join_request("billing", "m", "orders"))
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    trace_id = answer.error_message.split("trace ")[1].rstrip(")")
+    assert trace_id in caplog.text
+    assert "a bug in a handler" in caplog.text
+    machine.handle = original  # type: ignore[method-assign]
+    assert lab.commit(client, "billing", {0: 1}) == [0]
+
+
+def test_a_projection_that_ran_ahead_of_its_log_stops_the_node() -> None:
+    lab = Lab(num_shards=1)
+    machine = lab.node.shards[0].machine
+
+    def half_done(api_key: int, api_version: int, request: Any, ctx: Any) -> Any:
+        commit = next(iter(lab.node.shards[0].replica.read_committed(1, 1 << 20)))
+        machine.apply(iter_records(bytes(commit.body))[0], ctx.next_index)
+        raise RuntimeError("after the first record")
+
+    machine.handle = half_done  # type: ignore[method-assign]
+    call = lab.client("one").send(ApiKey.OFFSET_COMMIT, 9, commit_request("billing", {0: 1}))
+    lab.world.run_for(1_000)
+    assert lab.machine.host.is_dead
+    assert "left no records" in str(lab.machine.host.fatal_message)
+    assert call.response is None
+
+
+@pytest.mark.parametrize("operation", ["pwrite", "fdatasync"])
+def test_a_disk_that_fails_stops_the_node_and_nothing_acknowledged_is_lost(operation: str) -> None:
+    lab = Lab(num_shards=1)
+    client, acknowledged = lab.client("one"), {}
+    for partition in range(6):
+        assert lab.commit(client, "billing", {partition: 5}) == [0]
+        acknowledged[partition] = 5
+    lab.machine.disk.fail = lambda _number, what, _path: (
+        OSError(28, "no space") if what == operation else None
+    )
+    call = client.send(ApiKey.OFFSET_COMMIT, 9, commit_request("billing", {0: 6}))
+    lab.world.run_for(1_000)
+    assert lab.machine.host.is_dead
+    assert "no space" in str(lab.machine.host.fatal_message)
+    assert call.response is None
+    lab.machine.disk.fail = None
+    lab.machine.crash(Crash.LOST)
+    lab.reboot()
+    assert_kept(acknowledged, lab.fetch(lab.client("tool"), "billing"))
+
+
+def test_a_full_disk_refuses_before_anything_is_written() -> None:
+    lab = Lab(num_shards=1)
+    client = lab.client("one")
+    lab.machine.disk.free = 1024
+    lab.world.run_for(2_000)
+    assert lab.commit(client, "billing", {0: 1}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert not lab.machine.host.is_dead
+    lab.machine.disk.free = 1 << 40
+    lab.world.run_for(2_000)
+    assert lab.commit(client, "billing", {0: 1}) == [0]
+
+
+def test_more_held_replies_than_the_bound_are_refused_retriably() -> None:
+    lab = Lab(settings={"runtime_held_replies_max": 100}, host_options={"sync_ms": 50.0}, num_shards=1)
+    codes: list[int] = []
+
+    def flood() -> None:
+        for n in range(150):
+            lab.node.submit(
+                ApiKey.OFFSET_COMMIT,
+                9,
+                commit_request("billing", {0: n}),
+                ClientInfo(),
+                lambda response: codes.append(response.topics[0].partitions[0].error_code),  # type: ignore[attr-defined]
+            )
+
+    lab.machine.host.call_soon(flood)
+    lab.world.run_for(1_000)
+    assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 50 + [0] * 100
+
+
+def test_a_clean_stop_answers_what_waits_and_refuses_what_comes() -> None:
+    lab = Lab(host_options={"sync_ms": 30.0}, num_shards=1)
+    client = lab.client("one")
+    for offset in range(3):
+        assert lab.commit(client, "billing", {0: offset}) == [0]
+    pending = client.send(ApiKey.OFFSET_COMMIT, 9, commit_request("billing", {0: 42}))
+    lab.world.run_for(1.0)
+    late: list[int] = []
+
+    def too_late() -> None:
+        lab.node.submit(
+            ApiKey.OFFSET_COMMIT,
+            9,
+            commit_request("billing", {0: 43}),
+            ClientInfo(),
+            lambda response: late.append(response.topics[0].partitions[0].error_code),  # type: ignore[attr-defined]
+        )
+
+    lab.machine.host.call_later(0.1, too_late)
+    lab.machine.stop()
+    lab.world.run_for(100)
+    assert pending.response.topics[0].partitions[0].error_code == 0
+    assert late == [ErrorCode.NOT_COORDINATOR]
+    lab.reboot()
+    assert lab.fetch(lab.client("tool"), "billing") == {0: 42}
