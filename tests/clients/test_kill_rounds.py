@@ -1,129 +1,135 @@
 """kill -9 of the node under committing clients, again and again: nothing acknowledged may be lost.
 
-A round follows these rules, so that it can find a loss at all: at least 100 acknowledged commits per second
-up to the kill; each committer writes every acknowledgement down, by itself; a third of the keys are never
-committed again after the kill, and every key is fetched before anyone commits it again, so that no later
-commit covers up a lost one; and every acknowledged (key, offset) of all rounds is looked for in the log at
-the end.
+A round follows these rules, so that it can find a loss at all:
+
+* at least 100 acknowledged commits per second up to the kill, each written down by its client, in a file;
+* the clients are killed too, before the node comes back: librdkafka repeats a commit in flight by itself, and
+  that commit would cover up a lost one;
+* every key is fetched before anyone commits it again, and a third of the keys are never committed again;
+* every acknowledged (key, offset) of all rounds is looked for in the log at the end.
 """
 
 from __future__ import annotations
 
-import threading
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from cluster.launcher import NodeProcess, launch_node
-from history.commits import missing_commits
+from history.commits import Key, missing_commits
 from quorate.client import Client
+from tests.clients import committers
 from tests.report import count_fault
 
 TOPIC = "orders"
-NUM_COMMITTERS = 6
-KEYS_PER_COMMITTER = 3
+NUM_GROUPS = 6
+KEYS_PER_GROUP = 3
 COMMIT_S = 0.5
 COMMITS_PER_S_MIN = 100
 ROUNDS = 20
+START_TIMEOUT_S = 20
 
 
-@dataclass(slots=True)
-class Committer:
-    """One client, one group of its own, some partitions; commits as fast as it is acknowledged."""
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """One acknowledged commit of a group: when, and the offset by partition."""
 
-    bootstrap: str
-    group: str
-    partitions: list[int]
-    acknowledged: dict[int, list[int]] = field(default_factory=dict)
-    num_commits: int = 0
-
-    def run(self, stopped: threading.Event, start_offsets: dict[int, int]) -> None:
-        config = {"bootstrap.servers": self.bootstrap, "group.id": self.group, "enable.auto.commit": False}
-        consumer = Consumer({**config, "log_level": 0, "socket.timeout.ms": 2_000})
-        offsets = {partition: start_offsets[partition] for partition in self.partitions}
-        try:
-            while not stopped.is_set():
-                for partition in offsets:
-                    offsets[partition] += 1
-                try:
-                    consumer.commit(
-                        offsets=[TopicPartition(TOPIC, p, offset) for p, offset in offsets.items()],
-                        asynchronous=False,
-                    )
-                except KafkaException:
-                    continue
-                self.num_commits += 1
-                for partition, offset in offsets.items():
-                    self.acknowledged.setdefault(partition, []).append(offset)
-        finally:
-            consumer.close()
+    at_ms: int
+    offsets: dict[int, int]
 
 
 class Rounds:
     """The node, the keys, and all that was ever acknowledged."""
 
-    def __init__(self, node: NodeProcess) -> None:
+    def __init__(self, node: NodeProcess, directory: Path) -> None:
         self.node = node
         self.bootstrap = f"{node.host}:{node.port}"
+        self.directory = directory
+        self.num_rounds = 0
         self.next_partition = 0
-        self.all_acknowledged: list[tuple[tuple[str, str, int], int]] = []
-        self.offsets: dict[str, dict[int, int]] = {f"group-{n}": {} for n in range(NUM_COMMITTERS)}
+        self.keys: dict[str, list[int]] = {f"group-{number}": [] for number in range(NUM_GROUPS)}
+        self.offsets: dict[tuple[str, int], int] = {}
+        self.all_acknowledged: list[tuple[Key, int]] = []
 
     def run_round(self) -> None:
-        committers = [self._committer(group) for group in self.offsets]
-        stopped = threading.Event()
-        threads = [
-            threading.Thread(target=one.run, args=(stopped, self.offsets[one.group]), daemon=True)
-            for one in committers
-        ]
-        for thread in threads:
-            thread.start()
-        while not all(one.num_commits for one in committers):
-            time.sleep(0.01)
-        before, started_s = sum(one.num_commits for one in committers), time.monotonic()
-        time.sleep(COMMIT_S)
-        rate = (sum(one.num_commits for one in committers) - before) / (time.monotonic() - started_s)
-        self.node.kill()
-        count_fault("clients", "kill -9 of the node")
-        stopped.set()
+        self.num_rounds += 1
+        files = self.directory / f"round-{self.num_rounds}"
+        files.mkdir()
+        self._choose_keys()
+        started = {
+            group: {str(partition): self.offsets.get((group, partition), 0) for partition in partitions}
+            for group, partitions in self.keys.items()
+        }
+        command = [sys.executable, "-P", committers.__file__, self.bootstrap, TOPIC, str(files)]
+        with subprocess.Popen([*command, json.dumps(started)], stderr=subprocess.DEVNULL) as process:
+            try:
+                self._wait_for_first_commits(files)
+                time.sleep(COMMIT_S)
+                killed_ms = time.time() * 1000
+                self.node.kill()
+                count_fault("clients", "kill -9 of the node")
+            finally:
+                process.kill()
         self.node.start()
-        for thread in threads:
-            thread.join(30)
-            assert not thread.is_alive()
-        assert rate >= COMMITS_PER_S_MIN, f"only {rate:.0f} commits per second"
-        self._check(committers)
+        self._check(files, killed_ms)
 
-    def _committer(self, group: str) -> Committer:
-        """Two thirds of the keys of the round before, and new ones for those that have stopped."""
-        known = self.offsets[group]
-        kept = sorted(known)[-KEYS_PER_COMMITTER:][1:]
-        while len(kept) < KEYS_PER_COMMITTER:
-            kept.append(self.next_partition)
-            known[self.next_partition] = 0
-            self.next_partition += 1
-        return Committer(self.bootstrap, group, kept)
+    def _choose_keys(self) -> None:
+        """Two thirds of the keys of the round before; the first third has stopped for good."""
+        for partitions in self.keys.values():
+            del partitions[:1]
+            while len(partitions) < KEYS_PER_GROUP:
+                partitions.append(self.next_partition)
+                self.next_partition += 1
 
-    def _check(self, committers: list[Committer]) -> None:
+    def _wait_for_first_commits(self, files: Path) -> None:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not all(_lines(files / group) for group in self.keys):
+            assert time.monotonic() < deadline_s, "not every client committed"
+            time.sleep(0.01)
+
+    def _check(self, files: Path, killed_ms: float) -> None:
         """Every key is fetched before anyone commits it again."""
+        num_commits = 0
         with Client(self.bootstrap) as client:
-            for one in committers:
-                found = client.offsets(one.group).get(TOPIC, {})
-                for partition, acknowledged in one.acknowledged.items():
-                    assert found.get(partition, -1) >= acknowledged[-1], f"{one.group} {TOPIC}-{partition}"
-                    self.all_acknowledged += [
-                        ((one.group, TOPIC, partition), offset) for offset in acknowledged
-                    ]
-                self.offsets[one.group] |= found
+            for group in self.keys:
+                acknowledged = _read(files / group)
+                found = client.offsets(group)[TOPIC]
+                for partition, offset in acknowledged[-1].offsets.items():
+                    assert found.get(partition, -1) >= offset, f"{group} {TOPIC}-{partition} lost commits"
+                    self.offsets[group, partition] = found[partition]
+                num_commits += sum(one.at_ms > killed_ms - 1000 * COMMIT_S for one in acknowledged)
+                self.all_acknowledged += [
+                    ((group, TOPIC, partition), offset)
+                    for one in acknowledged
+                    for partition, offset in one.offsets.items()
+                ]
+        assert num_commits / COMMIT_S >= COMMITS_PER_S_MIN, f"{num_commits / COMMIT_S:.0f} commits per second"
 
     def check_log(self) -> None:
         """Every acknowledged (key, offset) of all rounds is in the files."""
         assert self.node.stop() == 0
-        assert len(self.all_acknowledged) > 0
         assert missing_commits(str(self.node.data), self.all_acknowledged) == []
+
+
+def _lines(file: Path) -> list[str]:
+    """Whole lines; a killed client may have left half a one."""
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def _read(file: Path) -> list[Acknowledged]:
+    acknowledged = []
+    for line in _lines(file):
+        at_ms, _, offsets = line.partition(" ")
+        by_partition = {int(partition): offset for partition, offset in json.loads(offsets).items()}
+        acknowledged.append(Acknowledged(int(at_ms), by_partition))
+    return acknowledged
 
 
 @pytest.fixture
@@ -132,7 +138,7 @@ def rounds(tmp_path: Path) -> Iterator[Rounds]:
     try:
         with Client(f"{process.host}:{process.port}") as client:
             client.create_topic(TOPIC, 1_000)
-        yield Rounds(process)
+        yield Rounds(process, tmp_path)
     finally:
         if process.poll() is None:
             process.kill()
