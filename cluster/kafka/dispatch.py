@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cluster.kafka import cluster_apis, fetching, topic_pages
+from cluster.kafka import cluster_apis, fetching, producing, topic_pages
 from wire.apis import API_VERSIONS, ApiKey, api_name
 from wire.errors import ErrorCode, MalformedFrame, UnsupportedApi
 from wire.messages.api_versions import ApiVersionsResponse
@@ -37,13 +37,13 @@ HANDLERS: dict[int, Handler] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_pages.describe_topic_partitions,
     ApiKey.LIST_OFFSETS: fetching.list_offsets,
     ApiKey.FETCH: fetching.fetch,
+    ApiKey.PRODUCE: producing.produce,
 }
 
 _CLASSIC = (
     "this client speaks the classic group protocol; set group.protocol=consumer "
     "(librdkafka 2.12+, Java client 4.0+), or use assign() instead of subscribe()"
 )
-_NO_MESSAGES = "topics here have partitions to share out and hold no messages; produce to a Kafka cluster"
 _NO_TRANSACTIONS = "transactions are not supported"
 _NO_SASL = "SASL is not supported; set security.protocol=PLAINTEXT"
 _NO_GROUP_TYPE = "only groups of group.protocol=consumer are supported"
@@ -54,9 +54,9 @@ HINTS: dict[int, str] = {
     ApiKey.SYNC_GROUP: _CLASSIC,
     ApiKey.HEARTBEAT: _CLASSIC,
     ApiKey.LEAVE_GROUP: _CLASSIC,
-    ApiKey.PRODUCE: _NO_MESSAGES,
-    ApiKey.DELETE_RECORDS: _NO_MESSAGES,
-    ApiKey.INIT_PRODUCER_ID: _NO_MESSAGES,
+    ApiKey.PRODUCE: producing.NO_MESSAGES,
+    ApiKey.DELETE_RECORDS: producing.NO_MESSAGES,
+    ApiKey.INIT_PRODUCER_ID: producing.NO_MESSAGES,
     ApiKey.ADD_PARTITIONS_TO_TXN: _NO_TRANSACTIONS,
     ApiKey.ADD_OFFSETS_TO_TXN: _NO_TRANSACTIONS,
     ApiKey.END_TXN: _NO_TRANSACTIONS,

@@ -109,6 +109,7 @@ class Exchange:
 
 
 _NESTED_ERRORS: dict[int, tuple[str, ...]] = {
+    ApiKey.PRODUCE: ("responses", "partition_responses"),
     ApiKey.FETCH: ("responses", "partitions"),
     ApiKey.LIST_OFFSETS: ("topics", "partitions"),
     ApiKey.METADATA: ("topics",),

@@ -258,6 +258,7 @@ class Settings:
             topics_per_member_max=self.topics_per_member_max,
             topics_max=self.topics_max,
             partitions_per_topic_max=self.partitions_per_topic_max,
+            num_partitions_default=self.num_partitions,
         )
 
     def group_settings(self) -> GroupSettings:

@@ -47,8 +47,8 @@ def test_what_is_served_is_advertised_and_nothing_else(rig: Rig, version: int) -
     assert answer.error_code == 0
     assert {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys} == API_VERSIONS
     for absent in (
-        ApiKey.PRODUCE,
         ApiKey.JOIN_GROUP,
+        ApiKey.INIT_PRODUCER_ID,
         ApiKey.SASL_HANDSHAKE,
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
     ):

@@ -141,7 +141,8 @@ def test_every_truncation_of_a_good_request_waits_or_closes() -> None:
     [
         (11, 9, r"JOIN_GROUP \(11\) version 9: it is not served; .*group\.protocol=consumer"),
         (14, 5, r"SYNC_GROUP \(14\) version 5: it is not served; .*group\.protocol=consumer"),
-        (0, 9, r"PRODUCE \(0\) version 9: it is not served; .*hold no messages"),
+        (22, 4, r"INIT_PRODUCER_ID \(22\) version 4: it is not served; .*hold no messages"),
+        (0, 2, r"PRODUCE \(0\) version 2: versions 3 to 13 are served; .*hold no messages"),
         (17, 1, r"SASL_HANDSHAKE \(17\) version 1: .*security\.protocol=PLAINTEXT"),
         (3, 99, r"METADATA \(3\) version 99: versions 0 to 13 are served"),
         (3, -1, r"METADATA \(3\) version -1: versions 0 to 13 are served"),

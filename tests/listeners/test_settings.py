@@ -8,6 +8,7 @@ import pytest
 
 from cluster.settings import Settings, SettingsError, load_settings, table
 from cluster.settings.document import render
+from coordinator.limits import Limits
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,3 +142,21 @@ def test_the_document_is_the_table() -> None:
     assert (ROOT / "docs" / "configuration.md").read_text() == render(), (
         "run `python -m cluster.settings.document > docs/configuration.md`"
     )
+
+
+def test_every_bound_of_the_coordinator_that_is_a_setting_reaches_it() -> None:
+    settings = Settings(
+        groups_max=11,
+        topics_per_member_max=12,
+        topics_max=13,
+        partitions_per_topic_max=14,
+        num_partitions=15,
+    )
+    assert settings.limits() == Limits(
+        groups_max=11,
+        topics_per_member_max=12,
+        topics_max=13,
+        partitions_per_topic_max=14,
+        num_partitions_default=15,
+    )
+    assert Settings().limits() == Limits()

@@ -22,6 +22,7 @@ from wire.schema import ZERO_UUID, Message, Wire
 
 STRING_LENGTHS = (0, 1, 2, 17, 126, 127, 128, 300)
 INT_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 CODES = sorted(int(code) for code in KioErrorCode)
 
 Case = tuple[ApiKey, int, str]
@@ -97,6 +98,8 @@ class Sampler:
             return self.random.randbytes(16)
         if name.endswith("error_code"):
             return self.random.choice(CODES)
+        if name == "log_append_time_ms":  # a datetime in kio, or -1
+            return self.random.choice((-1, 0, 1, self.random.getrandbits(47)))
         # kio holds times as timedelta, which does not reach as far as 64 bits.
         bits = 48 if wire.kind == "int64" and name.endswith("_ms") else INT_BITS[wire.kind]
         return self.random.choice(
@@ -130,6 +133,8 @@ def _value(value: Any, hint: Any, kafka_type: str | None) -> Any:
         return KioErrorCode(value)
     if kafka_type in ("timedelta_i32", "timedelta_i64"):
         return dt.timedelta(milliseconds=value)
+    if kafka_type == "datetime_i64":
+        return EPOCH + dt.timedelta(milliseconds=value) if value != -1 else None
     return value
 
 

@@ -109,7 +109,8 @@ def test_tagged_fields_of_headers_are_skipped() -> None:
 @pytest.mark.parametrize(
     ("api_key", "version", "name"),
     [
-        (ApiKey.PRODUCE, 9, "PRODUCE (0) version 9"),
+        (ApiKey.JOIN_GROUP, 9, "JOIN_GROUP (11) version 9"),
+        (ApiKey.PRODUCE, 2, "PRODUCE (0) version 2"),
         (ApiKey.API_VERSIONS, 5, "API_VERSIONS (18) version 5"),
         (ApiKey.FETCH, 3, "FETCH (1) version 3"),
         (ApiKey.FETCH, 18, "FETCH (1) version 18"),
@@ -207,6 +208,7 @@ def test_the_served_list_is_the_promised_one() -> None:
         "DESCRIBE_CLUSTER": (0, 2),
         "LIST_OFFSETS": (1, 10),
         "FETCH": (4, 17),
+        "PRODUCE": (3, 13),
     }
     assert {key.name: versions for key, versions in API_VERSIONS.items()} == promised
     assert api_name(ApiKey.FETCH) == "FETCH (1)"

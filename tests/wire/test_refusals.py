@@ -77,6 +77,7 @@ EXPECTED_CODES: dict[ApiKey | tuple[ApiKey, int], int] = {
     ApiKey.LIST_OFFSETS: 4,
     ApiKey.FETCH: 5,
     **{(ApiKey.FETCH, version): 4 for version in (4, 5, 6)},
+    ApiKey.PRODUCE: 4,
 }
 
 
@@ -107,6 +108,6 @@ def test_refused_offsets_are_no_offsets(version: int) -> None:
 
 
 def test_what_is_not_served_cannot_be_refused() -> None:
-    assert ApiKey.PRODUCE not in API_VERSIONS
-    with pytest.raises(KeyError, match=r"PRODUCE \(0\) is not served"):
-        refuse(ApiKey.PRODUCE, 9, None, ErrorCode.UNSUPPORTED_VERSION)
+    assert ApiKey.JOIN_GROUP not in API_VERSIONS
+    with pytest.raises(KeyError, match=r"JOIN_GROUP \(11\) is not served"):
+        refuse(ApiKey.JOIN_GROUP, 9, None, ErrorCode.UNSUPPORTED_VERSION)
