@@ -10,11 +10,13 @@ same bounds on the way out, so that nothing can be written that could not be rea
 
 import binascii
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Annotated, Any
 
+from records.compiled import compiled
 from records.errors import MalformedId, MalformedRecord
 from records.ids import TOPIC_ID_BYTES, parse_topic_id, topic_id_text
 
@@ -26,7 +28,8 @@ class Kind:
     """A field's type: its name in docs/records.md, and the four translations of one item.
 
     `flat` is true of items that hold no others: only arrays of flat items may be unpacked unseen.
-    `load_all`, where there is one, is `load` for a whole list at once.
+    `as_is`, where there is one, is an expression over `{x}` that is true of no other items than those which
+    `load` and `dump` both return unchanged; `layouts` writes it into functions that call neither for them.
     """
 
     name: str
@@ -35,7 +38,7 @@ class Kind:
     to_json: Callable[[Any], Any]
     from_json: Callable[[Any], Any]
     flat: bool = True
-    load_all: Callable[[list[Any]], tuple[Any, ...]] | None = None
+    as_is: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +69,7 @@ def _integer(bits: int) -> Kind:
         is_named = isinstance(value, int) and type(value) is not bool
         return load(int(value) if is_named else value)
 
-    def load_all(items: list[Any]) -> tuple[int, ...]:
-        for item in items:
-            if type(item) is not int or not low <= item <= high:
-                raise mismatch(name, item)
-        return tuple(items)
-
-    return Kind(name, load, dump, dump, load, load_all=load_all)
+    return Kind(name, load, dump, dump, load, as_is=f"type({{x}}) is int and {low} <= {{x}} <= {high}")
 
 
 def _named(bits: int, names: type[IntEnum]) -> Kind:
@@ -93,7 +90,8 @@ def _named(bits: int, names: type[IntEnum]) -> Kind:
         number: int = plain.load(item)
         return number
 
-    return Kind(f"{plain.name} ({names.__name__})", plain.load, plain.dump, to_json, from_json)
+    name = f"{plain.name} ({names.__name__})"
+    return Kind(name, plain.load, plain.dump, to_json, from_json, as_is=plain.as_is)
 
 
 def _text(item: Any) -> str:
@@ -134,9 +132,16 @@ def bytes_from_json(item: object) -> bytes:
         raise mismatch("base64", item) from None
 
 
-TEXT = Kind("string", _text, _text, _text, _text)
-BYTES = Kind("bytes", _bytes, _bytes, bytes_to_json, bytes_from_json)
-TOPIC_ID = Kind("uuid", _topic_id, _topic_id, topic_id_text, _topic_id_from_json)
+TEXT = Kind("string", _text, _text, _text, _text, as_is="type({x}) is str")
+BYTES = Kind("bytes", _bytes, _bytes, bytes_to_json, bytes_from_json, as_is="type({x}) is bytes")
+TOPIC_ID = Kind(
+    "uuid",
+    _topic_id,
+    _topic_id,
+    topic_id_text,
+    _topic_id_from_json,
+    as_is=f"type({{x}}) is bytes and len({{x}}) == {TOPIC_ID_BYTES}",
+)
 
 
 def nullable(kind: Kind) -> Kind:
@@ -146,34 +151,51 @@ def nullable(kind: Kind) -> Kind:
         return lambda item: None if item is None else translate(item)
 
     load, dump, to_json, from_json = map(maybe, (kind.load, kind.dump, kind.to_json, kind.from_json))
-    return Kind(f"{kind.name}?", load, dump, to_json, from_json, kind.flat)
+    as_is = f"{{x}} is None or {kind.as_is}" if kind.as_is else "{x} is None"
+    return Kind(f"{kind.name}?", load, dump, to_json, from_json, kind.flat, as_is)
 
 
 def array(kind: Kind) -> Kind:
     """Any number of items of one kind: a tuple in Python, an array in msgpack and in JSON."""
     name = f"{kind.name}[]"
+    load, dump = _every(kind, "load"), _every(kind, "dump")
 
-    def from_list(translate: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
-        all_at_once = kind.load_all if translate is kind.load else None
+    def load_list(items: Any) -> tuple[Any, ...]:
+        if type(items) is not list:
+            raise mismatch(name, items)
+        return tuple(load(items)) if items else ()
 
-        def load(items: Any) -> tuple[Any, ...]:
-            if type(items) is not list:
-                raise mismatch(name, items)
-            return all_at_once(items) if all_at_once else tuple(map(translate, items))
+    def dump_tuple(items: Any) -> list[Any]:
+        if type(items) is not tuple:
+            raise mismatch(f"a tuple of {name}", items)
+        return list(dump(items)) if items else []
 
-        return load
+    def to_json(items: Any) -> list[Any]:
+        if type(items) is not tuple:
+            raise mismatch(f"a tuple of {name}", items)
+        return list(map(kind.to_json, items))
 
-    def to_list(translate: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-        def dump(items: Any) -> list[Any]:
-            if type(items) is not tuple:
-                raise mismatch(f"a tuple of {name}", items)
-            return list(map(translate, items)) if items else []
+    def from_json(items: Any) -> tuple[Any, ...]:
+        if type(items) is not list:
+            raise mismatch(name, items)
+        return tuple(map(kind.from_json, items))
 
-        return dump
+    return Kind(name, load_list, dump_tuple, to_json, from_json, flat=False)
 
-    load, from_json = from_list(kind.load), from_list(kind.from_json)
-    dump, to_json = to_list(kind.dump), to_list(kind.to_json)
-    return Kind(name, load, dump, to_json, from_json, flat=False)
+
+def _every(kind: Kind, translation: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """`kind.load` or `kind.dump` for many items; where they are all fine as they are, none is called."""
+    one: Callable[[Any], Any] = getattr(kind, translation)
+    if not kind.as_is:
+        return partial(map, one)
+    source = f"""
+def made(items):
+    for x in items:
+        if not ({kind.as_is.format(x="x")}):
+            return map(one, items)
+    return items
+"""
+    return compiled(f"{translation} {kind.name}[]", source, one=one)
 
 
 def named_i8(names: type[IntEnum]) -> Kind:

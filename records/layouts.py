@@ -5,16 +5,19 @@ existed, or by a writer that had nothing to say in optional ones, and is filled 
 longer than its version allows is damage.  Writing always writes every field: one value has one encoding, so
 that equal states have equal bytes.
 
+Both translations are compiled for the dataclass on first use.
+
 `Versioned` adds the version of a value.  A version n array is brought to n+1 by an upcast where its meaning
 changed, and else only by filling in the fields that n+1 appended; readers see the newest form alone.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from operator import attrgetter
+from functools import cached_property
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+from records.compiled import compiled
 from records.errors import MalformedRecord, UnsupportedVersion
 from records.kinds import BYTES, TEXT, Kind, Since, array, mismatch, nullable
 
@@ -48,9 +51,6 @@ class Layout:
         self._defaults = [column.default for column in self.columns]
         required = (place for place, column in enumerate(self.columns, 1) if column.is_required)
         self._size_min = max(required, default=0)
-        self._dump_steps = [(attrgetter(column.name), column.kind.dump) for column in self.columns]
-        # Slot setters: a frozen dataclass's own __init__ costs twice as much, and replay comes this way.
-        self._load_steps = [(column.kind.load, getattr(cls, column.name).__set__) for column in self.columns]
 
     def width(self, version: int) -> int:
         """How many fields an array of this version may hold."""
@@ -64,28 +64,47 @@ class Layout:
             raise mismatch(f"{self.cls.__name__} of {self._size_min} to {width} fields", len(items))
         return items + self._defaults[len(items) : width]
 
-    def load(self, items: Any) -> Any:
-        """The dataclass that an array holds; raises `MalformedRecord`."""
-        if type(items) is not list:
-            raise mismatch(f"the array of {self.cls.__name__}", items)
-        if len(items) != self._size:
-            items = self.filled(items, self._size)
-        loaded = object.__new__(self.cls)
-        try:
-            for (load, store), item in zip(self._load_steps, items, strict=True):
-                store(loaded, load(item))
-        except MalformedRecord:
-            raise self._first_error(items, "load") from None
-        return loaded
+    @cached_property
+    def load(self) -> Callable[[Any], Any]:
+        """From an array to the dataclass that it holds; raises `MalformedRecord`.
 
-    def dump(self, value: Any) -> list[Any]:
-        """The array of a dataclass, every field written; raises `MalformedRecord`."""
-        if type(value) is not self.cls:
-            raise mismatch(self.cls.__name__, value)
-        try:
-            return [dump(read(value)) for read, dump in self._dump_steps]
-        except MalformedRecord:
-            raise self._first_error([read(value) for read, _ in self._dump_steps], "dump") from None
+        Fields are stored by their slots: a frozen dataclass's own __init__ costs twice as much.
+        """
+        items = _locals(self._size)
+        setters = {f"set_{item}": getattr(self.cls, c.name).__set__ for item, c in self._zipped(items)}
+        source = f"""
+def made(items):
+    if type(items) is not list:
+        raise mismatch("the array of {self.cls.__name__}", items)
+    if len(items) != {self._size}:
+        items = filled(items, {self._size})
+    [{", ".join(items)}] = items
+    try:
+        {self._translations("load", items)}
+    except MalformedRecord:
+        raise first_error(items, "load") from None
+    loaded = new(cls)
+    {"; ".join(f"set_{item}(loaded, {item})" for item in items)}
+    return loaded
+"""
+        return self._compiled("load", source, filled=self.filled, new=object.__new__, **setters)
+
+    @cached_property
+    def dump(self) -> Callable[[Any], list[Any]]:
+        """From the dataclass to its array, every field written; raises `MalformedRecord`."""
+        items = _locals(self._size)
+        source = f"""
+def made(value):
+    if type(value) is not cls:
+        raise mismatch("{self.cls.__name__}", value)
+    {"; ".join(f"{item} = value.{c.name}" for item, c in self._zipped(items))}
+    try:
+        {self._translations("dump", items)}
+    except MalformedRecord:
+        raise first_error([getattr(value, column.name) for column in columns], "dump") from None
+    return [{", ".join(items)}]
+"""
+        return self._compiled("dump", source, columns=self.columns)
 
     def to_json(self, value: Any) -> dict[str, Any]:
         """The dataclass as a JSON object, every field named."""
@@ -107,6 +126,30 @@ class Layout:
         except MalformedRecord as error:
             raise MalformedRecord(f"{self.cls.__name__}: {error}") from None
 
+    def _zipped(self, items: list[str]) -> Iterable[tuple[str, Column]]:
+        return zip(items, self.columns, strict=True)
+
+    def _translations(self, translation: str, items: list[str]) -> str:
+        """A statement for each field, which leaves alone what is fine as it is."""
+        lines = ["pass"]
+        for item, column in self._zipped(items):
+            as_is = column.kind.as_is.format(x=item)
+            lines.append(f"{f'if not ({as_is}): ' if as_is else ''}{item} = {translation}_{item}({item})")
+        return "\n        ".join(lines)
+
+    def _compiled(self, translation: str, source: str, **names: Any) -> Callable[[Any], Any]:
+        kinds = [column.kind for column in self.columns]
+        return compiled(
+            f"{translation} {self.cls.__name__}",
+            source,
+            cls=self.cls,
+            mismatch=mismatch,
+            MalformedRecord=MalformedRecord,
+            first_error=self._first_error,
+            **{f"{translation}_x{place}": getattr(kind, translation) for place, kind in enumerate(kinds)},
+            **names,
+        )
+
     def _first_error(self, items: list[Any], translation: str) -> MalformedRecord:
         """The error of the first field that cannot be translated, naming the field."""
         for column, item in zip(self.columns, items, strict=True):
@@ -115,6 +158,11 @@ class Layout:
             except MalformedRecord as error:
                 return MalformedRecord(f"{self.cls.__name__}.{column.name}: {error}")
         raise AssertionError("no field is wrong")
+
+
+def _locals(count: int) -> list[str]:
+    """The names of a compiled function's variables, one per field: a field's own could hide another's."""
+    return [f"x{place}" for place in range(count)]
 
 
 Upcast = Callable[[list[Any]], list[Any]]
