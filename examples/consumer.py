@@ -30,13 +30,15 @@ next_offset: dict[tuple[str, int], int] = {}
 def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
     for found in consumer.committed(partitions, timeout=10):
         next_offset[found.topic, found.partition] = max(found.offset, 0)
-    print("mine now:", *(f"{p.topic}-{p.partition}" for p in partitions))
+    if partitions:
+        print("mine now:", *(f"{p.topic}-{p.partition}" for p in partitions))
 
 
 def on_revoke(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
     for partition in partitions:
         next_offset.pop((partition.topic, partition.partition), None)
-    print("given up:", *(f"{p.topic}-{p.partition}" for p in partitions))
+    if partitions:
+        print("given up:", *(f"{p.topic}-{p.partition}" for p in partitions))
 
 
 consumer.subscribe(["orders"], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_revoke)

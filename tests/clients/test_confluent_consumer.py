@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
 
 from quorate.client import Client
 from quorate.demo.fleet import Fleet
@@ -143,14 +143,21 @@ IDLE_S = 3.0
 IDLE_CPU_S_MAX = 0.3
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="librdkafka fetches in a busy loop unless Produce >= v3 is advertised; once it is, drop this mark",
-)
 def test_an_idle_consumer_is_quiet(crowd: Crowd) -> None:
-    """A consumer that owns partitions and does nothing costs no CPU to speak of."""
+    """A consumer that owns partitions and does nothing costs no CPU to speak of.
+
+    Without Produce among the advertised APIs librdkafka takes Fetch for unusable and asks in a busy loop.
+    """
     crowd.join()
     crowd.wait_balanced(NUM_PARTITIONS)
     before_s = time.process_time()
     time.sleep(IDLE_S)
     assert time.process_time() - before_s < IDLE_CPU_S_MAX
+
+
+def test_a_producer_is_told_that_no_records_are_kept(bootstrap: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    outcomes: list[str] = []
+    producer.produce(topic, b"a record", on_delivery=lambda error, _: outcomes.append(error.name()))
+    assert producer.flush(10) == 0
+    assert outcomes == ["POLICY_VIOLATION"]
