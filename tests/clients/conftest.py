@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cluster.launcher import NodeProcess, launch_node
 
+from cluster.launcher import NodeProcess, launch_node
 from quorate.client import Client
 
 SESSION_TIMEOUT_MS = 3_000
