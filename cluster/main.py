@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from cluster.descriptors import provide_descriptors
 from cluster.host_asyncio import FATAL_EXIT_CODE, AsyncioHost, new_event_loop
 from cluster.http import HttpListener
 from cluster.node import Node
@@ -90,6 +91,7 @@ def main(words: Sequence[str]) -> int:
         level=settings.log_level.upper(),
         format=f"%(asctime)s node {settings.node_id} %(levelname)s %(name)s: %(message)s",
     )
+    provide_descriptors(settings)
     gc.set_threshold(*GC_THRESHOLDS)
     loop = new_event_loop()
     asyncio.set_event_loop(loop)

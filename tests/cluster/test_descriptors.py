@@ -1,0 +1,74 @@
+"""The limit of file descriptors: raised to what the settings need, or said."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.descriptors import descriptors_needed
+from cluster.launcher import launch_node
+from cluster.settings import Settings
+
+SCRIPT = """
+import logging, resource, sys
+from cluster.descriptors import provide_descriptors
+from cluster.settings import Settings
+soft, hard, max_connections = map(int, sys.argv[1:])
+logging.basicConfig(format="%(levelname)s %(message)s")
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+provide_descriptors(Settings(max_connections=max_connections))
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+def limits_after(soft: int, hard: int, max_connections: int) -> tuple[int, int, str]:
+    """Soft limit, hard limit and what was logged, in a process of its own: a hard limit cannot be undone."""
+    words = [str(number) for number in (soft, hard, max_connections)]
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=True, timeout=60
+    )
+    after_soft, after_hard = map(int, ran.stdout.split())
+    return after_soft, after_hard, ran.stderr
+
+
+def test_a_low_soft_limit_is_raised_to_what_is_needed_and_no_further() -> None:
+    needed = descriptors_needed(Settings(max_connections=500))
+    assert 500 < needed < 1_500
+    assert limits_after(100, 2_000, 500) == (needed, 2_000, "")
+
+
+def test_a_limit_that_suffices_is_left_alone() -> None:
+    assert limits_after(1_900, 2_000, 500) == (1_900, 2_000, "")
+
+
+def test_a_hard_limit_that_is_too_low_is_said_with_what_would_fit() -> None:
+    soft, hard, said = limits_after(600, 900, 800)
+    assert (soft, hard) == (900, 900)
+    needed = descriptors_needed(Settings(max_connections=800))
+    assert said.count("\n") == 1
+    assert (
+        f"WARNING max.connections = 800 needs {needed} file descriptors, and this process may have 900"
+        in said
+    )
+    fits = int(said.split()[-1])
+    assert descriptors_needed(Settings(max_connections=fits)) == 900
+
+
+def test_a_node_provides_for_its_connections(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = descriptors_needed(Settings(max_connections=700))
+    if before[1] != resource.RLIM_INFINITY and before[1] < needed:
+        pytest.skip(f"the hard limit here is {before[1]}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+    try:
+        node = launch_node(tmp_path / "node", settings={"max.connections": "700"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    try:
+        assert resource.prlimit(node.pid, resource.RLIMIT_NOFILE) == (needed, before[1])
+    finally:
+        node.kill()
