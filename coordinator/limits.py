@@ -10,6 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+DECISION_BYTES_MAX = 12 * 1024 * 1024
+"""Records of one decision, which become one entry of the log: three quarters of what an entry may have
+(`raftlog.settings`, 16 MiB), so that the cause always fits beside them. A commit of 100,000 partitions is
+9 MB."""
+
+RECORD_HEADER_BYTES = 12
+"""What an entry adds to each record's key and value."""
+
 
 def bound(default: Any, unit: str, reason: str) -> Any:
     """A dataclass field that carries its unit and the reason for its default."""
@@ -30,9 +38,24 @@ class Limits:
     topics_per_member_max: int = bound(
         10_000, "topics", "a subscription is one record and must stay well below a frame"
     )
+    subscription_bytes_max: int = bound(
+        1_048_576, "bytes", "of topic names in one subscription, as a name may have any length there"
+    )
+    rack_id_bytes_max: int = bound(256, "bytes", "names of racks are short; it stands in the member's record")
+    decision_bytes_max: int = bound(
+        8_388_608, "bytes", "of records that a request makes: half of what the log takes as one entry"
+    )
+    target_bytes_max: int = bound(
+        4_194_304, "bytes", "of the records of one target; the entry holds more than these"
+    )
+    expiries_max: int = bound(500, "members", "removed in one decision: about 20 ms of the loop")
+    offset_removals_max: int = bound(10_000, "offsets", "removed in one decision: about 15 ms of the loop")
     topics_max: int = bound(100_000, "topics", "the catalog is held in memory by every node")
     partitions_per_topic_max: int = bound(
         100_000, "partitions", "a target assignment names every one of them"
+    )
+    partitions_max: int = bound(
+        500_000, "partitions of all topics", "one member may own them all, and what it owns is one record"
     )
     num_partitions_default: int = bound(
         1, "partitions", "Kafka's num.partitions: of a topic created without a count"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from coordinator import admin, checks
@@ -20,13 +21,25 @@ from coordinator.core import Core
 from coordinator.fetching import fetch_offsets
 from coordinator.heartbeat import heartbeat
 from coordinator.leaving import expire
-from coordinator.limits import Limits, SameForAll, SettingsView
+from coordinator.limits import (
+    DECISION_BYTES_MAX,
+    RECORD_HEADER_BYTES,
+    Limits,
+    SameForAll,
+    SettingsView,
+)
 from coordinator.model import Group
 from coordinator.offsets import commit_offsets
 from coordinator.timers import Deadline
-from records import MemberState, RawRecord
+from records import MemberState, RawRecord, Trigger
 from wire.apis import ApiKey
+from wire.errors import ErrorCode
 from wire.refusals import refuse
+
+TOO_LARGE = (
+    f"What this would write is {{}} bytes, more than the {DECISION_BYTES_MAX} of one decision: "
+    "name fewer partitions or topics in a request."
+)
 
 Handler = Callable[[Core, Any, int, Context, Draft], Any]
 
@@ -61,6 +74,7 @@ class GroupShard:
         self.core = Core(shard_id, limits or Limits(), assignors)
         self.projection = self.core.projection
         self.apply = self.projection.apply
+        self.apply_all = self.projection.apply_all
         self.settings: SettingsView = SameForAll()
         self.serving = 0
         """Moves whenever replies cached before must not be used any more, for whatever group."""
@@ -118,20 +132,32 @@ class GroupShard:
         return min((time for time in times if time is not None), default=None)
 
     def next_work(self, ctx: Context) -> Outcome | None:
-        """One decision of due work: the expiries of one group, a check, or a target; None if none is due."""
+        """One decision of due work: the expiries of one group, a check, or a target; None if none is due.
+
+        What raises before its first record stays due, behind everything else."""
         core = self.core
         core.collect_expired(ctx.monotonic_ms)
         draft = Draft()
-        steps: Steps
         if core.expired:
-            steps = expire(core, next(iter(core.expired)), ctx, draft)
+            group_id, members = next(iter(core.expired.items()))
+            work, again = (
+                expire(core, group_id, ctx, draft),
+                partial(core.expired.__setitem__, group_id, members),
+            )
         elif core.checks:
-            steps = checks.check_group(core, next(iter(core.checks)), ctx, draft)
-        elif (group_id := core.pacing.take_due(ctx)) is not None:
-            steps = checks.compute_deferred_target(core, group_id, ctx, draft)
+            group_id, trigger = next(iter(core.checks.items()))
+            work = checks.check_group(core, group_id, ctx, draft)
+            again = partial(core.checks.__setitem__, group_id, trigger)
+        elif (deferred := core.pacing.take_due(ctx)) is not None:
+            work = checks.compute_deferred_target(core, deferred, ctx, draft)
+            again = partial(core.pacing.defer, deferred, ctx)
         else:
             return None
-        return run_steps(steps, self.apply, ctx, draft)
+        try:
+            return run_steps(work, self.apply, ctx, draft)
+        except Exception:
+            again()
+            raise
 
     # Leadership.
 
@@ -210,15 +236,27 @@ class Counts:
     offsets: int
 
 
+def size_of(step: list[RawRecord]) -> int:
+    """Bytes of these records in an entry."""
+    return sum(RECORD_HEADER_BYTES + len(raw.key) + len(raw.value or b"") for raw in step)
+
+
 def run_steps(steps: Steps, apply: Callable[[RawRecord, int], None], ctx: Context, draft: Draft) -> Outcome:
     """Runs a decision to its end. `Refused` passes through: it comes before the first record.
 
-    What a later step raises ends the decision; what was applied by then stays, and is in the outcome."""
+    What a later step raises ends the decision; what was applied by then stays, and is in the outcome. A step
+    that would make the entry too large for the log is not applied: afterwards there is no way back."""
     records: list[RawRecord] = []
     outcome = Outcome(records=records)
+    num_bytes = 0
     try:
         while True:
             step = next(steps)
+            num_bytes += size_of(step)
+            if num_bytes > DECISION_BYTES_MAX:
+                is_commit = draft.trigger == Trigger.OFFSETS_COMMITTED
+                code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.INVALID_REQUEST
+                raise Refused(code, TOO_LARGE.format(num_bytes))
             for raw in step:
                 apply(raw, ctx.next_index)
                 records.append(raw)

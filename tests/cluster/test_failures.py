@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from cluster.node_info import ClientInfo
+from coordinator.limits import DECISION_BYTES_MAX
+from raftlog.settings import LogSettings
 from raftlog.simfiles import Crash
 from records import iter_records
 from tests.cluster.lab import Lab, assert_kept, commit_request, join_request
@@ -129,3 +131,41 @@ def test_a_clean_stop_answers_what_waits_and_refuses_what_comes() -> None:
     assert late == [ErrorCode.NOT_COORDINATOR]
     lab.reboot()
     assert lab.fetch(lab.client("tool"), "billing") == {0: 42}
+
+
+def test_a_request_too_large_for_one_entry_is_refused_and_costs_nobody_the_node() -> None:
+    """A frame of 400 KB can ask for 26 MB of records: each repeats the ids of group and topic."""
+    name = "t" * 249
+    lab = Lab(num_shards=1, topics={name: 20_000})
+    client, offsets = lab.client("one"), dict.fromkeys(range(20_000), 7)
+    codes = lab.commit(client, "g" * 1000, offsets, topic=name)
+    assert set(codes) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+    assert not lab.machine.host.is_dead
+    assert lab.commit(client, "g" * 1000, {0: 8}, topic=name) == [0]
+    assert lab.fetch(client, "g" * 1000) == {0: 8}
+
+
+def test_topics_too_many_for_one_entry_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(num_shards=1)
+    monkeypatch.setattr("coordinator.shard.DECISION_BYTES_MAX", 100)
+    assert lab.create_topic("n" * 100, 1) == ErrorCode.INVALID_REQUEST
+    assert lab.create_topic("n", 1) == 0
+
+
+def test_due_work_too_large_for_one_entry_leaves_the_node_serving(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab = Lab(num_shards=1)
+    consumer = lab.consumer("one")
+    consumer.heartbeat()
+    monkeypatch.setattr("coordinator.shard.DECISION_BYTES_MAX", 10)
+    lab.world.run_for(60_000)
+    assert "more than the" in caplog.text
+    assert not lab.machine.host.is_dead
+    monkeypatch.undo()
+    lab.world.run_for(2_000)
+    assert consumer.heartbeat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_every_decision_of_the_largest_size_fits_into_an_entry() -> None:
+    assert LogSettings().entry_bytes_max >= DECISION_BYTES_MAX * 4 // 3
