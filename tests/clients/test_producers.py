@@ -1,0 +1,79 @@
+"""Stock producers: told at once and for good that nothing is kept here, never left to wait and try again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import aiokafka
+import pytest
+from aiokafka.errors import PolicyViolationError as AiokafkaPolicyViolation
+from confluent_kafka import Producer
+
+from cluster.launcher import NodeProcess
+
+with warnings.catch_warnings():
+    # kafka-python reads its message schemas, now and at first use, by a call that Python deprecates.
+    warnings.filterwarnings("ignore", "(read|open)_text is deprecated")
+    import kafka
+    from kafka.errors import PolicyViolationError as KafkaPythonPolicyViolation
+
+pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated")
+
+QUICKLY_S = 3.0
+"""Far below every client's patience: librdkafka tries again for 5 minutes, the others for 30 s and more."""
+
+
+def test_a_delivery_report_carries_the_refusal(bootstrap: str, new_topic: Callable[[int], str]) -> None:
+    topic = new_topic(3)
+    reports: list[tuple[str, bool]] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    started_s = time.monotonic()
+    for number in range(30):
+        producer.produce(
+            topic,
+            f"message {number}".encode(),
+            partition=number % 3,
+            on_delivery=lambda error, _: reports.append((error.name(), error.retriable())),
+        )
+    assert producer.flush(10 * QUICKLY_S) == 0
+    assert time.monotonic() - started_s < QUICKLY_S
+    assert reports == [("POLICY_VIOLATION", False)] * 30
+
+
+def test_without_acks_the_connection_is_closed_and_the_log_says_why(
+    bootstrap: str, node: NodeProcess, new_topic: Callable[[int], str], group: str
+) -> None:
+    topic = new_topic(1)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": 0, "client.id": group, "log_level": 0})
+    producer.produce(topic, b"lost, and meant to be")
+    assert producer.flush(QUICKLY_S) == 0
+    line = f"client id '{group}': it produces with acks=0; topics here"
+    deadline_s = time.monotonic() + QUICKLY_S
+    while line not in (Path(node.data) / "node.log").read_text(encoding="utf-8"):
+        assert time.monotonic() < deadline_s, "no line about it"
+        time.sleep(0.02)
+
+
+def test_kafka_python_raises_the_refusal(bootstrap: str, new_topic: Callable[[int], str]) -> None:
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=False)
+    try:
+        sent = producer.send(new_topic(1), b"message")
+        with pytest.raises(KafkaPythonPolicyViolation):
+            sent.get(QUICKLY_S)
+    finally:
+        producer.close()
+
+
+async def test_aiokafka_raises_the_refusal(bootstrap: str, new_topic: Callable[[int], str]) -> None:
+    topic = await asyncio.to_thread(new_topic, 1)
+    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    try:
+        with pytest.raises(AiokafkaPolicyViolation):
+            await asyncio.wait_for(producer.send_and_wait(topic, b"message"), QUICKLY_S)
+    finally:
+        await producer.stop()
