@@ -129,9 +129,7 @@ class Group:
         """The member's partitions are its own now; the last put wins (C.7)."""
         for epochs_of in (current.assigned, current.pending):
             for topic_id, epochs in epochs_of.items():
-                owner_of = self.owners.setdefault(topic_id, {})
-                for partition in epochs:
-                    owner_of[partition] = member_id
+                self.owners.setdefault(topic_id, {}).update(dict.fromkeys(epochs, member_id))
 
     def disown(self, member_id: str, current: Current) -> None:
         """The member's partitions are free, except where somebody else took them since."""

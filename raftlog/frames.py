@@ -31,9 +31,9 @@ _COVERED = struct.Struct("<IIQQQq")
 _PREFIX = struct.Struct("<4sI")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Frame:
-    """One entry as read back.
+    """One entry as read back; not frozen only because that would double the price of reading one.
 
     `file` and `offset` say where it is (bytes from the start of the file); `decided` is False for an entry
     that is whole but not known to be committed.

@@ -21,6 +21,7 @@ from records.codec import (
     decode_value,
     encode_offset_commit,
     encode_record,
+    encode_value,
     group_id_of,
     offset_commit_key,
 )
@@ -171,6 +172,7 @@ __all__ = [
     "encode_entry",
     "encode_offset_commit",
     "encode_record",
+    "encode_value",
     "entry_from_json",
     "entry_to_json",
     "group_id_of",

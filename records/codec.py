@@ -17,6 +17,7 @@ from records.kinds import mismatch
 from records.packing import pack, unpack_flat, unpack_nested
 from records.schemas import SCHEMA_OF_KEY, SCHEMAS, Schema
 from records.types import RawRecord, Record, RecordType, UnknownRecord
+from records.values import Value
 
 _OFFSET_COMMIT = int(RecordType.OFFSET_COMMIT)
 _OFFSET_COMMIT_VERSION = SCHEMAS[_OFFSET_COMMIT].value.version
@@ -43,6 +44,11 @@ def encode_record(record: Record) -> RawRecord:
     return RawRecord(schema.type, 0 if value is None else schema.value.version, key, value)
 
 
+def encode_value(type_: int, value: Value) -> bytes:
+    """A value alone, as `encode_record` writes it; raises `UnknownType` and `MalformedRecord`."""
+    return pack(_schema(type_).value.layout.dump(value))
+
+
 def decode_record(raw: RawRecord) -> Record | UnknownRecord:
     """The record that the bytes hold, `UnknownRecord` if its type is not known here.
 
@@ -56,14 +62,14 @@ def decode_record(raw: RawRecord) -> Record | UnknownRecord:
 
 def decode_key(raw: RawRecord) -> Any:
     """The key alone: the `...Key` of the record's type; raises `UnknownType` and `MalformedRecord`."""
-    return load_key(_schema(raw), raw)
+    return load_key(_schema(raw[0]), raw)
 
 
 def decode_value(raw: RawRecord) -> Any:
     """The value alone: the `...Value` of the record's type, or None; raises as `decode_record`, and
     `UnknownType`.
     """
-    return load_value(_schema(raw), raw)
+    return load_value(_schema(raw[0]), raw)
 
 
 def load_key(schema: Schema, raw: RawRecord) -> Any:
@@ -141,8 +147,8 @@ def group_id_of(raw: RawRecord) -> str | None:
     return group_id
 
 
-def _schema(raw: RawRecord) -> Schema:
-    schema = SCHEMAS.get(raw.type)
+def _schema(type_: int) -> Schema:
+    schema = SCHEMAS.get(type_)
     if schema is None:
-        raise UnknownType(f"record type {raw.type} is not known to this release; keep its bytes as they are")
+        raise UnknownType(f"record type {type_} is not known to this release; keep its bytes as they are")
     return schema

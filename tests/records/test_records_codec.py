@@ -31,6 +31,7 @@ from records import (
     decode_value,
     encode_offset_commit,
     encode_record,
+    encode_value,
     group_id_of,
     offset_commit_key,
 )
@@ -52,6 +53,7 @@ def test_any_record_of_any_type_comes_back_equal(type_: RecordType, data: st.Dat
     assert decode_record(raw) == record
     assert (decode_key(raw), decode_value(raw)) == (record.key, record.value)
     assert encode_record(record) == raw  # one value, one encoding
+    assert record.value is None or encode_value(raw.type, record.value) == raw.value
 
 
 @ALL_TYPES
