@@ -29,7 +29,9 @@ class Limits:
     """Bounds that hold for a shard, whatever a group is configured to."""
 
     groups_max: int = bound(
-        100_000, "groups per shard", "keeps a client that invents group ids from filling memory"
+        100_000,
+        "groups per shard",
+        "with members, and as many with offsets: a client that invents group ids must not fill memory",
     )
     group_id_bytes_max: int = bound(1_024, "bytes", "a group id stands in every key of the group")
     member_id_bytes_max: int = bound(
@@ -42,11 +44,8 @@ class Limits:
         1_048_576, "bytes", "of topic names in one subscription, as a name may have any length there"
     )
     rack_id_bytes_max: int = bound(256, "bytes", "names of racks are short; it stands in the member's record")
-    decision_bytes_max: int = bound(
-        8_388_608, "bytes", "of records that a request makes: half of what the log takes as one entry"
-    )
     target_bytes_max: int = bound(
-        4_194_304, "bytes", "of the records of one target; the entry holds more than these"
+        4_194_304, "bytes", "of the records of one target; beside them the entry holds what a member owns"
     )
     expiries_max: int = bound(500, "members", "removed in one decision: about 20 ms of the loop")
     offset_removals_max: int = bound(10_000, "offsets", "removed in one decision: about 15 ms of the loop")

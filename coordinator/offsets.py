@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from coordinator.api import Context, Draft, Refused, Steps
 from coordinator.core import Core
+from coordinator.limits import DECISION_BYTES_MAX
 from coordinator.model import Group
 from coordinator.topics import CatalogTopic
 from records import RawRecord, Trigger, encode_offset_commit, offset_commit_key
@@ -51,6 +52,7 @@ def commit_offsets(
         expire_ms = min(ctx.wall_ms + request.retention_time_ms, EXPIRY_MAX_MS)
     metadata_max = ctx.settings.for_group(group_id).offset_metadata_max_bytes
     records: list[RawRecord] = []
+    key_bytes = 0
     response = OffsetCommitResponse()
     for asked in request.topics:
         topic = (
@@ -71,10 +73,22 @@ def commit_offsets(
                 for part in asked.partitions
             ]
         else:
+            key_bytes += len(asked.partitions) * (len(group_id) + len(topic.name))
+            _check_size(key_bytes)
             answered.partitions = _commit_topic(asked, topic, group_id, metadata_max, expire_ms, ctx, records)
     if records:
         yield records
     return response
+
+
+def _check_size(key_bytes: int) -> None:
+    """A few bytes on the wire ask for a large key each: refused before the memory for them is taken."""
+    if key_bytes > DECISION_BYTES_MAX:
+        raise Refused(
+            ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+            f"The commit would take {key_bytes} bytes of log, more than {DECISION_BYTES_MAX}. "
+            "Commit fewer partitions at a time.",
+        )
 
 
 def _commit_topic(
@@ -118,13 +132,7 @@ def _check_member(core: Core, request: OffsetCommitRequest, version: int, ctx: C
     group = core.projection.groups.get(request.group_id)
     epoch = request.generation_id_or_member_epoch
     if group is None or not (group.is_consumer or group.classic is not None):
-        if epoch >= 0:
-            code = (
-                ErrorCode.GROUP_ID_NOT_FOUND
-                if version >= MEMBER_EPOCHS_SINCE
-                else ErrorCode.ILLEGAL_GENERATION
-            )
-            raise Refused(code, f"Group {request.group_id} does not exist.")
+        _check_simple_group(core, request, epoch, version)
         return
     if not group.is_consumer:
         _check_classic_member(group, request.member_id, epoch)
@@ -144,6 +152,26 @@ def _check_member(core: Core, request: OffsetCommitRequest, version: int, ctx: C
         )
     if epoch != member.current.epoch:
         _check_partition_epochs(group, request, version, ctx)
+
+
+def _check_simple_group(core: Core, request: OffsetCommitRequest, epoch: int, version: int) -> None:
+    """A group without members, and perhaps not even offsets yet: only nobody can commit to it."""
+    offsets = core.projection.offsets
+    exists = offsets.has_group(request.group_id)
+    if epoch >= 0 and exists:
+        raise Refused(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"{request.member_id or 'Nobody'} is not a member of {request.group_id}, which has none.",
+        )
+    if epoch >= 0:
+        is_new_enough = version >= MEMBER_EPOCHS_SINCE
+        code = ErrorCode.GROUP_ID_NOT_FOUND if is_new_enough else ErrorCode.ILLEGAL_GENERATION
+        raise Refused(code, f"Group {request.group_id} does not exist.")
+    if not exists and offsets.num_groups >= core.limits.groups_max:
+        raise Refused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"This shard holds offsets of its {core.limits.groups_max} groups already; delete unused ones.",
+        )
 
 
 def _check_partition_epochs(group: Group, request: OffsetCommitRequest, version: int, ctx: Context) -> None:

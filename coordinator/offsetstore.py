@@ -89,6 +89,11 @@ class OffsetStore:
         value = self._groups.get(_prefix_of_key(key), _NOTHING).get(key)
         return None if value is None else _decoded(key, value)
 
+    @property
+    def num_groups(self) -> int:
+        """How many groups have offsets."""
+        return len(self._groups)
+
     def has_group(self, group_id: str) -> bool:
         return _prefix_of_group(group_id) in self._groups
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.limits import Limits
 from records import OffsetCommitKey, OffsetCommitValue, Record, Trigger
 from tests.coordinator.world import WALL_START_MS, Client, World, settle
 from tests.kip848.test_c03_errors import classic_group
@@ -203,3 +204,35 @@ def test_group_ids_are_bounded(world: World) -> None:
     """A group id stands in every key of the group."""
     answer = world.commit({("orders", 0): 1}, group_id="g" * 1_025)
     assert answer == {("orders", 0): ErrorCode.INVALID_GROUP_ID}
+
+
+def test_a_commit_that_cannot_be_one_entry_is_refused_before_it_is_built(world: World) -> None:
+    """A few bytes on the wire may ask for a key of a kilobyte each: refused (28) before any is made."""
+    topic = OffsetCommitRequestTopic(name="orders")
+    one = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
+    topic.partitions = [one] * 20_000
+    request = OffsetCommitRequest(group_id="g" * 1_000, topics=[topic])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("coordinator.offsets.encode_offset_commit", None)
+        answer = world.handle(ApiKey.OFFSET_COMMIT, 9, request)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert world.log == []
+
+
+def test_a_member_of_a_group_that_is_only_offsets(world: World) -> None:
+    """The group exists (a simple classic one) and has no members → 25, whatever the version."""
+    world.commit({("orders", 0): 7})
+    for version in (8, 9):
+        assert world.commit({("orders", 0): 8}, member_id="a", epoch=1, version=version) == {
+            ("orders", 0): ErrorCode.UNKNOWN_MEMBER_ID
+        }
+    assert world.fetch() == {("orders", 0): 7}
+
+
+def test_groups_that_are_only_offsets_are_bounded() -> None:
+    """A client that invents group ids must not fill memory; groups that are there go on."""
+    world = World(limits=Limits(groups_max=2))
+    world.create_topic("orders", 1)
+    one = ("orders", 0)
+    codes = [world.commit({one: 1}, group_id=group_id)[one] for group_id in ("g", "h", "i", "g")]
+    assert codes == [0, 0, ErrorCode.GROUP_MAX_SIZE_REACHED, 0]
