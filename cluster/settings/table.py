@@ -89,7 +89,10 @@ class Settings:
 
     # What a client may take of the node
     max_connections: int = _row(
-        4096, "2–3 per consumer; beyond it new ones are closed with a log line.", low=1, high=1_000_000
+        4096,
+        "2–3 per consumer; beyond it new ones are closed with a log line. Raises the limit of descriptors.",
+        low=1,
+        high=1_000_000,
     )
     connections_max_idle_ms: int = _row(
         600_000, "Kafka's: frees half-open and forgotten connections.", unit="ms", low=100, high=INT32_MAX
