@@ -19,6 +19,7 @@ from cluster.node_info import ClientInfo
 from cluster.regularity import MeasuredEntry, Regularity
 from cluster.shard_runtime import SLICE_MS, ShardRuntime, Surroundings
 from cluster.shard_state import ShardEvent, ShardState
+from coordinator.api import Outcome
 from coordinator.shard import GroupShard
 from raftlog.directory import NodeDirectory
 from raftlog.host import Timer
@@ -163,10 +164,8 @@ class GroupRuntime(ShardRuntime):
         ctx = self._context(now_ms, NOBODY)
         try:
             outcome = self.machine.next_work(ctx)
-        except Exception:
-            LOG.exception("%s: due work failed", self.name)
-            self.counters.failures += 1
-            return FAILED_WORK_PAUSE_MS
+        except Exception as error:
+            outcome = Outcome(error=error)
         if outcome is None:
             return TIMER_MIN_MS
         self._append(outcome, ctx)

@@ -93,6 +93,7 @@ def main(words: Sequence[str]) -> int:
     )
     provide_descriptors(settings)
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.disable()  # until everything is loaded
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -153,9 +154,11 @@ class NodeProcess:
             self._announce()
 
     def _announce(self) -> None:
-        """What was loaded stays: it is taken out of garbage collection's sight."""
-        gc.collect()
+        """What was loaded stays: it is taken out of garbage collection's sight, and only now that begins.
+
+        Loading leaves no cycles behind, and one collection over a million offsets would stall the loop."""
         gc.freeze()
+        gc.enable()
         info = self._node.info
         LOG.info("every shard serves; HTTP at http://%s:%d", info.http_host, info.http_port)
         if self._arguments.announce:

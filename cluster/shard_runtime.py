@@ -32,7 +32,7 @@ from coordinator.topics import CatalogView
 from raftlog.directory import NodeDirectory, shard_name
 from raftlog.evidence import Evidence
 from raftlog.host import Host, Timer
-from raftlog.machine import LogFull, NotLeader, SnapshotHeader
+from raftlog.machine import SnapshotHeader
 from raftlog.replica import Replica
 from raftlog.settings import LogSettings
 from records import RawRecord, encode_entry, iter_records
@@ -46,7 +46,7 @@ SLICE_MS: Final = 10.0
 class Projection(Protocol):
     """What every shard's state machine has."""
 
-    def apply(self, raw: RawRecord, index: int) -> None: ...
+    def apply_all(self, raws: Iterable[RawRecord], index: int) -> None: ...
 
     def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome: ...
 
@@ -114,16 +114,18 @@ class Surroundings(Protocol):
 
 
 class _Waiter:
-    """Somebody who wants to know when an index is committed."""
+    """Somebody who wants to know when an index is committed; one of `others` until then."""
 
-    __slots__ = ("fn", "index")
+    __slots__ = ("fn", "index", "others")
 
-    def __init__(self, index: int, fn: Callable[[], None]) -> None:
+    def __init__(self, index: int, fn: Callable[[], None], others: dict[_Waiter, None]) -> None:
         self.index = index
         self.fn: Callable[[], None] | None = fn
+        self.others = others
 
     def cancel(self) -> None:
         self.fn = None
+        self.others.pop(self, None)
 
 
 class ShardRuntime(ABC):
@@ -142,7 +144,7 @@ class ShardRuntime(ABC):
         self._held = HeldReplies(settings.held_reply_timeout_ms)
         self._held_timer: Timer | None = None
         self._committed_index = 0
-        self._waiters: list[_Waiter] = []
+        self._waiters: dict[_Waiter, None] = {}
         self.replica = Replica(self.host, directory, shard, self, settings.log)
 
     # What others see of it.
@@ -174,16 +176,17 @@ class ShardRuntime(ABC):
             "committed_index": self._committed_index,
             "state_hash": f"{self.machine.state_hash:016x}",
             "replies_held": len(self._held),
+            "waiting_for_commit": len(self._waiters),
             "log": self.replica.status(),
         }
 
     def when_committed(self, index: int, fn: Callable[[], None]) -> _Waiter:
         """Calls `fn` once, in a later turn, when `index` is committed; `cancel` keeps it from that."""
-        waiter = _Waiter(index, fn)
+        waiter = _Waiter(index, fn, self._waiters)
         if index <= self._committed_index:
             self.host.call_soon(self._wake, waiter)
         else:
-            self._waiters.append(waiter)
+            self._waiters[waiter] = None
         return waiter
 
     # Its life.
@@ -217,7 +220,7 @@ class ShardRuntime(ABC):
         if (why := self._why_not()) is not None:
             self.counters.refused += 1
             response = question.refusal(why)
-            if why is Why.OVERLOADED:
+            if why in (Why.OVERLOADED, Why.DISK_FULL):
                 self._note_refusal(question, client, response)
             question.answer(response)
             return
@@ -238,7 +241,9 @@ class ShardRuntime(ABC):
     def _why_not(self) -> Why | None:
         if self.standing.state is not ShardState.READY:
             return Why.NOT_LEADER if self.standing.state is ShardState.DOWN else Why.LOADING
-        return None if self._has_room() else Why.OVERLOADED
+        if self._has_room():
+            return None
+        return Why.DISK_FULL if self.replica.is_disk_full else Why.OVERLOADED
 
     def _has_room(self) -> bool:
         """Asked before the first record of a decision: afterwards there is no way back."""
@@ -274,7 +279,7 @@ class ShardRuntime(ABC):
             body = encode_entry(outcome.cause, outcome.records)
             index = self.replica.propose(body, len(outcome.records), ctx.wall_ms)
             assert index == ctx.next_index, f"appended at {index}, applied at {ctx.next_index}"
-        except (NotLeader, LogFull, OSError, ValueError, AssertionError) as error:
+        except Exception as error:
             self.host.fatal(f"{self.name}: entry {ctx.next_index} is applied and cannot be appended: {error}")
             return
         self.counters.count(outcome.records, len(body))
@@ -331,16 +336,12 @@ class ShardRuntime(ABC):
     # What the replica calls (raftlog.machine.StateMachine).
 
     def restore(self, records: list[RawRecord], header: SnapshotHeader) -> None:
-        apply, index = self.machine.apply, header.last_index
-        for raw in records:
-            apply(raw, index)
-        self._restored(records, index)
+        self.machine.apply_all(records, header.last_index)
+        self._restored(records, header.last_index)
 
     def apply_frame(self, index: int, term: int, timestamp_ms: int, body: bytes) -> None:
-        apply = self.machine.apply
         raws = iter_records(body)
-        for raw in raws:
-            apply(raw, index)
+        self.machine.apply_all(raws, index)
         self._decided(index, raws)
 
     def committed(self, index: int) -> None:
@@ -349,9 +350,8 @@ class ShardRuntime(ABC):
         self._learned(index)
         self._held.release(index)
         if self._waiters:
-            due = [waiter for waiter in self._waiters if waiter.index <= index]
-            self._waiters = [waiter for waiter in self._waiters if waiter.index > index]
-            for waiter in due:
+            for waiter in [waiter for waiter in self._waiters if waiter.index <= index]:
+                del self._waiters[waiter]
                 self.host.call_soon(self._wake, waiter)
 
     @abstractmethod

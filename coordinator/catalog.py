@@ -9,7 +9,7 @@ tell a topic from one of the same name that was deleted before.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from coordinator.api import Context, Draft, Outcome, Refused, Steps
@@ -89,6 +89,11 @@ class CatalogShard:
             self.unknown_types[raw.type] += 1
             return
         self._hashes.touch(raw, key)
+
+    def apply_all(self, raws: Iterable[RawRecord], index: int) -> None:
+        """`apply` for many records of one index."""
+        for raw in raws:
+            self.apply(raw, index)
 
     def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome:
         """CreateTopics, CreatePartitions or DeleteTopics, decided; KeyError for any other API."""

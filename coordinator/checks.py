@@ -44,11 +44,12 @@ def _offsets_without_topic(core: Core, group_id: str, ctx: Context) -> list[RawR
     group = core.projection.groups.get(group_id)
     if group is not None and core.catalog_is_behind(group, ctx):
         return []
+    offsets = core.projection.offsets
     return [
         tombstone(key)
-        for topic_id, keys in core.projection.offsets.topic_ids(group_id).items()
-        if topic_id != ZERO_UUID and ctx.catalog.topic_by_id(topic_id) is None
-        for key in keys
+        for topic_id in sorted(offsets.topic_ids(group_id) - {ZERO_UUID})
+        if ctx.catalog.topic_by_id(topic_id) is None
+        for key in offsets.keys_of_topic(group_id, topic_id)
     ]
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from zlib import crc32
 
-from coordinator.statehash import MASK, mix
+from coordinator.statehash import KEY_SALT, MASK, mix
 from records import (
     OffsetCommitKey,
     OffsetCommitValue,
@@ -64,25 +65,39 @@ class OffsetStore:
 
     def apply(self, raw: RawRecord) -> None:
         """Puts or, for a tombstone, removes one offset; removing what is not there does nothing."""
-        _, version, key, value = raw
-        size = key[1]
-        prefix = key[: 2 + (size & _FIXSTR_MASK)] if size < _FIXSTR_END else _long_prefix(key)
-        offsets = self._groups.get(prefix)
-        if value is None:
-            if offsets is not None and (old := offsets.pop(key, None)) is not None:
-                self._hash -= mix(key, old)
-                if not offsets:
-                    del self._groups[prefix]
-            return
-        if version != CURRENT_VERSION:
-            value = _upcast(raw)
-        if offsets is None:
-            offsets = self._groups[prefix] = {}
-            old = None
-        else:
+        self.apply_run(iter((raw,)))
+
+    def apply_run(self, records: Iterator[RawRecord]) -> RawRecord | None:
+        """Takes offsets until the records end, or up to the first that is none: that one is returned.
+
+        The hot loop of every load and of large commits: it does for the run what can be done once."""
+        groups, crc = self._groups, crc32
+        prefix: bytes | None = None
+        offsets: dict[bytes, bytes] = {}
+        for raw in records:
+            type_, version, key, value = raw
+            if type_ > _OFFSET_COMMIT:
+                return raw
+            if prefix is None or not key.startswith(prefix):  # a prefix begins with its own length
+                prefix = _prefix_of_key(key)
+                offsets = groups.get(prefix, _NOTHING)
+            if value is None:
+                if (old := offsets.pop(key, None)) is not None:
+                    self._hash -= mix(key, old)
+                    if not offsets:
+                        del groups[prefix]
+                        prefix = None
+                continue
+            if version != CURRENT_VERSION:
+                value = _upcast(raw)
+            if offsets is _NOTHING:
+                offsets = groups[prefix] = {}
             old = offsets.get(key)
-        offsets[key] = value
-        self._hash = (self._hash + mix(key, value) - (mix(key, old) if old is not None else 0)) & MASK
+            offsets[key] = value
+            # mix(key, value) - mix(key, old): most offsets replace one.
+            self._hash += mix(key, value) if old is None else (crc(key) + KEY_SALT) * (crc(value) - crc(old))
+        self._hash &= MASK
+        return None
 
     def get(self, key: bytes) -> OffsetCommitValue | None:
         """The offset under `records.offset_commit_key(...)`."""
@@ -118,12 +133,14 @@ class OffsetStore:
         found.sort(key=lambda offset: (offset.topic, offset.partition))
         return found
 
-    def topic_ids(self, group_id: str) -> dict[bytes, list[bytes]]:
-        """Topic id → keys of the offsets committed for it. The id is the last field of a value."""
-        by_topic: dict[bytes, list[bytes]] = {}
-        for key, value in self._groups.get(_prefix_of_group(group_id), _NOTHING).items():
-            by_topic.setdefault(value[-_TOPIC_ID_BYTES:], []).append(key)
-        return by_topic
+    def topic_ids(self, group_id: str) -> set[bytes]:
+        """The topics that the group has offsets of. The id is the last field of a value."""
+        offsets = self._groups.get(_prefix_of_group(group_id), _NOTHING)
+        return {value[-_TOPIC_ID_BYTES:] for value in offsets.values()}
+
+    def keys_of_topic(self, group_id: str, topic_id: bytes) -> list[bytes]:
+        offsets = self._groups.get(_prefix_of_group(group_id), _NOTHING)
+        return [key for key, value in offsets.items() if value.endswith(topic_id)]
 
 
 _NOTHING: dict[bytes, bytes] = {}

@@ -10,7 +10,7 @@ a state that is missing something must not be served.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from coordinator.model import JOINING, Group, Member, current_of
@@ -69,6 +69,13 @@ class Projection:
             return
         handler(self, record.key, record.value)
         self._hashes.touch(raw, record.key)
+
+    def apply_all(self, raws: Iterable[RawRecord], index: int) -> None:
+        """`apply` for many records, which have `index` or belong to a snapshot that ends there."""
+        self.applied_index = index
+        records = iter(raws)
+        while (raw := self.offsets.apply_run(records)) is not None:
+            self.apply(raw, index)
 
     @property
     def state_hash(self) -> int:

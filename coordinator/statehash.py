@@ -14,13 +14,13 @@ from zlib import crc32
 from records import Key, RawRecord, Record, Value, encode_record
 
 MASK = (1 << 64) - 1
-_KEY_SALT = 0x9E3779B97F4A7C15
+KEY_SALT = 0x9E3779B97F4A7C15
 _VALUE_SALT = 0xC2B2AE3D27D4EB4F
 
 
 def mix(key: bytes, value: bytes) -> int:
     """The number of one entry; add them up and mask the sum."""
-    return (crc32(key) + _KEY_SALT) * (crc32(value) + _VALUE_SALT)
+    return (crc32(key) + KEY_SALT) * (crc32(value) + _VALUE_SALT)
 
 
 STALE_MAX = 512

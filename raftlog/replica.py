@@ -79,7 +79,7 @@ class Replica:
         self._sync_started_ms: float | None = None
         self._syncs = 0
         self._disk_checked_ms = float("-inf")
-        self._disk_free_bytes = 0
+        self.is_disk_full = False
         self._stop_done: Callable[[], None] | None = None
         self._since_ms: dict[str, float] = {}
         self.state = "Down"
@@ -252,9 +252,22 @@ class Replica:
         now_ms = self._host.monotonic_ms()
         if now_ms - self._disk_checked_ms >= DISK_CHECK_MS:
             self._disk_checked_ms = now_ms
-            self._disk_free_bytes = self._host.files.free_bytes(self.home)
-        has_disk = self._disk_free_bytes >= self._settings.disk_free_bytes_min
-        return self.is_ready and has_disk and self._journal.has_room
+            self._check_disk()
+        return self.is_ready and not self.is_disk_full and self._journal.has_room
+
+    def _check_disk(self) -> None:
+        try:
+            free_bytes = self._host.files.free_bytes(self.home)
+        except OSError as error:
+            self._fail(error)
+            return
+        least, was_full = self._settings.disk_free_bytes_min, self.is_disk_full
+        self.is_disk_full = free_bytes < least
+        if self.is_disk_full and not was_full:
+            what = "%d bytes are free on the disk of %s: writes are refused below %d; free some space"
+            LOG.error(what, free_bytes, self.home, least)
+        elif was_full and not self.is_disk_full:
+            LOG.info("%d bytes are free on the disk of %s: writes are taken again", free_bytes, self.home)
 
     def propose(self, body: bytes, record_count: int, timestamp_ms: int) -> int:
         """Append an entry that the caller has applied already; its index, equal to `next_index` before.
@@ -288,7 +301,11 @@ class Replica:
         self._flush_queued = False
         if self._is_over or not self._journal.is_dirty:
             return
-        work = self._journal.begin_flush()
+        try:
+            work = self._journal.begin_flush()
+        except Exception as error:
+            self._fail(error)
+            return
         self._sync_started_ms = self._host.monotonic_ms()
         if self._sync_average_ms >= self._settings.inline_sync_ms_max:
             self._host.run_on_disk(lambda: self._timed(work), self._flushed)
@@ -417,6 +434,7 @@ class Replica:
             "durable_index": journal.durable_index,
             "commit_index": self.commit_index,
             "last_timestamp_ms": journal.last_timestamp_ms,
+            "is_disk_full": self.is_disk_full,
             "uncommitted_bytes": journal.uncommitted_bytes,
             "tail_records": journal.tail_records,
             "torn_bytes_cut": journal.torn_bytes,

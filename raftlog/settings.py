@@ -29,7 +29,7 @@ class LogSettings:
     uncommitted_bytes_max: int = 64 * MIB  # what a stalled disk may pile up in memory
     disk_free_bytes_min: int = 64 * MIB  # stop taking writes while there is room to stop cleanly
     inline_sync_ms_max: float = 1.0  # slower syncs move to the disk thread: the loop must not stall
-    load_slice_ms: float = 10.0  # the node answers "loading" between slices
+    load_slice_ms: float = 5.0  # the node answers "loading" when each of its shards has had a slice
     apply_batch_bytes: int = 1 * MIB  # read ahead while applying from disk
     snapshot_deadline_ms: int = 300_000  # a merge of millions of records on a busy core
     snapshot_retry_ms: int = 30_000  # a failed merge is tried again, not at once

@@ -97,3 +97,11 @@ def test_refusals_and_the_regularity_of_heartbeats_are_kept_as_evidence() -> Non
     ]
     assert refused[0]["reason"]
     assert refused[0]["client"].startswith("one/")
+
+
+def test_a_long_poll_that_gave_up_leaves_nothing_behind() -> None:
+    lab = Lab(num_shards=1)
+    shard = lab.node.shards[0]
+    for _ in range(100):
+        shard.when_committed(shard.commit_index + 1, lambda: None).cancel()
+    assert shard.status()["waiting_for_commit"] == 0

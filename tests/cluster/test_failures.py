@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -54,6 +55,35 @@ def test_a_projection_that_ran_ahead_of_its_log_stops_the_node() -> None:
     assert call.response is None
 
 
+def test_due_work_that_ran_ahead_of_its_log_stops_the_node() -> None:
+    lab = Lab(num_shards=1)
+    consumer, machine = lab.consumer("one"), lab.node.shards[0].machine
+    consumer.heartbeat()
+    record = iter_records(bytes(lab.node.shards[0].replica.read_committed(2, 1)[0].body))[0]
+
+    def half_done(ctx: Any) -> Any:
+        machine.apply(record, ctx.next_index)
+        raise RuntimeError("after the first record")
+
+    machine.next_work = half_done  # type: ignore[method-assign]
+    lab.world.run_for(60_000)
+    assert lab.machine.host.is_dead
+    assert "left no records" in str(lab.machine.host.fatal_message)
+
+
+def test_whatever_keeps_an_entry_from_the_log_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(num_shards=1)
+
+    def broken(*_args: Any) -> bytes:
+        raise struct.error("a length that does not fit")
+
+    monkeypatch.setattr("cluster.shard_runtime.encode_entry", broken)
+    call = lab.client("one").send(ApiKey.OFFSET_COMMIT, 9, commit_request("billing", {0: 1}))
+    lab.world.run_for(1_000)
+    assert "cannot be appended: a length" in str(lab.machine.host.fatal_message)
+    assert call.response is None
+
+
 @pytest.mark.parametrize("operation", ["pwrite", "fdatasync"])
 def test_a_disk_that_fails_stops_the_node_and_nothing_acknowledged_is_lost(operation: str) -> None:
     lab = Lab(num_shards=1)
@@ -75,16 +105,37 @@ def test_a_disk_that_fails_stops_the_node_and_nothing_acknowledged_is_lost(opera
     assert_kept(acknowledged, lab.fetch(lab.client("tool"), "billing"))
 
 
-def test_a_full_disk_refuses_before_anything_is_written() -> None:
+def test_a_full_disk_refuses_before_anything_is_written_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     lab = Lab(num_shards=1)
     client = lab.client("one")
     lab.machine.disk.free = 1024
     lab.world.run_for(2_000)
-    assert lab.commit(client, "billing", {0: 1}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    for _ in range(3):
+        assert lab.commit(client, "billing", {0: 1}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    refused = lab.consumer("two").heartbeat()
+    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert "disk is full" in refused.error_message
+    assert caplog.text.count("1024 bytes are free on the disk of /data/shard-0") == 1
     assert not lab.machine.host.is_dead
     lab.machine.disk.free = 1 << 40
     lab.world.run_for(2_000)
     assert lab.commit(client, "billing", {0: 1}) == [0]
+    assert "writes are taken again" in caplog.text
+
+
+def test_a_disk_that_cannot_be_asked_stops_the_node() -> None:
+    lab = Lab(num_shards=1)
+
+    def gone(_path: str) -> int:
+        raise OSError(5, "input/output error")
+
+    lab.machine.disk.free_bytes = gone  # type: ignore[method-assign]
+    lab.world.run_for(2_000)
+    call = lab.client("one").send(ApiKey.OFFSET_COMMIT, 9, commit_request("billing", {0: 1}))
+    lab.world.run_for(1_000)
+    assert "input/output error" in str(lab.machine.host.fatal_message)
+    assert call.response is None
 
 
 def test_more_held_replies_than_the_bound_are_refused_retriably() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from coordinator.offsetstore import OffsetStore, tombstone
 from coordinator.statehash import MASK, mix
-from records import encode_offset_commit, offset_commit_key
+from records import RawRecord, RecordType, encode_offset_commit, offset_commit_key
 
 TOPIC_ID = bytes(range(16))
 group_ids = st.sampled_from(["", "g", "ä" * 8, "x" * 31, "x" * 32, "x" * 255, "x" * 256, "x" * 70_000])
@@ -40,12 +40,38 @@ def test_against_a_plain_dictionary(steps: list[tuple[str, str, int, int | None]
     assert store.state_hash == sum(mix(key, value) for key, value in raws.items()) & MASK
 
 
+@given(steps, st.data())
+def test_a_run_is_the_same_as_one_by_one(
+    steps: list[tuple[str, str, int, int | None]], data: st.DataObject
+) -> None:
+    raws = []
+    for group_id, topic, partition, offset in steps:
+        key = offset_commit_key(group_id, topic, partition)
+        raws.append(
+            tombstone(key) if offset is None else encode_offset_commit(key, offset, -1, "", 5, -1, TOPIC_ID)
+        )
+    other = RawRecord(RecordType.CONSUMER_GROUP_METADATA, 0, b"", None)
+    cut = data.draw(st.integers(0, len(raws)))
+    one, run = OffsetStore(), OffsetStore()
+    for raw in raws:
+        one.apply(raw)
+    records = iter([*raws[:cut], other, *raws[cut:]])
+    assert run.apply_run(records) is other
+    assert run.apply_run(records) is None
+    assert run.state_hash == one.state_hash
+    for group_id, *_ in steps:
+        assert run.keys(group_id) == one.keys(group_id)
+        assert run.of_group(group_id) == one.of_group(group_id)
+
+
 def test_topic_ids_are_read_off_the_end_of_a_value() -> None:
     store = OffsetStore()
     keys = [offset_commit_key("g", "t", partition) for partition in range(3)]
     for number, key in enumerate(keys):
         store.apply(encode_offset_commit(key, 1 << 40, 7, "note", 5, 9, bytes(15) + bytes([number // 2])))
-    assert store.topic_ids("g") == {bytes(16): keys[:2], bytes(15) + b"\x01": keys[2:]}
+    assert store.topic_ids("g") == {bytes(16), bytes(15) + b"\x01"}
+    assert store.keys_of_topic("g", bytes(16)) == keys[:2]
+    assert store.keys_of_topic("g", bytes(15) + b"\x01") == keys[2:]
 
 
 def test_two_keys_that_exchange_their_values_are_noticed() -> None:
