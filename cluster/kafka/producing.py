@@ -23,12 +23,22 @@ if TYPE_CHECKING:
 
 NO_MESSAGES = "topics here have partitions to share out and hold no messages; produce to a Kafka cluster"
 
+PARTITIONS_MAX = 20_000
+"""In one request: what fits into a producer's max.request.size (1 MiB) at 61 bytes, the smallest batch there
+is. A frame of empty ones holds a hundred times as many, and the answer, with a sentence for each, would be
+twenty times as long as the frame."""
+
 
 def produce(listener: KafkaListener, exchange: Exchange, request: ProduceRequest) -> None:
     """Produce 3–13: POLICY_VIOLATION for every partition, also of topics that do not exist."""
+    connection = exchange.connection
+    assert connection is not None
+    num_partitions = sum(len(topic.partition_data) for topic in request.topic_data)
+    if num_partitions > PARTITIONS_MAX:
+        connection.refuse("flooding", f"it produces to {num_partitions} partitions at once; {NO_MESSAGES}")
+        return
     if request.acks == 0:
-        if exchange.connection is not None:
-            exchange.connection.refuse("unacknowledged", f"it produces with acks=0; {NO_MESSAGES}")
+        connection.refuse("unacknowledged", f"it produces with acks=0; {NO_MESSAGES}")
         return
     code = ErrorCode.POLICY_VIOLATION
     exchange.reply(refuse(ApiKey.PRODUCE, exchange.api_version, request, code, NO_MESSAGES))

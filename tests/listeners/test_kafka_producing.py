@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from cluster.kafka.producing import PARTITIONS_MAX
 from tests.listeners.rig import CLIENT_ID, ORDERS, Rig, heartbeat, log_lines
 from wire.apis import API_VERSIONS, ApiKey
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -97,3 +98,18 @@ def test_records_are_not_read(records: bytes | None) -> None:
 def test_a_request_for_nothing_is_answered_with_nothing() -> None:
     rig = Rig()
     assert rig.ask(rig.connect(), ApiKey.PRODUCE, 12, ProduceRequest(acks=-1)).responses == []
+
+
+def test_an_answer_much_larger_than_its_request_is_not_given(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    many = produce_request(12, records=None, partitions=range(PARTITIONS_MAX // 2))
+    assert len(rig.ask(rig.connect(), ApiKey.PRODUCE, 12, many).responses) == 2
+    client = rig.connect()
+    more = produce_request(12, records=None, partitions=range(PARTITIONS_MAX // 2 + 1))
+    with log_lines(caplog) as lines:
+        client.send(encode_request(ApiKey.PRODUCE, 12, 1, CLIENT_ID, more))
+        rig.run()
+        assert client.is_lost
+        assert client.frames == []
+        (line,) = lines()
+    assert f"it produces to {PARTITIONS_MAX + 2} partitions at once" in line
