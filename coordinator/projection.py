@@ -15,7 +15,7 @@ from typing import Any
 
 from coordinator.model import JOINING, Group, Member, current_of
 from coordinator.offsetstore import OffsetStore
-from coordinator.statehash import MASK, EntryHashes
+from coordinator.statehash import MASK, STALE_MAX, EntryHashes
 from records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -37,24 +37,24 @@ from records import (
     RecordType,
     TermStartKey,
     TermStartValue,
-    UnknownRecord,
-    decode_record,
+    decode_key,
+    decode_value,
 )
 
 _OFFSET_TYPES_MAX = int(RecordType.OFFSET_COMMIT)
 
 
 class Projection:
-    """Groups and offsets of a shard, and the hash over both."""
+    """Groups and offsets of a shard, and the hash over both; `stale_max` see `coordinator.statehash`."""
 
-    def __init__(self) -> None:
+    def __init__(self, stale_max: int = STALE_MAX) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
         self.term: TermStartValue | None = None
         self.unknown_types: Counter[int] = Counter()
         self.applied_index = 0
         self.newest_catalog_version = 0
-        self._hashes = EntryHashes(lambda key: _PROJECTED[type(key)](self, key))
+        self._hashes = EntryHashes(lambda key: _PROJECTED[type(key)](self, key), stale_max)
 
     def apply(self, raw: RawRecord, index: int) -> None:
         """Takes in one record of the entry at `index`."""
@@ -62,13 +62,13 @@ class Projection:
         if raw[0] <= _OFFSET_TYPES_MAX:
             self.offsets.apply(raw)
             return
-        record = decode_record(raw)
-        handler = None if isinstance(record, UnknownRecord) else _APPLY.get(type(record.key))
-        if handler is None or isinstance(record, UnknownRecord):
-            self.unknown_types[raw.type] += 1
+        handler = _APPLY.get(raw[0])
+        if handler is None:
+            self.unknown_types[raw[0]] += 1
             return
-        handler(self, record.key, record.value)
-        self._hashes.touch(raw, record.key)
+        key = decode_key(raw)
+        handler(self, key, decode_value(raw))
+        self._hashes.touch(raw, key)
 
     def apply_all(self, raws: Iterable[RawRecord], index: int) -> None:
         """`apply` for many records, which have `index` or belong to a snapshot that ends there."""
@@ -216,16 +216,16 @@ def _count(group: Group, value: ConsumerGroupMemberMetadataValue | None, by: int
             del group.server_assignors[value.server_assignor]
 
 
-_APPLY: dict[type, Callable[[Projection, Any, Any], None]] = {
-    GroupMetadataKey: Projection._classic,
-    ConsumerGroupMetadataKey: Projection._metadata,
-    ConsumerGroupPartitionMetadataKey: Projection._partition_metadata,
-    ConsumerGroupMemberMetadataKey: Projection._member_metadata,
-    ConsumerGroupTargetAssignmentMetadataKey: Projection._target_metadata,
-    ConsumerGroupTargetAssignmentMemberKey: Projection._target,
-    ConsumerGroupCurrentMemberAssignmentKey: Projection._current,
-    ConsumerGroupRegularExpressionKey: Projection._regex,
-    TermStartKey: Projection._term_start,
+_APPLY: dict[int, Callable[[Projection, Any, Any], None]] = {
+    RecordType.GROUP_METADATA: Projection._classic,
+    RecordType.CONSUMER_GROUP_METADATA: Projection._metadata,
+    RecordType.CONSUMER_GROUP_PARTITION_METADATA: Projection._partition_metadata,
+    RecordType.CONSUMER_GROUP_MEMBER_METADATA: Projection._member_metadata,
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: Projection._target_metadata,
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: Projection._target,
+    RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: Projection._current,
+    RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION: Projection._regex,
+    RecordType.TERM_START: Projection._term_start,
 }
 
 _PROJECTED: dict[type, Callable[[Projection, Any], Any]] = {

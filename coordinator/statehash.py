@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from zlib import crc32
 
-from records import Key, RawRecord, Record, Value, encode_record
+from records import Key, RawRecord, Value, encode_value
 
 MASK = (1 << 64) - 1
 KEY_SALT = 0x9E3779B97F4A7C15
@@ -23,8 +23,11 @@ def mix(key: bytes, value: bytes) -> int:
     return (crc32(key) + KEY_SALT) * (crc32(value) + _VALUE_SALT)
 
 
-STALE_MAX = 512
+STALE_MAX = 4096
 """Entries whose part of the hash may wait to be computed: bounds the stall of whoever reads it to ~10 ms."""
+
+STALE_IN_REPLAY_MAX = 65_536
+"""The same where nobody is kept waiting: bounds the memory that they take to ~30 MB."""
 
 
 class EntryHashes:
@@ -32,16 +35,17 @@ class EntryHashes:
 
     What is hashed is the projected value, encoded anew, and not the record that was seen."""
 
-    def __init__(self, projected: Callable[[Key], Value | None]) -> None:
+    def __init__(self, projected: Callable[[Key], Value | None], stale_max: int = STALE_MAX) -> None:
         self._projected = projected
+        self._stale_max = stale_max
         self._hash = 0
         self._parts: dict[tuple[int, bytes], int] = {}
         self._stale: dict[tuple[int, bytes], Key] = {}
 
     def touch(self, raw: RawRecord, key: Key) -> None:
         """The entry under this key was written."""
-        self._stale[raw.type, raw.key] = key
-        if len(self._stale) > STALE_MAX:
+        self._stale[raw[0], raw[2]] = key
+        if len(self._stale) > self._stale_max:
             self._refresh()
 
     @property
@@ -56,9 +60,9 @@ class EntryHashes:
             self._hash -= parts.pop(slot, 0)
             value = self._projected(key)
             if value is not None:
-                raw = encode_record(Record(key, value))
-                assert raw.value is not None
-                parts[slot] = mix(raw.type.to_bytes(2, "big") + raw.key, raw.value)
-                self._hash += parts[slot]
+                type_, key_bytes = slot
+                part = mix(type_.to_bytes(2, "big") + key_bytes, encode_value(type_, value))
+                parts[slot] = part
+                self._hash += part
         self._hash &= MASK
         self._stale.clear()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from coordinator.catalog import CatalogShard
 from coordinator.model import Group, Member
 from coordinator.projection import Projection
+from coordinator.statehash import STALE_IN_REPLAY_MAX
 from raftlog.frames import Frame
 from records import RawRecord, iter_records
 from records.ids import METADATA_SHARD, topic_id_text
@@ -131,21 +132,18 @@ class Replay:
 
     def take(self, index: int, term: int, raws: Iterable[RawRecord]) -> None:
         """Applies records as of one index."""
-        apply = self.projection.apply
-        for raw in raws:
-            apply(raw, index)
+        self.projection.apply_all(raws, index)
         self.index, self.term = index, term
 
     def load(self, snapshot: SnapshotLike) -> None:
         """Starts over from a snapshot."""
         self.projection = _empty(self.shard)
         self.index, self.term = snapshot.header.last_index, snapshot.header.last_term
-        for raw in snapshot.records:
-            self.projection.apply(raw, self.index)
+        self.projection.apply_all(snapshot.records, self.index)
 
 
 def _empty(shard: int) -> Projection | CatalogShard:
-    return CatalogShard() if shard == METADATA_SHARD else Projection()
+    return CatalogShard() if shard == METADATA_SHARD else Projection(STALE_IN_REPLAY_MAX)
 
 
 def replay(
