@@ -1,9 +1,10 @@
 """Deadlines of members: volatile, keyed, cheap to move.
 
 A member's deadline is moved by each of its heartbeats and almost never fires, so moving one writes a single
-attribute. The heap holds one entry per key with a deadline that may be too early; when such an entry comes to
-the top it is put back at the true one. Nothing here is in the log: after a failover every deadline starts
-anew, in full.
+attribute. The heap holds one entry per armed timer with a deadline that may be too early; when such an entry
+comes to the top it is put back at the true one, or thrown away if its timer was cancelled or replaced.
+Members that come and go leave such entries behind; when they outnumber the timers the heap is made anew.
+Nothing here is in the log: after a failover every deadline starts anew, in full.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
 
 from records import Expiry
 
 MemberKey = tuple[str, str]
 """Group id and member id."""
+
+HEAP_SPARE = 64
+"""Entries of timers that are gone which a small heap may hold."""
 
 
 @dataclass(slots=True)
@@ -52,10 +57,16 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._table: dict[MemberKey, Deadline] = {}
-        self._heap: list[tuple[float, MemberKey]] = []
+        self._heap: list[tuple[float, int, MemberKey, Deadline]] = []
+        self._numbers = count()
 
     def __len__(self) -> int:
         return len(self._table)
+
+    @property
+    def heap_size(self) -> int:
+        """Entries of the heap, those of timers that are gone included."""
+        return len(self._heap)
 
     def get(self, key: MemberKey) -> Deadline | None:
         return self._table.get(key)
@@ -72,15 +83,17 @@ class Deadlines:
     ) -> None:
         """Starts the timer, or starts it anew with a possibly different timeout."""
         due_ms = now_ms + timeout_ms
-        old = self._table.get(key)
-        if old is None or due_ms < old.deadline_ms:
-            heappush(self._heap, (due_ms, key))
-        self._table[key] = Deadline(due_ms, timeout_ms, now_ms, wall_ms, last_heartbeat_wall_ms, member_epoch)
+        self.put_back(
+            key, Deadline(due_ms, timeout_ms, now_ms, wall_ms, last_heartbeat_wall_ms, member_epoch)
+        )
 
     def put_back(self, key: MemberKey, deadline: Deadline) -> None:
-        """A timer that was taken out turned out not to be due."""
+        """The key's timer is this one from now on, such as one that turned out not to be due."""
         self._table[key] = deadline
-        heappush(self._heap, (deadline.deadline_ms, key))
+        if len(self._heap) > HEAP_SPARE + 2 * len(self._table):
+            self._make_heap()
+        else:
+            heappush(self._heap, (deadline.deadline_ms, next(self._numbers), key, deadline))
 
     def cancel(self, key: MemberKey) -> None:
         self._table.pop(key, None)
@@ -93,12 +106,11 @@ class Deadlines:
         """The earliest deadline."""
         heap, table = self._heap, self._table
         while heap:
-            due_ms, key = heap[0]
-            timer = table.get(key)
-            if timer is None:
+            due_ms, number, key, timer = heap[0]
+            if table.get(key) is not timer:
                 heappop(heap)
             elif timer.deadline_ms > due_ms:
-                heapreplace(heap, (timer.deadline_ms, key))
+                heapreplace(heap, (timer.deadline_ms, number, key, timer))
             else:
                 return due_ms
         return None
@@ -106,12 +118,17 @@ class Deadlines:
     def take_due(self, now_ms: float) -> Iterator[tuple[MemberKey, Deadline]]:
         """Takes out the timers whose deadline has come, earliest first."""
         while (next_ms := self.next_ms()) is not None and next_ms <= now_ms:
-            key = heappop(self._heap)[1]
+            key = heappop(self._heap)[2]
             yield key, self._table.pop(key)
 
     def shift(self, gap_ms: float) -> None:
         """Moves every deadline: the node was not running for that long, so nobody can be blamed."""
         for timer in self._table.values():
             timer.deadline_ms += gap_ms
-        self._heap = [(timer.deadline_ms, key) for key, timer in self._table.items()]
+        self._make_heap()
+
+    def _make_heap(self) -> None:
+        self._heap = [
+            (timer.deadline_ms, next(self._numbers), key, timer) for key, timer in self._table.items()
+        ]
         heapify(self._heap)

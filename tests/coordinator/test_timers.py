@@ -91,3 +91,15 @@ def test_against_a_plain_table(steps: list[tuple[str, str, int]]) -> None:
         assert set(fired(timers, now)) == due
         for key in due:
             del plain[key]
+
+
+def test_members_that_come_and_go_leave_nothing_behind() -> None:
+    """A key that is armed and cancelled a thousand times, or armed anew, keeps a heap of its size."""
+    timers = Deadlines()
+    for now_ms in range(1_000):
+        timers.arm(A, now_ms, 0, 45_000)
+        timers.arm(B, now_ms, 0, 60_000)
+        timers.cancel(A)
+    assert len(timers) == 1
+    assert timers.heap_size < 100
+    assert timers.next_ms() == 999 + 60_000
