@@ -76,13 +76,14 @@ Steps = Generator[list[RawRecord], None, object]
 
 @dataclass(slots=True)
 class Draft:
-    """The cause in the making: steps add to it, the shard freezes it when the decision is over."""
+    """The cause in the making: steps add to it, the shard freezes it when the decision is over. Reasons and
+    references are each kept once, in the order in which they came."""
 
     trigger: int = 0
     member_id: str = ""
     member_epoch: int = -1
-    reasons: list[Reason] = field(default_factory=list)
-    refs: list[Ref] = field(default_factory=list)
+    reasons: dict[Reason, None] = field(default_factory=dict)
+    refs: dict[Ref, None] = field(default_factory=dict)
     expiries: list[Expiry] = field(default_factory=list)
     owned: tuple[TopicPartitions, ...] | None = None
     warning: str | None = None
@@ -103,14 +104,10 @@ class Draft:
         )
 
     def because(self, kind: ReasonKind, *, member_id: str = "", topic: str = "", detail: str = "") -> None:
-        reason = Reason(kind=kind, member_id=member_id, topic=topic, detail=detail)
-        if reason not in self.reasons:
-            self.reasons.append(reason)
+        self.reasons[Reason(kind=kind, member_id=member_id, topic=topic, detail=detail)] = None
 
     def refer(self, shard: int, index: int) -> None:
-        ref = Ref(shard=shard, index=index)
-        if ref not in self.refs:
-            self.refs.append(ref)
+        self.refs[Ref(shard=shard, index=index)] = None
 
 
 class Refused(Exception):

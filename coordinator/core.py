@@ -35,7 +35,7 @@ class Core:
         self.checked_version: dict[str, int] = {}
         self.checks: dict[str, Trigger] = {}
         self.known_topics: dict[str, bytes] = {}
-        self.expired: dict[str, dict[str, tuple[Trigger, Deadline]]] = {}
+        self.expired: dict[str, dict[tuple[str, Trigger], Deadline]] = {}
 
     def forget_volatile(self) -> None:
         self.sessions.clear()
@@ -51,7 +51,7 @@ class Core:
         self.forget_volatile()
         for group in self.projection.groups.values():
             settings = ctx.settings.for_group(group.group_id)
-            for member in group.joined():
+            for member in group.members.values():  # also what damage or compaction left half of
                 key = (group.group_id, member.member_id)
                 self.sessions.arm(key, ctx.monotonic_ms, ctx.wall_ms, settings.session_timeout_ms)
                 self.rearm_rebalance(group, member, ctx)
@@ -103,8 +103,8 @@ class Core:
         self.sessions.shift(gap_ms)
         self.rebalances.shift(gap_ms)
         self.pacing.shift(gap_ms)
-        for members in self.expired.values():
-            for _, deadline in members.values():
+        for deadlines in self.expired.values():
+            for deadline in deadlines.values():
                 deadline.deadline_ms += gap_ms
 
     def collect_expired(self, now_ms: float) -> None:
@@ -114,7 +114,7 @@ class Core:
             (Trigger.REBALANCE_EXPIRED, self.rebalances),
         ):
             for (group_id, member_id), deadline in timers.take_due(now_ms):
-                self.expired.setdefault(group_id, {}).setdefault(member_id, (trigger, deadline))
+                self.expired.setdefault(group_id, {})[member_id, trigger] = deadline
 
     def was_rearmed(self, trigger: Trigger, key: MemberKey, deadline: Deadline, ctx: Context) -> bool:
         """Whether a heartbeat or a pause moved the deadline after it was collected."""

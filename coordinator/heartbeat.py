@@ -21,7 +21,7 @@ from coordinator.epochs import Before, epoch_step, target_step
 from coordinator.leaving import leave
 from coordinator.limits import GroupSettings
 from coordinator.model import Group, Member
-from coordinator.reconcile import PartitionEpochs, Target, reconcile
+from coordinator.reconcile import PartitionEpochs, Target, reconcile, still_owns
 from coordinator.target import partitions_of, subscribed_ids, topic_ids_by_name
 from coordinator.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
 from records import (
@@ -40,7 +40,7 @@ from wire.messages.consumer_group_heartbeat import (
 )
 from wire.messages.consumer_group_heartbeat import TopicPartitions as WirePartitions
 
-Owned = dict[bytes, frozenset[int]]
+Owned = dict[bytes, set[int]]
 
 
 def heartbeat(
@@ -64,9 +64,10 @@ def heartbeat(
 
     draft.trigger = _trigger(member, request, owned)
     if draft.trigger is Trigger.MEMBER_ACKED:
-        draft.owned = _as_reported(request)
+        draft.owned = _as_reported(owned or {})
+    _restart_session(core, group_id, member_id, settings, ctx)  # now, so that no failure leaves it without
     if group is not None and group.classic is not None:
-        yield writes.group_tombstones(group)
+        yield [writes.classic_tombstone(group_id)]
     before: Before | None = None
     metadata = _updated(member, request, ctx)
     if member is None or metadata != member.metadata:
@@ -84,7 +85,6 @@ def heartbeat(
     if records:
         yield records
         core.rearm_rebalance(group, member, ctx)
-    _restart_session(core, group_id, member_id, settings, ctx)
     is_full = _is_full(request) or lost_its_reply
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
@@ -97,7 +97,10 @@ def heartbeat(
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
     if request.topic_partitions is None:
         return None
-    return {topic.topic_id: frozenset(topic.partitions) for topic in request.topic_partitions}
+    owned: Owned = {}
+    for topic in request.topic_partitions:  # which may name a topic twice
+        owned.setdefault(topic.topic_id, set()).update(topic.partitions)
+    return owned
 
 
 def _admit(
@@ -172,7 +175,8 @@ def _trigger(member: Member | None, request: ConsumerGroupHeartbeatRequest, owne
         return Trigger.MEMBER_JOINED
     if request.member_epoch == JOIN_EPOCH:
         return Trigger.MEMBER_REJOINED
-    if owned is not None and member.current.state is MemberState.UNREVOKED_PARTITIONS:
+    current = member.current
+    if current.state is MemberState.UNREVOKED_PARTITIONS and not still_owns(owned, current.pending):
         return Trigger.MEMBER_ACKED
     return Trigger.HEARTBEAT
 
@@ -280,9 +284,9 @@ def _assignment(member: Member) -> Assignment:
     )
 
 
-def _as_reported(request: ConsumerGroupHeartbeatRequest) -> tuple[TopicPartitions, ...]:
+def _as_reported(owned: Owned) -> tuple[TopicPartitions, ...]:
     """What an acknowledgement's cause records."""
     return tuple(
-        TopicPartitions(topic_id=topic.topic_id, partitions=tuple(sorted(topic.partitions)))
-        for topic in sorted(request.topic_partitions or (), key=lambda topic: topic.topic_id)
+        TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(partitions)))
+        for topic_id, partitions in sorted(owned.items())
     )

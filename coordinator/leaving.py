@@ -13,6 +13,8 @@ from coordinator import writes
 from coordinator.api import Context, Draft, Steps
 from coordinator.core import Core
 from coordinator.epochs import Before, Step, epoch_step, target_step
+from coordinator.model import Member
+from coordinator.timers import Deadline
 from records import MemberState, RawRecord, ReasonKind, Trigger
 
 
@@ -27,31 +29,49 @@ def leave(core: Core, group_id: str, member_id: str, ctx: Context, draft: Draft)
 
 
 def expire(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
-    """Removes the members of one group whose session or rebalance timeout is over, if it still is."""
-    due = core.expired.pop(group_id)
+    """Removes the members of one group whose session or rebalance timeout is over, if it still is.
+
+    A great many go in several decisions, as neither the loop nor an entry can take them all."""
+    due = sorted(core.expired.pop(group_id).items())
     group = core.projection.groups.get(group_id)
     gone: list[str] = []
-    for member_id, (trigger, deadline) in sorted(due.items()):
-        member = group.member(member_id) if group is not None else None
-        if member is None or core.was_rearmed(trigger, (group_id, member_id), deadline, ctx):
-            continue
-        if trigger is Trigger.REBALANCE_EXPIRED and (
-            member.current.state is not MemberState.UNREVOKED_PARTITIONS
-            or member.current.epoch != deadline.member_epoch
+    for place, ((member_id, trigger), deadline) in enumerate(due):
+        if len(gone) == core.limits.expiries_max:
+            core.expired[group_id] = dict(due[place:])
+            break
+        member = group.members.get(member_id) if group is not None else None
+        if (
+            member is None
+            or member_id in gone[-1:]
+            or not _is_over(core, group_id, member, trigger, deadline, ctx)
         ):
             continue
         gone.append(member_id)
-        kind = (
-            ReasonKind.SESSION_EXPIRED if trigger is Trigger.SESSION_EXPIRED else ReasonKind.REBALANCE_EXPIRED
-        )
-        draft.because(kind, member_id=member_id)
+        draft.because(_REASONS[trigger], member_id=member_id)
         draft.expiries.append(deadline.evidence(member_id))
-        draft.trigger = (
-            Trigger.SESSION_EXPIRED if trigger is Trigger.SESSION_EXPIRED else draft.trigger or trigger
-        )
+        if draft.trigger != Trigger.SESSION_EXPIRED:
+            draft.trigger = trigger
     if gone:
         yield from _remove(core, group_id, gone, ctx, draft)
     return None
+
+
+_REASONS = {
+    Trigger.SESSION_EXPIRED: ReasonKind.SESSION_EXPIRED,
+    Trigger.REBALANCE_EXPIRED: ReasonKind.REBALANCE_EXPIRED,
+}
+
+
+def _is_over(
+    core: Core, group_id: str, member: Member, trigger: Trigger, deadline: Deadline, ctx: Context
+) -> bool:
+    """Whether what the timer was for still holds."""
+    if core.was_rearmed(trigger, (group_id, member.member_id), deadline, ctx):
+        return False
+    return trigger is Trigger.SESSION_EXPIRED or (
+        member.current.state is MemberState.UNREVOKED_PARTITIONS
+        and member.current.epoch == deadline.member_epoch
+    )
 
 
 def _remove(core: Core, group_id: str, member_ids: Sequence[str], ctx: Context, draft: Draft) -> Step:
@@ -63,5 +83,8 @@ def _remove(core: Core, group_id: str, member_ids: Sequence[str], ctx: Context, 
     yield tombstones
     for member_id in member_ids:
         core.forget_member(group_id, member_id)
+    left = core.projection.groups.get(group_id)
+    if left is None or not left.is_consumer:
+        return
     yield from epoch_step(core, group_id, before, ctx, draft)
     yield from target_step(core, group_id, ctx, draft)

@@ -63,13 +63,13 @@ def reconcile(
         if all(topic_id in target.subscribed for topic_id in current.assigned):
             member_transition(current.state, Finding.SETTLED)
             return current
-    elif current.state is MemberState.UNREVOKED_PARTITIONS and _still_owns(owned, current.pending):
+    elif current.state is MemberState.UNREVOKED_PARTITIONS and still_owns(owned, current.pending):
         step = member_transition(current.state, Finding.NOT_ACKED)
         return _give_up_unsubscribed(current, target, step)
     return _next(member_id, current, target, owned, owners)
 
 
-def _still_owns(owned: Owned | None, partitions: PartitionEpochs) -> bool:
+def still_owns(owned: Owned | None, partitions: PartitionEpochs) -> bool:
     """Whether the member may still use one of the partitions, by what it reports; no report counts as yes."""
     if owned is None:
         return True
@@ -117,7 +117,7 @@ def _next(member_id: str, current: Current, target: Target, owned: Owned | None,
                 blocked = True
         for partition in has.keys() - set(wanted):
             revoke.setdefault(topic_id, {})[partition] = has[partition]
-    if revoke and _still_owns(owned, revoke):
+    if revoke and still_owns(owned, revoke):
         finding = Finding.MUST_REVOKE
     else:
         finding, revoke = (Finding.BLOCKED if blocked else Finding.FREE), {}

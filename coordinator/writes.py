@@ -110,6 +110,11 @@ def member_tombstones(group: Group, member_id: str) -> list[RawRecord]:
     return gone
 
 
+def classic_tombstone(group_id: str) -> RawRecord:
+    """~2: the group is no classic one any more."""
+    return write(GroupMetadataKey(group_id=group_id), None)
+
+
 def group_tombstones(group: Group) -> list[RawRecord]:
     """Everything of a group but its offsets: ~8 ~7 ~6 ~5 ~16 ~4 ~3, or ~2 for a classic group."""
     group_id = group.group_id
@@ -137,5 +142,5 @@ def group_tombstones(group: Group) -> list[RawRecord]:
     if group.metadata is not None:
         gone.append(write(ConsumerGroupMetadataKey(group_id=group_id), None))
     if group.classic is not None:
-        gone.append(write(GroupMetadataKey(group_id=group_id), None))
+        gone.append(classic_tombstone(group_id))
     return gone

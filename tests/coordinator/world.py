@@ -342,7 +342,7 @@ class World:
 def check_group(group: Group) -> None:
     """The invariants I1 to I6 of the protocol, recomputed from the members."""
     owners: dict[tuple[bytes, int], str] = {}
-    for member in group.joined():
+    for member in group.members.values():
         current = member.current
         assert current.epoch <= group.epoch
         assert current.previous_epoch <= current.epoch

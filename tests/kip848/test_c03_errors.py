@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.limits import GroupSettings, Limits
 from records import ClassicMember, GroupMetadataKey, GroupMetadataValue, Record, encode_record
-from tests.coordinator.world import World
+from tests.coordinator.world import Client, World
 from wire.errors import ErrorCode
 
 
@@ -92,3 +92,13 @@ def test_a_fenced_member_stays_in_the_group(world: World) -> None:
     assert world.heartbeat("a", 9).error_code == ErrorCode.FENCED_MEMBER_EPOCH
     assert "a" in world.group().members
     assert world.join("a").member_epoch == 1
+
+
+def test_what_is_left_of_a_downgrade_does_not_take_the_group_with_it(world: World) -> None:
+    """KAFKA-21117: a record 2 beside the records of a consumer group. The next heartbeat removes it alone."""
+    a = Client(world, "a")
+    a.beat()
+    world.shard.apply(encode_record(classic_group(members=1)), 1)
+    a.beat()
+    assert world.log[-1].types == [-2]
+    assert (world.group().num_members, world.group().classic, a.epoch) == (1, None, 1)

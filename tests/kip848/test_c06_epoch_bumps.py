@@ -9,6 +9,8 @@ import pytest
 from records import METADATA_SHARD, ReasonKind, Ref, Trigger
 from tests.coordinator.world import Client, Entry, World, settle
 
+ORDERS = (1).to_bytes(16, "big")
+
 
 def kinds(entry: Entry) -> list[ReasonKind]:
     return [ReasonKind(reason.kind) for reason in entry.cause.reasons]
@@ -133,3 +135,19 @@ def test_one_bump_whatever_the_number_of_reasons(world: World) -> None:
     }
     assert entry.cause.refs == (Ref(shard=METADATA_SHARD, index=2),)
     assert entry.types == [5, 4, 3, 7, 6, 8]
+
+
+def test_a_report_that_still_has_what_is_pending_is_no_ack(world: World) -> None:
+    """The trigger says what happened: a full heartbeat of a member that has not given up anything yet."""
+    a, b = Client(world, "a"), Client(world, "b")
+    a.beat()
+    b.beat()
+    a.beat()
+    assert world.group().members["a"].current.pending
+    a.owned = {ORDERS: set(range(12))}
+    a.must_send_all = True
+    world.grow_topic("orders", 14)
+    a.beat()
+    entry = world.log[-1]
+    assert kinds(entry) == [ReasonKind.TOPIC_GROWN]
+    assert (entry.cause.trigger, entry.cause.owned) == (Trigger.HEARTBEAT, None)

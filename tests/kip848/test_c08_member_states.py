@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from records import MemberState
 from tests.coordinator.world import Client, World, settle
+from wire.apis import ApiKey
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 
 
 def state_of(world: World, member_id: str) -> tuple[str, int]:
@@ -157,3 +159,22 @@ def test_a_second_change_joins_the_revocation(world: World) -> None:
     assert list(world.group().members["a"].current.pending) == [orders]
     world.heartbeat("a", 1, subscribed_topic_names=["orders"])
     assert set(world.group().members["a"].current.pending) == {orders, more}
+
+
+def test_a_topic_named_twice_is_owned_as_both_say(world: World) -> None:
+    """owned ∩ pending ≠ ∅ → no change: also where the pending partitions come first."""
+    a = Client(world, "a")
+    a.beat()
+    Client(world, "b").beat()
+    a.beat()
+    current = world.group().members["a"].current
+    ((topic_id, pending),) = current.pending.items()
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="a", member_epoch=current.epoch,
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, partitions=sorted(pending)),
+            TopicPartitions(topic_id=topic_id, partitions=sorted(current.assigned[topic_id])),
+        ],
+    )  # fmt: skip
+    assert world.handle(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request).error_code == 0
+    assert world.group().members["a"].current == current

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from records import Expiry, Trigger
-from tests.coordinator.world import WALL_START_MS, Client, World, settle
+import pytest
+
+from coordinator.api import Draft
+from coordinator.limits import Limits
+from records import (
+    Cause,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    Expiry,
+    ReasonKind,
+    Record,
+    TopicPartitions,
+    Trigger,
+    encode_record,
+)
+from tests.coordinator.world import WALL_START_MS, Client, Entry, World, settle
 from wire.errors import ErrorCode
 
 
@@ -136,3 +150,89 @@ def test_a_deposed_leader_fires_nothing(world: World) -> None:
     world.shard.on_deposed()
     assert world.shard.next_deadline_ms() is None
     assert world.shard.next_work(world.ctx(monotonic_ms=1e9)) is None
+
+
+def test_a_heartbeat_does_not_stand_for_an_ack(world: World) -> None:
+    """Session and rebalance timeout end in one turn; a heartbeat comes before that, and no ack."""
+    a = Client(world, "a", rebalance_timeout_ms=45_000)
+    a.beat()
+    Client(world, "b", group_id="a-group-before").beat()
+    Client(world, "b").beat()
+    a.beat()
+    assert world.group().members["a"].current.state.name == "UNREVOKED_PARTITIONS"
+    world.now_ms += 45_000
+    world.shard.core.collect_expired(world.now_ms)
+    a.beat(acknowledge=False)
+    reasons = [reason.kind for entry in world.work() for reason in entry.cause.reasons]
+    assert ReasonKind.REBALANCE_EXPIRED in reasons
+    assert "a" not in world.group().members
+
+
+def test_a_great_many_expiries_are_several_decisions() -> None:
+    """Neither the loop nor an entry can take ten thousand removals at once; none is forgotten."""
+    world = World(limits=Limits(expiries_max=4))
+    world.create_topic("orders", 4)
+    for number in range(10):
+        world.join(f"m{number}")
+    entries = world.sleep(45_000)
+    assert [len(entry.cause.expiries) for entry in entries if entry.cause.expiries] == [4, 4, 2]
+    assert world.group().num_members == 0
+    assert world.group().state.value == "Empty"
+
+
+def test_reasons_cost_the_same_however_many_there_are() -> None:
+    """An expiry of thousands of members must not compare each reason with all others."""
+    comparisons = 0
+
+    class Counted(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal comparisons
+            comparisons += 1
+            return str.__eq__(self, other)
+
+    draft = Draft()
+    for number in range(100):
+        draft.because(ReasonKind.SESSION_EXPIRED, member_id=Counted(number))
+    draft.because(ReasonKind.SESSION_EXPIRED, member_id=Counted(0))
+    assert len(draft.reasons) == 100
+    assert comparisons < 100
+
+
+def test_half_a_member_of_a_damaged_log_goes_with_its_session(world: World) -> None:
+    """8 without 5: nobody can heartbeat for it, and what it owns would be blocked for ever."""
+    a = Client(world, "a")
+    a.beat()
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="ghost")
+    orders = world.catalog.view.topic("orders")
+    assert orders is not None
+    world.grow_topic("orders", 13)
+    part = TopicPartitions(topic_id=orders.topic_id, partitions=(12,))
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=1, previous_member_epoch=0, state=0,
+        assigned_partitions=(part,), partitions_pending_revocation=(),
+    )  # fmt: skip
+    alone = ConsumerGroupCurrentMemberAssignmentKey(group_id="only", member_id="ghost")
+    ghosts = tuple(encode_record(Record(one, value)) for one in (key, alone))
+    world.log.append(Entry(world.next_index, 0, Cause(trigger=Trigger.IMPORTED), ghosts))
+    world.failover()
+    for _ in range(2):
+        a.beat()
+        world.sleep(23_000)
+    settle([a])
+    assert a.partitions(orders.topic_id) == list(range(13))
+    assert "only" not in world.shard.projection.groups
+
+
+def test_a_member_whose_heartbeat_failed_halfway_still_has_a_session(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a later step raises, the records of the earlier ones stay: so must the timer."""
+    monkeypatch.setattr("coordinator.heartbeat._reconcile_step", None)
+    with pytest.raises(TypeError):
+        world.join("a")
+    assert "a" in world.group().members
+    monkeypatch.undo()
+    assert [entry.cause.trigger for entry in world.sleep(45_000)] == [Trigger.SESSION_EXPIRED]
