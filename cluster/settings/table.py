@@ -98,8 +98,8 @@ class Settings:
         600_000, "Kafka's: frees half-open and forgotten connections.", unit="ms", low=100, high=INT32_MAX
     )
     socket_request_max_bytes: int = _row(
-        16 * MIB,
-        "Largest frame: a commit of 100,000 partitions is 4 MiB; Kafka's 100 MiB is for produced data.",
+        1 * MIB,
+        "Largest frame: a commit of 30,000 partitions. A hostile one decodes to 120 times as much, in 40 ms.",
         unit="bytes",
         low=1024,
         high=256 * MIB,
