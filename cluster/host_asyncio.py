@@ -165,6 +165,9 @@ class AsyncioHost:
             except OSError as error:
                 done(None, error)
                 return
+            except ValueError as error:  # a host name that cannot be one
+                done(None, OSError(f"cannot listen on {host!r}: {error}"))
+                return
             done(_Listener(server), None)
 
         self._run(go())
@@ -184,6 +187,9 @@ class AsyncioHost:
                 _, handler = await self.loop.create_connection(factory, host or LOOPBACK, port)
             except OSError as error:
                 done(None, error)
+                return
+            except ValueError as error:
+                done(None, OSError(f"cannot connect to {host!r}: {error}"))
                 return
             done(cast("StreamHandler", handler), None)
 

@@ -12,6 +12,7 @@ brings the node back.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import select
@@ -25,14 +26,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from raftlog.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node
+from cluster.settings import SettingsError, load_settings
+from raftlog.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node, read_identity
 from raftlog.errors import RaftlogError
 from raftlog.files import OsFiles
 
 LOOPBACK: Final = "127.0.0.1"
-DEFAULT_SHARDS: Final = 4
 CONFIG_FILE: Final = "node.toml"
 LOG_FILE: Final = "node.log"
+EXIT_USAGE: Final = 2
 ANNOUNCEMENT_BYTES_MAX: Final = 64 * 1024
 
 LOG_TAIL_BYTES: Final = 8 * 1024
@@ -60,11 +62,14 @@ def launch_node(
 
     A port of 0 is the one that this directory had before, or a free one. Raises LaunchError.
     """
-    wanted = dict(settings or {})
+    wanted: dict[str, object] = dict(settings or {})
     try:
-        _format_if_new(data, node_id, int(wanted.pop("cluster.shards", DEFAULT_SHARDS)))
+        _format_if_new(data, node_id, load_settings(None, {}, wanted).cluster_shards)
+        wanted.setdefault("cluster.shards", read_identity(OsFiles(), str(data)).num_shards)
         # The node takes the lock itself; asked for here, so that a running node's configuration stays.
         OsFiles().lock(str(data / LOCK_FILE)).release()
+    except SettingsError as error:
+        raise LaunchError(str(error), EXIT_USAGE) from error
     except BlockingIOError as error:
         raise LaunchError(f"another process runs on {data}: stop it first") from error
     except (RaftlogError, OSError, ValueError) as error:
@@ -85,7 +90,7 @@ class NodeProcess:
     """One node process: started, killed, stopped and started again with the same command."""
 
     def __init__(
-        self, data: Path, *, node_id: int, port: int, http_port: int, settings: Mapping[str, str]
+        self, data: Path, *, node_id: int, port: int, http_port: int, settings: Mapping[str, object]
     ) -> None:
         self.data = data.resolve()
         self.node_id = node_id
@@ -226,7 +231,7 @@ def _format_if_new(data: Path, node_id: int, num_shards: int) -> None:
 def _ports_before(data: Path) -> dict[str, int]:
     """The ports in the configuration of an earlier launch; {} when there was none."""
     try:
-        document = tomllib.loads((data / CONFIG_FILE).read_text())
+        document = tomllib.loads((data / CONFIG_FILE).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return {name: port for name in ("kafka.port", "http.port") if isinstance(port := document.get(name), int)}
@@ -247,11 +252,13 @@ def _stable_port(asked: int, before: int) -> int:
 
 def _write_config(path: Path, settings: Mapping[str, object]) -> None:
     """Quoted keys and JSON's values are TOML too."""
-    lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in settings.items()]
+    quoted = functools.partial(json.dumps, ensure_ascii=False)
+    lines = [f"{quoted(name)} = {quoted(value)}" for name, value in settings.items()]
     aside = path.with_suffix(".toml.new")
     aside.write_text(
         "# Written by the launcher; a later launch on this directory writes it anew.\n"
         + "\n".join(lines)
-        + "\n"
+        + "\n",
+        encoding="utf-8",
     )
     aside.replace(path)

@@ -122,6 +122,9 @@ class NodeProcess:
             self._loop.add_reader(self._arguments.lifeline_fd, self._on_lifeline, self._arguments.lifeline_fd)
         try:
             await self._start()
+        except SettingsError as error:
+            LOG.critical("%s", error)
+            return EXIT_USAGE
         except RaftlogError as error:
             LOG.critical("%s", error)
             return EXIT_UNREADABLE

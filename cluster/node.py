@@ -23,7 +23,7 @@ from cluster.group_runtime import GroupRuntime
 from cluster.kafka import KafkaListener
 from cluster.node_info import ClientInfo, NodeInfo
 from cluster.regularity import MeasuredEntry
-from cluster.settings import Settings
+from cluster.settings import Settings, SettingsError
 from cluster.shard_runtime import RuntimeSettings, ShardRuntime, TurnCounter
 from coordinator.catalog import CatalogShard
 from coordinator.limits import SameForAll, SettingsView
@@ -72,9 +72,15 @@ class Node:
     def start(self, done: Done) -> None:
         """Opens the directory, starts the shards, listens; `done(None)` when connections are accepted.
 
-        Raises what `raftlog.directory.open_node` raises: NotFormatted, AlreadyRunning, Corrupt.
+        Raises what `raftlog.directory.open_node` raises: NotFormatted, AlreadyRunning, Corrupt; and
+        SettingsError when the settings are those of another directory.
         """
         directory = open_node(self.host.files, self.settings.data_dir, self.host.fresh_id)
+        try:
+            _check_identity(directory, self.settings)
+        except SettingsError:
+            directory.close()
+            raise
         self._directory = directory
         evidence_bytes_max = self.runtime_settings.log.evidence_bytes_max
         self.evidence = Evidence(self.host, directory.path, evidence_bytes_max)
@@ -228,3 +234,17 @@ class Node:
 
     def _all_shards(self) -> list[ShardRuntime]:
         return [self.metadata, *self.shards]
+
+
+def _check_identity(directory: NodeDirectory, settings: Settings) -> None:
+    """What was fixed when the directory was formatted must not be said otherwise by the settings."""
+    identity = directory.identity
+    for name, given, formatted in (
+        ("node.id", settings.node_id, identity.node_id),
+        ("cluster.shards", settings.cluster_shards, identity.num_shards),
+    ):
+        if given != formatted:
+            raise SettingsError(
+                f"{name} = {given}, but {directory.path} was formatted with {formatted}, which cannot be "
+                f"changed: set {name} = {formatted}, or name another data.dir"
+            )

@@ -18,6 +18,7 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Any, cast
 
+from coordinator.assignors import BUILT_IN
 from coordinator.limits import GroupSettings, Limits
 from raftlog.settings import LogSettings
 
@@ -26,6 +27,7 @@ Value = int | bool | str | tuple[str, ...]
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 MIB = 1 << 20
+EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
 class SettingsError(Exception):
@@ -317,10 +319,24 @@ def _check_together(settings: Settings) -> None:
     assignors = settings.group_consumer_assignors
     if not assignors or len(set(assignors)) != len(assignors):
         raise SettingsError(f"group.consumer.assignors = {list(assignors)} must name at least one, each once")
+    known = [assignor.name for assignor in BUILT_IN]
+    if unknown := [name for name in assignors if name not in known]:
+        raise SettingsError(f"group.consumer.assignors names {unknown[0]!r}; there are {', '.join(known)}")
+    if settings.num_partitions > settings.partitions_per_topic_max:
+        raise SettingsError(
+            f"num.partitions = {settings.num_partitions} must not exceed partitions.per.topic.max = "
+            f"{settings.partitions_per_topic_max}"
+        )
+    if not settings.data_dir:
+        raise SettingsError("data.dir must not be empty: name the directory that the node's log is in")
     if settings.connection_outbound_pause_bytes > settings.connection_outbound_max_bytes:
         raise SettingsError("connection.outbound.pause.bytes must not exceed connection.outbound.max.bytes")
     if settings.log_level not in ("debug", "info", "warning", "error"):
         raise SettingsError(f"log.level = {settings.log_level!r} must be debug, info, warning or error")
+    _check_addresses(settings)
+
+
+def _check_addresses(settings: Settings) -> None:
     for name in ("kafka", "http"):
         bound = getattr(settings, f"{name}_host")
         if not settings.insecure and not is_loopback(bound):
@@ -328,6 +344,13 @@ def _check_together(settings: Settings) -> None:
                 f"{name}.host = {bound!r} can be reached from other machines, without TLS or authentication; "
                 "use 127.0.0.1, or say insecure = true (--insecure) if that is meant"
             )
+        if not bound:
+            raise SettingsError(f"{name}.host must not be empty: say 127.0.0.1, or 0.0.0.0 for every address")
+    if settings.kafka_host in EVERY_ADDRESS and not settings.kafka_advertised_host:
+        raise SettingsError(
+            f"kafka.host = {settings.kafka_host!r} is no address that clients can connect to: name one in "
+            "kafka.advertised.host"
+        )
 
 
 def _check_ordered(settings: Settings, what: str) -> None:

@@ -40,7 +40,13 @@ class Machine:
         self.world = world
         self.network = network
         self.name = name
-        self.settings = Settings(data_dir=DATA_DIR, kafka_port=KAFKA_PORT, http_port=0, **(settings or {}))
+        self.settings = Settings(
+            data_dir=DATA_DIR,
+            cluster_shards=num_shards,
+            kafka_port=KAFKA_PORT,
+            http_port=0,
+            **(settings or {}),
+        )
         self.host_options = dict(host_options or {})
         self.disk = SimFiles(world.seed)
         self.on_disk_call: DiskCall | None = None

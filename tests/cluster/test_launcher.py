@@ -130,6 +130,37 @@ def test_a_wrong_setting_is_named(tmp_path: Path) -> None:
     assert refused.value.exit_code == EXIT_USAGE
 
 
+@pytest.mark.parametrize("number", ["0", "5000", "many"])
+def test_a_number_of_shards_that_cannot_be_is_refused_before_anything_is_made(
+    tmp_path: Path, number: str
+) -> None:
+    with pytest.raises(LaunchError, match=r"cluster\.shards") as refused:
+        launch_node(tmp_path / "node", settings={"cluster.shards": number})
+    assert refused.value.exit_code == EXIT_USAGE
+    assert not (tmp_path / "node").exists()
+
+
+@pytest.mark.parametrize(("name", "value"), [("node.id", "7"), ("cluster.shards", "3")])
+def test_what_was_fixed_at_format_cannot_be_set_otherwise(tmp_path: Path, name: str, value: str) -> None:
+    launch_node(tmp_path / "node", settings={"cluster.shards": "2"}).kill()
+    launch_node(tmp_path / "node").kill()
+    with pytest.raises(LaunchError, match=rf"{name} = {value}, but .* was formatted with [12]") as refused:
+        launch_node(tmp_path / "node", settings={name: value})
+    assert refused.value.exit_code == EXIT_USAGE
+    launch_node(tmp_path / "node").kill()
+
+
+def test_a_directory_may_have_any_name(tmp_path: Path) -> None:
+    node = launch_node(tmp_path / "ünïcode \U0001f600 'and' \"quotes\"", settings={"cluster.shards": "1"})
+    assert node.stop() == EXIT_OK
+
+
+def test_a_host_name_that_cannot_be_one_is_an_error_and_no_hang(tmp_path: Path) -> None:
+    wrong = {"kafka.host": "a..b", "insecure": "true"}
+    with pytest.raises(LaunchError, match=r"cannot listen on 'a\.\.b'"):
+        launch_node(tmp_path / "node", settings=wrong)
+
+
 def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
     with pytest.raises(LaunchError, match="not empty"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,6 +124,28 @@ def test_beyond_loopback_only_when_asked_for() -> None:
     assert Settings(http_host="example.org", insecure=True).insecure
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"kafka_host": "0.0.0.0", "insecure": True}, r"kafka\.advertised\.host"),
+        ({"kafka_host": "::", "insecure": True}, r"kafka\.advertised\.host"),
+        ({"kafka_host": "", "insecure": True}, r"kafka\.host must not be empty"),
+        ({"http_host": "", "insecure": True}, r"http\.host must not be empty"),
+        ({"data_dir": ""}, r"data\.dir must not be empty"),
+        ({"group_consumer_assignors": ("sticky",)}, r"assignors names 'sticky'; there are uniform, range"),
+        ({"num_partitions": 9, "partitions_per_topic_max": 8}, r"num\.partitions = 9 must not exceed"),
+    ],
+)
+def test_values_that_would_only_fail_later_are_refused(values: dict[str, Any], expected: str) -> None:
+    with pytest.raises(SettingsError, match=expected):
+        Settings(**values)
+
+
+def test_every_address_with_one_to_advertise() -> None:
+    settings = Settings(kafka_host="0.0.0.0", kafka_advertised_host="node.example", insecure=True)
+    assert settings.kafka_advertised_host == "node.example"
+
+
 def test_environment_spells_lists_booleans_and_grouped_numbers() -> None:
     settings = load_settings(
         None,
@@ -150,13 +173,13 @@ def test_every_bound_of_the_coordinator_that_is_a_setting_reaches_it() -> None:
         topics_per_member_max=12,
         topics_max=13,
         partitions_per_topic_max=14,
-        num_partitions=15,
+        num_partitions=10,
     )
     assert settings.limits() == Limits(
         groups_max=11,
         topics_per_member_max=12,
         topics_max=13,
         partitions_per_topic_max=14,
-        num_partitions_default=15,
+        num_partitions_default=10,
     )
     assert Settings().limits() == Limits()
