@@ -13,7 +13,7 @@ Reply = Callable[[object], None]
 
 
 class FastEntry(Protocol):
-    """The coordinator's word that a member is steady; see DESIGN, the steady-heartbeat fast path."""
+    """The coordinator's word that a member is steady; docs/architecture.md, "The life of one request"."""
 
     def is_valid(self) -> bool: ...
 
