@@ -21,7 +21,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from benchmarks import gaps, load
-from cluster.launcher import DEFAULT_SHARDS, NodeProcess, launch_node
+from cluster.launcher import NodeProcess, launch_node
 from records import shard_of
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -66,7 +66,8 @@ class Start:
 
 def timed_start(node: NodeProcess) -> Start:
     """Starts a node that does not run and joins a group of each shard as soon as it lets somebody in."""
-    waiting = list({shard_of(name, DEFAULT_SHARDS): name for name in map(str, range(100))}.values())
+    num_shards = len(list(node.data.glob("shard-*")))
+    waiting = list({shard_of(name, num_shards): name for name in map(str, range(100))}.values())
     answers: Counter[str] = Counter()
     joined_s: list[float] = []
     starting = threading.Thread(target=node.start)

@@ -30,7 +30,8 @@ _OFFSET_COMMIT = int(RecordType.OFFSET_COMMIT)
 _TOPIC_ID_BYTES = 16
 
 # How msgpack writes the group id, which is the first of three fields of a key.
-_FIXSTR_END, _FIXSTR_MASK, _STR8, _STR16 = 0xC0, 0x1F, 0xD9, 0xDA
+_FIXSTR_END, _FIXSTR_MASK, _STR8, _STR16, _STR32 = 0xC0, 0x1F, 0xD9, 0xDA, 0xDB
+_LONG_STARTS = {_STR8: 3, _STR16: 4, _STR32: 6}
 
 
 def _encoded(value: OffsetCommitValue) -> RawRecord:
@@ -117,8 +118,7 @@ class OffsetStore:
 
     def group_ids(self) -> Iterator[str]:
         """The groups that have offsets."""
-        for offsets in self._groups.values():
-            yield _key_of(next(iter(offsets))).group_id
+        return map(_group_of_prefix, self._groups)
 
     def keys(self, group_id: str) -> list[bytes]:
         return list(self._groups.get(_prefix_of_group(group_id), ()))
@@ -176,6 +176,12 @@ def _prefix_of_group(group_id: str) -> bytes:
 def _prefix_of_key(key: bytes) -> bytes:
     size = key[1]
     return key[: 2 + (size & _FIXSTR_MASK)] if size < _FIXSTR_END else _long_prefix(key)
+
+
+def _group_of_prefix(prefix: bytes) -> str:
+    size = prefix[1]
+    start = 2 if size < _FIXSTR_END else _LONG_STARTS[size]
+    return prefix[start:].decode()
 
 
 def _long_prefix(key: bytes) -> bytes:

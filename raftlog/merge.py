@@ -11,6 +11,7 @@ of each key, and of tombstones those younger than `delete_retention_ms` on the l
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -117,6 +118,7 @@ def check_result(result: object) -> dict[str, Any]:
 
 def main() -> None:
     """Standard input to standard output."""
+    gc.disable()  # millions of records, no cycles: collections would take two fifths of the time
     request = msgpack.unpackb(sys.stdin.buffer.read())
     sys.stdout.buffer.write(msgpack.packb(run(request, OsFiles())))
 
