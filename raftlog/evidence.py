@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import msgpack
@@ -28,9 +30,15 @@ FILES = ("evidence.0", "evidence.1")
 MINUTE_MS = 60_000
 BUFFER_NOTES = 256
 """Notes held before they are written: a storm of refusals costs one write per this many."""
+BUFFER_BYTES = 1 << 16
+"""And at most as many bytes: one write is a small part of either file."""
+TEXT_CHARACTERS_MAX = 1024
+"""Of ids and reasons, which may be the client's words: a note stays below 17 KiB, whatever they send."""
 FLUSH_MS = 1000
 GAPS_MAX = 100_000
 """Members whose gaps are kept per minute; beyond it new members go unnoted."""
+GAPS_PER_TURN = 1_000
+"""Gaps of a minute that is over are written this many in a turn of the loop: about 2 ms."""
 
 _HEAD = struct.Struct("<II")
 
@@ -46,6 +54,8 @@ class Evidence:
         self._file: File | None = None
         self._size = 0
         self._buffer: list[bytes] = []
+        self._buffer_bytes = 0
+        self._over: list[tuple[int, tuple[int, str, str], float]] = []
         self._gaps: dict[tuple[int, str, str], float] = {}
         self._minute = -1
         self._flush_queued = False
@@ -63,7 +73,7 @@ class Evidence:
         """A member's heartbeat came `gap_ms` after the one before; the longest of each minute is kept."""
         minute = self._host.wall_ms() // MINUTE_MS
         if minute != self._minute:
-            self.flush_minute()
+            self._end_minute()
             self._minute = minute
         key = (shard, group_id, member_id)
         known = self._gaps.get(key)
@@ -72,31 +82,47 @@ class Evidence:
         if known is None or gap_ms > known:
             self._gaps[key] = gap_ms
 
-    def flush_minute(self) -> None:
-        """Write the longest gaps of the minute so far."""
+    def _end_minute(self) -> None:
+        """The longest gaps of the minute are to be written, in the coming turns of the loop."""
         gaps, self._gaps = self._gaps, {}
-        for (shard, group_id, member_id), gap_ms in gaps.items():
+        is_idle = not self._over
+        self._over += [(self._minute * MINUTE_MS, key, gap_ms) for key, gap_ms in gaps.items()]
+        if self._over and is_idle:
+            self._host.call_soon(self._write_gaps)
+
+    def _write_gaps(self) -> None:
+        now, self._over = self._over[:GAPS_PER_TURN], self._over[GAPS_PER_TURN:]
+        for minute_ms, (shard, group_id, member_id), gap_ms in now:
             self._note(
                 "heartbeat_gap",
-                minute_ms=self._minute * MINUTE_MS,
+                minute_ms=minute_ms,
                 shard=shard,
                 group=group_id,
                 member=member_id,
                 gap_ms=gap_ms,
             )
+        if self._over:
+            self._host.call_soon(self._write_gaps)
 
     def close(self) -> None:
         """Write what is held and close."""
-        self.flush_minute()
+        self._end_minute()
+        while self._over:
+            self._write_gaps()
         self.flush()
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def _note(self, kind: str, **fields: object) -> None:
-        payload: bytes = msgpack.packb({"kind": kind, "at_ms": self._host.wall_ms(), **fields})
+        short = {
+            name: value[:TEXT_CHARACTERS_MAX] if isinstance(value, str) else value
+            for name, value in fields.items()
+        }
+        payload: bytes = msgpack.packb({"kind": kind, "at_ms": self._host.wall_ms(), **short})
         self._buffer.append(_HEAD.pack(len(payload), crc32c(payload)) + payload)
-        if len(self._buffer) >= BUFFER_NOTES:
+        self._buffer_bytes += _HEAD.size + len(payload)
+        if len(self._buffer) >= BUFFER_NOTES or self._buffer_bytes >= BUFFER_BYTES:
             self.flush()
         elif not self._flush_queued:
             self._flush_queued = True
@@ -110,6 +136,7 @@ class Evidence:
         """Hand what is held to the system; not synced."""
         data = b"".join(self._buffer)
         self._buffer.clear()
+        self._buffer_bytes = 0
         if not data or self._broken:
             return
         try:
@@ -128,36 +155,35 @@ class Evidence:
 
     def _open(self) -> File:
         """Go on behind the newest whole note of an earlier run."""
-        newest = [_last_ms(_whole_notes(self._host.files, path)[0]) for path in self._paths]
-        self._place = 0 if newest[0] >= newest[1] else 1
-        self._size = _whole_notes(self._host.files, self._paths[self._place])[1]
+        ends = [_newest(self._host.files, path) for path in self._paths]
+        self._place = 0 if ends[0] >= ends[1] else 1
+        self._size = ends[self._place][1]
         self._file = self._host.files.open(self._paths[self._place], "w")
         self._file.truncate(self._size)
         return self._file
 
 
-def _last_ms(notes: list[dict[str, Any]]) -> int:
-    return notes[-1]["at_ms"] if notes else -1
-
-
-def _whole_notes(files: Files, path: str) -> tuple[list[dict[str, Any]], int]:
-    """The notes of one file up to the first that is not whole, and where they end."""
-    if not files.exists(path):
-        return [], 0
-    data = files.read(path)
-    notes: list[dict[str, Any]] = []
+def _payloads(files: Files, path: str) -> Iterator[tuple[bytes, int]]:
+    """The notes of one file up to the first that is not whole, undecoded, each with where it ends."""
+    data = files.read(path) if files.exists(path) else b""
     at = 0
     while at + _HEAD.size <= len(data):
         length, crc = _HEAD.unpack_from(data, at)
-        payload = data[at + _HEAD.size : at + _HEAD.size + length]
+        end = at + _HEAD.size + length
+        payload = data[at + _HEAD.size : end]
         if len(payload) != length or crc32c(payload) != crc:
-            break
-        notes.append(msgpack.unpackb(payload))
-        at += _HEAD.size + length
-    return notes, at
+            return
+        yield payload, end
+        at = end
+
+
+def _newest(files: Files, path: str) -> tuple[int, int]:
+    """Time of the newest whole note of one file (-1: none), and where it ends."""
+    last = deque(_payloads(files, path), maxlen=1)
+    return (msgpack.unpackb(last[0][0])["at_ms"], last[0][1]) if last else (-1, 0)
 
 
 def read_evidence(files: Files, path: str) -> list[dict[str, Any]]:
     """All notes in a node's directory, oldest first; what is torn or damaged is left out."""
-    notes = [note for name in FILES for note in _whole_notes(files, join(path, name))[0]]
+    notes = [msgpack.unpackb(payload) for name in FILES for payload, _ in _payloads(files, join(path, name))]
     return sorted(notes, key=lambda note: note["at_ms"])

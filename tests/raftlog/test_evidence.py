@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.evidence import FILES, FLUSH_MS, MINUTE_MS, Evidence
+from raftlog.evidence import FILES, FLUSH_MS, GAPS_PER_TURN, MINUTE_MS, Evidence
 from raftlog.reader import ShardReader
 from raftlog.simfiles import SimFiles
 
@@ -88,3 +88,38 @@ def test_a_failing_disk_stops_the_notes_and_not_the_node() -> None:
     evidence.close()
     assert host.fatal_message is None
     assert ShardReader(PATH, 0, host.files).evidence() == []
+
+
+def test_long_words_of_a_client_do_not_break_the_bound() -> None:
+    host = _host()
+    bytes_max = 400_000
+    evidence = Evidence(host, PATH, bytes_max)
+    for number in range(300):
+        words = f"{number:03d}" + "\U0001f600" * 30_000
+        evidence.refused(api=68, error=25, reason=words, group_id=words, member_id=words, client=words)
+        evidence.heartbeat_gap(0, words, words, 1)
+    evidence.close()
+    assert sum(host.files.size(f"{PATH}/{name}") for name in FILES) <= bytes_max
+    found = ShardReader(PATH, 0, host.files).evidence()
+    assert found[-1]["kind"] == "heartbeat_gap"
+    assert found[-1]["group"].startswith("299")
+
+
+def test_the_gaps_of_a_large_minute_are_written_over_many_turns() -> None:
+    host = _host()
+    evidence = Evidence(host, PATH, 1 << 22)
+    num_members = 3 * GAPS_PER_TURN
+    for number in range(num_members):
+        evidence.heartbeat_gap(0, "g", f"m{number}", 1 + number)
+    host.advance(MINUTE_MS)
+    evidence.heartbeat_gap(0, "g", "next minute", 1)
+    turns = 0
+    while len(found := ShardReader(PATH, 0, host.files).evidence()) < num_members - GAPS_PER_TURN // 2:
+        host.turn()
+        turns += 1
+    assert turns == 3
+    host.advance(FLUSH_MS)
+    found = ShardReader(PATH, 0, host.files).evidence()
+    assert [note["gap_ms"] for note in found] == list(range(1, num_members + 1))
+    evidence.close()
+    assert len(ShardReader(PATH, 0, host.files).evidence()) == num_members + 1
