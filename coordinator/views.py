@@ -130,12 +130,16 @@ def _blocked_by(
     group: Group, member: Member, target: Mapping[bytes, Iterable[int]], names: Mapping[bytes, str]
 ) -> list[Json]:
     """The partitions of the member's target that somebody else still owns, and who that is."""
-    return [
-        {"topic": _name(topic_id, names), "partition": partition, "owner": owner}
-        for topic_id, partitions in target.items()
-        for partition in partitions
-        if (owner := group.owners.get(topic_id, {}).get(partition)) not in (None, member.member_id)
-    ]
+    blocked: list[Json] = []
+    own = member.member_id
+    for topic_id, partitions in target.items():
+        owners = group.owners.get(topic_id, {})
+        blocked += [
+            {"topic": _name(topic_id, names), "partition": partition, "owner": owner}
+            for partition in partitions
+            if (owner := owners.get(partition, own)) != own
+        ]
+    return blocked
 
 
 def _by_name(partitions: PartitionEpochs, names: Mapping[bytes, str]) -> dict[str, list[int]]:

@@ -157,6 +157,7 @@ class Api:
 
     async def group(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         answer = reads.group(self._node, given["group_id"])
+        await asyncio.sleep(0)  # a group may have thousands of members: others have a turn before the text
         await self.as_of(self._node.shard_for(given["group_id"]), answer["as_of_index"])
         return web.json_response(answer)
 
