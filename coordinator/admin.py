@@ -13,7 +13,7 @@ from coordinator import writes
 from coordinator.api import Context, Draft, Steps
 from coordinator.core import Core
 from coordinator.model import Group, Member
-from coordinator.offsetstore import tombstone
+from coordinator.offsetstore import removal_bytes, tombstone
 from coordinator.reconcile import PartitionEpochs
 from coordinator.states import GroupState
 from coordinator.target import partitions_of, preferred_assignor
@@ -102,7 +102,10 @@ def _describe_consumer_group(core: Core, group_id: str, ctx: Context) -> describ
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=preferred_assignor(group, configured),
-        members=[_describe_member(group, member, ctx) for member in group.joined()],
+        members=[
+            _describe_member(group, member, ctx)
+            for member in sorted(group.joined(), key=lambda member: member.member_id)
+        ],
     )
 
 
@@ -186,12 +189,15 @@ def _describe_classic(group_id: str, group: Group | None) -> classic.DescribedGr
 
 
 def delete_groups(core: Core, request: DeleteGroupsRequest, draft: Draft) -> Steps:
-    """Deletes the groups that have no members, with their offsets, in one entry; errors are per group."""
+    """Deletes the groups that have no members, with their offsets, in one entry; errors are per group.
+
+    What is too much for one entry is begun, and the group's error asks for another try."""
     draft.trigger = Trigger.GROUP_DELETED
     draft.by_operator = True
     response = DeleteGroupsResponse()
     records: list[RawRecord] = []
     deleted: dict[str, None] = {}
+    room_bytes = core.limits.removal_bytes_max
     for group_id in request.groups_names:
         group = core.projection.groups.get(group_id)
         error = ErrorCode.NONE
@@ -200,13 +206,27 @@ def delete_groups(core: Core, request: DeleteGroupsRequest, draft: Draft) -> Ste
         elif state_of(group) is not GroupState.EMPTY:
             error = ErrorCode.NON_EMPTY_GROUP
         elif group_id not in deleted:
-            deleted[group_id] = None
-            records += [tombstone(key) for key in core.projection.offsets.keys(group_id)]
-            if group is not None:
-                records += writes.group_tombstones(group)
+            each_bytes = removal_bytes(group_id)
+            removals = _removals(core, group_id, 1 + room_bytes // each_bytes)
+            if len(removals) * each_bytes > room_bytes:
+                error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                removals.pop()
+            else:
+                deleted[group_id] = None
+            room_bytes -= len(removals) * each_bytes
+            records += removals
         response.results.append(DeletableGroupResult(group_id=group_id, error_code=error))
     if records:
         yield records
         for group_id in deleted:
             core.forget_group(group_id)
     return response
+
+
+def _removals(core: Core, group_id: str, number: int) -> list[RawRecord]:
+    """The first `number` of the tombstones that end a group: those of its offsets, then its own."""
+    removals = [tombstone(key) for key in core.projection.offsets.keys(group_id, number)]
+    group = core.projection.groups.get(group_id)
+    if group is not None:
+        removals += writes.group_tombstones(group)
+    return removals[:number]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from coordinator.api import Context, Draft, Steps
 from coordinator.core import Core
-from coordinator.epochs import epoch_step, target_step
-from coordinator.offsetstore import tombstone
+from coordinator.epochs import REASONS_KEPT, epoch_step, target_step
+from coordinator.offsetstore import removal_bytes, tombstone, topic_of
 from records import METADATA_SHARD, ZERO_UUID, RawRecord, ReasonKind, Trigger
 
 _TRIGGER_OF_REASON = {
@@ -23,9 +23,10 @@ _TRIGGER_OF_REASON = {
 def check_group(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
     """Compares one group with the catalog: offsets of topics that are gone go, topics that changed bump."""
     draft.trigger = core.checks.pop(group_id)
-    tombstones = _offsets_without_topic(core, group_id, ctx)
+    tombstones = _offsets_without_topic(core, group_id, ctx, draft)
     if tombstones:
-        draft.refer(METADATA_SHARD, ctx.catalog.version)
+        if len(tombstones) == _removals_max(core, group_id):
+            core.checks[group_id] = Trigger(draft.trigger)  # the rest, after all that is due already
         if draft.trigger is Trigger.CATALOG_CHANGED:
             draft.trigger = Trigger.TOPIC_DELETED
         yield tombstones
@@ -39,18 +40,26 @@ def check_group(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
     return None
 
 
-def _offsets_without_topic(core: Core, group_id: str, ctx: Context) -> list[RawRecord]:
-    """Tombstones for the offsets of topics that the catalog does not have (any more), by topic id."""
+def _removals_max(core: Core, group_id: str) -> int:
+    return max(1, core.limits.removal_bytes_max // removal_bytes(group_id))
+
+
+def _offsets_without_topic(core: Core, group_id: str, ctx: Context, draft: Draft) -> list[RawRecord]:
+    """Tombstones for offsets of topics that the catalog does not have (any more), by topic id; as many as one
+    decision may have."""
     group = core.projection.groups.get(group_id)
     if group is not None and core.catalog_is_behind(group, ctx):
         return []
     offsets = core.projection.offsets
-    return [
-        tombstone(key)
-        for topic_id in sorted(offsets.topic_ids(group_id) - {ZERO_UUID})
-        if ctx.catalog.topic_by_id(topic_id) is None
-        for key in offsets.keys_of_topic(group_id, topic_id)
-    ]
+    gone: list[bytes] = []
+    room = _removals_max(core, group_id)
+    for topic_id in sorted(offsets.topic_ids(group_id) - {ZERO_UUID}):
+        if ctx.catalog.topic_by_id(topic_id) is None and len(gone) < room:
+            keys = offsets.keys_of_topic(group_id, topic_id)
+            gone += keys[: room - len(gone)]
+            if len(draft.refs) < REASONS_KEPT:
+                draft.refer(METADATA_SHARD, ctx.catalog.changed_at(topic_of(keys[0])))
+    return [tombstone(key) for key in gone]
 
 
 def compute_deferred_target(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:

@@ -130,7 +130,7 @@ def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
     name = preferred_assignor(group, ctx.settings.for_group(group_id).assignors)
     started_ms = ctx.stopwatch_ms()
     try:
-        records = target_records(group, core.assignors[name], ctx.wall_ms)
+        records = target_records(group, core.assignors[name], ctx.wall_ms, core.limits.target_bytes_max)
     except Exception as error:  # an assignor may be anybody's code; the group must live on without it
         draft.warning = f"Assignor {name} failed for group {group_id}: {error!r}"
         core.pacing.failed(group_id, ctx, draft.warning)

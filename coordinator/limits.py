@@ -48,7 +48,9 @@ class Limits:
         4_194_304, "bytes", "of the records of one target; beside them the entry holds what a member owns"
     )
     expiries_max: int = bound(500, "members", "removed in one decision: about 20 ms of the loop")
-    offset_removals_max: int = bound(10_000, "offsets", "removed in one decision: about 15 ms of the loop")
+    removal_bytes_max: int = bound(
+        6_291_456, "bytes", "of offsets removed in one decision: 20,000 of them, about 25 ms of the loop"
+    )
     topics_max: int = bound(100_000, "topics", "the catalog is held in memory by every node")
     partitions_per_topic_max: int = bound(
         100_000, "partitions", "a target assignment names every one of them"

@@ -228,12 +228,7 @@ def check_reader(core: Core, group_id: str, member_id: str | None, member_epoch:
     if member_id is None and member_epoch < 0:
         return
     group = core.projection.groups.get(group_id)
-    if group is None:
-        return
-    if group.classic is not None and not group.is_consumer:
-        _check_classic_member(group, member_id or "", member_epoch)
-        return
-    if not group.is_consumer:
+    if group is None or not group.is_consumer:  # of classic groups anybody may read
         return
     member = group.member(member_id or "")
     if member is None:

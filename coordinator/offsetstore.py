@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from zlib import crc32
 
 from coordinator.statehash import KEY_SALT, MASK, mix
@@ -28,6 +29,7 @@ from records import (
 
 _OFFSET_COMMIT = int(RecordType.OFFSET_COMMIT)
 _TOPIC_ID_BYTES = 16
+_KEY_BYTES_BESIDE_GROUP = 300  # a topic's name has 249, then come numbers, the array and the record's header
 
 # How msgpack writes the group id, which is the first of three fields of a key.
 _FIXSTR_END, _FIXSTR_MASK, _STR8, _STR16, _STR32 = 0xC0, 0x1F, 0xD9, 0xDA, 0xDB
@@ -38,7 +40,10 @@ def _encoded(value: OffsetCommitValue) -> RawRecord:
     return encode_record(Record(OffsetCommitKey(group_id="", topic="", partition=0), value))
 
 
-CURRENT_VERSION = _encoded(OffsetCommitValue(offset=0, commit_timestamp_ms=0)).version
+_ANY = _encoded(OffsetCommitValue(offset=0, commit_timestamp_ms=0))
+CURRENT_VERSION = _ANY.version
+_ALL_FIELDS = (_ANY.value or b"")[0]
+"""The first byte of a value with every field; the last ones may be missing, see `records.layouts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +125,9 @@ class OffsetStore:
         """The groups that have offsets."""
         return map(_group_of_prefix, self._groups)
 
-    def keys(self, group_id: str) -> list[bytes]:
-        return list(self._groups.get(_prefix_of_group(group_id), ()))
+    def keys(self, group_id: str, number: int) -> list[bytes]:
+        """The first `number` keys of a group."""
+        return list(islice(self._groups.get(_prefix_of_group(group_id), ()), number))
 
     def of_group(self, group_id: str) -> list[CommittedOffset]:
         """All offsets of a group by topic and partition, decoded."""
@@ -134,9 +140,12 @@ class OffsetStore:
         return found
 
     def topic_ids(self, group_id: str) -> set[bytes]:
-        """The topics that the group has offsets of. The id is the last field of a value."""
+        """The topics that the group has offsets of. The id is the last field of a value that has them all."""
         offsets = self._groups.get(_prefix_of_group(group_id), _NOTHING)
-        return {value[-_TOPIC_ID_BYTES:] for value in offsets.values()}
+        return {
+            value[-_TOPIC_ID_BYTES:] if value[0] == _ALL_FIELDS else _decoded(key, value).topic_id
+            for key, value in offsets.items()
+        }
 
     def keys_of_topic(self, group_id: str, topic_id: bytes) -> list[bytes]:
         offsets = self._groups.get(_prefix_of_group(group_id), _NOTHING)
@@ -144,6 +153,16 @@ class OffsetStore:
 
 
 _NOTHING: dict[bytes, bytes] = {}
+
+
+def topic_of(key: bytes) -> str:
+    """The topic's name in the key of an offset."""
+    return _key_of(key).topic
+
+
+def removal_bytes(group_id: str) -> int:
+    """What the removal of one offset of the group takes of an entry, at most."""
+    return len(group_id.encode()) + _KEY_BYTES_BESIDE_GROUP
 
 
 def tombstone(key: bytes) -> RawRecord:

@@ -70,10 +70,13 @@ def assignment_spec(group: Group) -> AssignmentSpec:
     return AssignmentSpec(members, topics)
 
 
-def target_records(group: Group, assignor: PartitionAssignor, wall_ms: int) -> list[RawRecord]:
+def target_records(
+    group: Group, assignor: PartitionAssignor, wall_ms: int, bytes_max: int
+) -> list[RawRecord]:
     """The records of a new target for the group's epoch.
 
-    Raises `PartitionAssignorError` when the answer is not valid, and whatever the assignor raises."""
+    Raises `PartitionAssignorError` when the answer is not valid or takes more than `bytes_max`, and whatever
+    the assignor raises."""
     spec = assignment_spec(group)
     answer = assignor.assign(spec).members
     validate(spec, answer, assignor.name)
@@ -84,6 +87,12 @@ def target_records(group: Group, assignor: PartitionAssignor, wall_ms: int) -> l
         if (part := answer.get(member_id, NO_PARTITIONS)) is not member.target_partitions
         and part != member.target_partitions
     ]
+    size = sum(len(raw.key) + len(raw.value or b"") for raw in changed)
+    if size > bytes_max:
+        raise PartitionAssignorError(
+            f"The target of {len(spec.members)} members takes {size} bytes of log, more than {bytes_max}: "
+            "subscribe to fewer partitions, or split the group."
+        )
     return [*changed, writes.target_epoch(group.group_id, epoch, wall_ms)]
 
 

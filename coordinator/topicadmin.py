@@ -70,6 +70,7 @@ def create_topics(
     draft.trigger = Trigger.TOPIC_CREATED
     twice = _twice(topic.name for topic in request.topics)
     records: list[RawRecord] = []
+    added = 0
     response = CreateTopicsResponse()
     for asked in request.topics:
         try:
@@ -78,6 +79,7 @@ def create_topics(
             count = _creatable(view, limits, asked)
             if len(view) + len(records) >= limits.topics_max:
                 raise Refused(ErrorCode.POLICY_VIOLATION, f"There are {limits.topics_max} topics already.")
+            _check_total(view, limits, added + count)
         except Refused as refused:
             response.topics.append(
                 CreatableTopicResult(
@@ -88,6 +90,7 @@ def create_topics(
         topic_id = ZERO_UUID
         if not request.validate_only:
             topic_id = ctx.fresh_uuid()
+            added += count
             records.append(_write(asked.name, topic_id, count))
         response.topics.append(
             CreatableTopicResult(
@@ -115,6 +118,12 @@ def _creatable(view: CatalogView, limits: Limits, asked: CreatableTopic) -> int:
                 ErrorCode.INVALID_REQUEST,
                 "With replica assignments, NumPartitions and ReplicationFactor must both be -1.",
             )
+        if {part.partition_index for part in asked.assignments} != set(range(len(asked.assignments))):
+            raise Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "Replica assignments must name the partitions from 0 on, each once.",
+            )
+        _check_count(limits, len(asked.assignments))
         return len(asked.assignments)
     if asked.replication_factor < DEFAULT or asked.replication_factor == 0:
         raise Refused(
@@ -139,6 +148,15 @@ def _check_count(limits: Limits, count: int) -> None:
         )
 
 
+def _check_total(view: CatalogView, limits: Limits, added: int) -> None:
+    if view.num_partitions + added > limits.partitions_max:
+        raise Refused(
+            ErrorCode.POLICY_VIOLATION,
+            f"All topics have {view.num_partitions} partitions; {added} more would exceed the limit of "
+            f"{limits.partitions_max}.",
+        )
+
+
 def create_partitions(
     view: CatalogView,
     limits: Limits,
@@ -151,6 +169,7 @@ def create_partitions(
     draft.trigger = Trigger.TOPIC_GROWN
     twice = _twice(topic.name for topic in request.topics)
     records: list[RawRecord] = []
+    added = 0
     response = CreatePartitionsResponse()
     for asked in request.topics:
         result = CreatePartitionsTopicResult(name=asked.name)
@@ -159,10 +178,12 @@ def create_partitions(
             if asked.name in twice:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"Topic {asked.name} is named twice in the request.")
             topic = _growable(view, limits, asked)
+            _check_total(view, limits, added + asked.count - topic.num_partitions)
         except Refused as refused:
             result.error_code, result.error_message = refused.code, refused.message
             continue
         if not request.validate_only:
+            added += asked.count - topic.num_partitions
             records.append(_write(topic.name, topic.topic_id, asked.count))
     if records:
         yield records

@@ -28,6 +28,7 @@ class CatalogView:
 
     def __init__(self, topics: Iterable[CatalogTopic] = (), version: int = 0) -> None:
         self.version = version
+        self.num_partitions = 0
         self._by_name: dict[str, CatalogTopic] = {}
         self._by_id: dict[bytes, CatalogTopic] = {}
         self._changed_at: dict[str, int] = {}
@@ -56,6 +57,7 @@ class CatalogView:
         old = self._by_name.get(topic.name)
         if old is not None and self._by_id.get(old.topic_id) is old:
             del self._by_id[old.topic_id]
+        self.num_partitions += topic.num_partitions - (old.num_partitions if old is not None else 0)
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         self._changed_at[topic.name] = self.version = index
@@ -67,6 +69,7 @@ class CatalogView:
         if topic is None:
             return
         del self._by_id[topic.topic_id]
+        self.num_partitions -= topic.num_partitions
         del self._changed_at[name]
         self._deleted_at[name] = index
         if len(self._deleted_at) > self.DELETED_NAMES_KEPT:

@@ -46,6 +46,8 @@ def validate_heartbeat(
         )
     if len(request.subscribed_topic_names or ()) > limits.topics_per_member_max:
         raise invalid(f"SubscribedTopicNames has more than {limits.topics_per_member_max} topics.")
+    if len("".join(request.subscribed_topic_names or ()).encode()) > limits.subscription_bytes_max:
+        raise invalid(f"SubscribedTopicNames is larger than {limits.subscription_bytes_max} bytes.")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise Refused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
@@ -63,6 +65,8 @@ def _validate_ids(request: ConsumerGroupHeartbeatRequest, version: int, limits: 
         raise invalid("InstanceId can't be empty.")
     if request.rack_id is not None and not request.rack_id.strip():
         raise invalid("RackId can't be empty.")
+    if len((request.rack_id or "").encode()) > limits.rack_id_bytes_max:
+        raise invalid(f"RackId is longer than {limits.rack_id_bytes_max} bytes.")
     may_be_empty = version == 0 and request.member_epoch == JOIN_EPOCH
     if not request.member_id.strip() and not (may_be_empty and not request.member_id):
         raise invalid("MemberId can't be empty.")

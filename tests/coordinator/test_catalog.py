@@ -146,6 +146,32 @@ def test_replica_assignments_give_the_count(desk: Desk) -> None:
     assert (first.error_code, first.num_partitions, second.error_code) == (0, 2, ErrorCode.INVALID_REQUEST)
 
 
+@pytest.mark.parametrize(
+    ("numbers", "code"),
+    [
+        ([1, 2], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([0, 0, 1], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (list(range(101)), ErrorCode.INVALID_PARTITIONS),
+    ],
+)
+def test_replica_assignments_are_checked_as_counts_are(
+    desk: Desk, numbers: list[int], code: ErrorCode
+) -> None:
+    asked = topic("a", -1, -1)
+    asked.assignments = [CreatableReplicaAssignment(partition_index=n, broker_ids=[1]) for n in numbers]
+    assert desk.create(asked)[0].error_code == code
+
+
+def test_the_partitions_of_all_topics_are_bounded() -> None:
+    """One member may own them all, and what it owns is one record."""
+    desk = Desk(Limits(partitions_max=10))
+    assert [result.error_code for result in desk.create(topic("a", 6), topic("b", 5))] == [0, 44]
+    assert desk.create(topic("b", 3))[0].error_code == 0
+    assert desk.grow(growth("a", 7), growth("b", 4)) == [0, 44]
+    desk.delete(DeleteTopicState(name="b"))
+    assert desk.grow(growth("a", 10)) == [0]
+
+
 def test_grow(desk: Desk) -> None:
     (created,) = desk.create(topic("a", 3))
     assert desk.grow(growth("a", 7)) == [0]

@@ -75,11 +75,17 @@ def test_an_empty_subscription_is_allowed(world: World, names: list[str] | None)
         ("a", {"group_id": "g" * 11}, "GroupId is longer"),
         ("m" * 11, {}, "MemberId is longer"),
         ("a", {"subscribed_topic_names": ["x"] * 11}, "more than 10 topics"),
+        ("a", {"subscribed_topic_names": ["ä" * 10, "b"]}, "larger than 20 bytes"),
+        ("a", {"rack_id": "r" * 11}, "RackId is longer"),
     ],
 )
 def test_limits_are_refusals(member_id: str, fields: dict[str, Any], message: str) -> None:
     """Every bound is checked before the first record."""
-    world = World(limits=Limits(group_id_bytes_max=10, member_id_bytes_max=10, topics_per_member_max=10))
+    limits = Limits(
+        group_id_bytes_max=10, member_id_bytes_max=10, topics_per_member_max=10, subscription_bytes_max=20,
+        rack_id_bytes_max=10,
+    )  # fmt: skip
+    world = World(limits=limits)
     answer = world.heartbeat(member_id, 0, **{**JOIN, **fields})
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert message in (answer.error_message or "")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from records import METADATA_SHARD, ReasonKind, Ref, Trigger
+import msgpack
+
+from coordinator.limits import Limits
+from records import METADATA_SHARD, RawRecord, ReasonKind, Ref, Trigger, offset_commit_key
 from tests.coordinator.world import Client, Entry, World, settle
 
 
@@ -129,3 +132,32 @@ def test_a_failover_alone_changes_nothing(world: World) -> None:
     epochs = (a.epoch, b.epoch)
     settle([a, b])
     assert (a.epoch, b.epoch) == epochs
+
+
+def test_offsets_of_a_deleted_topic_refer_to_its_deletion(world: World) -> None:
+    """… also where the catalog has moved on since: the cause names the entry that deleted the topic."""
+    world.commit({("orders", 0): 6}, group_id="simple")
+    world.delete_topic("orders")
+    world.create_topic("other", 1)
+    entry = only(world.work())
+    assert entry.cause.refs == (Ref(shard=METADATA_SHARD, index=2),)
+
+
+def test_a_great_many_offsets_of_a_deleted_topic_go_in_several_decisions() -> None:
+    """Neither the loop nor an entry can take a million removals at once; none is forgotten."""
+    world = World(limits=Limits(removal_bytes_max=1_000))
+    world.create_topic("orders", 8)
+    world.commit({("orders", partition): 1 for partition in range(8)})
+    world.delete_topic("orders")
+    assert [entry.types for entry in world.work()] == [[-1] * 3, [-1] * 3, [-1] * 2]
+    assert len(world.shard.projection.offsets) == 0
+
+
+def test_offsets_whose_last_fields_are_missing_stay(world: World) -> None:
+    """A value may leave out its last fields, the topic's id among them: then no topic is known to be gone."""
+    value = msgpack.packb([7, -1, 1])
+    raw = RawRecord(1, 0, offset_commit_key("g", "orders", 0), value)
+    world.shard.apply(raw, 1)
+    world.shard.on_ready(world.ctx())
+    assert world.work() == []
+    assert world.fetch() == {("orders", 0): 7}

@@ -11,7 +11,7 @@ from coordinator.assignors import (
     RangeAssignor,
     UniformAssignor,
 )
-from coordinator.limits import GroupSettings
+from coordinator.limits import GroupSettings, Limits
 from records import Trigger
 from tests.coordinator.world import Client, World, settle
 from wire.apis import ApiKey
@@ -179,3 +179,20 @@ def test_unchanged_parts_write_no_record(world: World) -> None:
     b.subscribe(["more", "nowhere"])
     b.beat()
     assert world.log[-1].types == [5, 3, 6, 8], "also where subscriptions differ"
+
+
+def test_a_target_too_large_for_the_log_is_a_failed_one() -> None:
+    """The old target stays and describe says why; members are in, and their heartbeats are answered."""
+    world = World(limits=Limits(target_bytes_max=100))
+    world.create_topic("orders", 4)
+    world.create_topic("all", 200)
+    a, b = Client(world, "a"), Client(world, "b", topics=("all",))
+    settle([a])
+    b.beat()
+    assert (world.group().assignment_epoch, world.group().num_members) == (1, 2)
+    assert "more than 100" in (describe(world).error_message or "")
+    assert a.beat().error_code == b.beat().error_code == 0
+    b.leave()
+    world.sleep(1_000)
+    settle([a])
+    assert (world.group().state.value, len(a.owned)) == ("Stable", 1)

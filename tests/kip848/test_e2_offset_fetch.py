@@ -105,13 +105,14 @@ def test_members_are_checked_where_they_say_who_they_are(world: World) -> None:
     assert fetch_group(world, topics=None, member_id="b").error_code == 113
 
 
-def test_members_of_classic_groups_are_checked_by_generation(world: World) -> None:
-    """… 22 for classic."""
+def test_anybody_may_read_a_classic_group(world: World) -> None:
+    """Kafka's ClassicGroup checks no member and no generation of an OffsetFetch."""
     from records import encode_record
 
     world.shard.apply(encode_record(classic_group(members=1)), 1)
     assert fetch_group(world, topics=None, member_id="old", member_epoch=3).error_code == 0
-    assert fetch_group(world, topics=None, member_id="old", member_epoch=2).error_code == 22
+    assert fetch_group(world, topics=None, member_id="old", member_epoch=2).error_code == 0
+    assert fetch_group(world, topics=None, member_id="nobody", member_epoch=2).error_code == 0
 
 
 def test_an_offset_of_a_topic_that_was_recreated_is_none(world: World) -> None:

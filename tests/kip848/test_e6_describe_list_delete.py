@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.limits import Limits
 from records import Trigger, encode_record
 from tests.coordinator.world import Client, World, settle
 from tests.kip848.test_c03_errors import classic_group
@@ -148,3 +149,24 @@ def test_a_deleted_group_begins_anew(world: World) -> None:
     assert a.beat().member_epoch == 1
     settle([a])
     assert world.group().state.value == "Stable"
+
+
+def test_a_group_with_a_great_many_offsets_is_deleted_in_several_tries() -> None:
+    """What is too much for one entry is begun, and COORDINATOR_LOAD_IN_PROGRESS asks for another try."""
+    world = World(limits=Limits(removal_bytes_max=1_000))
+    world.create_topic("orders", 7)
+    world.commit({("orders", partition): 1 for partition in range(7)})
+    world.commit({("orders", 0): 1}, group_id="h")
+    again = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert delete(world, "g", "h") == [again, again]
+    assert delete(world, "h", "g") == [0, again]
+    assert delete(world, "g") == [0]
+    assert [entry.types for entry in world.log[-3:]] == [[-1] * 3, [-1] * 3, [-1] * 2]
+    assert delete(world, "g", "h") == [69, 69]
+
+
+def test_members_are_described_in_one_order(world: World) -> None:
+    """A node that was restored from a snapshot describes a group as any other node does."""
+    for member_id in "cab":
+        world.join(member_id)
+    assert [member.member_id for member in describe(world).members] == ["a", "b", "c"]
