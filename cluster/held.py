@@ -23,12 +23,18 @@ Reply = Callable[[object], None]
 
 @dataclass(slots=True)
 class Question:
-    """A request together with whom to answer; enough to refuse it in its own shape."""
+    """A request together with whom to answer; enough to refuse it in its own shape.
+
+    While it is held: what to answer, once which index is committed, and until when.
+    """
 
     api_key: int
     api_version: int
     request: object
     reply: Reply
+    response: object = None
+    index: int = 0
+    deadline_ms: float = 0.0
 
     def answer(self, response: object) -> None:
         """Hands the response over. A listener's failure must not keep other replies from going."""
@@ -44,20 +50,12 @@ class Question:
         return refusal(why, self.api_key, self.api_version, self.request, message)
 
 
-@dataclass(slots=True)
-class _Held:
-    index: int
-    deadline_ms: float
-    question: Question
-    response: object
-
-
 class HeldReplies:
     """The replies of one shard that wait for its log."""
 
     def __init__(self, timeout_ms: float) -> None:
         self._timeout_ms = timeout_ms
-        self._queue: deque[_Held] = deque()
+        self._queue: deque[Question] = deque()
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -68,29 +66,31 @@ class HeldReplies:
 
     def hold(self, index: int, now_ms: float, question: Question, response: object) -> None:
         assert not self._queue or index >= self._queue[-1].index, "indexes only grow"
-        self._queue.append(_Held(index, now_ms + self._timeout_ms, question, response))
+        question.response, question.index = response, index
+        question.deadline_ms = now_ms + self._timeout_ms
+        self._queue.append(question)
 
     def release(self, commit_index: int) -> None:
         """Answers everything that is durable now, oldest first."""
         while self._queue and self._queue[0].index <= commit_index:
-            held = self._queue.popleft()
-            held.question.answer(held.response)
+            question = self._queue.popleft()
+            question.answer(question.response)
 
     def expire(self, now_ms: float) -> int:
         """Refuses what has waited too long; returns how many."""
         count = 0
         while self._queue and self._queue[0].deadline_ms <= now_ms:
-            self._queue.popleft().question.refuse(Why.TIMED_OUT)
+            self._queue.popleft().refuse(Why.TIMED_OUT)
             count += 1
         return count
 
     def fail(self, why: Why) -> None:
         """Refuses everything: nobody will know the outcome here any more."""
         queue, self._queue = self._queue, deque()
-        for held in queue:
-            held.question.refuse(why)
+        for question in queue:
+            question.refuse(why)
 
     def shift_deadlines(self, gap_ms: float) -> None:
         """The loop stood still for `gap_ms`: the disk could not have answered meanwhile either."""
-        for held in self._queue:
-            held.deadline_ms += gap_ms
+        for question in self._queue:
+            question.deadline_ms += gap_ms

@@ -102,7 +102,7 @@ class CatalogShard:
             self.view, self.limits, request, api_version, ctx, draft
         )
         try:
-            return run_steps(steps, self.apply, ctx, draft)
+            return run_steps(steps, self.apply_all, ctx, draft)
         except Refused as refused:
             return Outcome(reply=refuse(api_key, api_version, request, refused.code, refused.message))
 

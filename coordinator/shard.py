@@ -9,9 +9,10 @@ the log then. Everything is synchronous and pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from types import GeneratorType
 from typing import Any
 
 from coordinator import admin, checks
@@ -118,8 +119,8 @@ class GroupShard:
         draft = Draft()
         try:
             answer = handler(self.core, request, api_version, ctx, draft)
-            if isinstance(answer, Generator):
-                return run_steps(answer, self.apply, ctx, draft)
+            if isinstance(answer, GeneratorType):
+                return run_steps(answer, self.apply_all, ctx, draft)
         except Refused as refused:
             return Outcome(reply=refuse(api_key, api_version, request, refused.code, refused.message))
         return Outcome(reply=answer)
@@ -154,7 +155,7 @@ class GroupShard:
         else:
             return None
         try:
-            return run_steps(work, self.apply, ctx, draft)
+            return run_steps(work, self.apply_all, ctx, draft)
         except Exception:
             again()
             raise
@@ -238,10 +239,12 @@ class Counts:
 
 def size_of(step: list[RawRecord]) -> int:
     """Bytes of these records in an entry."""
-    return sum(RECORD_HEADER_BYTES + len(raw.key) + len(raw.value or b"") for raw in step)
+    return sum([RECORD_HEADER_BYTES + len(key) + len(value or b"") for _, _, key, value in step])
 
 
-def run_steps(steps: Steps, apply: Callable[[RawRecord, int], None], ctx: Context, draft: Draft) -> Outcome:
+def run_steps(
+    steps: Steps, apply_all: Callable[[list[RawRecord], int], None], ctx: Context, draft: Draft
+) -> Outcome:
     """Runs a decision to its end. `Refused` passes through: it comes before the first record.
 
     What a later step raises ends the decision; what was applied by then stays, and is in the outcome. A step
@@ -257,9 +260,8 @@ def run_steps(steps: Steps, apply: Callable[[RawRecord, int], None], ctx: Contex
                 is_commit = draft.trigger == Trigger.OFFSETS_COMMITTED
                 code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.INVALID_REQUEST
                 raise Refused(code, TOO_LARGE.format(num_bytes))
-            for raw in step:
-                apply(raw, ctx.next_index)
-                records.append(raw)
+            apply_all(step, ctx.next_index)
+            records += step
     except StopIteration as stop:
         outcome.reply = stop.value
     except Exception as error:

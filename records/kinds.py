@@ -78,6 +78,9 @@ def _named(bits: int, names: type[IntEnum]) -> Kind:
     name_of = {int(number): number.name for number in names}
     number_of = {name: number for number, name in name_of.items()}
 
+    def dump(value: Any) -> int:
+        return int(value) if type(value) is names else plain.dump(value)
+
     def to_json(value: Any) -> str | int:
         number: int = plain.dump(value)
         return name_of.get(number, number)
@@ -91,7 +94,7 @@ def _named(bits: int, names: type[IntEnum]) -> Kind:
         return number
 
     name = f"{plain.name} ({names.__name__})"
-    return Kind(name, plain.load, plain.dump, to_json, from_json, as_is=plain.as_is)
+    return Kind(name, plain.load, dump, to_json, from_json, as_is=plain.as_is)
 
 
 def _text(item: Any) -> str:
