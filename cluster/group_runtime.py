@@ -105,6 +105,7 @@ class GroupRuntime(ShardRuntime):
 
     def shift_deadlines(self, gap_ms: float) -> None:
         super().shift_deadlines(gap_ms)
+        self._regularity.shift(gap_ms)
         if self.standing.state is ShardState.READY:
             self.machine.shift_deadlines(gap_ms)
 

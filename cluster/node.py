@@ -206,7 +206,17 @@ class Node:
     # What the shards' runtimes ask.
 
     def is_catalog_usable(self, version: int) -> bool:
-        return self.metadata.is_ready and self.catalog.version >= version
+        if not self.metadata.is_ready:
+            return False
+        if self.catalog.version < version:
+            LOG.error(
+                "a group was decided on version %d of the catalog, which is at %d here: its shard waits for "
+                "the rest of the metadata shard's log; was an older copy of it put back?",
+                version,
+                self.catalog.version,
+            )
+            return False
+        return True
 
     def catalog_changed(self, topic_names: Sequence[str]) -> None:
         for runtime in self.shards:

@@ -87,6 +87,11 @@ class Regularity:
         rhythm = self._rhythms.get((group_id, member_id)) or Rhythm(self._host.monotonic_ms())
         return MeasuredEntry(entry, rhythm)
 
+    def shift(self, gap_ms: float) -> None:
+        """The node itself stood still for `gap_ms`: that is no gap of any member's."""
+        for rhythm in self._rhythms.values():
+            rhythm.last_ms += gap_ms
+
     def start(self) -> None:
         self._timer = self._host.call_later(REPORT_EVERY_MS, self._begin_report)
 

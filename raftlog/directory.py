@@ -92,15 +92,29 @@ def shard_name(shard: int) -> str:
 def format_node(files: Files, path: str, identity: NodeIdentity) -> None:
     """Make `path` a node's directory; its parent is made too when missing.
 
-    Raises NotEmpty when it is formatted or holds anything that an interrupted format did not leave.
+    Raises NotEmpty when it is formatted or holds anything that an interrupted format did not leave, and
+    AlreadyRunning when another process formats it at this moment.
     """
     _mkdir_durably(files, path)
+    _check_empty(files, path, identity)
+    lock = _lock(files, path)
+    try:
+        _check_empty(files, path, identity)
+        _make(files, path, identity)
+    finally:
+        lock.release()
+
+
+def _check_empty(files: Files, path: str, identity: NodeIdentity) -> None:
     names = files.listdir(path)
     if NODE_FILE in names:
         raise NotEmpty(f"{path} is formatted already: start the node on it, or choose another directory")
-    ours = {BOOT_FILE, *map(shard_name, identity.shards)}
+    ours = {BOOT_FILE, LOCK_FILE, *map(shard_name, identity.shards)}
     if foreign := [name for name in names if name.removesuffix(TEMPORARY_SUFFIX) not in {NODE_FILE, *ours}]:
         raise NotEmpty(f"{path} is not empty ({foreign[0]} is in it): choose an empty directory")
+
+
+def _make(files: Files, path: str, identity: NodeIdentity) -> None:
     for shard in identity.shards:
         home = join(path, shard_name(shard))
         _mkdir_durably(files, home)
@@ -121,10 +135,7 @@ def open_node(files: Files, path: str, fresh_id: Callable[[], str]) -> NodeDirec
     """
     if not files.exists(join(path, NODE_FILE)):
         raise NotFormatted(f"{path} is not a node's directory: format it first")
-    try:
-        lock = files.lock(join(path, LOCK_FILE))
-    except BlockingIOError:
-        raise AlreadyRunning(f"another process runs on {path}: stop it first") from None
+    lock = _lock(files, path)
     try:
         identity = read_identity(files, path)
         current, _ = read_boot_ids(files, path)
@@ -134,6 +145,13 @@ def open_node(files: Files, path: str, fresh_id: Callable[[], str]) -> NodeDirec
         lock.release()
         raise
     return NodeDirectory(path=path, identity=identity, boot_id=boot_id, previous_boot_id=current, lock=lock)
+
+
+def _lock(files: Files, path: str) -> Lock:
+    try:
+        return files.lock(join(path, LOCK_FILE))
+    except BlockingIOError:
+        raise AlreadyRunning(f"another process runs on {path}: stop it first") from None
 
 
 def read_identity(files: Files, path: str) -> NodeIdentity:

@@ -210,11 +210,14 @@ def archived_frames(files: Files, home: str, from_index: int, bytes_max: int) ->
     if not firsts:
         raise KeyError(f"entry {from_index} is not kept any more: the archive begins later")
     path = join(archive, index_name(firsts[-1]))
-    data = files.read(path)
-    decode_index(data, path)
-    rows = list(index_rows(data))
-    row = rows[max(0, bisect_left(rows, from_index, key=lambda one: one.raft_index) - 1)]
-    return _window(files, join(archive, log_name(firsts[-1])), row.frame_offset, from_index, bytes_max)
+    try:
+        data = files.read(path)
+        decode_index(data, path)
+        rows = list(index_rows(data))
+        row = rows[max(0, bisect_left(rows, from_index, key=lambda one: one.raft_index) - 1)]
+        return _window(files, join(archive, log_name(firsts[-1])), row.frame_offset, from_index, bytes_max)
+    except FileNotFoundError:
+        raise KeyError(f"entry {from_index} is not kept any more: retention removes it just now") from None
 
 
 def _window(files: Files, path: str, start: int, from_index: int, bytes_max: int) -> list[Frame]:
@@ -225,7 +228,7 @@ def _window(files: Files, path: str, start: int, from_index: int, bytes_max: int
         at, taken = start, 0
         while at < size and taken < bytes_max:
             head = file.pread(HEADER_BYTES, at)
-            length = int.from_bytes(head[8:12], "little")
+            length = min(int.from_bytes(head[8:12], "little"), size)
             data = memoryview(head + file.pread(length, at + HEADER_BYTES))
             frame = read_frame(data, 0, path, at)
             if frame is None:

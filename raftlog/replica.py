@@ -20,7 +20,7 @@ from typing import Any
 
 from raftlog.catchup import CatchUp
 from raftlog.directory import TERM_FILE, TERM_KIND, NodeDirectory
-from raftlog.errors import Corrupt
+from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import join
 from raftlog.frames import Frame
 from raftlog.host import Host
@@ -166,6 +166,9 @@ class Replica:
         if files.exists(join(self.home, SNAPSHOT_FILE)):
             yield from self._restore()
         yield from load_journal(files, self._journal, self._snapshot)
+        if self.term < self._journal.last_term:
+            what = f"the term is {self.term}, but the log has entries of term {self._journal.last_term}"
+            raise Corrupt(join(self.home, TERM_FILE), 0, what, RESTORE_HINT)
         self._loaded_index = self._journal.last_index
 
     def _restore(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ node.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -195,7 +196,7 @@ class Snapshotter:
     def _try_again(self, error: BaseException, firsts: list[int], token: str) -> None:
         LOG.warning("sealing or snapshot of %s failed, will be tried again: %s", self._journal.home, error)
         for path in _asides(self._journal.home, firsts, token):
-            if self._host.files.exists(path):
+            with contextlib.suppress(OSError):  # what stays is removed by the next start
                 self._host.files.unlink(path)
         self._retry = self._host.call_later(self._settings.snapshot_retry_ms, self._retry_now)
         self._is_busy = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cluster.shard_state import ShardState
+from raftlog.evidence import read_evidence
 from tests.cluster.lab import Lab, join_request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -136,3 +137,19 @@ def test_many_sessions_that_end_at_once_do_not_hold_the_loop() -> None:
     shard = lab.node.shards[0]
     assert shard.counters.rebalances == 200
     assert longest_ms < 30
+
+
+def test_a_pause_of_the_node_is_no_gap_of_its_members() -> None:
+    lab = Lab(num_shards=1)
+    consumer = lab.consumer("one")
+    for _ in range(5):
+        consumer.heartbeat()
+        lab.world.run_for(1_000)
+    lab.machine.host.pause(60_000)
+    consumer.client.send(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, consumer.next_heartbeat())
+    lab.world.run_for(61_000)
+    lab.machine.stop()
+    notes = read_evidence(lab.machine.disk, "/data")
+    gaps = [note["gap_ms"] for note in notes if note["kind"] == "heartbeat_gap"]
+    assert gaps
+    assert max(gaps) < 2_000

@@ -6,8 +6,11 @@ import random
 
 import pytest
 
+from cluster.shard_state import ShardState
+from coordinator.shard import GroupShard
 from raftlog.simfiles import Crash
 from tests.cluster.lab import GROUPS, Lab, assert_kept, replayed, runtimes
+from wire.errors import ErrorCode
 
 
 def busy(lab: Lab, seed: int, steps: int) -> dict[str, dict[int, int]]:
@@ -133,3 +136,17 @@ def test_a_stop_in_the_middle_of_loading_leaves_a_log_that_loads() -> None:
     lab.machine.host_options["clock_step_ms"] = 0.0
     lab.reboot()
     assert lab.fetch(client, "billing") == dict.fromkeys(range(12), 199)
+
+
+def test_a_catalog_older_than_its_groups_is_said_and_not_served(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab = Lab(num_shards=1)
+    lab.machine.stop()
+    monkeypatch.setattr(GroupShard, "newest_catalog_version", property(lambda _shard: 1_000))
+    node = lab.machine.boot()
+    lab.world.run_for(1_000)
+    assert node.metadata.is_ready
+    assert node.shards[0].state is ShardState.CATCH_UP
+    assert "decided on version 1000 of the catalog" in caplog.text
+    assert lab.consumer("late").heartbeat().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

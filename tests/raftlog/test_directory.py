@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ from raftlog.directory import (
     read_identity,
 )
 from raftlog.files import Files, OsFiles
+from raftlog.reader import ShardReader
 from raftlog.simfiles import SimFiles
 
 from .hosts import ManualHost
@@ -39,7 +42,16 @@ def test_format_open_and_identity(place: tuple[Files, str]) -> None:
     identity = NodeIdentity(cluster_id="Grüße", node_id=3, incarnation="i", num_shards=4)
     format_node(files, path, identity)
     assert read_identity(files, path) == identity
-    assert files.listdir(path) == ["boot", "metadata", "node", "shard-0", "shard-1", "shard-2", "shard-3"]
+    assert files.listdir(path) == [
+        "boot",
+        "lock",
+        "metadata",
+        "node",
+        "shard-0",
+        "shard-1",
+        "shard-2",
+        "shard-3",
+    ]
     assert identity.shards == [-1, 0, 1, 2, 3]
     node = open_node(files, path, lambda: "boot-1")
     assert (node.boot_id, node.previous_boot_id) == ("boot-1", "")
@@ -109,3 +121,29 @@ def test_a_damaged_identity_gives_the_lock_back(place: tuple[Files, str]) -> Non
     for _ in range(2):
         with pytest.raises(Corrupt, match="boot: byte 0: begins with"):
             open_node(files, path, _ids().fresh_id)
+
+
+def test_two_formats_at_once_do_not_mix() -> None:
+    """Whichever call of the first the second comes in at, one identity is what all files name."""
+    calls = 0
+
+    def other(number: int, _operation: str, _path: str, is_done: bool) -> None:
+        nonlocal calls
+        calls = number
+        if number == cut and is_done:
+            files.on_call = None
+            with contextlib.suppress(AlreadyRunning, NotEmpty):
+                format_node(files, "/a", dataclasses.replace(IDENTITY, cluster_id="cluster-b"))
+            files.on_call = other
+
+    cut = 0
+    while cut <= calls:
+        cut += 1
+        files = SimFiles()
+        files.on_call = other
+        with contextlib.suppress(AlreadyRunning, NotEmpty):
+            format_node(files, "/a", IDENTITY)
+        files.on_call = None
+        assert ShardReader("/a", 0, files).verify() == []
+        assert ShardReader("/a", -1, files).verify() == []
+    assert calls > 20

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from raftlog.machine import LogFull, NotLeader
+from raftlog.metafile import write_meta
 from raftlog.reader import ShardReader
 from raftlog.simfiles import Crash, SimFiles
 from records import RecordType, TermStartValue, TermWhy, Trigger, decode_entry, decode_record
@@ -288,3 +289,12 @@ def test_bodies_come_back_byte_for_byte(disk: SimFiles) -> None:
     assert frame.body == body
     assert frame.record_count == 2
     assert [raw.type for raw in decode_entry(frame.body).records] == [RecordType.GROUP_CONFIG] * 2
+
+
+def test_a_term_file_older_than_the_log_stops_the_node(disk: SimFiles) -> None:
+    for boot in range(1, 4):
+        Node(disk, boot=boot).start().stop()
+    write_meta(disk, f"{PATH}/shard-0/term", "term", 1, None)
+    node = Node(disk, boot=4)
+    with pytest.raises(Stopped, match=r"shard-0/term: byte 0: the term is 1, but .* of term 3"):
+        node.start()

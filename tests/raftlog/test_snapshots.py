@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
@@ -242,3 +243,19 @@ def test_the_job_works_as_a_process_of_its_own(tmp_path: Path) -> None:
     made = {path.name.split(".")[0] for path in shard.glob("*.tmp")}
     assert made == {"00000000000000000001", "snapshot"}
     assert not (shard / "snapshot").exists(), "the job renames nothing"
+
+
+def test_a_failed_job_is_tried_again_also_when_its_remains_cannot_be_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(request: Any, files: Any) -> object:
+        files.open(merge.aside(f"{HOME}/snapshot", request["token"]), "w").close()
+        files.fail = lambda _number, operation, _path: OSError(5, "stuck") if operation == "unlink" else None
+        raise OSError(28, "no space for a snapshot")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(merge, "run", broken)
+        node = _filled(SNAPPING, 300)
+    _disk(node).fail = None
+    node.host.advance(SNAPPING.snapshot_retry_ms + 1)
+    assert node.replica.status()["snapshots_made"] == 1
