@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 
 from records import RawRecord, RecordType
 
+_OFFSET_COMMIT, _GROUP_EPOCH = int(RecordType.OFFSET_COMMIT), int(RecordType.CONSUMER_GROUP_METADATA)
+
 
 @dataclass(slots=True)
 class ShardCounters:
@@ -27,12 +29,12 @@ class ShardCounters:
         self.entries_appended += 1
         self.records_appended += len(records)
         self.bytes_appended += body_bytes
-        for record in records:
-            if record.value is None:
+        for type_, _, _, value in records:
+            if value is None:
                 continue
-            if record.type == RecordType.OFFSET_COMMIT:
+            if type_ == _OFFSET_COMMIT:
                 self.commits += 1
-            elif record.type == RecordType.CONSUMER_GROUP_METADATA:
+            elif type_ == _GROUP_EPOCH:
                 self.rebalances += 1
 
     def as_dict(self) -> dict[str, int]:
