@@ -6,7 +6,8 @@
 pipe; when its other end closes, whoever started the node is gone and the node stops too. Everything else is a
 setting. Logs go to standard error.
 
-What must stay true: the Kafka port is up before anything slow is imported; the exit code says how it ended.
+What must stay true: the Kafka port is up, and a short log loaded, before anything slow is imported; the exit
+code says how it ended.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ EXIT_UNREADABLE: Final = 5
 
 STOP_TIMEOUT_S: Final = 10.0
 """A stop waits for one sync; a disk that takes longer than this does not answer any more."""
+
+HTTP_PATIENCE_S: Final = 2.0
+"""HTTP waits this long for the shards: what it has to import takes a fifth of a second from their load. A
+node that needs longer tells its state meanwhile."""
 
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 """Requests make and drop thousands of small objects a second, without cycles; the default is too eager."""
@@ -147,10 +152,11 @@ class NodeProcess:
 
         self._node.start(on_started)
         await started
-        await self._http.start()
-        self._node.http_bound(self._http.address)
         stopping: asyncio.Future[bool] = self._loop.create_task(self._stop_asked.wait())
         both: set[asyncio.Future[Any]] = {ready, stopping}
+        await asyncio.wait(both, timeout=HTTP_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        await self._http.start()
+        self._node.http_bound(self._http.address)
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if ready.done():

@@ -39,8 +39,9 @@ from records import RawRecord, encode_entry, iter_records
 
 LOG = logging.getLogger("quorate.runtime")
 
-SLICE_MS: Final = 10.0
-"""Due work may hold the loop this long before sockets are served again; a fifth of the longest stall."""
+SLICE_MS: Final = 5.0
+"""Due work of one shard may hold the loop this long: all of them in one turn stay below half of the longest
+stall."""
 
 
 class Projection(Protocol):
