@@ -33,6 +33,9 @@ SLICE_MS = 5.0
 LOG_ANSWER_MAX_BYTES = 1 << 20
 """Frames of one answer of the log, before encoding."""
 
+UNREAD_S = 10.0
+"""A client that takes nothing of an answer for this long loses its connection: it holds a place at work."""
+
 LARGE_ENTRY_BYTES = 1 << 16
 """Larger entries (up to 16 MiB: one commit of 100,000 partitions) are encoded in a thread."""
 
@@ -87,7 +90,10 @@ class Api:
             )
         self._at_work += 1
         try:
-            return await handler(request)
+            response = await handler(request)
+            await _taken(request, response.prepare(request))
+            await _taken(request, response.write_eof())
+            return response
         except HttpError as error:
             return refusal(error)
         except web.HTTPException as error:
@@ -182,11 +188,10 @@ class Api:
                 data = await loop.run_in_executor(None, encode, frame)
             else:
                 data = encode(frame)
-            await response.write(data)
+            await _taken(request, response.write(data))
             if loop.time() > slice_end:
                 await asyncio.sleep(0)
                 slice_end = loop.time() + SLICE_MS / 1000
-        await response.write_eof()
         return response
 
     async def _poll(self, shard: ShardView, index: int, wait_ms: int) -> None:
@@ -223,6 +228,17 @@ class Api:
                 f"entry {first} of {reads.shard_name(shard)} was removed by retention",
                 "ask from a later index; log.archive.retention.* says what is kept",
             ) from None
+
+
+async def _taken(request: web.Request, sending: Awaitable[object]) -> None:
+    """Waits until the client has read enough for `sending` to go on, `UNREAD_S` at most."""
+    try:
+        await asyncio.wait_for(sending, UNREAD_S)
+    except TimeoutError:
+        LOG.warning("closing the HTTP connection of %s, which does not read its answer", request.remote)
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the client does not read") from None
 
 
 def _json_entry(frame: Any) -> bytes:

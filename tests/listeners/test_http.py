@@ -380,3 +380,25 @@ async def test_the_document_is_true() -> None:
             async with rig.session.get(rig.url + called + "?unheard-of=1") as answer:
                 assert answer.status == 400
                 assert conforms(await answer.json(), document["components"]["schemas"]["Error"])
+
+
+async def test_clients_that_do_not_read_lose_their_connection_and_nobody_else_waits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("cluster.http.app.UNREAD_S", 0.2)
+    async with http_rig(http_requests_max=2) as rig:
+        value = OffsetCommitValue(offset=1, commit_timestamp_ms=1, metadata="x" * 4000)
+        large = [
+            Record(OffsetCommitKey(group_id="g", topic="orders", partition=partition), value)
+            for partition in range(3000)
+        ]
+        rig.node.shards[0].append(*large)
+        slow = [await asyncio.open_connection(*rig.listener.address, limit=1024) for _ in range(2)]
+        for _, writer in slow:
+            writer.write(b"GET /v1/shards/0/log HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(20):
+            while caplog.text.count("does not read its answer") < 2:
+                await asyncio.sleep(0.05)
+        assert await rig.status("/healthz") == 200
+        for _, writer in slow:
+            writer.transport.abort()
