@@ -135,14 +135,13 @@ class Connection:
             hint = dispatch.hint_of_first_bytes(self._first_bytes) if self._is_new else ""
             self.refuse("malformed", f"{error}{hint}")
             return
-        if not frames:
-            self.partial_bytes += len(data)
-            self.listener.buffered(self, len(data))
+        grown_bytes = self._framer.buffered_bytes - self.partial_bytes
+        if grown_bytes:
+            self.partial_bytes += grown_bytes
+            self.listener.buffered(self, grown_bytes)
+        if not frames or self.closed:
             return
         self._is_new = False
-        if self.partial_bytes:
-            self.listener.buffered(self, -self.partial_bytes)
-            self.partial_bytes = 0
         if self._backlog:
             self._backlog += frames
         else:

@@ -314,6 +314,18 @@ def test_unfinished_frames_of_all_together_are_bounded(caplog: pytest.LogCapture
     assert still_serves(rig)
 
 
+def test_unfinished_frames_behind_whole_ones_count_too(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(listener_inbound_max_bytes=2**20)
+    clients = [rig.connect() for _ in range(4)]
+    with log_lines(caplog) as lines:
+        for position, client in enumerate(clients):
+            client.send(heartbeat(1) + struct.pack(">i", 600_000) + b"\x00" * (300_000 + position))
+            rig.run()
+        assert [client.is_lost for client in clients] == [False, False, False, True]
+        assert "unfinished frame" in lines()[0]
+    assert [client.correlation_ids for client in clients[:3]] == [[1], [1], [1]]
+
+
 def test_idle_and_half_open_connections_are_closed_and_waiting_ones_are_not() -> None:
     rig = Rig(connections_max_idle_ms=1_000)
     idle, dribbling, waiting, busy = (rig.connect() for _ in range(4))
