@@ -44,16 +44,6 @@ class Context:
     principal: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """Work for another process; its result comes back as a request that names `epoch`."""
-
-    kind: str
-    group_id: str
-    epoch: int
-    request: object
-
-
 @dataclass(slots=True, kw_only=True)
 class Outcome:
     """What one decision came to.
@@ -68,7 +58,6 @@ class Outcome:
     reply: object | None = None
     error: Exception | None = None
     warning: str | None = None
-    jobs: list[Job] = field(default_factory=list)
 
 
 Steps = Generator[list[RawRecord], None, object]

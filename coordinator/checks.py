@@ -66,5 +66,7 @@ def compute_deferred_target(core: Core, group_id: str, ctx: Context, draft: Draf
     """A target whose turn has come."""
     if group_id in core.projection.groups:
         draft.trigger = Trigger.TARGET_COMPUTED
+        if (index := core.pacing.bumped_at.get(group_id)) is not None:
+            draft.refer(core.shard_id, index)
         yield from target_step(core, group_id, ctx, draft)
     return None

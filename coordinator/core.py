@@ -72,7 +72,8 @@ class Core:
             if topic is not None:
                 self.known_topics[name] = topic.topic_id
         for group_id, group in self.projection.groups.items():
-            if not names.isdisjoint(group.subscriptions):
+            fewer, more = sorted((names, group.subscriptions.keys()), key=len)
+            if any(name in more for name in fewer):
                 group.changes += 1
                 self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
         if is_one_gone:

@@ -73,6 +73,7 @@ def epoch_step(core: Core, group_id: str, before: Before | None, ctx: Context, d
         records.append(writes.subscribed_topics(group_id, topics, epoch, ctx.catalog.version))
     if epoch != group.epoch:
         records.append(writes.group_epoch(group, epoch, ctx.wall_ms))
+        core.pacing.bumped_at[group_id] = ctx.next_index
     if records:
         yield records
 
@@ -123,8 +124,9 @@ def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
         core.pacing.forget(group_id)
         yield [writes.target_epoch(group_id, group.epoch, 0)]
         return
-    if core.catalog_is_behind(group, ctx) or not core.pacing.may_compute(group_id, ctx):
-        core.pacing.defer(group_id, ctx)
+    is_behind = core.catalog_is_behind(group, ctx)
+    if is_behind or not core.pacing.may_compute(group_id, ctx):
+        core.pacing.defer(group_id, ctx, core.limits.target_retry_ms if is_behind else 0.0)
         yield from _empty_first_target(group, ctx)
         return
     name = preferred_assignor(group, ctx.settings.for_group(group_id).assignors)

@@ -68,7 +68,9 @@ class Limits:
     target_pause_free_ms: float = bound(
         1.0, "ms", "a target that costs less than this delays nobody, so never waits"
     )
-    target_retry_ms: int = bound(1_000, "ms", "pause after an assignor failed before it is asked again")
+    target_retry_ms: int = bound(
+        1_000, "ms", "until a target that failed, or lacks its topics, is tried again"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,8 @@ class TargetPacing:
         self._limits = limits
         self._paces: dict[str, _Pace] = {}
         self._deferred: dict[str, float] = {}
+        self.bumped_at: dict[str, int] = {}
+        """Log index of the newest epoch bump of a group that has no target for it yet, where known."""
         self.errors: dict[str, str] = {}
 
     def may_compute(self, group_id: str, ctx: Context) -> bool:
@@ -36,9 +38,11 @@ class TargetPacing:
         same_turn = ctx.turn != 0 and ctx.turn == pace.turn
         return not same_turn and ctx.monotonic_ms >= pace.not_before_ms
 
-    def defer(self, group_id: str, ctx: Context) -> None:
+    def defer(self, group_id: str, ctx: Context, pause_ms: float = 0.0) -> None:
+        """The target is due work from now on: when its turn comes, but not within `pause_ms`."""
         pace = self._paces.get(group_id)
-        self._deferred[group_id] = max(ctx.monotonic_ms, pace.not_before_ms if pace is not None else 0.0)
+        not_before_ms = pace.not_before_ms if pace is not None else 0.0
+        self._deferred[group_id] = max(ctx.monotonic_ms + pause_ms, not_before_ms)
 
     def computed(self, group_id: str, ctx: Context, cost_ms: float) -> None:
         limits = self._limits
@@ -61,6 +65,7 @@ class TargetPacing:
 
     def _settle(self, group_id: str) -> None:
         self._deferred.pop(group_id, None)
+        self.bumped_at.pop(group_id, None)
         self.errors.pop(group_id, None)
 
     def next_ms(self) -> float | None:
@@ -81,4 +86,5 @@ class TargetPacing:
     def clear(self) -> None:
         self._paces.clear()
         self._deferred.clear()
+        self.bumped_at.clear()
         self.errors.clear()

@@ -12,7 +12,9 @@ whatever they mean.
 
 from collections.abc import Iterable
 
-from records.types import Stamped
+from records.types import RecordType, Stamped
+
+_OFFSET_COMMIT = int(RecordType.OFFSET_COMMIT)
 
 
 def compact(stamped: Iterable[Stamped], *, now_ms: int, delete_retention_ms: int) -> list[Stamped]:
@@ -23,7 +25,8 @@ def compact(stamped: Iterable[Stamped], *, now_ms: int, delete_retention_ms: int
     """
     newest: dict[tuple[int, bytes], Stamped] = {}
     for one in stamped:
-        identity = (one.record.type, one.record.key)
+        # Types 0 and 1 are the same offsets: else a type 0 would be back when the ~1 after it is dropped.
+        identity = (one.record.type or _OFFSET_COMMIT, one.record.key)
         newest.pop(identity, None)  # so that the key moves to the place of its last write
         newest[identity] = one
     dropped_until_ms = now_ms - delete_retention_ms

@@ -12,7 +12,7 @@ from coordinator.assignors import (
     UniformAssignor,
 )
 from coordinator.limits import GroupSettings, Limits
-from records import Trigger
+from records import Ref, Trigger
 from tests.coordinator.world import Client, World, settle
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
@@ -132,6 +132,7 @@ def test_one_target_per_turn(world: World) -> None:
     world.turn = 8
     (entry,) = world.work()
     assert (entry.cause.trigger, entry.types) == (Trigger.TARGET_COMPUTED, [7, 7, 7, 7, 6])
+    assert entry.cause.refs == (Ref(shard=0, index=4),), "the entry whose epoch it is the target of"
 
 
 def test_after_a_slow_target_the_group_waits_ten_times_as_long(world: World) -> None:
@@ -196,3 +197,18 @@ def test_a_target_too_large_for_the_log_is_a_failed_one() -> None:
     world.sleep(1_000)
     settle([a])
     assert (world.group().state.value, len(a.owned)) == ("Stable", 1)
+
+
+def test_a_target_that_waits_for_the_catalog_does_not_spin(world: World) -> None:
+    """While this node's catalog is too old the target is tried again after a pause, not over and over."""
+    world.turn = 1
+    world.join("a")
+    world.join("b")
+    world.turn = 2
+    world.catalog.view.version -= 1
+    assert world.work() == []
+    deadline_ms = world.shard.next_deadline_ms()
+    assert deadline_ms is not None
+    assert deadline_ms >= world.now_ms + 100
+    world.catalog.view.version += 1
+    assert [entry.cause.trigger for entry in world.sleep(2_000)] == [Trigger.TARGET_COMPUTED]

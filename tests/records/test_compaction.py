@@ -60,6 +60,12 @@ def test_the_newest_of_each_key_stays_in_the_order_of_last_writes() -> None:
     assert compact(log, now_ms=0, delete_retention_ms=RETENTION_MS) == [log[1], log[2], log[3], log[4]]
 
 
+def test_a_legacy_offset_does_not_outlive_its_deletion() -> None:
+    """Record types 0 and 1 have the same keys and are the same offsets."""
+    log = [at(1, 0, b"a", b"v"), at(2, 1, b"a", None), at(3, 0, b"b", b"old"), at(4, 1, b"b", b"new")]
+    assert compact(log, now_ms=500, delete_retention_ms=RETENTION_MS) == [log[3]]
+
+
 def test_within_one_entry_the_later_record_wins() -> None:
     log = [at(1, 1, b"a", b"first"), at(1, 1, b"a", b"second")]
     assert compact(log, now_ms=0, delete_retention_ms=RETENTION_MS) == log[1:]
