@@ -194,12 +194,18 @@ class Journal:
         return self._flush is None and bool(self._pending or self._cuts)
 
     def begin_flush(self) -> Callable[[], None]:
-        """Make the next group: the work that writes and syncs it.  Not while a group is in flight."""
+        """Make the next group, of about `flush_bytes_max` at most: the work that writes and syncs it.  Not
+        while a group is in flight."""
         assert self._flush is None
-        in_flight = self.durable_index + len(self._pending)
-        last = min(self._cuts[0], in_flight) if self._cuts else in_flight
-        count = last - self.durable_index
-        group = b"".join(self._pending.popleft() for _ in range(count))
+        pending = self._pending
+        due = min(len(pending), self._cuts[0] - self.durable_index) if self._cuts else len(pending)
+        frames: list[bytes] = []
+        room = self._settings.flush_bytes_max
+        while len(frames) < due and room > 0:
+            frames.append(pending.popleft())
+            room -= len(frames[-1])
+        count, group = len(frames), b"".join(frames)
+        last = self.durable_index + count
         flush = _Flush(last, count, len(group), bool(self._cuts) and self._cuts[0] == last)
         self._flush = flush
         segment = self.segments[-1]

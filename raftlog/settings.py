@@ -27,6 +27,7 @@ class LogSettings:
         16 * MIB
     )  # one decision; far above the largest group, far below a segment's offsets
     uncommitted_bytes_max: int = 64 * MIB  # what a stalled disk may pile up in memory
+    flush_bytes_max: int = 8 * MIB  # of a backlog at once: its chain and replies are one turn of the loop
     disk_free_bytes_min: int = 64 * MIB  # stop taking writes while there is room to stop cleanly
     inline_sync_ms_max: float = 1.0  # slower syncs move to the disk thread: the loop must not stall
     load_slice_ms: float = 5.0  # the node answers "loading" when each of its shards has had a slice

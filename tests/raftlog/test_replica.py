@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 
 import pytest
 
@@ -86,6 +87,23 @@ def test_nothing_is_committed_before_the_disk_thread_is_done(disk: SimFiles) -> 
     node.host.do_disk()
     node.host.run()
     assert node.machine.committed_index == later[-1]
+
+
+def test_a_backlog_is_committed_in_groups_of_a_bounded_size(
+    disk: SimFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounded = dataclasses.replace(SETTINGS, flush_bytes_max=300)
+    node = Node(disk, settings=bounded).start()
+    before = node.replica.last_index
+    for number in range(50):
+        node.put((f"key-{number}", "x" * 50))
+    reached: list[int] = []
+    monkeypatch.setattr(node.machine, "committed", reached.append)
+    node.host.run()
+    assert reached[-1] == node.replica.last_index == before + 50
+    steps = [after - at for at, after in pairwise([before, *reached])]
+    assert len(steps) > 10
+    assert 0 < max(steps) <= 3
 
 
 def test_syncs_come_back_to_the_loop_when_they_are_fast_again(disk: SimFiles) -> None:
