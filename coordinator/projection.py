@@ -37,8 +37,7 @@ from records import (
     RecordType,
     TermStartKey,
     TermStartValue,
-    decode_key,
-    decode_value,
+    decode_key_and_value,
 )
 
 _OFFSET_TYPES_MAX = int(RecordType.OFFSET_COMMIT)
@@ -66,8 +65,8 @@ class Projection:
         if handler is None:
             self.unknown_types[raw[0]] += 1
             return
-        key = decode_key(raw)
-        handler(self, key, decode_value(raw))
+        key, value = decode_key_and_value(raw)
+        handler(self, key, value)
         self._hashes.touch(raw, key)
 
     def apply_all(self, raws: Iterable[RawRecord], index: int) -> None:

@@ -68,12 +68,12 @@ def member_transition(state: MemberState, finding: Finding) -> Transition:
     return MEMBER_TRANSITIONS[state, finding]
 
 
+_MEMBER_STATES = {int(state): state for state in MemberState}
+
+
 def member_state(number: int) -> MemberState:
     """The state that a record's number means; numbers of newer releases are UNKNOWN."""
-    try:
-        return MemberState(number)
-    except ValueError:
-        return MemberState.UNKNOWN
+    return _MEMBER_STATES.get(number, MemberState.UNKNOWN)
 
 
 class GroupState(Enum):

@@ -17,6 +17,7 @@ randomness.  Everything that other rooms use is re-exported here; docs/records.m
 from records.cause import CAUSE_VERSION, Cause, Certainty, Expiry, Reason, ReasonKind, Ref, Trigger
 from records.codec import (
     decode_key,
+    decode_key_and_value,
     decode_record,
     decode_value,
     encode_offset_commit,
@@ -167,6 +168,7 @@ __all__ = [
     "decode_cause",
     "decode_entry",
     "decode_key",
+    "decode_key_and_value",
     "decode_record",
     "decode_value",
     "encode_entry",

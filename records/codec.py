@@ -65,6 +65,12 @@ def decode_key(raw: RawRecord) -> Any:
     return load_key(_schema(raw[0]), raw)
 
 
+def decode_key_and_value(raw: RawRecord) -> tuple[Any, Any]:
+    """The two that a `Record` of a known type would hold; raises as `decode_record`, and `UnknownType`."""
+    schema = _schema(raw[0])
+    return load_key(schema, raw), load_value(schema, raw)
+
+
 def decode_value(raw: RawRecord) -> Any:
     """The value alone: the `...Value` of the record's type, or None; raises as `decode_record`, and
     `UnknownType`.
