@@ -9,7 +9,7 @@ ends; when it has ended no single move improves the balance, and running it agai
 from __future__ import annotations
 
 from bisect import insort
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 
 from coordinator.assignors.spi import AssignmentSpec, GroupAssignment
 
@@ -86,23 +86,29 @@ class _Balance:
     def _level(self, topic_id: bytes) -> int:
         """Evens out one topic among its subscribers; how many partitions moved."""
         subscribers, load, parts = self.subscribers[topic_id], self.load, self.parts
-        holders = [index for index in subscribers if topic_id in parts[index]]
+        most_first = [(-load[index], index) for index in subscribers if topic_id in parts[index]]
+        least_first = [(load[index], index) for index in subscribers]
+        if not most_first or -min(most_first)[0] - min(least_first)[0] < 2:
+            return 0
+        heapify(most_first)
+        heapify(least_first)
         moved = 0
-        while holders:
-            most_load = max([load[index] for index in holders])
-            least_load = min([load[index] for index in subscribers])
-            if most_load - least_load < 2:
-                break
-            most = next(index for index in holders if load[index] == most_load)
-            least = next(index for index in subscribers if load[index] == least_load)
-            if topic_id not in parts[least]:
-                parts[least][topic_id] = []
-                insort(holders, least)
-            insort(parts[least][topic_id], parts[most][topic_id].pop())
+        while True:  # an entry that does not show its member's load any more has a newer one in the heap
+            while most_first and (
+                -most_first[0][0] != load[most_first[0][1]] or topic_id not in parts[most_first[0][1]]
+            ):
+                heappop(most_first)
+            while least_first[0][0] != load[least_first[0][1]]:
+                heappop(least_first)
+            if not most_first or -most_first[0][0] - least_first[0][0] < 2:
+                return moved
+            most, least = most_first[0][1], least_first[0][1]
+            insort(parts[least].setdefault(topic_id, []), parts[most][topic_id].pop())
             if not parts[most][topic_id]:
                 del parts[most][topic_id]
-                holders.remove(most)
             load[most] -= 1
             load[least] += 1
             moved += 1
-        return moved
+            for index in (most, least):
+                heappush(most_first, (-load[index], index))
+                heappush(least_first, (load[index], index))
