@@ -4,8 +4,8 @@ Session and rebalance time-outs, pending targets and catalog checks are decision
 projection says when the next one is due. They run in slices, each decision an entry of its own.
 
 What must stay true: the shard is Ready only on a catalog at least as new as the newest that its groups were
-decided on; nothing expires in the turn in which the loop woke from a gap; due work never holds the loop for
-more than a slice.
+decided on; nothing expires in the turn in which the loop woke from a gap, and nobody for heartbeats that the
+node itself refused for want of room; due work never holds the loop for more than a slice.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ TIMER_MIN_MS: Final = 1.0
 NO_ROOM_PAUSE_MS: Final = 50.0
 """Due work waits this long while the disk has no room for more: several syncs of a slow disk."""
 
+REFUSING_MS: Final = 500.0
+"""Heartbeats that were refused for longer than this were missed by the node, not by the members."""
+
 FAILED_WORK_PAUSE_MS: Final = 1_000.0
 """Due work that raised would raise again at once; once a second is often enough to be seen in the log."""
 
@@ -52,6 +55,7 @@ class GroupRuntime(ShardRuntime):
         self._work_timer: Timer | None = None
         self._work_at_ms = math.inf
         self._continues = False
+        self._no_room_since_ms: float | None = None
 
     def fast_entry(self, group_id: str, member_id: str) -> MeasuredEntry | None:
         """See the steady-heartbeat fast path; None unless Ready."""
@@ -100,6 +104,20 @@ class GroupRuntime(ShardRuntime):
             self._arm()
         else:
             self.check_ready()
+
+    # Room.
+
+    def _has_room(self) -> bool:
+        """As for every shard. Whose heartbeats were refused meanwhile gets a full session, as at a start."""
+        now_ms = self.host.monotonic_ms()
+        if not super()._has_room():
+            if self._no_room_since_ms is None:
+                self._no_room_since_ms = now_ms
+            return False
+        since_ms, self._no_room_since_ms = self._no_room_since_ms, None
+        if since_ms is not None and now_ms - since_ms > REFUSING_MS:
+            self.machine.on_ready(self._context(now_ms, NOBODY))
+        return True
 
     # Due work.
 

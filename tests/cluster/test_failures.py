@@ -220,3 +220,23 @@ def test_due_work_too_large_for_one_entry_leaves_the_node_serving(
 
 def test_every_decision_of_the_largest_size_fits_into_an_entry() -> None:
     assert LogSettings().entry_bytes_max >= DECISION_BYTES_MAX * 4 // 3
+
+
+def test_nobody_expires_for_heartbeats_that_a_full_disk_refused() -> None:
+    """A heartbeat that would write is refused; its session must not run out when there is room again."""
+    lab = Lab(num_shards=1)
+    consumer = lab.consumer("one")
+    assert consumer.heartbeat().error_code == 0
+    lab.machine.disk.free = 1024
+    consumer.topics = ("orders", "payments")
+    for _ in range(60):
+        lab.world.run_for(1_000)
+        request = consumer.next_heartbeat()
+        request.subscribed_topic_names = list(consumer.topics)
+        answer = consumer.client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    lab.machine.disk.free = 1 << 40
+    lab.world.run_for(3_000)
+    assert consumer.heartbeat().error_code == 0
+    lab.world.run_for(60_000)
+    assert consumer.heartbeat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
