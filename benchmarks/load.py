@@ -42,6 +42,8 @@ COMMIT_VERSION = 9
 READ_BYTES = 1 << 18
 REPLY_TIMEOUT_S = 30.0
 SETTLE_TIMEOUT_S = 60.0
+PROBE_BYTES = 300
+"""About the frame of one commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,32 +304,33 @@ def commits(
         return rate
 
 
-def sequential_commits_ms(
-    address: tuple[str, int], *, count: int = 2_000, topic: str = "bench-commits"
-) -> list[float]:
-    """Times of commits one after another on one connection, in ms, sorted."""
-    with peers(address, 1) as (peer,):
-        create_topic(peer, topic, 100)
-        frame = commit_frame("bench-sequential", topic, 1)
-        check_commit(peer, frame)
-        return timed_ms(lambda: peer.exchange(frame), count)
-
-
-def fdatasync_ms(directory: Path, *, count: int = 1_000, num_bytes: int = 300) -> list[float]:
-    """The machine's own price of one durable append, in ms, sorted: write and fdatasync of `num_bytes`."""
+def commits_beside_fdatasync_ms(
+    address: tuple[str, int], directory: Path, *, rounds: int = 20, count: int = 100
+) -> tuple[list[float], list[float]]:
+    """Times in ms, sorted: of commits one after another on one connection, and of the machine's own durable
+    append. The two take turns, `count` each, because a disk's speed drifts by more than what is compared."""
     path = directory / "fdatasync.probe"
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    data = b"x" * num_bytes
+    data = b"x" * PROBE_BYTES
 
-    def once() -> None:
+    def durable_append() -> None:
         os.write(handle, data)
         os.fdatasync(handle)
 
+    commits: list[float] = []
+    appends: list[float] = []
     try:
-        return timed_ms(once, count)
+        with peers(address, 1) as (peer,):
+            create_topic(peer, "bench-commits", 100)
+            frame = commit_frame("bench-sequential", "bench-commits", 1)
+            check_commit(peer, frame)
+            for _ in range(rounds):
+                appends += timed_ms(durable_append, count)
+                commits += timed_ms(lambda: peer.exchange(frame), count)
     finally:
         os.close(handle)
         path.unlink()
+    return sorted(commits), sorted(appends)
 
 
 def timed_ms(fn: Callable[[], object], count: int) -> list[float]:
@@ -336,7 +339,7 @@ def timed_ms(fn: Callable[[], object], count: int) -> list[float]:
         start = time.perf_counter()
         fn()
         times.append((time.perf_counter() - start) * 1000)
-    return sorted(times)
+    return times
 
 
 def percentile(ordered: list[float], share: float) -> float:

@@ -18,7 +18,6 @@ from benchmarks import load
 from cluster.launcher import NodeProcess, launch_node
 
 CONNECTIONS = 50
-SEQUENTIAL_COMMITS = 2_000
 JOIN_RETRY_S = 0.005
 MIB = 1 << 20
 
@@ -72,10 +71,9 @@ def commits(node: NodeProcess, seconds: float, runs: int) -> None:
 
 
 def latency(node: NodeProcess) -> None:
-    disk = load.fdatasync_ms(node.data)
-    times = load.sequential_commits_ms((node.host, node.port), count=SEQUENTIAL_COMMITS)
+    times, disk = load.commits_beside_fdatasync_ms((node.host, node.port), node.data)
     disk_ms, p50, p99 = load.percentile(disk, 0.5), load.percentile(times, 0.5), load.percentile(times, 0.99)
-    report("fdatasync of 300 bytes, p50", f"{disk_ms:.3f} ms", "-")
+    report(f"fdatasync of {load.PROBE_BYTES} bytes, p50", f"{disk_ms:.3f} ms", "-")
     bound_ms = 1.5 * disk_ms + 0.2
     report(
         "sequential commit, p50 / p99", f"{p50:.3f} / {p99:.3f} ms", f"<= {bound_ms:.3f} ms", "0.15 / 0.3 ms"
