@@ -105,9 +105,9 @@ class Expiry:
     deadline_ms: I64
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Why one entry was written; not frozen only because that would double the price of making one.
+    """Why one entry was written.
 
     `member_id` and `member_epoch` (-1 = none) name the member whose request it answers; `principal` and
     `address` the operator; `owned` is what the member said it owns in an acknowledgement (None = it did not
