@@ -1,6 +1,7 @@
 """The HTTP API on aiohttp: the routes of `routes` with the answers of `reads`, the log as a feed.
 
-What must stay true: every refusal is JSON with error, message and hint, also for what aiohttp itself refuses;
+What must stay true: every refusal is JSON with error, message and hint, also for what aiohttp itself refuses
+(what is no HTTP at all gets its plain 400);
 requests at work and long polls are bounded; an answer is encoded in slices, so that a long one does not hold
 up the Kafka port, which lives on the same loop.
 """
@@ -15,6 +16,7 @@ from typing import Any
 
 import msgpack
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from cluster.http import reads
 from cluster.http.metrics import NodeMetrics
@@ -47,10 +49,21 @@ def application(
 ) -> web.Application:
     """The whole API over one node."""
     api = Api(node, settings, NodeMetrics(node, kafka, version), openapi(version))
+    logging.getLogger("aiohttp.server").addFilter(_CLIENTS_FAULT)
     app = web.Application(client_max_size=settings.http_body_max_bytes, middlewares=[api.guard])
     for route in ROUTES:
         app.router.add_get(route.path, api.handler(route), name=route.name)
     return app
+
+
+class _ClientsFault(logging.Filter):
+    """Keeps what is no HTTP at all out of the node's log: its sender has the 400, nobody needs a trace."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_CLIENTS_FAULT = _ClientsFault()
 
 
 def refusal(error: HttpError) -> web.Response:

@@ -402,3 +402,19 @@ async def test_clients_that_do_not_read_lose_their_connection_and_nobody_else_wa
         assert await rig.status("/healthz") == 200
         for _, writer in slow:
             writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n", b"\x16\x03\x01\x02\0\r\n\r\n", b"A: b\r\n" * 9],
+)
+async def test_what_is_no_http_gets_its_400_and_fills_no_log(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with http_rig() as rig:
+        reader, writer = await asyncio.open_connection(*rig.listener.address)
+        writer.write(sent)
+        assert b" 400 " in await reader.readline()
+        writer.close()
+        assert await rig.status("/healthz") == 200
+    assert not caplog.records
