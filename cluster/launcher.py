@@ -35,6 +35,7 @@ LOOPBACK: Final = "127.0.0.1"
 CONFIG_FILE: Final = "node.toml"
 LOG_FILE: Final = "node.log"
 EXIT_USAGE: Final = 2
+EXIT_STOPPED: Final = 70
 ANNOUNCEMENT_BYTES_MAX: Final = 64 * 1024
 
 LOG_TAIL_BYTES: Final = 8 * 1024
@@ -75,13 +76,17 @@ def launch_node(
     except (RaftlogError, OSError, ValueError) as error:
         raise LaunchError(f"cannot use {data} as a node's directory: {error}") from error
     before = _ports_before(data)
-    process = NodeProcess(
-        data,
-        node_id=node_id,
-        port=_stable_port(kafka_port, before.get("kafka.port", 0)),
-        http_port=_stable_port(http_port, before.get("http.port", 0)),
-        settings=wanted,
-    )
+    try:
+        process = NodeProcess(
+            data,
+            node_id=node_id,
+            port=_stable_port(kafka_port, before.get("kafka.port", 0)),
+            http_port=_stable_port(http_port, before.get("http.port", 0)),
+            settings=wanted,
+        )
+    except OSError as error:
+        what = f"cannot write {data / CONFIG_FILE}: {error.strerror}: free space or make it writable"
+        raise LaunchError(what, EXIT_STOPPED) from error
     process.start(wait_ready_s)
     return process
 
@@ -191,23 +196,25 @@ class NodeProcess:
                 if left_s <= 0 or not select.select([stream], [], [], left_s)[0]:
                     self.kill()
                     raise LaunchError(
-                        f"the node on {self.data} is not ready after {wait_ready_s:.0f} s{self._last_words()}"
+                        f"the node on {self.data} is not ready after {wait_ready_s:.0f} s: "
+                        + self.last_words()
                     )
                 piece = os.read(stream.fileno(), 4096)
                 if not piece:
                     code = self._process.wait()
                     self._close_lifeline()
                     raise LaunchError(
-                        f"the node on {self.data} ended with exit code {code}{self._last_words()}", code
+                        f"the node on {self.data} ended with exit code {code}: {self.last_words()}", code
                     )
                 heard += piece
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """The newest line of the node's log; empty if there is none."""
         with contextlib.suppress(OSError), (self.data / LOG_FILE).open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
             lines = log.read().decode(errors="replace").strip().splitlines()
             if lines:
-                return f": {lines[-1]}"
+                return lines[-1]
         return ""
 
     def _close_lifeline(self) -> None:

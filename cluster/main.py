@@ -13,6 +13,7 @@ code says how it ended.
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import json
 import logging
@@ -134,7 +135,10 @@ class NodeProcess:
             LOG.critical("%s", error)
             return EXIT_UNREADABLE
         except OSError as error:
-            LOG.critical("cannot listen or read: %s", error)
+            way_out = ""
+            if error.errno == errno.EADDRINUSE:
+                way_out = "; choose another port (kafka.port, http.port), or 0 for any free one"
+            LOG.critical("cannot listen or read: %s%s", error, way_out)
             return FATAL_EXIT_CODE
         await self._stop_asked.wait()
         return await self._stop()

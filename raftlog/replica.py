@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from raftlog.catchup import CatchUp
-from raftlog.directory import TERM_FILE, TERM_KIND, NodeDirectory
+from raftlog.directory import TERM_FILE, TERM_KIND, NodeDirectory, shard_name
 from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import join
 from raftlog.frames import Frame
@@ -116,12 +116,13 @@ class Replica:
             return
         self.is_ready = False
         self._enter("Down")
-        where = f"shard {self.shard} of {self._directory.path}"
-        if isinstance(error, OSError):
-            what = f"{where}: a file call failed: {error}: free space or replace the disk, then start again"
+        if isinstance(error, FileNotFoundError):
+            what = f"a file or folder is gone: {error}: {RESTORE_HINT}"
+        elif isinstance(error, OSError):
+            what = f"a file call failed: {error}: free space or replace the disk, then start again"
         else:
-            what = f"{where}: {type(error).__name__}: {error}"
-        self._host.fatal(what)
+            what = f"{type(error).__name__}: {error}"
+        self._host.fatal(f"{shard_name(self.shard)} of {self._directory.path}: {what}")
 
     def _finish_stop(self) -> None:
         """Go on with a stop when nothing is in flight."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorate.commands.options import Json, launch_failure, parse_settings, parse_topic
+from quorate.commands.options import Json, launch_failure, parse_settings, parse_topic, without_log_head
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
@@ -227,9 +227,12 @@ def _supervise(process: NodeProcess) -> None:
     """Wait for the node's end; a node that was not asked to stop makes the command fail."""
     exit_code = process.wait()
     if exit_code:
+        how = f"with exit code {exit_code}: {without_log_head(process.last_words())}"
+        if exit_code < 0:
+            how = f"by signal {-exit_code} ({signal.strsignal(-exit_code)})"
         raise CommandError(
-            f"the node ended with exit code {exit_code}",
-            hint=f"its last words are in {process.data / 'node.log'}",
+            f"the node ended {how}",
+            hint=f"its log is {process.data / 'node.log'}; the same command starts it again",
             code=ExitCode.NODE_STOPPED,
         )
 

@@ -74,12 +74,15 @@ def connect(bootstrap: str, timeout_s: float) -> Any:
     return Client(bootstrap, timeout_s=timeout_s)
 
 
+def without_log_head(line: str) -> str:
+    """A line of a node's log without time, level and logger."""
+    return _LOG_LINE_HEAD.sub("", line)
+
+
 def launch_failure(error: LaunchError) -> CommandError:
     """A node that did not come up, with the exit code that its own one stands for.
 
     Without one there was no process: the directory was refused.
     """
     codes = {None: ExitCode.UNREADABLE, 2: ExitCode.USAGE, 5: ExitCode.UNREADABLE}
-    return CommandError(
-        _LOG_LINE_HEAD.sub("", str(error)), code=codes.get(error.exit_code, ExitCode.NODE_STOPPED)
-    )
+    return CommandError(without_log_head(str(error)), code=codes.get(error.exit_code, ExitCode.NODE_STOPPED))

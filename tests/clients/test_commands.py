@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +19,8 @@ import pytest
 
 from cluster.launcher import NodeProcess
 from quorate.app import run
-from quorate.errors import ExitCode
+from quorate.client import Client
+from quorate.errors import CommandError, ExitCode
 from tests.clients.polling import Crowd
 
 Run = Callable[..., str]
@@ -212,12 +217,42 @@ def test_a_node_killed_under_up_can_be_restarted_by_its_command(
     (node,) = ready["nodes"]
     os.kill(node["pid"], signal.SIGKILL)
     assert process.wait(10) == ExitCode.NODE_STOPPED
+    assert process.stderr is not None
+    assert "signal 9" in process.stderr.read()
     with subprocess.Popen(node["command"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as restarted:
         assert restarted.stdout is not None
         restarted.stdout.readline()
         assert "orders" in said("topics", "list", "-b", ready["bootstrap"])
         restarted.terminate()
         assert restarted.wait(10) == 0
+
+
+def test_up_repeats_the_last_words_of_its_node(
+    up: Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Its data is gone while it runs: the node looks at its folder once a second, while there is work."""
+    process, ready = up("--topic", "orders:12")
+    shutil.rmtree(tmp_path / "data" / "metadata")
+    with Client(ready["bootstrap"], timeout_s=10) as client, contextlib.suppress(CommandError):
+        for number in itertools.count():
+            client.create_topic(f"payments-{number}", 1)
+    assert process.wait(10) == ExitCode.NODE_STOPPED
+    assert process.stderr is not None
+    error = process.stderr.read()
+    assert "metadata of" in error
+    assert "is gone" in error
+    assert "restore this file" in error
+
+
+def test_a_full_disk_at_the_start_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_args: Any, **_options: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    arguments = ["up", "--data", str(tmp_path / "data"), "--port", "0", "--http-port", "0"]
+    assert "No space left on device: free space" in refused(arguments, ExitCode.NODE_STOPPED, capsys)
 
 
 def test_a_setting_that_does_not_exist_is_a_usage_error(
@@ -234,6 +269,7 @@ def test_a_port_that_is_taken_is_named_without_the_clutter_of_a_log_line(
     arguments = ["up", "--data", str(tmp_path / "data"), "--port", str(node.port), "--http-port", "0"]
     error = refused(arguments, ExitCode.NODE_STOPPED, capsys)
     assert str(node.port) in error
+    assert "choose another port" in error
     assert "CRITICAL" not in error
 
 

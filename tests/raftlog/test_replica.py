@@ -204,7 +204,7 @@ def test_after_a_failed_sync_nothing_more_is_acknowledged(disk: SimFiles) -> Non
         OSError(5, "injected", path) if operation == "fdatasync" else None
     )
     node.put(("b", "2"))
-    with pytest.raises(Stopped, match=r"shard 0 of /data/node-1: a file call failed: .*injected"):
+    with pytest.raises(Stopped, match=r"shard-0 of /data/node-1: a file call failed: .*injected"):
         node.host.run()
     disk.fail = None
     node.host.advance(60_000)
