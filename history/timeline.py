@@ -91,4 +91,4 @@ def timeline_text(
 def _settled(row: TimelineRow) -> str:
     if row.epoch is None:
         return ""
-    return "never" if row.took_ms is None else duration(row.took_ms)
+    return "overtaken" if row.took_ms is None else duration(row.took_ms)
