@@ -190,7 +190,8 @@ def _state_of(
     if isinstance(run.projection, Projection):
         groups = _groups(run.projection, names, group)
         if group is not None and not groups:
-            raise NothingToRead(f"no group {group!r} at index {run.index} of {shard_name(shard)}")
+            when = f"at index {run.index} of" if run.index else "before the first entry of"
+            raise NothingToRead(f"no group {group!r} {when} {shard_name(shard)} ({basis.words()})")
     else:
         topics = tuple(
             TopicState(name=t.name, topic_id=topic_id_text(t.topic_id), num_partitions=t.num_partitions)

@@ -31,7 +31,9 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
     ExitCode.REFUSED: "the cluster answered with an error",
     ExitCode.UNREADABLE: "a directory is not a node's, is in use, or too damaged for the question",
     ExitCode.INSTALLATION: "a foreign module is in the way, or an optional package is missing",
-    ExitCode.NODE_STOPPED: "a node did not start or stopped itself (port in use, disk full, failed sync)",
+    ExitCode.NODE_STOPPED: (
+        "a node did not start or stopped itself (port in use, disk full, failed sync, damaged log)"
+    ),
     ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
 }
 
