@@ -29,7 +29,7 @@ from cluster.descriptors import provide_descriptors
 from cluster.host_asyncio import FATAL_EXIT_CODE, AsyncioHost, new_event_loop
 from cluster.http import HttpListener
 from cluster.node import Node
-from cluster.settings import Settings, SettingsError, load_settings
+from cluster.settings import Settings, SettingsError, load_settings, table
 from raftlog.errors import RaftlogError
 
 LOG = logging.getLogger("quorate.main")
@@ -49,6 +49,11 @@ GC_THRESHOLDS: Final = (50_000, 20, 50)
 """Requests make and drop thousands of small objects a second, without cycles; the default is too eager."""
 
 
+SWITCHES: Final = frozenset(
+    "--" + setting.name.replace(".", "-") for setting in table() if isinstance(setting.default, bool)
+)
+
+
 @dataclass(slots=True)
 class Arguments:
     """What stood on the command line."""
@@ -60,7 +65,10 @@ class Arguments:
 
 
 def parse_arguments(words: Sequence[str]) -> Arguments:
-    """`--name value` and `--name=value`; raises SettingsError for anything else."""
+    """`--name value`, `--name=value` and, of settings that are true or false, `--name` alone.
+
+    Raises SettingsError for anything else.
+    """
     arguments = Arguments()
     rest = iter(words)
     for word in rest:
@@ -70,7 +78,9 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
         name, equals, value = word.partition("=")
         if not name.startswith("--") or name == "--":
             raise SettingsError(f"{word!r} is not an option: options are --config FILE and --SETTING VALUE")
-        if not equals:
+        if not equals and name in SWITCHES:
+            value = "true"
+        elif not equals:
             given = next(rest, None)
             if given is None:
                 raise SettingsError(f"{name} needs a value")

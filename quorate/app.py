@@ -29,7 +29,11 @@ Start with `quorate demo`, or run a node with `quorate up --topic orders:12` and
 app = new_app(None)
 app.command("demo", short_help="The tour: real consumers, kill -9, replay.")(node.demo)
 app.command("up", short_help="Run a node until Ctrl-C.")(node.up)
-app.command("node", short_help="Run one node, as a service manager does.")(node.node)
+app.command(
+    "node",
+    short_help="Run one node, as a service manager does.",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},  # the settings, as flags
+)(node.node)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(cluster.app, name="cluster")

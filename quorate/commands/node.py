@@ -149,35 +149,43 @@ def up(
 
 
 def node(
+    context: typer.Context,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="A TOML file, see docs/configuration.md.")
     ] = None,
     make_directory: Annotated[
         bool, typer.Option("--format", help="Make the data directory first, if it is not there yet.")
     ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON line when every shard serves.")
+    ] = False,
 ) -> None:
-    """Run one node in this process, as a service manager does; settings also come from QUORATE_* variables.
+    """Run one node in this process, as a service manager does.
 
-    Example: quorate node --config /etc/quorate.toml --format
+    Every setting of docs/configuration.md is also a flag (--kafka-port 9092) and a variable
+    (QUORATE_KAFKA_PORT=9092).
+
+    Example: quorate node --config /etc/quorate.toml --format --kafka-port 9092
     """
+    words = [*(["--config", str(config)] if config is not None else []), *context.args]
     if make_directory:
-        _format(config)
-    command = [sys.executable, "-P", "-m", "cluster"]
-    if config is not None:
-        command += ["--config", str(config)]
+        _format(words)
+    command = [sys.executable, "-P", "-m", "cluster", *(["--announce"] if json else []), *words]
     os.execv(sys.executable, command)
 
 
-def _format(config: Path | None) -> None:
+def _format(words: list[str]) -> None:
     """Make the node's directory as its settings say, unless it is one already."""
     from cluster.host_asyncio import fresh_id
+    from cluster.main import parse_arguments
     from cluster.settings import SettingsError, load_settings
     from raftlog.directory import NODE_FILE, NodeIdentity, format_node
     from raftlog.errors import RaftlogError
     from raftlog.files import OsFiles
 
     try:
-        settings = load_settings(config, os.environ)
+        arguments = parse_arguments(words)
+        settings = load_settings(arguments.config, os.environ, arguments.flags)
         if (Path(settings.data_dir) / NODE_FILE).exists():
             return
         identity = NodeIdentity(

@@ -293,3 +293,25 @@ def test_a_node_makes_its_directory_when_told_to(tmp_path: Path) -> None:
             assert any("every shard serves" in line for line in process.stderr)
             process.terminate()
         assert process.returncode == 0
+
+
+def test_a_node_takes_every_setting_as_a_flag_and_says_in_json_when_it_serves(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "quorate", "node", "--format", "--json", "--insecure"]
+    command += ["--data-dir", str(tmp_path / "data"), "--kafka-port=0", "--http-port", "0", "--node-id", "7"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        assert ready["node_id"] == 7
+        assert ready["kafka"][1]
+        process.terminate()
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("extra", [[], ["--format"]], ids=["plain", "format"])
+def test_an_unknown_flag_of_a_node_names_the_nearest_setting(extra: list[str]) -> None:
+    command = [sys.executable, "-P", "-m", "quorate", "node", *extra, "--kafka-prot", "0"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert ran.returncode == ExitCode.USAGE
+    assert ran.stderr.count("\n") == 1
+    assert "--kafka-prot" in ran.stderr
+    assert "kafka.port" in ran.stderr

@@ -177,6 +177,11 @@ def test_arguments_of_the_process() -> None:
     parsed = parse_arguments(["--config", "f.toml", "--announce", "--kafka-port=9", "--log.level", "debug"])
     assert parsed == Arguments(Path("f.toml"), True, None, {"kafka-port": "9", "log.level": "debug"})
     assert parse_arguments(["--lifeline", "7"]).lifeline_fd == 7
+    assert parse_arguments(["--insecure", "--kafka-port", "9"]).flags == {
+        "insecure": "true",
+        "kafka-port": "9",
+    }
+    assert parse_arguments(["--insecure=false"]).flags == {"insecure": "false"}
     for wrong in (["--config"], ["start"], ["--"]):
         with pytest.raises(SettingsError):
             parse_arguments(wrong)
