@@ -139,7 +139,7 @@ def test_every_failing_call_stops_the_node_or_does_no_harm() -> None:
     for failing in range(1, total + 1):
         run = Run(SimFiles(seed=failing))
         said = _run_failing(run, failing, errno.EIO if failing % 2 else errno.ENOSPC)
-        if said is not None and said.startswith("shard 0"):
+        if said is not None and said.startswith("shard-0 "):
             stopped += 1
             assert "injected" in said
             assert "free space or replace the disk" in said
