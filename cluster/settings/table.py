@@ -71,6 +71,7 @@ class Settings:
     cluster_shards: int = _row(
         4,
         "Group shards, fixed when the directory is formatted: enough to spread leaders over three nodes.",
+        unit="shards",
         low=1,
         high=1024,
     )
@@ -93,6 +94,7 @@ class Settings:
     max_connections: int = _row(
         4096,
         "2–3 per consumer; beyond it new ones are closed with a log line. Raises the limit of descriptors.",
+        unit="connections",
         low=1,
         high=1_000_000,
     )
@@ -107,7 +109,11 @@ class Settings:
         high=256 * MIB,
     )
     connection_requests_max: int = _row(
-        512, "Requests in flight on one connection; reading stops until replies have gone.", low=1, high=65536
+        512,
+        "Requests in flight on one connection; reading stops until replies have gone.",
+        unit="requests",
+        low=1,
+        high=65536,
     )
     connection_outbound_pause_bytes: int = _row(
         1 * MIB,
@@ -138,7 +144,11 @@ class Settings:
         high=65536 * MIB,
     )
     fetch_waiting_max: int = _row(
-        20_000, "Empty fetches that wait at once; beyond it they are answered early.", low=0, high=1_000_000
+        20_000,
+        "Empty fetches that wait at once; beyond it they are answered early.",
+        unit="requests",
+        low=0,
+        high=1_000_000,
     )
     fetch_wait_max_ms: int = _row(
         30_000, "Longest wait of one empty fetch, whatever it asks for.", unit="ms", low=1, high=600_000
@@ -154,12 +164,22 @@ class Settings:
         1 * MIB, "Requests are small; answers are not bounded by it.", unit="bytes", low=1024, high=64 * MIB
     )
     http_connections_max: int = _row(
-        256, "HTTP is for people and scrapers; beyond it new connections are closed.", low=1, high=65536
+        256,
+        "HTTP is for people and scrapers; beyond it new connections are closed.",
+        unit="connections",
+        low=1,
+        high=65536,
     )
     http_requests_max: int = _row(
-        64, "HTTP requests at work at once, long polls aside; beyond it 503.", low=1, high=65536
+        64,
+        "HTTP requests at work at once, long polls aside; beyond it 503.",
+        unit="requests",
+        low=1,
+        high=65536,
     )
-    http_waiting_max: int = _row(256, "Long polls of the log at once; beyond it 429.", low=1, high=65536)
+    http_waiting_max: int = _row(
+        256, "Long polls of the log at once; beyond it 429.", unit="requests", low=1, high=65536
+    )
 
     # Groups
     group_consumer_session_timeout_ms: int = _row(
@@ -191,7 +211,11 @@ class Settings:
     )
     group_consumer_max_heartbeat_interval_ms: int = _row(15_000, "Kafka's.", unit="ms", low=1, high=INT32_MAX)
     group_consumer_max_size: int = _row(
-        10_000, "Members of one group; computing a target must not stall the node.", low=1, high=INT32_MAX
+        10_000,
+        "Members of one group; computing a target must not stall the node.",
+        unit="members",
+        low=1,
+        high=INT32_MAX,
     )
     group_consumer_assignors: tuple[str, ...] = _row(
         ("uniform", "range"), "Kafka's; the first is used when a member names none."
@@ -200,16 +224,24 @@ class Settings:
         4_096, "Kafka's: metadata of one committed offset.", unit="bytes", low=0, high=16 * MIB
     )
     groups_max: int = _row(
-        100_000, "Per shard: a client that invents group ids must not fill memory.", low=1, high=INT32_MAX
+        100_000,
+        "Per shard: a client that invents group ids must not fill memory.",
+        unit="groups",
+        low=1,
+        high=INT32_MAX,
     )
     topics_per_member_max: int = _row(
-        10_000, "A subscription is one record, well below a frame.", low=1, high=1_000_000
+        10_000, "A subscription is one record, well below a frame.", unit="topics", low=1, high=1_000_000
     )
-    topics_max: int = _row(100_000, "Every node holds the catalog in memory.", low=1, high=INT32_MAX)
+    topics_max: int = _row(
+        100_000, "Every node holds the catalog in memory.", unit="topics", low=1, high=INT32_MAX
+    )
     partitions_per_topic_max: int = _row(
-        100_000, "A target assignment names every partition.", low=1, high=10_000_000
+        100_000, "A target assignment names every partition.", unit="partitions", low=1, high=10_000_000
     )
-    num_partitions: int = _row(1, "Kafka's: of a topic created without a count.", low=1, high=100_000)
+    num_partitions: int = _row(
+        1, "Kafka's: of a topic created without a count.", unit="partitions", low=1, high=100_000
+    )
 
     # What the node keeps of work that is not durable yet
     runtime_uncommitted_bytes_max: int = _row(
@@ -220,7 +252,11 @@ class Settings:
         high=4096 * MIB,
     )
     runtime_held_replies_max: int = _row(
-        100_000, "Per shard: replies that wait for the disk; beyond it refused.", low=100, high=10_000_000
+        100_000,
+        "Per shard: replies that wait for the disk; beyond it refused.",
+        unit="replies",
+        low=100,
+        high=10_000_000,
     )
 
     # The log

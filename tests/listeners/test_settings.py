@@ -40,6 +40,8 @@ def test_every_row_gives_a_reason_and_every_number_its_bounds() -> None:
         if isinstance(row.default, int) and not isinstance(row.default, bool):
             assert row.low is not None, row.name
             assert row.high is not None, row.name
+            is_number_or_port = row.name == "node.id" or row.name.endswith(".port")
+            assert bool(row.unit) != is_number_or_port, row.name
         last = row.name.rsplit(".", 1)[-1]
         if last in ("ms", "bytes"):
             assert row.unit == last
