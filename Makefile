@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help demo test check format bench chaos clean
 
 help:
-	@echo "make demo    install and run the tour: one node, six consumers, kill -9, replay"
+	@echo "make demo    install and run the tour: one node, seven consumers, kill -9, replay"
 	@echo "make test    install and run the tests"
 	@echo "make check   formatting, lint, types, import contracts"
 	@echo "make bench   the benchmarks (figures: docs/performance.md)"

@@ -177,7 +177,7 @@ class Tour:
                 members[name].last_heartbeat_ms >= restarted_ms for name in names if name in members
             )
             committing = sum(one.evidence().last_acknowledged_ms() >= restarted_ms for one in fleet.running)
-            progress = f"heartbeats of {beating}, commits of {committing} of {len(names)} members went on"
+            progress = f"of {len(names)} members {beating} heartbeat again and {committing} commit again"
             self._result.recovery_s = time.monotonic() - killed_s
             self._display.live(f"{self._result.recovery_s:5.2f} s  {progress}", change=progress)
             return beating == committing == len(names)
