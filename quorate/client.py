@@ -43,6 +43,15 @@ OFFSET_FETCH_VERSION = 9  # the last that names topics rather than their ids
 FINAL_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
 """Retriable for a consumer that waits for a topic, but an answer to somebody who named one."""
 
+WAYS_OUT: dict[int, str] = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "`quorate groups list` shows the groups that are there",
+    ErrorCode.NON_EMPTY_GROUP: "its members must leave first, `quorate groups describe` names them",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`quorate topics list` shows the topics that are there",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "`quorate topics grow NAME:PARTITIONS` gives it more partitions",
+    ErrorCode.INVALID_PARTITIONS: "a topic only grows, and the number is its new total",
+}
+"""What to do about the refusals that a command on groups or topics meets."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
@@ -96,7 +105,7 @@ class Refused(CommandError):
     def __init__(self, error_code: int, message: str | None, what: str) -> None:
         name = error_name(error_code)
         text = f"{what}: {name} ({error_code})" + (f": {message}" if message else "")
-        super().__init__(text, code=ExitCode.REFUSED)
+        super().__init__(text.rstrip("."), hint=WAYS_OUT.get(error_code, ""), code=ExitCode.REFUSED)
         self.error_code = error_code
 
 

@@ -315,3 +315,19 @@ def test_an_unknown_flag_of_a_node_names_the_nearest_setting(extra: list[str]) -
     assert ran.stderr.count("\n") == 1
     assert "--kafka-prot" in ran.stderr
     assert "kafka.port" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "way_out"),
+    [
+        (["groups", "describe", "nobody"], "groups list"),
+        (["groups", "delete", "nobody"], "groups list"),
+        (["topics", "delete", "nothing"], "topics list"),
+        (["topics", "grow", "nothing:3"], "topics list"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_what_is_not_there_is_refused_with_a_way_out(
+    arguments: list[str], way_out: str, bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert way_out in refused([*arguments, "-b", bootstrap], ExitCode.REFUSED, capsys)
