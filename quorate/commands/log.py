@@ -23,6 +23,7 @@ T = TypeVar("T")
 INDEX_DIGITS_MAX = 11  # a longer number is a time in epoch milliseconds: 12 digits begin in 1973
 WIDTH_WITHOUT_TERMINAL = 120
 METADATA_NAME = "metadata"
+STATE_HASH = "state_hash"  # 64 bits: as a number in JSON, jq and JavaScript would round it
 
 app = new_app("Read a node's log: what happened, and why.")
 
@@ -192,9 +193,12 @@ def timeline(
 
 
 def plain(value: Any) -> Any:
-    """A dataclass of `history` as JSON-ready values; bytes become hexadecimal text."""
+    """A dataclass of `history` as JSON-ready values; bytes and hashes become hexadecimal text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        members = {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        if STATE_HASH in members:
+            members[STATE_HASH] = f"{members[STATE_HASH]:016x}"
+        return members
     if isinstance(value, dict):
         return {str(key): plain(content) for key, content in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

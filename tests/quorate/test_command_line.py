@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from quorate.app import app, run
+from quorate.commands.log import plain
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -130,3 +132,14 @@ def test_exit_codes_are_documented_where_people_look(capsys: pytest.CaptureFixtu
 def test_a_command_error_carries_its_hint() -> None:
     assert str(CommandError("it is late", hint="go home")) == "it is late; go home"
     assert str(CommandError("it is late")) == "it is late"
+
+
+def test_a_state_hash_is_the_same_text_in_json_as_on_the_screen() -> None:
+    @dataclasses.dataclass
+    class Replayed:
+        state_hash: int
+
+    assert plain([Replayed(2**64 - 1), Replayed(1)]) == [
+        {"state_hash": "ffffffffffffffff"},
+        {"state_hash": "0000000000000001"},
+    ]
