@@ -25,9 +25,12 @@ consumer = Consumer(
     }
 )
 next_offset: dict[tuple[str, int], int] = {}
+closing = False
 
 
 def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    if closing:  # librdkafka answers committed() no more: asking would hold up the leave until it times out
+        return
     for found in consumer.committed(partitions, timeout=10):
         next_offset[found.topic, found.partition] = max(found.offset, 0)
     if partitions:
@@ -65,4 +68,5 @@ try:
 except KeyboardInterrupt:
     print("leaving")
 finally:
+    closing = True
     consumer.close()

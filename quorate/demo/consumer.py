@@ -57,21 +57,44 @@ class CommittingConsumer:
     def stop(self, _signal: int, _frame: FrameType | None) -> None:
         self._stopping = True
 
+    @property
+    def owned(self) -> frozenset[int]:
+        """The partitions that are this consumer's now."""
+        return frozenset(self._next_offset)
+
     def run(self) -> None:
         """Consume until SIGTERM, then leave the group."""
-        self._consumer.subscribe(
-            [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
-        )
+        self.subscribe()
         while not self._stopping:
-            self._consumer.poll(POLL_S)
+            self.poll()
             if self._next_offset:
                 self._commit()
                 time.sleep(COMMIT_PAUSE_S)
+        self.close()
+
+    def subscribe(self) -> None:
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
+
+    def poll(self) -> None:
+        """Let the client call back."""
+        self._consumer.poll(POLL_S)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._stopping = True
         self._consumer.close()
         self._journal.write("closed")
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Go on where the group's commits say that the partition's last owner was."""
+        """Go on where the group's commits say that the partition's last owner was.
+
+        An assignment that comes while the consumer closes is not asked about: librdkafka then answers
+        `committed` no more, and waiting for it would hold up the leave until the session ends.
+        """
+        if self._stopping:
+            return
         for found in consumer.committed(partitions, timeout=COMMITTED_TIMEOUT_S):
             self._next_offset[found.partition] = max(found.offset, 0) + 1
         self._journal.write("assigned", partitions=sorted(p.partition for p in partitions))
