@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, TopicPartition
 
 from quorate.client import Client
 from quorate.demo.fleet import Fleet
@@ -137,27 +137,3 @@ def test_a_topic_that_appears_later_is_assigned(bootstrap: str, group: str, clie
         crowd.wait_balanced(3)
     finally:
         crowd.close()
-
-
-IDLE_S = 3.0
-IDLE_CPU_S_MAX = 0.3
-
-
-def test_an_idle_consumer_is_quiet(crowd: Crowd) -> None:
-    """A consumer that owns partitions and does nothing costs no CPU to speak of.
-
-    Without Produce among the advertised APIs librdkafka takes Fetch for unusable and asks in a busy loop.
-    """
-    crowd.join()
-    crowd.wait_balanced(NUM_PARTITIONS)
-    before_s = time.process_time()
-    time.sleep(IDLE_S)
-    assert time.process_time() - before_s < IDLE_CPU_S_MAX
-
-
-def test_a_producer_is_told_that_no_records_are_kept(bootstrap: str, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
-    outcomes: list[str] = []
-    producer.produce(topic, b"a record", on_delivery=lambda error, _: outcomes.append(error.name()))
-    assert producer.flush(10) == 0
-    assert outcomes == ["POLICY_VIOLATION"]
