@@ -28,6 +28,8 @@ ERRORS = {
         ErrorCode.INVALID_REQUEST,
         ErrorCode.UNSUPPORTED_ASSIGNOR,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
         ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.FENCED_MEMBER_EPOCH,
