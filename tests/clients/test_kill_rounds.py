@@ -33,6 +33,7 @@ KEYS_PER_GROUP = 3
 COMMIT_S = 0.5
 COMMITS_PER_S_MIN = 100
 ROUNDS = 20
+ROUNDS_OF_CHAOS = 150
 START_TIMEOUT_S = 20
 
 
@@ -144,8 +145,9 @@ def rounds(tmp_path: Path) -> Iterator[Rounds]:
             process.kill()
 
 
-@pytest.mark.timeout(300)
-def test_no_acknowledged_commit_is_lost(rounds: Rounds) -> None:
-    for _ in range(ROUNDS):
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("count", [ROUNDS, pytest.param(ROUNDS_OF_CHAOS, marks=pytest.mark.slow)])
+def test_no_acknowledged_commit_is_lost(rounds: Rounds, count: int) -> None:
+    for _ in range(count):
         rounds.run_round()
     rounds.check_log()

@@ -240,7 +240,9 @@ def test_random_schedules() -> None:
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [*range(12), *(pytest.param(s, marks=pytest.mark.slow) for s in range(12, 500))]
+)
 def test_long_schedules(seed: int) -> None:
     """The same rules for longer, chosen by a seed; three rounds of heartbeats settle every group."""
     rng = random.Random(seed)
