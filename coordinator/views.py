@@ -80,21 +80,6 @@ def group_view(shard: GroupShard, group_id: str) -> Json | None:
     return view
 
 
-def offsets_view(shard: GroupShard, group_id: str) -> list[Json]:
-    """The group's committed offsets by topic and partition."""
-    return [
-        {
-            "topic": offset.topic,
-            "partition": offset.partition,
-            "offset": offset.value.offset,
-            "leader_epoch": offset.value.leader_epoch,
-            "metadata": offset.value.metadata,
-            "committed_ms": offset.value.commit_timestamp_ms,
-        }
-        for offset in shard.projection.offsets.of_group(group_id)
-    ]
-
-
 def _num_members(group: Group | None) -> int:
     if group is None:
         return 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .explain import Explanation, explain
+from .explain import Explanation
 from .render import LOCAL, TimeStyle, duration, sentence_list, table
 from .story import EpochStep, Step, TermStep
 
@@ -33,13 +33,6 @@ class TimelineRow:
 def timeline(explanation: Explanation) -> tuple[TimelineRow, ...]:
     """The rows of one group."""
     return tuple(_row(step) for step in explanation.steps)
-
-
-def timeline_of(
-    path: str, group_id: str, *, shard: int | None = None, style: TimeStyle = LOCAL
-) -> tuple[TimelineRow, ...]:
-    """The rows of one group from a node's directory; raises as `explain`."""
-    return timeline(explain(path, group_id, shard=shard, style=style))
 
 
 def _row(step: Step) -> TimelineRow:

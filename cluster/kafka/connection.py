@@ -22,6 +22,7 @@ from cluster.kafka import dispatch
 from cluster.kafka.exchange import Exchange
 from cluster.kafka.node_view import FastEntry
 from cluster.node_info import ClientInfo
+from raftlog.host import Stream
 from wire.errors import MalformedFrame
 from wire.framing import Framer
 
@@ -70,7 +71,7 @@ class Connection:
         self.active_ms = 0.0
         self.partial_bytes = 0
         self.closed = False
-        self._transport: Any = None
+        self._transport: Stream
         self._framer = Framer(settings.socket_request_max_bytes)
         self._requests_max = settings.connection_requests_max
         self._pause_bytes = settings.connection_outbound_pause_bytes
@@ -89,7 +90,7 @@ class Connection:
 
     # What the host calls
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: Stream) -> None:
         self._transport = transport
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if peer else "?"
@@ -249,7 +250,7 @@ class Connection:
 
     def unread_bytes(self) -> int:
         """Replies written that the client has not taken yet."""
-        return int(self._transport.get_write_buffer_size())
+        return self._transport.get_write_buffer_size()
 
     # Flow
 

@@ -6,13 +6,13 @@ each of these itself.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from cluster.simulator.host import VirtualHost
 from cluster.simulator.machine import KAFKA_PORT
 from cluster.simulator.network import Network
 from cluster.simulator.world import World
+from raftlog.host import Stream, StreamHandler
 from raftlog.simfiles import SimFiles
 from wire.framing import Framer
 from wire.protocol import decode_response, encode_request
@@ -37,7 +37,7 @@ class Call:
         self.is_lost = False
 
 
-class WireClient(asyncio.Protocol):
+class WireClient(StreamHandler):
     """One client machine with one connection at a time."""
 
     def __init__(self, world: World, network: Network, name: str, port: int = KAFKA_PORT) -> None:
@@ -45,7 +45,7 @@ class WireClient(asyncio.Protocol):
         self.name = name
         self.port = port
         self.host = VirtualHost(world, network, SimFiles(), name=name)
-        self._transport: asyncio.Transport | None = None
+        self._transport: Stream | None = None
         self._framer = Framer(FRAME_BYTES_MAX)
         self._calls: dict[int, Call] = {}
         self._correlation_id = 0
@@ -98,8 +98,8 @@ class WireClient(asyncio.Protocol):
             raise ConnectionGone(f"{self.name}: the connection was closed before the answer to API {api_key}")
         return call.response
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+    def connection_made(self, transport: Stream) -> None:
+        self._transport = transport
         self._framer = Framer(FRAME_BYTES_MAX)
 
     def data_received(self, data: bytes) -> None:

@@ -77,8 +77,8 @@ def test_pages_go_over_all_shards_in_order() -> None:
 
 def test_offsets_are_decoded() -> None:
     world = populated()
-    (offset,) = views.offsets_view(world.shard, "g")
-    assert (offset["topic"], offset["partition"], offset["offset"]) == ("orders", 1, 7)
+    (offset,) = world.shard.projection.offsets.of_group("g")
+    assert (offset.topic, offset.partition, offset.value.offset) == ("orders", 1, 7)
 
 
 def test_topics_that_are_gone_are_named_by_id() -> None:

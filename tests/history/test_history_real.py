@@ -18,7 +18,7 @@ from history.explain import EpochStep, NoteStep, TermStep, explain, explanation_
 from history.render import UTC_STYLE
 from history.replay import Replay, replay, replay_all
 from history.source import NothingToRead
-from history.timeline import timeline_of
+from history.timeline import timeline
 from history.verify import report_text, verify
 from raftlog.reader import Damaged
 from raftlog.settings import LogSettings
@@ -165,7 +165,7 @@ def test_seeded_incidents_are_explained_in_order(home: str, seed: int) -> None:
         member = names[told.members[name].split()[0]]
         assert owned == sorted(p for parts in member.owned.values() for p in parts)
     assert verify(home).ok
-    assert len(timeline_of(home, GROUP)) == len(told.steps)
+    assert len(timeline(told)) == len(told.steps)
 
 
 def _owners(step: EpochStep) -> dict[str, list[int]]:
