@@ -1,11 +1,12 @@
 """A small synchronous Kafka client, just enough for the `topics` and `groups` commands.
 
 It speaks through `wire`, so the product needs no Kafka client library. Group requests follow
-FindCoordinator to the group's node. A node that is restarting, loading or handing over answers with a
-retriable error or not at all; such an answer is asked for again, with a short pause, until `timeout_s` has
-passed — so every call returns or raises within that bound. A repeated request may find the work of its own
-first try done: creating a topic that exists after a lost answer counts as done if the topic is what was
-asked for, deleting one that is gone as well.
+FindCoordinator to the group's node, changes of topics go to the controller. A node that is restarting,
+loading or handing over answers with a retriable error or not at all; such an answer is asked for again, of
+another node if there is one, with a short pause, until `timeout_s` has passed — so every call returns or
+raises within that bound. A repeated request may find the work of its own first try done: creating a topic
+that exists after a lost answer counts as done if the topic is what was asked for, deleting one that is gone
+as well.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ TIMEOUT_S = 10.0  # covers a restart of a node with a large log
 PAUSE_S_MIN = 0.05
 PAUSE_S_MAX = 0.5
 ATTEMPT_S_MAX = 5.0  # a node holds a reply for at most 5 s before it answers COORDINATOR_NOT_AVAILABLE
+LOOKUP_S_MAX = 2.0  # of one node, for what every node answers at once or after waiting 1 s for a new leader
+NODES_MAX = 100  # nodes that are remembered beside those of the bootstrap
 GROUP_KEY_TYPE = 0
 FIND_COORDINATOR_VERSION = 3  # the last with one key per request: this client asks for one group at a time
 OFFSET_FETCH_VERSION = 9  # the last that names topics rather than their ids
@@ -153,7 +156,7 @@ class Client:
 
     def __init__(self, bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self.bootstrap = bootstrap
-        self._bootstrap_nodes = parse_bootstrap(bootstrap)
+        self._nodes_known = parse_bootstrap(bootstrap)
         self._timeout_s = timeout_s
         self._connections: dict[tuple[str, int], Connection] = {}
 
@@ -179,7 +182,8 @@ class Client:
             answer = self._ask_any(ApiKey.METADATA, MetadataRequest(topics=None), deadline_s)
             found = []
             for topic in answer.topics:
-                _check(topic.error_code, None, f"describing topic {topic.name!r}")
+                if topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:  # between two leaders it is there
+                    _check(topic.error_code, None, f"describing topic {topic.name!r}")
                 found.append(TopicInfo(topic.name or "", topic.topic_id, len(topic.partitions)))
             return sorted(found, key=lambda topic: topic.name)
 
@@ -241,7 +245,7 @@ class Client:
 
         def attempt(deadline_s: float) -> list[GroupInfo]:
             found: dict[str, GroupInfo] = {}
-            for address in self._nodes(deadline_s):
+            for address in self._cluster(deadline_s).values():
                 answer = self._ask(address, ApiKey.LIST_GROUPS, ListGroupsRequest(), deadline_s)
                 _check(answer.error_code, None, "listing groups")
                 for row in answer.groups:
@@ -329,7 +333,7 @@ class Client:
         def attempt(deadline_s: float) -> bool:
             nonlocal tried
             again, tried = tried, True
-            answer = self._ask_any(api, request, deadline_s)
+            answer = self._ask_controller(api, request, deadline_s)
             for error_code, message, what in rows(answer):
                 if again and error_code == done_before:
                     return False
@@ -341,20 +345,35 @@ class Client:
                 done_before, "an earlier try may have been carried out in part", "changing the catalog"
             )
 
-    def _nodes(self, deadline_s: float) -> list[tuple[str, int]]:
+    def _cluster(self, deadline_s: float) -> dict[int, tuple[str, int]]:
+        """The nodes in contact, by id; the controller comes first."""
         answer = self._ask_any(ApiKey.METADATA, MetadataRequest(topics=[]), deadline_s)
-        return [(node.host, node.port) for node in answer.brokers]
+        nodes = {node.node_id: (node.host, node.port) for node in answer.brokers}
+        for address in nodes.values():
+            if address not in self._nodes_known and len(self._nodes_known) < NODES_MAX:
+                self._nodes_known.append(address)
+        return dict(sorted(nodes.items(), key=lambda node: node[0] != answer.controller_id))
+
+    def _ask_controller(self, api: ApiKey, request: Message, deadline_s: float) -> Any:
+        """Ask the node that changes topics; one that does not any more says NOT_CONTROLLER."""
+        nodes = self._cluster(deadline_s)
+        if not nodes:
+            raise _TryAgain("the cluster names no node")
+        return self._ask(next(iter(nodes.values())), api, request, deadline_s)
 
     def _ask_any(
         self, api: ApiKey, request: Message, deadline_s: float, *, version_max: int | None = None
     ) -> Any:
-        """Ask the first bootstrap node that answers (the catalog is served by every node)."""
+        """Ask the first known node that answers; one that does not is asked last the next time."""
         reasons = []
-        for address in self._bootstrap_nodes:
+        for address in list(self._nodes_known):
+            until_s = min(deadline_s, time.monotonic() + LOOKUP_S_MAX)
             try:
-                return self._ask(address, api, request, deadline_s, version_max=version_max)
+                return self._ask(address, api, request, until_s, version_max=version_max)
             except ConnectionLost as error:
                 reasons.append(str(error))
+                self._nodes_known.remove(address)
+                self._nodes_known.append(address)
         raise ConnectionLost("; ".join(reasons))
 
     def _ask_coordinator(

@@ -123,6 +123,7 @@ def start_node() -> Iterator[Callable[[], ScriptedNode]]:
         )
         found = FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=node.port)
         node.answer(ApiKey.FIND_COORDINATOR, found)
+        node.answer(ApiKey.METADATA, metadata(node))
         return node
 
     yield start
@@ -241,6 +242,58 @@ def test_the_next_bootstrap_node_is_asked_when_the_first_is_gone(
     there.answer(ApiKey.METADATA, metadata(there, orders=3))
     with Client(f"{gone.address},{there.address}") as client:
         assert [(topic.name, topic.num_partitions) for topic in client.topics()] == [("orders", 3)]
+
+
+def brokers(*nodes: ScriptedNode, controller: int) -> MetadataResponse:
+    return MetadataResponse(
+        controller_id=controller,
+        brokers=[
+            MetadataResponseBroker(node_id=number, host="127.0.0.1", port=node.port)
+            for number, node in enumerate(nodes, 1)
+        ],
+    )
+
+
+def test_changes_of_topics_go_to_the_controller_and_follow_it(
+    start_node: Callable[[], ScriptedNode],
+) -> None:
+    first, second = start_node(), start_node()
+    for node in (first, second):
+        node.answer(
+            ApiKey.METADATA,
+            brokers(first, second, controller=2),
+            brokers(first, second, controller=1),
+        )
+    second.answer(ApiKey.CREATE_TOPICS, created(ErrorCode.NOT_CONTROLLER))
+    first.answer(ApiKey.CREATE_TOPICS, created(ErrorCode.NONE))
+    with Client(first.address) as client:
+        client.create_topic("orders", 3)
+    assert (first.count(ApiKey.CREATE_TOPICS), second.count(ApiKey.CREATE_TOPICS)) == (1, 1)
+
+
+def test_a_silent_node_costs_one_lookup_and_is_asked_last_from_then_on(
+    start_node: Callable[[], ScriptedNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quorate.client.LOOKUP_S_MAX", 0.2)
+    silent, there = start_node(), start_node()
+    silent.answer(ApiKey.METADATA, SILENCE)
+    with Client(f"{silent.address},{there.address}") as client:
+        for _ in range(3):
+            assert client.topics() == []
+    assert silent.count(ApiKey.METADATA) == 1
+
+
+def test_nodes_that_were_learnt_are_asked_when_the_only_named_one_is_gone(
+    start_node: Callable[[], ScriptedNode],
+) -> None:
+    gone, there = start_node(), start_node()
+    gone.answer(ApiKey.METADATA, brokers(gone, there, controller=2))
+    there.answer(ApiKey.CREATE_TOPICS, created(ErrorCode.NONE))
+    there.answer(ApiKey.METADATA, metadata(there, orders=3))
+    with Client(gone.address) as client:
+        client.create_topic("orders", 3)
+        gone.close()
+        assert [topic.name for topic in client.topics()] == ["orders"]
 
 
 def test_a_node_without_the_api_is_named_at_once(node: ScriptedNode) -> None:
