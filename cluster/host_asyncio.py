@@ -15,6 +15,7 @@ import logging
 import os
 import queue
 import random
+import ssl
 import threading
 import time
 import uuid
@@ -24,7 +25,7 @@ from typing import Any, Final, NoReturn, cast
 
 from cluster.jobs import Job
 from raftlog.files import Files, OsFiles
-from raftlog.host import Done, StreamHandler
+from raftlog.host import Done, StreamHandler, TlsSettings
 
 LOG = logging.getLogger("quorate.host")
 
@@ -53,6 +54,30 @@ def fresh_id() -> str:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         if not text.startswith("-"):
             return text
+
+
+def _tls_context(tls: TlsSettings | None, *, is_server: bool) -> ssl.SSLContext | None:
+    """TLS 1.3 with certificates on both sides; raises OSError naming the file that is none."""
+    if tls is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_verify_locations(tls.ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise OSError(f"cannot use {tls.ca_file} as an authority: {_said(error)}") from None
+    try:
+        context.load_cert_chain(tls.cert_file, tls.key_file)
+    except OSError as error:
+        raise OSError(f"cannot use {tls.cert_file} with {tls.key_file}: {_said(error)}") from None
+    return context
+
+
+def _said(error: OSError) -> str:
+    """What OpenSSL or the system say of a file, without the place in OpenSSL's source."""
+    return getattr(error, "reason", None) or error.strerror or str(error)
 
 
 class _DiskThread:
@@ -153,6 +178,8 @@ class AsyncioHost:
         port: int,
         protocol_factory: Callable[[], StreamHandler],
         done: Callable[[_Listener | None, BaseException | None], None],
+        *,
+        tls: TlsSettings | None = None,
     ) -> None:
         """Listens on `host` ("" = loopback only) and `port` (0 = any free one)."""
         factory = cast("Callable[[], asyncio.BaseProtocol]", protocol_factory)
@@ -160,7 +187,11 @@ class AsyncioHost:
         async def go() -> None:
             try:
                 server = await self.loop.create_server(
-                    factory, host or LOOPBACK, port, backlog=LISTEN_BACKLOG
+                    factory,
+                    host or LOOPBACK,
+                    port,
+                    backlog=LISTEN_BACKLOG,
+                    ssl=_tls_context(tls, is_server=True),
                 )
             except OSError as error:
                 done(None, error)
@@ -178,13 +209,17 @@ class AsyncioHost:
         port: int,
         protocol_factory: Callable[[], StreamHandler],
         done: Callable[[StreamHandler | None, BaseException | None], None],
+        *,
+        tls: TlsSettings | None = None,
     ) -> None:
         """Connects; `done` is called after the handler's `connection_made`."""
         factory = cast("Callable[[], asyncio.BaseProtocol]", protocol_factory)
 
         async def go() -> None:
             try:
-                _, handler = await self.loop.create_connection(factory, host or LOOPBACK, port)
+                _, handler = await self.loop.create_connection(
+                    factory, host or LOOPBACK, port, ssl=_tls_context(tls, is_server=False)
+                )
             except OSError as error:
                 done(None, error)
                 return

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from raftlog.files import Files
@@ -59,6 +60,15 @@ class StreamHandler(Protocol):
     def connection_lost(self, exc: Exception | None) -> None: ...
     def pause_writing(self) -> None: ...
     def resume_writing(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """PEM files of mutual TLS: our certificate and its key, and the authority that signed both sides'."""
+
+    cert_file: str
+    key_file: str
+    ca_file: str
 
 
 class Listener(Protocol):
@@ -119,8 +129,14 @@ class Host(Protocol):
         port: int,
         protocol_factory: Callable[[], StreamHandler],
         done: Callable[[Listener | None, BaseException | None], None],
+        *,
+        tls: TlsSettings | None = None,
     ) -> None:
-        """Listen; one handler per accepted connection."""
+        """Listen; one handler per accepted connection.
+
+        With `tls` only clients whose certificate is signed by the same authority reach a handler. An address
+        that is taken and files that are no certificates are OSErrors through `done`.
+        """
 
     def connect(
         self,
@@ -128,8 +144,14 @@ class Host(Protocol):
         port: int,
         protocol_factory: Callable[[], StreamHandler],
         done: Callable[[StreamHandler | None, BaseException | None], None],
+        *,
+        tls: TlsSettings | None = None,
     ) -> None:
-        """Connect; `done` follows the handler's `connection_made`."""
+        """Connect; `done` follows the handler's `connection_made`.
+
+        With `tls` the server's certificate must be signed by our authority; its name is not compared, because
+        a node may move, and because the peers' own handshake says who it is.
+        """
 
     def fatal(self, message: str) -> None:
         """Log `message` and stop the node at once (exit code 70); nothing more is acknowledged."""

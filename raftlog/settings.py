@@ -37,4 +37,5 @@ class LogSettings:
     raft_min_timeout_ms: int = 300  # election timeout; several missed heartbeats
     raft_max_timeout_ms: int = 600  # spread, so that two rarely campaign at once
     raft_heartbeat_ms: int = 50  # at most a sixth of the shortest election timeout
+    leader_balance_delay_ms: int = 10_000  # a node that has just come back is left to catch up first
     evidence_bytes_max: int = 8 * MIB  # per node; about 50,000 findings

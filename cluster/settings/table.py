@@ -18,8 +18,11 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Any, cast
 
+from cluster.settings.nodes import NodesError, parse_nodes
 from coordinator.assignors import BUILT_IN
 from coordinator.limits import GroupSettings, Limits
+from raftlog.host import TlsSettings
+from raftlog.peers import PeerSettings
 from raftlog.settings import LogSettings
 
 Value = int | bool | str | tuple[str, ...]
@@ -89,6 +92,43 @@ class Settings:
     http_port: int = _port(8092, "Beside the Kafka port in its thousand; 0 takes any free one.")
     http_advertised_host: str = _row("", "Shown by /v1/cluster; empty: the bound host.")
     http_advertised_port: int = _port(0, "Shown by /v1/cluster; 0: the bound port.")
+
+    # The other nodes
+    cluster_nodes: tuple[str, ...] = _row(
+        (), "ID@HOST:PORT of every node's listener for peers, this one's too; empty: a cluster of one."
+    )
+    cluster_secret_file: str = _row(
+        "", "At least 16 bytes that all nodes share and nobody else can read; needed by more than one node."
+    )
+    peer_host: str = _row("", "Where to listen for peers; empty: as this node's entry in cluster.nodes.")
+    peer_port: int = _port(0, "Where to listen for peers; 0: as this node's entry in cluster.nodes.")
+    peer_tls_cert_file: str = _row("", "PEM: this node's certificate for its peers; empty: no TLS.")
+    peer_tls_key_file: str = _row("", "PEM: the certificate's key.")
+    peer_tls_ca_file: str = _row("", "PEM: the authority that signed the certificates of all nodes.")
+    raft_min_timeout_ms: int = _row(
+        300,
+        "Without a leader for this long a node campaigns; several missed heartbeats.",
+        unit="ms",
+        low=100,
+        high=60_000,
+    )
+    raft_max_timeout_ms: int = _row(
+        600, "Spread, so that two nodes rarely campaign at once.", unit="ms", low=150, high=120_000
+    )
+    raft_heartbeat_ms: int = _row(
+        50,
+        "A leader that has nothing to say says so; at most a third of the timeout.",
+        unit="ms",
+        low=10,
+        high=20_000,
+    )
+    leader_balance_delay_ms: int = _row(
+        10_000,
+        "How long a node is back before it leads its shards again: it may not stay.",
+        unit="ms",
+        low=0,
+        high=INT32_MAX,
+    )
 
     # What a client may take of the node
     max_connections: int = _row(
@@ -325,6 +365,31 @@ class Settings:
             log_archive_retention_bytes=self.log_archive_retention_bytes,
             log_archive_retention_ms=self.log_archive_retention_ms,
             uncommitted_bytes_max=self.runtime_uncommitted_bytes_max,
+            raft_min_timeout_ms=self.raft_min_timeout_ms,
+            raft_max_timeout_ms=self.raft_max_timeout_ms,
+            raft_heartbeat_ms=self.raft_heartbeat_ms,
+            leader_balance_delay_ms=self.leader_balance_delay_ms,
+        )
+
+    def peer_settings(self) -> PeerSettings | None:
+        """How this node talks to the others; None for a cluster of one."""
+        nodes = parse_nodes(self.cluster_nodes)
+        if len(nodes) <= 1:
+            return None
+        own = next(node for node in nodes if node.node_id == self.node_id)
+        tls = None
+        if self.peer_tls_cert_file:
+            tls = TlsSettings(
+                cert_file=self.peer_tls_cert_file,
+                key_file=self.peer_tls_key_file,
+                ca_file=self.peer_tls_ca_file,
+            )
+        return PeerSettings(
+            nodes=nodes,
+            bind_host=self.peer_host or own.host,
+            bind_port=self.peer_port or own.port,
+            secret_file=self.cluster_secret_file,
+            tls=tls,
         )
 
     def __post_init__(self) -> None:
@@ -370,6 +435,51 @@ def _check_together(settings: Settings) -> None:
     if settings.log_level not in ("debug", "info", "warning", "error"):
         raise SettingsError(f"log.level = {settings.log_level!r} must be debug, info, warning or error")
     _check_addresses(settings)
+    _check_peers(settings)
+    _check_raft(settings)
+
+
+def _check_peers(settings: Settings) -> None:
+    try:
+        nodes = parse_nodes(settings.cluster_nodes)
+    except NodesError as error:
+        raise SettingsError(f"cluster.nodes {error}") from None
+    if nodes and settings.node_id not in [node.node_id for node in nodes]:
+        raise SettingsError(
+            f"cluster.nodes names nodes {', '.join(str(node.node_id) for node in nodes)}, and not this one: "
+            f"node.id = {settings.node_id}"
+        )
+    files = (settings.peer_tls_cert_file, settings.peer_tls_key_file, settings.peer_tls_ca_file)
+    if any(files) and not all(files):
+        raise SettingsError(
+            "peer.tls.cert.file, peer.tls.key.file and peer.tls.ca.file go together: give all three"
+        )
+    peers = settings.peer_settings()
+    if peers is None:
+        return
+    if not peers.secret_file:
+        raise SettingsError(
+            "cluster.secret.file must name a file: nodes prove to each other that they belong to the cluster"
+        )
+    beyond = [host for host in (peers.bind_host, *(node.host for node in nodes)) if not is_loopback(host)]
+    if beyond and peers.tls is None and not settings.insecure:
+        raise SettingsError(
+            f"cluster.nodes would send the log to and from {beyond[0]} in the clear; set peer.tls.*, use "
+            "127.0.0.1, or say insecure = true (--insecure) if that is meant"
+        )
+
+
+def _check_raft(settings: Settings) -> None:
+    if settings.raft_max_timeout_ms < settings.raft_min_timeout_ms * 3 // 2:
+        raise SettingsError(
+            f"raft.max.timeout.ms = {settings.raft_max_timeout_ms} must be at least one and a half times "
+            f"raft.min.timeout.ms = {settings.raft_min_timeout_ms}: else two campaign at once"
+        )
+    if settings.raft_heartbeat_ms > settings.raft_min_timeout_ms // 3:
+        raise SettingsError(
+            f"raft.heartbeat.ms = {settings.raft_heartbeat_ms} must be at most a third of "
+            f"raft.min.timeout.ms = {settings.raft_min_timeout_ms}: one late heartbeat would depose a leader"
+        )
 
 
 def _check_addresses(settings: Settings) -> None:

@@ -17,7 +17,7 @@ from cluster.jobs import JobFailed
 from cluster.simulator.network import Network, SimListener
 from cluster.simulator.world import START_WALL_MS, Event, Stopped, World
 from raftlog.files import Files
-from raftlog.host import Done, StreamHandler
+from raftlog.host import Done, StreamHandler, TlsSettings
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -127,7 +127,10 @@ class VirtualHost:
         port: int,
         protocol_factory: Callable[[], StreamHandler],
         done: Callable[[SimListener | None, BaseException | None], None],
+        *,
+        tls: TlsSettings | None = None,
     ) -> None:
+        """Nobody listens in on the simulated network: `tls` changes nothing."""
         try:
             listener = self.network.listen(self.name, host or LOOPBACK, port, protocol_factory)
         except OSError as error:
@@ -141,6 +144,8 @@ class VirtualHost:
         port: int,
         protocol_factory: Callable[[], StreamHandler],
         done: Callable[[StreamHandler | None, BaseException | None], None],
+        *,
+        tls: TlsSettings | None = None,
     ) -> None:
         try:
             transport = self.network.connect(self.name, host or LOOPBACK, port, protocol_factory)
