@@ -33,6 +33,17 @@ def commit_for_ever(bootstrap: str, topic: str, group: str, offsets: dict[str, i
             out.flush()
 
 
+def acknowledged(file: Path) -> list[tuple[int, dict[int, int]]]:
+    """What a group wrote: (when, offset by partition) per acknowledgement; a killed client may have left
+    half a line."""
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    found = []
+    for line in text[: text.rfind("\n") + 1].splitlines():
+        at_ms, _, offsets = line.partition(" ")
+        found.append((int(at_ms), {int(key): offset for key, offset in json.loads(offsets).items()}))
+    return found
+
+
 def main() -> None:
     bootstrap, topic, directory, groups = sys.argv[1:]
     threads = [

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -35,14 +34,6 @@ COMMITS_PER_S_MIN = 100
 ROUNDS = 20
 ROUNDS_OF_CHAOS = 150
 START_TIMEOUT_S = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """One acknowledged commit of a group: when, and the offset by partition."""
-
-    at_ms: int
-    offsets: dict[int, int]
 
 
 class Rounds:
@@ -90,7 +81,7 @@ class Rounds:
 
     def _wait_for_first_commits(self, files: Path) -> None:
         deadline_s = time.monotonic() + START_TIMEOUT_S
-        while not all(_lines(files / group) for group in self.keys):
+        while not all(committers.acknowledged(files / group) for group in self.keys):
             assert time.monotonic() < deadline_s, "not every client committed"
             time.sleep(0.01)
 
@@ -99,16 +90,16 @@ class Rounds:
         num_commits = 0
         with Client(self.bootstrap) as client:
             for group in self.keys:
-                acknowledged = _read(files / group)
+                acknowledged = committers.acknowledged(files / group)
                 found = client.offsets(group)[TOPIC]
-                for partition, offset in acknowledged[-1].offsets.items():
+                for partition, offset in acknowledged[-1][1].items():
                     assert found.get(partition, -1) >= offset, f"{group} {TOPIC}-{partition} lost commits"
                     self.offsets[group, partition] = found[partition]
-                num_commits += sum(one.at_ms > killed_ms - 1000 * COMMIT_S for one in acknowledged)
+                num_commits += sum(at_ms > killed_ms - 1000 * COMMIT_S for at_ms, _ in acknowledged)
                 self.all_acknowledged += [
                     ((group, TOPIC, partition), offset)
-                    for one in acknowledged
-                    for partition, offset in one.offsets.items()
+                    for _, offsets in acknowledged
+                    for partition, offset in offsets.items()
                 ]
         assert num_commits / COMMIT_S >= COMMITS_PER_S_MIN, f"{num_commits / COMMIT_S:.0f} commits per second"
 
@@ -116,21 +107,6 @@ class Rounds:
         """Every acknowledged (key, offset) of all rounds is in the files."""
         assert self.node.stop() == 0
         assert missing_commits(str(self.node.data), self.all_acknowledged) == []
-
-
-def _lines(file: Path) -> list[str]:
-    """Whole lines; a killed client may have left half a one."""
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
-    return text[: text.rfind("\n") + 1].splitlines()
-
-
-def _read(file: Path) -> list[Acknowledged]:
-    acknowledged = []
-    for line in _lines(file):
-        at_ms, _, offsets = line.partition(" ")
-        by_partition = {int(partition): offset for partition, offset in json.loads(offsets).items()}
-        acknowledged.append(Acknowledged(int(at_ms), by_partition))
-    return acknowledged
 
 
 @pytest.fixture
