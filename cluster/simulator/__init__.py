@@ -5,9 +5,20 @@ are the real ones. Nothing in it reads a clock, opens a socket or draws a random
 """
 
 from cluster.simulator.client import ConnectionGone, WireClient
+from cluster.simulator.cluster import SimCluster
 from cluster.simulator.host import VirtualHost
 from cluster.simulator.machine import Machine
-from cluster.simulator.network import Network, SimTransport
+from cluster.simulator.network import Network
+from cluster.simulator.streams import SimTransport
 from cluster.simulator.world import World
 
-__all__ = ["ConnectionGone", "Machine", "Network", "SimTransport", "VirtualHost", "WireClient", "World"]
+__all__ = [
+    "ConnectionGone",
+    "Machine",
+    "Network",
+    "SimCluster",
+    "SimTransport",
+    "VirtualHost",
+    "WireClient",
+    "World",
+]

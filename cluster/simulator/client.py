@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cluster.simulator.host import VirtualHost
+from cluster.simulator.host import LOOPBACK, VirtualHost
 from cluster.simulator.machine import KAFKA_PORT
 from cluster.simulator.network import Network
 from cluster.simulator.world import World
@@ -38,12 +38,15 @@ class Call:
 
 
 class WireClient(StreamHandler):
-    """One client machine with one connection at a time."""
+    """One client machine with one connection at a time, to `address`."""
 
-    def __init__(self, world: World, network: Network, name: str, port: int = KAFKA_PORT) -> None:
+    def __init__(
+        self, world: World, network: Network, name: str, port: int = KAFKA_PORT, address: str = LOOPBACK
+    ) -> None:
         self.world = world
         self.name = name
         self.port = port
+        self.address = address
         self.host = VirtualHost(world, network, SimFiles(), name=name)
         self._transport: Stream | None = None
         self._framer = Framer(FRAME_BYTES_MAX)
@@ -57,7 +60,7 @@ class WireClient(StreamHandler):
     def connect(self) -> None:
         """Connects; raises ConnectionGone when nobody listens."""
         errors: list[BaseException | None] = []
-        self.host.connect("", self.port, lambda: self, lambda _handler, error: errors.append(error))
+        self.host.connect(self.address, self.port, lambda: self, lambda _handler, error: errors.append(error))
         self.world.run_until(lambda: bool(errors), within_ms=ANSWER_TIMEOUT_MS)
         if errors != [None]:
             raise ConnectionGone(str(errors))

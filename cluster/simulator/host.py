@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import base64
 import importlib
+import math
 import random
 from collections.abc import Callable
 from typing import Final, cast
 
 from cluster.jobs import JobFailed
 from cluster.simulator.network import Network, SimListener
+from cluster.simulator.streams import SimTransport
 from cluster.simulator.world import START_WALL_MS, Event, Stopped, World
 from raftlog.files import Files
-from raftlog.host import Done, StreamHandler, TlsSettings
+from raftlog.host import Done, StreamHandler
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -44,7 +46,8 @@ class VirtualHost:
 
     `sync_ms` is what a sync takes: on the loop it holds up the loop, on the disk thread it does not.
     `clock_step_ms` passes at every reading of the monotonic clock, so that code which watches its own slices
-    sees time pass.
+    sees time pass. The wall clock may be set (`wall_skew_ms`) and the disk may stand still (`stall_disk`) at
+    any moment.
     """
 
     def __init__(
@@ -68,7 +71,9 @@ class VirtualHost:
         self.clock_step_ms = clock_step_ms
         self.wall_skew_ms = wall_skew_ms
         self.fatal_message: str | None = None
+        self._clock_ms = 0.0
         self._disk_free_at_ms = 0.0
+        self._disk_stalled_until_ms = 0.0
         self._disk_clock_ms: float | None = None
         self.is_dead = False
 
@@ -77,7 +82,8 @@ class VirtualHost:
             return self._disk_clock_ms
         if self.clock_step_ms:
             self.world.spend(self.clock_step_ms)
-        return self.world.now_ms
+        self._clock_ms = max(self._clock_ms, self.world.now_ms)
+        return self._clock_ms
 
     def wall_ms(self) -> int:
         return START_WALL_MS + int(self.world.now_ms) + self.wall_skew_ms
@@ -105,14 +111,19 @@ class VirtualHost:
         self._disk_free_at_ms = start_ms + self.sync_ms
         self._at(self._disk_free_at_ms - self.world.now_ms, self._work_on_disk, start_ms, fn, done)
 
+    def stall_disk(self, duration_ms: float) -> None:
+        """No sync ends before `duration_ms` are over, on the loop or on the disk thread."""
+        self._disk_stalled_until_ms = self.world.now_ms + duration_ms
+        self._disk_free_at_ms = max(self._disk_free_at_ms, self._disk_stalled_until_ms)
+
     def took(self, operation: str) -> None:
         """The disk did something: a sync takes its time, on whichever thread asked for it."""
         if operation != "fdatasync":
             return
         if self._disk_clock_ms is not None:
-            self._disk_clock_ms += self.sync_ms
+            self._disk_clock_ms = max(self._disk_clock_ms + self.sync_ms, self.world.now_ms)
         else:
-            self.world.spend(self.sync_ms)
+            self.world.spend(max(self.sync_ms, self._disk_stalled_until_ms - self.world.now_ms))
 
     def spawn_job(
         self, argv_module: str, request: object, done: Done, *, low_priority: bool, deadline_ms: int
@@ -127,10 +138,9 @@ class VirtualHost:
         port: int,
         protocol_factory: Callable[[], StreamHandler],
         done: Callable[[SimListener | None, BaseException | None], None],
-        *,
-        tls: TlsSettings | None = None,
+        tls: object | None = None,
     ) -> None:
-        """Nobody listens in on the simulated network: `tls` changes nothing."""
+        """In the clear whatever `tls` says: this network has no eavesdroppers."""
         try:
             listener = self.network.listen(self.name, host or LOOPBACK, port, protocol_factory)
         except OSError as error:
@@ -144,20 +154,12 @@ class VirtualHost:
         port: int,
         protocol_factory: Callable[[], StreamHandler],
         done: Callable[[StreamHandler | None, BaseException | None], None],
-        *,
-        tls: TlsSettings | None = None,
+        tls: object | None = None,
     ) -> None:
-        try:
-            transport = self.network.connect(self.name, host or LOOPBACK, port, protocol_factory)
-        except OSError as error:
-            self.call_soon(done, None, error)
-            return
+        def opened(transport: SimTransport | None, error: BaseException | None) -> None:
+            done(None if transport is None else cast("StreamHandler", transport.protocol), error)
 
-        def opened() -> None:
-            transport.opened()
-            done(cast("StreamHandler", transport.protocol), None)
-
-        self.call_soon(opened)
+        self.network.connect(self.name, host or LOOPBACK, port, protocol_factory, opened)
 
     def fatal(self, message: str) -> None:
         """The machine's process ends here; `fatal_message` keeps why."""
@@ -165,15 +167,24 @@ class VirtualHost:
         self.kill()
         raise Stopped(message)
 
-    def kill(self) -> None:
-        """kill -9: no callback of this host runs any more, its peers see resets. The disk is untouched."""
+    def kill(self, *, has_power: bool = True) -> None:
+        """kill -9: no callback of this host runs any more, its peers see resets; when it is the power that
+        went, they see nothing. The disk is untouched."""
         self.is_dead = True
-        self.network.drop_host(self.name)
+        self.network.drop_host(self.name, has_power=has_power)
         self.world.forget(self.name)
 
-    def pause(self, duration_ms: float) -> None:
-        """SIGSTOP, and SIGCONT `duration_ms` later."""
+    def pause(self, duration_ms: float = math.inf) -> None:
+        """SIGSTOP, and SIGCONT `duration_ms` later or at `resume`."""
         self.world.pause(self.name, self.world.now_ms + duration_ms)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.world.resume(self.name)
+
+    @property
+    def is_paused(self) -> bool:
+        return self.world.is_paused(self.name)
 
     def work(self, fn: Callable[[], object], done: Done) -> None:
         """Runs `fn` in place of a thread or a process and reports how it went."""
@@ -187,6 +198,10 @@ class VirtualHost:
 
     def _work_on_disk(self, start_ms: float, fn: Callable[[], object], done: Done) -> None:
         """The disk thread reads the clock as it was while it worked."""
+        stalled_ms = self._disk_stalled_until_ms - self.world.now_ms
+        if stalled_ms > 0:
+            self._at(stalled_ms, self._work_on_disk, start_ms, fn, done)
+            return
         self._disk_clock_ms = start_ms
 
         def on_loop(result: object | None, error: BaseException | None) -> None:

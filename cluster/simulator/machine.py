@@ -1,31 +1,40 @@
 """A simulated machine: a disk that outlives its nodes, and one node at a time on it.
 
-`boot` starts the real node on whatever the disk holds, `crash` ends it as a power failure or kill -9 does,
-and lets the file layer decide what of the unsynced bytes survived.
+`boot` starts the real node on whatever the disk holds; `kill`, `crash` and `lose_power` end it and let the
+file layer decide what of the unsynced bytes survived. The disk can be wiped, kept aside and put back.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Final
 
 from cluster.node import Node
 from cluster.settings import Settings
-from cluster.simulator.host import VirtualHost
+from cluster.simulator.host import LOOPBACK, VirtualHost
 from cluster.simulator.network import Network
 from cluster.simulator.world import World
 from raftlog.directory import NodeIdentity, format_node
 from raftlog.simfiles import Crash, SimFiles
 
+CLUSTER_ID: Final = "SimulatedClusterAAAAAA"
 DATA_DIR: Final = "/data"
+SECRET_FILE: Final = "/secret"
+SECRET: Final = b"what all simulated nodes share"
 KAFKA_PORT: Final = 9092
+PEER_PORT: Final = 9192
 START_TIMEOUT_MS: Final = 60_000.0
 
 DiskCall = Callable[[int, str, str, bool], None]
 
 
 class Machine:
-    """One machine of a world; `settings` are fields of Settings, `host_options` those of VirtualHost."""
+    """One machine of a world; `settings` are fields of Settings, `host_options` those of VirtualHost.
+
+    `voters` are the ids of all nodes of a cluster; the machine of node n is then at 127.0.0.n. Without them
+    the node is alone, at 127.0.0.1.
+    """
 
     def __init__(
         self,
@@ -33,42 +42,56 @@ class Machine:
         network: Network,
         *,
         name: str = "node",
+        node_id: int = 1,
+        voters: tuple[int, ...] = (),
         num_shards: int = 4,
         settings: dict[str, Any] | None = None,
         host_options: dict[str, Any] | None = None,
+        secret: bytes = SECRET,
+        node_class: type[Node] = Node,
     ) -> None:
         self.world = world
         self.network = network
         self.name = name
+        self.node_id = node_id
+        self.address = address_of(node_id) if voters else LOOPBACK
+        if voters:
+            network.machines[self.address] = name
         self.settings = Settings(
+            node_id=node_id,
             data_dir=DATA_DIR,
             cluster_shards=num_shards,
-            kafka_port=KAFKA_PORT,
-            http_port=0,
+            **_addresses(self.address, voters),
             **(settings or {}),
         )
         self.host_options = dict(host_options or {})
-        self.disk = SimFiles(world.seed)
+        self.secret = secret
+        self.node_class = node_class
         self.on_disk_call: DiskCall | None = None
         self.boots = 0
+        self.wipes = 0
         self.host: VirtualHost
         self.node: Node
-        identity = NodeIdentity(
-            cluster_id="SimulatedClusterAAAAAA",
-            node_id=1,
+        self.identity = NodeIdentity(
+            cluster_id=CLUSTER_ID,
+            node_id=node_id,
             incarnation=f"{name}-incarnation",
             num_shards=num_shards,
+            **({"voters": voters} if voters else {}),
         )
-        format_node(self.disk, DATA_DIR, identity)
+        self.disk = self._fresh_disk(self.identity)
+
+    # Its node
 
     def boot(self) -> Node:
         """Starts a node on the disk as it is; it listens and loads as time passes."""
         self.boots += 1
+        self.network.power_on(self.name)
         self.host = VirtualHost(
             self.world, self.network, self.disk, name=self.name, boot=self.boots, **self.host_options
         )
         self.disk.on_call = self._disk_called
-        self.node = Node(self.host, self.settings)
+        self.node = self.node_class(self.host, self.settings)
         self.host.call_soon(self.node.start, self._started)
         return self.node
 
@@ -81,11 +104,16 @@ class Machine:
             raise RuntimeError(f"{self.host.name} stopped: {self.host.fatal_message}")
         return node
 
+    @property
+    def is_up(self) -> bool:
+        """A process runs, paused or not."""
+        return self.boots > 0 and not self.host.is_dead
+
     def stop(self) -> None:
         """A clean stop, to its end."""
         done: list[bool] = []
         self.host.call_soon(self.node.stop, lambda: done.append(True))
-        if not self.world.run_until(lambda: bool(done), within_ms=START_TIMEOUT_MS):
+        if not self.world.run_until(lambda: bool(done) or self.host.is_dead, within_ms=START_TIMEOUT_MS):
             raise TimeoutError(f"{self.host.name} does not stop")
         self.host.kill()
 
@@ -98,6 +126,41 @@ class Machine:
         """kill -9: the process ends, the machine and what was written go on."""
         self.crash(Crash.KEPT)
 
+    def lose_power(self, how: Crash = Crash.TORN, seed: int = 0) -> None:
+        """The whole machine goes dark: nobody hears a reset; what was not synced is lost, or torn."""
+        self.host.kill(has_power=False)
+        self.disk = self.disk.crash(how, seed)
+
+    # Its disk, while no node is up
+
+    def copy_disk(self) -> SimFiles:
+        """The disk as it is now, to be put back later: what a restored backup is."""
+        return self.disk.crash(Crash.KEPT)
+
+    def put_disk(self, disk: SimFiles) -> None:
+        """Another disk takes the place of the present one."""
+        assert not self.is_up
+        self.disk = disk.crash(Crash.KEPT)
+
+    def replace_disk(self) -> None:
+        """An empty disk, formatted to replace the lost one."""
+        assert not self.is_up
+        self.wipes += 1
+        incarnation = f"{self.name}-incarnation-{self.wipes}"
+        self.identity = dataclasses.replace(self.identity, incarnation=incarnation, is_replacement=True)
+        self.disk = self._fresh_disk(self.identity)
+
+    def _fresh_disk(self, identity: NodeIdentity) -> SimFiles:
+        disk = SimFiles(self.world.seed)
+        if self.settings.cluster_nodes:
+            file = disk.open(SECRET_FILE, "w")
+            file.pwrite(self.secret, 0)
+            file.fdatasync()
+            file.close()
+            disk.fsync_dir("/")
+        format_node(disk, DATA_DIR, identity)
+        return disk
+
     def _started(self, error: BaseException | None) -> None:
         if error is not None:
             raise error
@@ -107,3 +170,16 @@ class Machine:
             self.host.took(operation)
         if self.on_disk_call is not None:
             self.on_disk_call(number, operation, path, is_done)
+
+
+def address_of(node_id: int) -> str:
+    """Where the machine of a node of a cluster is."""
+    return f"127.0.0.{node_id}"
+
+
+def _addresses(address: str, voters: tuple[int, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {"kafka_host": address, "kafka_port": KAFKA_PORT, "http_port": 0}
+    if voters:
+        found["cluster_nodes"] = tuple(f"{node_id}@{address_of(node_id)}:{PEER_PORT}" for node_id in voters)
+        found["cluster_secret_file"] = SECRET_FILE
+    return found

@@ -2,7 +2,8 @@
 
 Every callback of every simulated host is an event here. Events run in order of their time, and events of
 equal time in the order in which they were made; nothing else decides. Time moves only from one event to the
-next, or when a host says that something took time (`spend`), as a blocking fdatasync does.
+next. A host may say that something took time (`spend`), as a blocking fdatasync does: the rest of that event
+sees the later time and the host's next events wait for it, while all other hosts go on beside it.
 
 What must stay true: one seed gives one history. `trace_hash` is a checksum over the time, owner and name of
 every event that ran; two runs of one seed that differ in it have found a hidden input.
@@ -60,8 +61,12 @@ class World:
         self.trace_hash = 0
         self.events_run = 0
         self._sequence = 0
-        self._heap: list[tuple[float, int, Event]] = []
-        self._paused_until: dict[str, float] = {}
+        self._heap: list[tuple[float, float, int, Event]] = []  # (runs at, was due at, number, event)
+        self._running: str | None = None
+        self._spent_ms = 0.0
+        self._busy_until_ms: dict[str, float] = {}
+        self._paused: dict[str, list[tuple[int, Event]]] = {}
+        self._paused_until_ms: dict[str, float] = {}
         self._dead: set[str] = set()
 
     def at(
@@ -74,41 +79,70 @@ class World:
     ) -> Event:
         """Runs `fn(*args)` at `time_ms`; on a paused owner at the end of its pause, on a dead one never."""
         event = Event(fn, args, owner, is_timer)
-        if owner in self._dead:
-            return event
-        self._sequence += 1
-        heapq.heappush(self._heap, (max(time_ms, self.now_ms), self._sequence, event))
+        if owner not in self._dead:
+            self._push(max(time_ms, self.now_ms), event)
         return event
 
-    def spend(self, duration_ms: float) -> None:
-        """Time passes inside the running event: everything due meanwhile runs late, as on a busy loop."""
-        self.now_ms += duration_ms
+    def _push(self, time_ms: float, event: Event) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (time_ms, time_ms, self._sequence, event))
 
-    def pause(self, owner: str, until_ms: float) -> None:
-        """Stops one host (SIGSTOP): what falls due runs at the end, its timers before what its sockets got.
+    def spend(self, duration_ms: float) -> None:
+        """Time passes inside the running event: what is due on its host meanwhile runs late, as on a busy
+        loop. Outside of events time passes for everybody."""
+        self.now_ms += duration_ms
+        if self._running is not None:
+            self._spent_ms += duration_ms
+
+    def pause(self, owner: str, until_ms: float = math.inf) -> None:
+        """Stops one host (SIGSTOP), until a given time or `resume`; what falls due meanwhile waits."""
+        if owner in self._dead:
+            return
+        self._paused.setdefault(owner, [])
+        self._paused_until_ms[owner] = until_ms
+        if until_ms < math.inf:
+            self.at(until_ms, self._pause_over, owner, until_ms)
+
+    def resume(self, owner: str) -> None:
+        """Lets a paused host go on (SIGCONT): its timers run before what its sockets got.
 
         Timers first is libuv's order and the worse one: a node that trusts it fences everybody.
         """
-        self._paused_until[owner] = until_ms
+        self._paused_until_ms.pop(owner, None)
+        waiting = self._paused.pop(owner, [])
+        for _, event in sorted(waiting, key=lambda one: (not one[1].is_timer, one[0])):
+            self._push(self.now_ms, event)
+
+    def is_paused(self, owner: str) -> bool:
+        return owner in self._paused
+
+    def _pause_over(self, owner: str, until_ms: float) -> None:
+        if self._paused_until_ms.get(owner) == until_ms:
+            self.resume(owner)
 
     def forget(self, owner: str) -> None:
         """Drops every event of one host, now and for ever (kill -9); its next boot is another owner."""
         self._dead.add(owner)
-        self._paused_until.pop(owner, None)
-        for _, _, event in self._heap:
+        self._paused_until_ms.pop(owner, None)
+        self._busy_until_ms.pop(owner, None)
+        for _, event in self._paused.pop(owner, []):
+            event.cancel()
+        for *_, event in self._heap:
             if event.owner == owner:
                 event.cancel()
 
     def step(self, end_ms: float = math.inf) -> bool:
         """Runs the next event that is due by `end_ms`; False when there is none."""
         while self._heap and self._heap[0][0] <= end_ms:
-            time_ms, sequence, event = heapq.heappop(self._heap)
+            time_ms, due_ms, sequence, event = heapq.heappop(self._heap)
             if event.fn is None:
                 continue
-            paused_until = self._paused_until.get(event.owner, 0.0)
-            if time_ms < paused_until:
-                late = sequence if event.is_timer else sequence + (1 << 62)
-                heapq.heappush(self._heap, (paused_until, late, event))
+            if event.owner in self._paused:
+                self._paused[event.owner].append((sequence, event))
+                continue
+            busy_until_ms = self._busy_until_ms.get(event.owner, 0.0)
+            if time_ms < busy_until_ms:
+                heapq.heappush(self._heap, (busy_until_ms, due_ms, sequence, event))
                 continue
             self.now_ms = max(self.now_ms, time_ms)
             self._run(event)
@@ -141,5 +175,13 @@ class World:
         name = getattr(fn, "__qualname__", type(fn).__qualname__)
         line = f"{self.now_ms:.6f} {event.owner} {name}"
         self.trace_hash = zlib.crc32(line.encode(), self.trace_hash)
-        with contextlib.suppress(Stopped):
-            fn(*args)
+        self._running = event.owner
+        try:
+            with contextlib.suppress(Stopped):
+                fn(*args)
+        finally:
+            self._running = None
+            if self._spent_ms:
+                self._busy_until_ms[event.owner] = self.now_ms
+                self.now_ms -= self._spent_ms
+                self._spent_ms = 0.0

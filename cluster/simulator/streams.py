@@ -1,0 +1,173 @@
+"""One end of a simulated stream: asyncio's Transport towards the protocol, the network behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+if TYPE_CHECKING:
+    from cluster.simulator.network import Network, Opened
+
+SPLIT_CHANCE: Final = 0.15
+"""How often a delivery arrives in two pieces, so that nobody mistakes a read for a frame."""
+
+SOCKET_BUFFER_BYTES: Final = 64 * 1024
+"""What the kernels at both ends hold before a writer's own buffer begins to fill."""
+
+HIGH_WATER_BYTES: Final = 64 * 1024
+"""asyncio's own default."""
+
+
+class SimTransport(asyncio.Transport):
+    """One end of a stream between two simulated hosts."""
+
+    def __init__(self, network: Network, owner: str, sockname: tuple[str, int], peername: tuple[str, int]):
+        super().__init__({"sockname": sockname, "peername": peername})
+        self.network = network
+        self.owner = owner
+        self.machine = owner.partition("#")[0]
+        self.peer: SimTransport | None = None
+        self.protocol: asyncio.Protocol | None = None
+        self.has_no_power = False
+        self.last_arrival_ms = 0.0
+        self.in_flight_bytes = 0
+        self._closing = False
+        self._lost = False
+        self._reading_paused = False
+        self._writing_paused = False
+        self._high_bytes, self._low_bytes = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
+        self._unread = bytearray()
+        self._eof_unread = False
+
+    # What asyncio.Transport has, used by protocols.
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        if self._closing or self._lost or not data:
+            return
+        payload = bytes(data)
+        self.in_flight_bytes += len(payload)
+        rng = self.network.world.rng
+        cut = rng.randrange(1, len(payload)) if len(payload) > 1 and rng.random() < SPLIT_CHANCE else 0
+        for piece in (payload[:cut], payload[cut:]):
+            if piece:
+                self._send("arrive", piece)
+        self._check_high_water()
+
+    def close(self) -> None:
+        if self._closing or self._lost:
+            return
+        self._closing = True
+        self._send("arrive_eof")
+        self.network.soon(self.owner, self._lose, None)
+
+    def abort(self) -> None:
+        if self._lost:
+            return
+        self._closing = True
+        self._send("arrive_reset")
+        self.network.soon(self.owner, self._lose, None)
+
+    def is_closing(self) -> bool:
+        return self._closing or self._lost
+
+    def pause_reading(self) -> None:
+        self._reading_paused = True
+
+    def resume_reading(self) -> None:
+        self._reading_paused = False
+        self.network.soon(self.owner, self._deliver)
+
+    def is_reading(self) -> bool:
+        return not self._reading_paused
+
+    def get_write_buffer_size(self) -> int:
+        return max(0, self.in_flight_bytes - SOCKET_BUFFER_BYTES)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high_bytes = HIGH_WATER_BYTES if high is None else high
+        self._low_bytes = self._high_bytes // 4 if low is None else low
+        self._check_high_water()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = cast("asyncio.Protocol", protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        assert self.protocol is not None
+        return self.protocol
+
+    # What the network does to it.
+
+    def opened(self, factory: Callable[[], Any], done: Opened | None = None) -> None:
+        """The connection stands; `done` hears of it after the protocol."""
+        if self._lost:
+            return
+        self.protocol = factory()
+        self.protocol.connection_made(self)
+        if done is not None:
+            done(self, None)
+
+    def vanish(self, *, has_power: bool) -> None:
+        """The host of this end died: no callback here, a reset at the other end if there is still a kernel
+        to send it."""
+        if not self._lost:
+            self._lost = True
+            self.has_no_power = not has_power
+            if has_power:
+                self._send("arrive_reset")
+
+    def arrive(self, data: bytes) -> None:
+        self._unread += data
+        self._deliver()
+
+    def arrive_eof(self) -> None:
+        self._eof_unread = True
+        self._deliver()
+
+    def arrive_reset(self) -> None:
+        self._unread.clear()
+        self._lose(ConnectionResetError("connection reset by peer"))
+
+    def drained(self, num_bytes: int) -> None:
+        """The other end took bytes: this end may write again once its buffer is low."""
+        self.in_flight_bytes -= num_bytes
+        if self._writing_paused and self.get_write_buffer_size() <= self._low_bytes:
+            self._writing_paused = False
+            self.network.soon(self.owner, self._call_protocol, "resume_writing")
+
+    def _send(self, method: str, *args: object) -> None:
+        if self.peer is not None:
+            self.network.carry(self, method, args)
+
+    def _deliver(self) -> None:
+        if self._reading_paused or self._lost or self.protocol is None:
+            return
+        if self._unread:
+            data = bytes(self._unread)
+            self._unread.clear()
+            if self.peer is not None:
+                self.network.acknowledge(self.peer, len(data))
+            if not self._closing:
+                self.protocol.data_received(data)
+        if self._eof_unread and not self._lost and not self._reading_paused:
+            self._eof_unread = False
+            if self._closing or not self.protocol.eof_received():
+                self.close()
+
+    def _check_high_water(self) -> None:
+        if not self._writing_paused and self.get_write_buffer_size() > self._high_bytes:
+            self._writing_paused = True
+            self._call_protocol("pause_writing")
+
+    def _call_protocol(self, method: str) -> None:
+        if self.protocol is not None and not self._lost:
+            getattr(self.protocol, method)()
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._lost:
+            return
+        self._lost = True
+        self._closing = True
+        self.network.transports.pop(self, None)
+        if self.protocol is not None:
+            self.protocol.connection_lost(error)
