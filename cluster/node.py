@@ -32,7 +32,7 @@ from coordinator.topics import CatalogView
 from raftlog.directory import NodeDirectory, open_node
 from raftlog.evidence import Evidence
 from raftlog.host import Host
-from records import shard_of
+from records import METADATA_SHARD, shard_of
 
 LOG = logging.getLogger("quorate.node")
 
@@ -142,6 +142,23 @@ class Node:
     def nodes(self) -> tuple[NodeInfo, ...]:
         """Every node in contact, this one included, by id."""
         return (self.info,)
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The ids of all nodes of the cluster, in contact or not."""
+        return (self.info.node_id,)
+
+    def leader_of(self, shard: int) -> NodeInfo | None:
+        """Who leads the shard; never a node that this one has no link to."""
+        return self.info
+
+    @property
+    def controller(self) -> NodeInfo | None:
+        return self.leader_of(METADATA_SHARD)
+
+    @property
+    def is_catalog_current(self) -> bool:
+        return self.metadata.is_ready
 
     def http_bound(self, address: tuple[str, int]) -> None:
         """The HTTP listener, which starts last, says where it listens."""

@@ -1,19 +1,22 @@
 """What a client asks before it knows whom to ask: versions, nodes, topics, coordinators.
 
-All of it is read from the node's catalog and its list of nodes. Topics have partitions and no messages, so
-one node is named as leader of all of them: the one that leads the metadata shard, in its term.
+All of it is read from the node's catalog, its list of nodes in contact, and who leads what. Topics have
+partitions and no messages, so one node is named as leader of all of them: the one that leads the metadata
+shard, in its term. Every node answers alike, so that any one of them will do as a bootstrap.
 
 What must stay true: an absent topic is never invented (`allow_auto_topic_creation` is ignored), and while the
-catalog is not loaded nobody is told that a topic is absent, see `with_catalog`.
+catalog is not loaded nobody is told that a topic is absent, see `with_catalog`. No node is named as leader or
+coordinator that this one has no link to; while there is none, an answer waits for one (`waiting`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coordinator.topics import CatalogTopic, CatalogView
-from records import ZERO_UUID
+from records import METADATA_SHARD, ZERO_UUID, shard_of
 from wire.apis import API_VERSIONS
 from wire.errors import ErrorCode
 from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from cluster.kafka.exchange import Exchange
     from cluster.kafka.listener import KafkaListener
     from cluster.kafka.node_view import KafkaNode
+    from cluster.node_info import NodeInfo
 
 NOT_ASKED = -(2**31)
 """Kafka's value for authorized operations that were not asked for."""
@@ -49,8 +53,13 @@ CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 IDEMPOTENT_WRITE."""
 
 GROUP_COORDINATOR = 0
+NO_NODE = -1
+"""Where a node id belongs and there is no node."""
+
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
+
+NO_LEADER = "the group's shard has no leader at the moment; ask again"
 
 CATALOG_POLL_MS = 20
 """How often a request that came before the catalog was loaded looks again; a load takes milliseconds."""
@@ -68,7 +77,7 @@ def with_catalog(listener: KafkaListener, exchange: Exchange, then: Callable[[],
         connection = exchange.connection
         if connection is None:
             return
-        if listener.node.metadata.is_ready:
+        if listener.node.is_catalog_current:
             then()
         elif listener.host.monotonic_ms() >= deadline_ms:
             connection.refuse("loading", "the catalog of topics is still being loaded; the client may retry")
@@ -96,26 +105,56 @@ def api_versions(listener: KafkaListener, exchange: Exchange, request: ApiVersio
 
 def metadata(listener: KafkaListener, exchange: Exchange, request: MetadataRequest) -> None:
     """Metadata 0–13: all topics, by name, or (from version 12) by id (KIP-516)."""
-    with_catalog(
-        listener,
-        exchange,
-        lambda: exchange.reply(metadata_response(listener.node, exchange.api_version, request)),
-    )
+
+    def answer() -> None:
+        exchange.reply(metadata_response(listener.node, exchange.api_version, request))
+
+    with_leader(listener, exchange, answer)
+
+
+def with_leader(listener: KafkaListener, exchange: Exchange, then: Callable[[], None]) -> None:
+    """Runs `then` when the catalog is loaded and its shard has a leader, or may not have one for longer."""
+    with_catalog(listener, exchange, lambda: listener.leaders.when_led(exchange, (METADATA_SHARD,), then))
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """What every partition's entry says: who leads it and in which term, who has a copy of the catalog."""
+
+    error_code: ErrorCode
+    leader_id: int
+    term: int
+    replicas: list[int]
+    in_contact: list[int]
+    offline: list[int]
+
+    @staticmethod
+    def of(node: KafkaNode) -> Leadership:
+        leader = node.controller
+        present = {info.node_id for info in node.nodes}
+        voters = sorted(node.voters)
+        return Leadership(
+            error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE,
+            leader_id=NO_NODE if leader is None else leader.node_id,
+            term=node.metadata_term,
+            replicas=voters,
+            in_contact=[node_id for node_id in voters if node_id in present],
+            offline=[node_id for node_id in voters if node_id not in present],
+        )
 
 
 def metadata_response(node: KafkaNode, version: int, request: MetadataRequest) -> MetadataResponse:
     topic_operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     cluster_operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
-    topics = [
-        _topic(node, found, topic_operations) for found in _asked(node.catalog, version, request.topics)
-    ]
+    led = Leadership.of(node)
+    topics = [_topic(led, found, topic_operations) for found in _asked(node.catalog, version, request.topics)]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=info.node_id, host=info.kafka_host, port=info.kafka_port)
             for info in node.nodes
         ],
         cluster_id=node.info.cluster_id,
-        controller_id=node.info.node_id,
+        controller_id=led.leader_id,
         topics=topics,
         cluster_authorized_operations=cluster_operations,
     )
@@ -158,21 +197,22 @@ def is_legal_topic(name: str) -> bool:
     return 0 < len(name) <= TOPIC_NAME_MAX and name not in (".", "..") and _LEGAL.issuperset(name)
 
 
-def _topic(node: KafkaNode, found: Found, operations: int) -> MetadataResponseTopic:
+def _topic(led: Leadership, found: Found, operations: int) -> MetadataResponseTopic:
     if not isinstance(found, CatalogTopic):
         error_code, name, topic_id = found
         return MetadataResponseTopic(error_code=error_code, name=name, topic_id=topic_id)
-    leader_id, term = node.info.node_id, node.metadata_term
     return MetadataResponseTopic(
         name=found.name,
         topic_id=found.topic_id,
         partitions=[
             MetadataResponsePartition(
+                error_code=led.error_code,
                 partition_index=partition,
-                leader_id=leader_id,
-                leader_epoch=term,
-                replica_nodes=[leader_id],
-                isr_nodes=[leader_id],
+                leader_id=led.leader_id,
+                leader_epoch=led.term,
+                replica_nodes=led.replicas,
+                isr_nodes=led.in_contact,
+                offline_replicas=led.offline,
             )
             for partition in range(found.num_partitions)
         ],
@@ -184,67 +224,88 @@ def _topic(node: KafkaNode, found: Found, operations: int) -> MetadataResponseTo
 
 
 def find_coordinator(listener: KafkaListener, exchange: Exchange, request: FindCoordinatorRequest) -> None:
-    """FindCoordinator 0–6: this node coordinates every group; other key types have no coordinator here.
+    """FindCoordinator 0–6: the leader of each group's shard; other key types have no coordinator here.
 
-    An empty key is a group like any other, as in Kafka (measured: it answers 0).
+    An empty key is a group like any other, as in Kafka (measured: it answers 0). A batch is answered as a
+    whole, but each key has its own answer: one shard without a leader costs the others a wait, not an error.
     """
-    info = listener.node.info
-    error_code, message = ErrorCode.NONE, None
-    node_id, host, port = info.node_id, info.kafka_host, info.kafka_port
+    keys = [request.key] if exchange.api_version < 4 else request.coordinator_keys
     if request.key_type != GROUP_COORDINATOR:
-        error_code = ErrorCode.INVALID_REQUEST
+        code = ErrorCode.INVALID_REQUEST
         message = f"key type {request.key_type} has no coordinator here: only groups (0) are coordinated"
-        node_id, host, port = -1, "", -1
-    if exchange.api_version < 4:
-        answer = FindCoordinatorResponse(
-            error_code=error_code, error_message=message, node_id=node_id, host=host, port=port
+        _reply_coordinators(exchange, [_no_coordinator(key, code, message) for key in keys])
+        return
+    num_shards = listener.settings.cluster_shards
+    shards = [shard_of(key, num_shards) for key in keys]
+
+    def answer() -> None:
+        leaders = {shard: listener.node.leader_of(shard) for shard in set(shards)}
+        found = [_coordinator(key, leaders[shard]) for key, shard in zip(keys, shards, strict=True)]
+        _reply_coordinators(exchange, found)
+
+    listener.leaders.when_led(exchange, shards, answer)
+
+
+def _coordinator(key: str, leader: NodeInfo | None) -> Coordinator:
+    if leader is None:
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_LEADER)
+    return Coordinator(key=key, node_id=leader.node_id, host=leader.kafka_host, port=leader.kafka_port)
+
+
+def _no_coordinator(key: str, code: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=NO_NODE, host="", port=-1, error_code=code, error_message=message)
+
+
+def _reply_coordinators(exchange: Exchange, found: list[Coordinator]) -> None:
+    """Up to version 3 the only coordinator stands at the top."""
+    if exchange.api_version >= 4:
+        exchange.reply(FindCoordinatorResponse(coordinators=found))
+        return
+    (one,) = found
+    exchange.reply(
+        FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
         )
-    else:
-        answer = FindCoordinatorResponse(
-            coordinators=[
-                Coordinator(
-                    key=key,
-                    node_id=node_id,
-                    host=host,
-                    port=port,
-                    error_code=error_code,
-                    error_message=message,
-                )
-                for key in request.coordinator_keys
-            ]
-        )
-    exchange.reply(answer)
+    )
 
 
 def describe_cluster(listener: KafkaListener, exchange: Exchange, request: DescribeClusterRequest) -> None:
     """DescribeCluster 0–2 (KIP-700, 919): the nodes' Kafka endpoints; controllers have none of their own."""
-    node = listener.node
+    if request.endpoint_type == BROKER_ENDPOINTS:
+        listener.leaders.when_led(
+            exchange, (METADATA_SHARD,), lambda: exchange.reply(_described(listener.node, request))
+        )
+        return
     if request.endpoint_type == CONTROLLER_ENDPOINTS:
         error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
         message = "this is a broker endpoint; ask for endpoint type 1"
-    elif request.endpoint_type != BROKER_ENDPOINTS:
+    else:
         error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         message = f"endpoint type {request.endpoint_type} is unknown; ask for endpoint type 1"
-    else:
-        operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
-        exchange.reply(
-            DescribeClusterResponse(
-                endpoint_type=BROKER_ENDPOINTS,
-                cluster_id=node.info.cluster_id,
-                controller_id=node.info.node_id,
-                brokers=[
-                    DescribeClusterBroker(broker_id=info.node_id, host=info.kafka_host, port=info.kafka_port)
-                    for info in node.nodes
-                ],
-                cluster_authorized_operations=operations,
-            )
-        )
-        return
     exchange.reply(
         DescribeClusterResponse(
             error_code=error_code,
             error_message=message,
             endpoint_type=request.endpoint_type,
-            cluster_id=node.info.cluster_id,
+            cluster_id=listener.node.info.cluster_id,
         )
+    )
+
+
+def _described(node: KafkaNode, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    controller = node.controller
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+    return DescribeClusterResponse(
+        endpoint_type=BROKER_ENDPOINTS,
+        cluster_id=node.info.cluster_id,
+        controller_id=NO_NODE if controller is None else controller.node_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=info.node_id, host=info.kafka_host, port=info.kafka_port)
+            for info in node.nodes
+        ],
+        cluster_authorized_operations=operations,
     )

@@ -8,6 +8,8 @@ What must stay true
 - Memory is bounded: requests in flight, replies that wait for an earlier one, and replies that the client
   does not read. At the first bound the connection is no longer read; at the last it is closed. Frames that
   were read and not served yet are at most one read's worth.
+- After a planned hand-over of a shard that it used (`drain`) a connection takes nothing more, gives the
+  replies that it owes, and closes: its client then looks for the new coordinator at once.
 - The fast path (a heartbeat equal to an earlier one after its correlation id) answers what the slow path
   answered, while the coordinator's entry, taken *before* the slow path ran, is still valid: so nothing
   changed in between, and the cached reply, itself sent only when it was durable, tells committed state.
@@ -16,13 +18,17 @@ What must stay true
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cluster.kafka import dispatch
 from cluster.kafka.exchange import Exchange
 from cluster.kafka.node_view import FastEntry
+from cluster.kafka.waiting import hurry
 from cluster.node_info import ClientInfo
 from raftlog.host import Stream
+from records import shard_of
+from wire.apis import ApiKey
 from wire.errors import MalformedFrame
 from wire.framing import Framer
 
@@ -71,6 +77,11 @@ class Connection:
         self.active_ms = 0.0
         self.partial_bytes = 0
         self.closed = False
+        self.patient: dict[Exchange, Callable[[], None]] = {}  # who waits of its own accord, and how it ends
+        self.shards_used = 0  # a bit for each shard of a group that it asked for
+        self._last_group: str | None = None
+        self._num_shards = settings.cluster_shards
+        self._draining = ""  # why it closes when everything is answered
         self._transport: Stream
         self._framer = Framer(settings.socket_request_max_bytes)
         self._requests_max = settings.connection_requests_max
@@ -110,6 +121,7 @@ class Connection:
         self._ready.clear()
         self._backlog.clear()
         self._fast.clear()
+        self.patient.clear()
         self._early_bytes = 0
         self.listener.lost(self)
 
@@ -125,7 +137,7 @@ class Connection:
         self._resume_soon()
 
     def data_received(self, data: bytes) -> None:
-        if self.closed:
+        if self.closed or self._draining:
             return
         self.listener.counters.bytes_received += len(data)
         if self._is_new:
@@ -177,6 +189,8 @@ class Connection:
         self._flush()
 
     def _answer_fast(self, hit: FastReply, payload: bytes, now_ms: float) -> None:
+        if self.patient:
+            hurry(self, ApiKey.CONSUMER_GROUP_HEARTBEAT)
         self.listener.counters.fast_heartbeats += 1
         data = hit.length + payload[4:CORRELATION_END] + hit.rest
         if not self._waiting:
@@ -191,6 +205,12 @@ class Connection:
         exchange = Exchange(self, now_ms)
         self._waiting.append(exchange)
         dispatch.serve(self, exchange, payload)
+
+    def uses(self, group_id: str) -> None:
+        """A request names a group: remembers its shard."""
+        if group_id != self._last_group:
+            self._last_group = group_id
+            self.shards_used |= 1 << shard_of(group_id, self._num_shards)
 
     def remember(self, exchange: Exchange, body: Any, data: bytes) -> None:
         """Caches a steady heartbeat's reply, if nothing in its group changed since before its handling."""
@@ -223,6 +243,8 @@ class Connection:
             self._ready.append(data)
         if self._early_bytes > self._outbound_max_bytes:
             self.refuse("slow", f"{self._early_bytes} bytes of replies wait for an earlier one")
+        elif self._draining and not waiting:
+            self.close(self._draining)
         elif not self._flush_due:
             self._flush_due = True
             self.listener.host.call_soon(self._flush)
@@ -256,7 +278,10 @@ class Connection:
 
     def _is_blocked(self) -> bool:
         return (
-            self._unread or len(self._waiting) >= self._requests_max or self._early_bytes > self._pause_bytes
+            self._unread
+            or len(self._waiting) >= self._requests_max
+            or self._early_bytes > self._pause_bytes
+            or bool(self._draining)
         )
 
     def _resume_soon(self) -> None:
@@ -290,6 +315,25 @@ class Connection:
     def is_waiting(self) -> bool:
         """Whether a reply is outstanding: such a connection is not idle."""
         return bool(self._waiting)
+
+    def drain(self, why: str) -> None:
+        """Takes no more requests, gives the replies that it owes, then closes; all within LINGER_MS.
+
+        What the client still sends is read and dropped: a socket that is closed with unread bytes resets its
+        peer, which may then lose the last replies.
+        """
+        if self.closed or self._draining:
+            return
+        self._draining = why
+        self._backlog.clear()
+        for end in list(self.patient.values()):
+            end()
+        if not self._waiting:
+            self.close(why)
+            return
+        if not self._unread:
+            self._read(True)
+        self.listener.host.call_later(LINGER_MS, self.close, why)
 
     def refuse(self, why: str, message: str) -> None:
         """Closes because of what the client did; `why` is counted, `message` goes to the log."""

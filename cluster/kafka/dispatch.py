@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cluster.kafka import cluster_apis, fetching, producing, topic_pages
+from cluster.kafka.waiting import hurry
 from wire.apis import API_VERSIONS, ApiKey, api_name
 from wire.errors import ErrorCode, MalformedFrame, UnsupportedApi
 from wire.messages.api_versions import ApiVersionsResponse
@@ -100,6 +101,8 @@ def serve(connection: Connection, exchange: Exchange, payload: bytes) -> None:
     exchange.client = connection.client_named(header.client_id)
     listener = connection.listener
     listener.counters.requests[api_key] += 1
+    if connection.patient:
+        hurry(connection, api_key)
     try:
         handler = HANDLERS.get(api_key)
         if handler is not None:
@@ -116,11 +119,21 @@ def serve(connection: Connection, exchange: Exchange, payload: bytes) -> None:
 
 
 def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: bytes) -> None:
-    """Hands a request about groups or the catalog to the node; notes a heartbeat that may be a steady one."""
-    if exchange.api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT and body.member_epoch > 0:
-        exchange.entry = listener.node.fast_entry(body.group_id, body.member_id)
-        exchange.tail = payload[8:]
-    listener.node.submit(exchange.api_key, exchange.api_version, body, exchange.client, exchange.reply)
+    """Hands a request about groups or the catalog to the node; notes a heartbeat that may be a steady one,
+    and whose groups the connection serves."""
+    api_key, connection = exchange.api_key, exchange.connection
+    assert connection is not None
+    if api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT:
+        connection.uses(body.group_id)
+        if body.member_epoch > 0:
+            exchange.entry = listener.node.fast_entry(body.group_id, body.member_id)
+            exchange.tail = payload[8:]
+    elif api_key == ApiKey.OFFSET_COMMIT:
+        connection.uses(body.group_id)
+    elif api_key == ApiKey.OFFSET_FETCH:
+        for group in body.groups or (body,):  # up to version 7 one group stands at the top
+            connection.uses(group.group_id)
+    listener.node.submit(api_key, exchange.api_version, body, exchange.client, exchange.reply)
 
 
 def fail(exchange: Exchange, body: Any, code: ErrorCode, message: str) -> None:

@@ -86,6 +86,11 @@ class Exchange:
             connection.remember(self, body, data)
         self.send(data)
 
+    def be_patient(self, end: Callable[[], None]) -> None:
+        """Waits of its own accord, until `end` is called because a request behind it cannot (`waiting`)."""
+        if self.connection is not None:
+            self.connection.patient[self] = end
+
     def send(self, data: bytes) -> None:
         """Answers with a whole frame."""
         connection = self.connection
@@ -93,6 +98,8 @@ class Exchange:
             return
         if self.data is not None:
             raise RuntimeError(f"API {self.api_key} was answered twice")
+        if connection.patient:
+            connection.patient.pop(self, None)
         self.data = data
         connection.answered(self)
 

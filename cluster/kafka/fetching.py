@@ -3,7 +3,12 @@
 Topics hold no messages, but consumers fetch between heartbeats, and they do it from offsets that they
 committed elsewhere. So every offset that a client asks for *is* the end of the log: the high watermark is the
 fetch offset, and nobody ever hears OFFSET_OUT_OF_RANGE, which would reset his position. A fetch waits as long
-as it asked for (`max_wait_ms`), like one at the end of a real log.
+as it asked for (`max_wait_ms`), like one at the end of a real log, or until its connection has something else
+to do: a client that has lost its coordinator must not wait half a second behind its own fetch.
+
+Every node answers, whoever leads: an empty log reads the same everywhere. So a change of leaders costs
+consumers nothing here, where NOT_LEADER_OR_FOLLOWER would make each of them ask for metadata and wait a
+second (librdkafka) or spin until there is a leader.
 
 What must stay true: a waiting fetch costs its encoded reply and a timer, and their number is bounded. Leader
 epochs are not checked and not given: they would make clients ask for epochs of a log that is not there.
@@ -11,6 +16,7 @@ epochs are not checked and not given: they would make clients ask for epochs of 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from cluster.kafka.cluster_apis import with_catalog
@@ -106,12 +112,16 @@ def _fetch(listener: KafkaListener, exchange: Exchange, request: FetchRequest) -
         exchange.reply(response)
         return
     listener.fetches_waiting += 1
-    exchange.timer = listener.host.call_later(wait_ms, _waited, listener, exchange, exchange.encode(response))
+    end = functools.partial(_end, listener, exchange, exchange.encode(response))
+    exchange.timer = listener.host.call_later(wait_ms, end)
     exchange.on_drop = listener.fetch_ended
+    exchange.be_patient(end)
 
 
-def _waited(listener: KafkaListener, exchange: Exchange, data: bytes) -> None:
-    exchange.timer = None
+def _end(listener: KafkaListener, exchange: Exchange, data: bytes) -> None:
+    if exchange.timer is not None:
+        exchange.timer.cancel()
+        exchange.timer = None
     exchange.on_drop = None
     listener.fetch_ended()
     exchange.send(data)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from cluster.kafka.connection import Connection
 from cluster.kafka.counters import KafkaCounters
 from cluster.kafka.quiet import QuietLog
+from cluster.kafka.waiting import LeaderWaits
 from cluster.settings import Settings, is_loopback
 from raftlog.host import Host, Listener, Timer
 
@@ -43,6 +44,7 @@ class KafkaListener:
         self.quiet = QuietLog(host.monotonic_ms)
         self.connections: dict[Connection, None] = {}  # in the order in which they were accepted
         self.fetches_waiting = 0
+        self.leaders = LeaderWaits(self)
         self._partial_bytes = 0
         self._unread: dict[Connection, None] = {}
         self._server: Listener | None = None
@@ -85,6 +87,17 @@ class KafkaListener:
         """Closes every connection: clients then look for their coordinator at once."""
         for connection in list(self.connections):
             connection.close("stopped")
+
+    def close_users_of(self, shard: int) -> None:
+        """A group shard was handed over: closes the connections that asked for its groups, once they have
+        their replies. Clients notice that sooner than an error."""
+        if shard < 0:  # nobody is bound to the node that leads the metadata shard
+            return
+        users = [connection for connection in self.connections if connection.shards_used >> shard & 1]
+        for connection in users:
+            connection.drain("handed over")
+        if users:
+            LOG.info("shard %d was handed over: closing %d connections that used it", shard, len(users))
 
     # What connections report
 

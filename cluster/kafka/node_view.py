@@ -20,13 +20,6 @@ class FastEntry(Protocol):
     def touch(self, monotonic_ms: float, wall_ms: int) -> None: ...
 
 
-class KafkaShard(Protocol):
-    """The part of the metadata shard's runtime that a listener uses."""
-
-    @property
-    def is_ready(self) -> bool: ...
-
-
 class KafkaNode(Protocol):
     """The part of a Node that the Kafka listener uses.
 
@@ -41,16 +34,29 @@ class KafkaNode(Protocol):
     def info(self) -> NodeInfo: ...
 
     @property
-    def nodes(self) -> Sequence[NodeInfo]: ...
+    def nodes(self) -> Sequence[NodeInfo]:
+        """The nodes in contact, this one included, by id."""
+
+    @property
+    def voters(self) -> Sequence[int]:
+        """The ids of all nodes of the cluster, in contact or not, this one included."""
 
     @property
     def catalog(self) -> CatalogView: ...
 
     @property
+    def is_catalog_current(self) -> bool:
+        """Whether `catalog` has been as new as that of its leader since this node started."""
+
+    @property
     def metadata_term(self) -> int: ...
 
     @property
-    def metadata(self) -> KafkaShard: ...
+    def controller(self) -> NodeInfo | None:
+        """The leader of the metadata shard."""
+
+    def leader_of(self, shard: int) -> NodeInfo | None:
+        """Who leads the shard, as far as this node knows; never a node that it has no link to."""
 
     def observe_clock(self, now_ms: float) -> None:
         """A fresh reading, before anything is compared with it: a gap of the loop moves every deadline."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.kafka.cluster_apis import TOPIC_OPERATIONS, absent, with_catalog
+from cluster.kafka.cluster_apis import TOPIC_OPERATIONS, Leadership, absent, with_leader
 from coordinator.topics import CatalogTopic
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -47,12 +47,12 @@ def describe_topic_partitions(
             )
         )
         return
-    with_catalog(listener, exchange, lambda: exchange.reply(page(listener.node, request)))
+    with_leader(listener, exchange, lambda: exchange.reply(page(listener.node, request)))
 
 
 def page(node: KafkaNode, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """One page: from the cursor, as many partitions as the limit allows."""
-    catalog, cursor = node.catalog, request.cursor
+    catalog, cursor, led = node.catalog, request.cursor, Leadership.of(node)
     names = {topic.name for topic in request.topics} or {topic.name for topic in catalog.topics()}
     left = max(1, min(request.response_partition_limit, PAGE_PARTITIONS_MAX))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -69,7 +69,7 @@ def page(node: KafkaNode, request: DescribeTopicPartitionsRequest) -> DescribeTo
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         end = min(found.num_partitions, first + left)
-        topics.append(_described(node, found, range(first, end)))
+        topics.append(_described(led, found, range(first, end)))
         left -= max(0, end - first)
         if end < found.num_partitions:
             return DescribeTopicPartitionsResponse(
@@ -79,19 +79,20 @@ def page(node: KafkaNode, request: DescribeTopicPartitionsRequest) -> DescribeTo
 
 
 def _described(
-    node: KafkaNode, topic: CatalogTopic, partitions: range
+    led: Leadership, topic: CatalogTopic, partitions: range
 ) -> DescribeTopicPartitionsResponseTopic:
-    leader_id, term = node.info.node_id, node.metadata_term
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
+                error_code=led.error_code,
                 partition_index=partition,
-                leader_id=leader_id,
-                leader_epoch=term,
-                replica_nodes=[leader_id],
-                isr_nodes=[leader_id],
+                leader_id=led.leader_id,
+                leader_epoch=led.term,
+                replica_nodes=led.replicas,
+                isr_nodes=led.in_contact,
+                offline_replicas=led.offline,
             )
             for partition in partitions
         ],

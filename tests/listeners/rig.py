@@ -14,12 +14,14 @@ from cluster.settings import Settings
 from cluster.simulator import Network, VirtualHost, World
 from coordinator.topics import CatalogTopic, CatalogView
 from raftlog.simfiles import SimFiles
+from records import METADATA_SHARD
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from wire.messages.offset_commit import OffsetCommitResponse
+from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from wire.protocol import decode_response, encode_request
 
 CLIENT_ID = "test-client"
@@ -51,20 +53,20 @@ class Entry:
 
 
 @dataclass
-class Shard:
-    is_ready: bool = True
-
-
-@dataclass
 class FakeNode:
-    """Answers heartbeats and commits at once, or when `release` is called; remembers what it was asked."""
+    """Answers heartbeats and commits at once, or when `release` is called; remembers what it was asked.
+
+    It leads every shard, except those that `leaders` names another leader for, or none.
+    """
 
     settings: Settings
     info: NodeInfo = INFO
     nodes: tuple[NodeInfo, ...] = (INFO, PEER)
     catalog: CatalogView = field(default_factory=lambda: CatalogView([CLICKS, ORDERS], version=5))
+    voters: tuple[int, ...] = (7, 9)
     metadata_term: int = 4
-    metadata: Shard = field(default_factory=Shard)
+    is_catalog_current: bool = True
+    leaders: dict[int, NodeInfo | None] = field(default_factory=dict)
     holding: bool = False
     asked: list[tuple[int, int, Any, ClientInfo]] = field(default_factory=list)
     held: list[tuple[Callable[[object], None], object]] = field(default_factory=list)
@@ -72,6 +74,13 @@ class FakeNode:
     epoch: int = 3
     padding: str = ""
     observed_ms: float = 0.0
+
+    def leader_of(self, shard: int) -> NodeInfo | None:
+        return self.leaders.get(shard, self.info)
+
+    @property
+    def controller(self) -> NodeInfo | None:
+        return self.leader_of(METADATA_SHARD)
 
     def observe_clock(self, now_ms: float) -> None:
         self.observed_ms = now_ms
@@ -98,6 +107,8 @@ class FakeNode:
             return ConsumerGroupHeartbeatResponse(
                 member_id=body.member_id + self.padding, member_epoch=self.epoch, heartbeat_interval_ms=1000
             )
+        if isinstance(body, OffsetFetchRequest):
+            return OffsetFetchResponse()
         return OffsetCommitResponse(topics=[])
 
     def release(self, position: int = 0) -> None:

@@ -72,7 +72,7 @@ def test_metadata_of_all_topics(rig: Rig, version: int) -> None:
     assert orders.topic_id == (ORDERS.topic_id if version >= 10 else ZERO)
     assert [partition.partition_index for partition in orders.partitions] == [0, 1, 2]
     for partition in orders.partitions:
-        assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (7, [7], [7])
+        assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (7, [7, 9], [7, 9])
         assert partition.leader_epoch == (4 if version >= 7 else -1)
         assert partition.error_code == 0
     assert orders.topic_authorized_operations == NOT_ASKED
@@ -136,14 +136,14 @@ def test_authorized_operations_when_asked_for(rig: Rig, version: int) -> None:
 
 def test_nobody_hears_that_a_topic_is_absent_while_the_catalog_loads() -> None:
     rig = Rig(held_reply_timeout_ms=1_000)
-    rig.node.metadata.is_ready = False
+    rig.node.is_catalog_current = False
     full, rig.node.catalog = rig.node.catalog, CatalogView()
     client = rig.connect()
     rig.world.at(rig.world.now_ms + 300, lambda: setattr(rig.node, "catalog", full))
-    rig.world.at(rig.world.now_ms + 300, lambda: setattr(rig.node.metadata, "is_ready", True))
+    rig.world.at(rig.world.now_ms + 300, lambda: setattr(rig.node, "is_catalog_current", True))
     answer = rig.ask(client, ApiKey.METADATA, 12, MetadataRequest(topics=by_name("orders")))
     assert answer.topics[0].error_code == 0
-    rig.node.metadata.is_ready = False
+    rig.node.is_catalog_current = False
     with pytest.raises(AssertionError, match="no answer"):
         rig.ask(client, ApiKey.METADATA, 12, MetadataRequest(topics=None), within_ms=2_000)
     assert client.is_lost

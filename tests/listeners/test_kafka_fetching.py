@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from coordinator.topics import CatalogView
-from tests.listeners.rig import CLIENT_ID, ORDERS, Rig, heartbeat
+from records import METADATA_SHARD
+from tests.listeners.rig import CLIENT_ID, ORDERS, PEER, Entry, Rig, heartbeat
 from wire.apis import API_VERSIONS, ApiKey
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -121,15 +122,43 @@ def test_sessions_are_not_kept() -> None:
     assert (answer.error_code, answer.responses, took_ms < 10) == (70, [], True)
 
 
-def test_a_waiting_fetch_holds_up_its_own_connection_only() -> None:
+def test_a_waiting_fetch_holds_up_nothing_but_the_next_fetch_on_its_connection() -> None:
     rig = Rig()
-    waiting, other = rig.connect(), rig.connect()
-    waiting.send(encode_request(ApiKey.FETCH, 12, 1, CLIENT_ID, fetch_request(12, (0, 5))) + heartbeat(2))
+    client, other = rig.connect(), rig.connect()
+    client.send(fetch(1) + fetch(2))
     other.send(heartbeat(3))
     rig.run(100)
-    assert (waiting.frames, other.correlation_ids) == ([], [3])
-    rig.run(500)
-    assert waiting.correlation_ids == [1, 2]
+    assert (client.frames, other.correlation_ids) == ([], [3])
+    client.send(heartbeat(4))
+    rig.run()
+    assert client.correlation_ids == [1, 2, 4]
+    assert rig.listener.fetches_waiting == 0
+    rig.run(1_000)
+    assert client.correlation_ids == [1, 2, 4]
+
+
+def test_a_steady_heartbeat_behind_a_fetch_does_not_wait_either() -> None:
+    rig = Rig()
+    client, rig.node.entries["g", "m"] = rig.connect(), Entry()
+    client.send(heartbeat(1))
+    rig.run()
+    client.send(fetch(2) + heartbeat(3))
+    rig.run()
+    assert client.correlation_ids == [1, 2, 3]
+    assert rig.listener.counters.fast_heartbeats == 1
+
+
+def fetch(correlation_id: int) -> bytes:
+    return encode_request(ApiKey.FETCH, 12, correlation_id, CLIENT_ID, fetch_request(12, (0, 5)))
+
+
+def test_a_fetch_does_not_care_who_leads() -> None:
+    rig = Rig()
+    for leader in (PEER, None):
+        rig.node.leaders[METADATA_SHARD] = leader
+        answer, took_ms = timed(rig, 12, fetch_request(12, (0, 5)))
+        assert [one.error_code for one in answer.responses[0].partitions] == [0]
+        assert 500 <= took_ms < 510
 
 
 def test_waiting_fetches_are_bounded_and_end_with_their_connection() -> None:
