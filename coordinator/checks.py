@@ -11,6 +11,7 @@ from coordinator.api import Context, Draft, Steps
 from coordinator.core import Core
 from coordinator.epochs import REASONS_KEPT, epoch_step, target_step
 from coordinator.offsetstore import removal_bytes, tombstone, topic_of
+from coordinator.topics import created_at
 from records import METADATA_SHARD, ZERO_UUID, RawRecord, ReasonKind, Trigger
 
 _TRIGGER_OF_REASON = {
@@ -45,16 +46,17 @@ def _removals_max(core: Core, group_id: str) -> int:
 
 
 def _offsets_without_topic(core: Core, group_id: str, ctx: Context, draft: Draft) -> list[RawRecord]:
-    """Tombstones for offsets of topics that the catalog does not have (any more), by topic id; as many as one
-    decision may have."""
-    group = core.projection.groups.get(group_id)
-    if group is not None and core.catalog_is_behind(group, ctx):
-        return []
+    """Tombstones for offsets of topics that were deleted, by topic id; as many as one decision may have.
+
+    A topic that this catalog does not have may also be one that it does not have *yet*: offsets carry no
+    catalog version, and another node may have accepted them on a newer one. The id tells the two apart.
+    """
     offsets = core.projection.offsets
     gone: list[bytes] = []
     room = _removals_max(core, group_id)
     for topic_id in sorted(offsets.topic_ids(group_id) - {ZERO_UUID}):
-        if ctx.catalog.topic_by_id(topic_id) is None and len(gone) < room:
+        is_gone = ctx.catalog.topic_by_id(topic_id) is None and created_at(topic_id) <= ctx.catalog.version
+        if is_gone and len(gone) < room:
             keys = offsets.keys_of_topic(group_id, topic_id)
             gone += keys[: room - len(gone)]
             if len(draft.refs) < REASONS_KEPT:

@@ -8,7 +8,7 @@ depend on it for its correctness.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from coordinator.api import Context, Refused
 from coordinator.assignors.spi import PartitionAssignor
@@ -19,6 +19,9 @@ from coordinator.projection import Projection
 from coordinator.timers import Deadline, Deadlines, MemberKey
 from records import MemberState, Trigger
 from wire.errors import ErrorCode
+
+MEMBERS_PER_STEP = 100
+"""Of a large group, when a term begins: arming the timers of so many takes well below a millisecond."""
 
 
 class Core:
@@ -46,19 +49,30 @@ class Core:
         self.known_topics.clear()
         self.expired.clear()
 
-    def begin(self, ctx: Context) -> None:
-        """A term of leadership begins: every deadline starts in full, and every group is looked at once."""
+    def begin(self, now: Callable[[], Context]) -> Iterator[None]:
+        """A term of leadership begins: every deadline starts in full, and every group is looked at once.
+
+        In steps, as it takes time for every member: `now` gives each its own clock, and nothing may be
+        applied before the last."""
         self.forget_volatile()
+        ctx = now()
+        for topic in ctx.catalog:
+            self.known_topics[topic.name] = topic.topic_id
         for group in self.projection.groups.values():
+            yield
+            ctx = now()
             settings = ctx.settings.for_group(group.group_id)
-            for member in group.members.values():  # also what damage or compaction left half of
+            self.checks[group.group_id] = Trigger.READY_CHECK
+            for number, member in enumerate(group.members.values()):  # also what compaction left half of
+                if number % MEMBERS_PER_STEP == MEMBERS_PER_STEP - 1:
+                    yield
+                    ctx = now()
                 key = (group.group_id, member.member_id)
                 self.sessions.arm(key, ctx.monotonic_ms, ctx.wall_ms, settings.session_timeout_ms)
                 self.rearm_rebalance(group, member, ctx)
-        self.checks = dict.fromkeys(self.projection.groups, Trigger.READY_CHECK)
         for group_id in self.projection.offsets.group_ids():
+            yield
             self.checks[group_id] = Trigger.READY_CHECK
-        self.known_topics = {topic.name: topic.topic_id for topic in ctx.catalog.topics()}
 
     def topics_changed(self, topic_names: Iterable[str], ctx: Context) -> None:
         """Queues a look at every group that subscribes to one of the topics, and at all groups that have
@@ -68,7 +82,7 @@ class Core:
         for name in names:
             topic = ctx.catalog.topic(name)
             known = self.known_topics.pop(name, None)
-            is_one_gone |= known is not None and (topic is None or topic.topic_id != known)
+            is_one_gone |= topic is None or (known is not None and topic.topic_id != known)
             if topic is not None:
                 self.known_topics[name] = topic.topic_id
         for group_id, group in self.projection.groups.items():

@@ -9,7 +9,7 @@ the log then. Everything is synchronous and pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import GeneratorType
@@ -164,9 +164,16 @@ class GroupShard:
 
     def on_ready(self, ctx: Context) -> None:
         """The shard serves from now on: sessions in full for all, and every group is due for a check."""
+        for _ in self.becoming_ready(lambda: ctx):
+            pass
+
+    def becoming_ready(self, now: Callable[[], Context]) -> Iterator[None]:
+        """`on_ready` in steps far below a millisecond each: it takes time for every member and every group.
+
+        The shard must not be asked, nor anything be applied, before the last one."""
         self.serving += 1
-        self.settings = ctx.settings
-        self.core.begin(ctx)
+        self.settings = now().settings
+        yield from self.core.begin(now)
 
     def on_deposed(self) -> None:
         """Another node leads: no timer of this one may fire, no cached reply may be used."""

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator
 
 from coordinator.api import Context, Draft, Refused, Steps
 from coordinator.limits import Limits
-from coordinator.topics import CatalogTopic, CatalogView
+from coordinator.topics import CatalogTopic, CatalogView, new_topic_id
 from records import ZERO_UUID, RawRecord, Record, TopicKey, TopicValue, Trigger, encode_record
 from wire.errors import ErrorCode
 from wire.messages.create_partitions import (
@@ -89,7 +89,7 @@ def create_topics(
             continue
         topic_id = ZERO_UUID
         if not request.validate_only:
-            topic_id = ctx.fresh_uuid()
+            topic_id = new_topic_id(ctx.fresh_uuid(), ctx.next_index)
             added += count
             records.append(_write(asked.name, topic_id, count))
         response.topics.append(

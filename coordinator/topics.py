@@ -10,6 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+_INDEX_BYTES = 6
+_RANDOM_BYTES = 10
+
+
+def new_topic_id(fresh_uuid: bytes, index: int) -> bytes:
+    """The id of a topic that the entry at `index` of the metadata shard creates: 10 random bytes, then the
+    index in 6, so that whoever meets the id later knows how new a catalog must be to know the topic."""
+    return fresh_uuid[-_RANDOM_BYTES:] + index.to_bytes(_INDEX_BYTES, "big")
+
+
+def created_at(topic_id: bytes) -> int:
+    """The index of the entry that created the topic. A catalog of that version or a newer one that does not
+    have the topic says that it was deleted; an older one says nothing. Ids that were not made here (imported
+    ones) name an index that no log reaches, almost always: then nobody ever takes them for deleted."""
+    return int.from_bytes(topic_id[-_INDEX_BYTES:], "big")
+
 
 @dataclass(frozen=True, slots=True)
 class CatalogTopic:
@@ -44,6 +60,10 @@ class CatalogView:
 
     def topic_by_id(self, topic_id: bytes) -> CatalogTopic | None:
         return self._by_id.get(topic_id)
+
+    def __iter__(self) -> Iterator[CatalogTopic]:
+        """All topics, in no particular order."""
+        return iter(self._by_name.values())
 
     def topics(self) -> Iterator[CatalogTopic]:
         """All topics in the order of their names."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from coordinator import views
-from tests.coordinator.world import WALL_START_MS, Client, World
+from records import topic_id_text
+from tests.coordinator.world import FIRST_TOPIC, WALL_START_MS, Client, World
 
 
 def populated() -> World:
@@ -87,4 +88,4 @@ def test_topics_that_are_gone_are_named_by_id() -> None:
     world.work()
     view = views.group_view(world.shard, "g")
     assert view is not None
-    assert list(view["members"][0]["assigned"]) == ["AAAAAAAAAAAAAAAAAAAAAQ"]
+    assert list(view["members"][0]["assigned"]) == [topic_id_text(FIRST_TOPIC)]

@@ -18,6 +18,7 @@ from coordinator.catalog import CatalogShard
 from coordinator.limits import GroupSettings, Limits
 from coordinator.model import Group
 from coordinator.shard import FastEntry, GroupShard
+from coordinator.topics import new_topic_id
 from records import Cause, RawRecord, ReasonKind, Stamped, decode_record
 from records.entry import decode_entry, encode_entry
 from wire.apis import ApiKey
@@ -33,6 +34,8 @@ from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest
 
 WALL_START_MS = 1_700_000_000_000
+FIRST_TOPIC = new_topic_id((1).to_bytes(16, "big"), 1)
+"""The id of the topic that a world creates first."""
 
 TALLY: Counter[tuple[str, str]] = Counter()
 """How often what happened: (kind, name). The kip848 suite prints it and fails on what never did."""

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.reconcile import Current
 from records import MemberState
-from tests.coordinator.world import Client, World, settle
+from tests.coordinator.world import FIRST_TOPIC, Client, World, settle
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
@@ -53,7 +53,7 @@ def test_a_lost_reply_may_be_asked_for_again_and_again(world: World) -> None:
     assert len(world.log) == entries
 
 
-@pytest.mark.parametrize("owned", [None, {b"?" * 16: [0]}, {(1).to_bytes(16, "big"): [12]}])
+@pytest.mark.parametrize("owned", [None, {b"?" * 16: [0]}, {FIRST_TOPIC: [12]}])
 def test_otherwise_the_previous_epoch_is_fenced(world: World, owned: dict[bytes, list[int]] | None) -> None:
     """… otherwise 110: nothing said about what is owned, or something that was not given."""
     _moved_to_epoch_2(world)
@@ -107,7 +107,7 @@ def test_epoch_0_rejoins_in_every_state(world: World, state: str) -> None:
     assert world.group().epoch == epoch, "joining again is no reason to rebalance"
     settle([a, b])
     assert world.group().state.value == "Stable"
-    assert len(a.partitions((1).to_bytes(16, "big"))) == 6
+    assert len(a.partitions(FIRST_TOPIC)) == 6
 
 
 def test_rejoining_twice_changes_nothing_the_second_time(world: World) -> None:

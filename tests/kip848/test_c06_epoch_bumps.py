@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from records import METADATA_SHARD, ReasonKind, Ref, Trigger
-from tests.coordinator.world import Client, Entry, World, settle
+from tests.coordinator.world import FIRST_TOPIC, Client, Entry, World, settle
 
-ORDERS = (1).to_bytes(16, "big")
+ORDERS = FIRST_TOPIC
 
 
 def kinds(entry: Entry) -> list[ReasonKind]:

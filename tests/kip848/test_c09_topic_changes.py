@@ -5,8 +5,11 @@ from __future__ import annotations
 import msgpack
 
 from coordinator.limits import Limits
+from coordinator.topics import CatalogView
 from records import METADATA_SHARD, RawRecord, ReasonKind, Ref, Trigger, offset_commit_key
 from tests.coordinator.world import Client, Entry, World, settle
+from wire.apis import ApiKey
+from wire.messages.delete_topics import DeleteTopicsRequest
 
 
 def only(entries: list[Entry]) -> Entry:
@@ -161,3 +164,15 @@ def test_offsets_whose_last_fields_are_missing_stay(world: World) -> None:
     world.shard.on_ready(world.ctx())
     assert world.work() == []
     assert world.fetch() == {("orders", 0): 7}
+
+
+def test_offsets_of_a_topic_that_this_node_does_not_know_yet_stay(world: World) -> None:
+    """Another node, which knew the topic already, had accepted them; they go when the topic is known gone."""
+    old = CatalogView([world.catalog.view.topic("orders")], version=1)  # type: ignore[list-item]
+    world.create_topic("new", 1)
+    world.commit({("new", 0): 6}, group_id="simple")
+    world.shard.on_ready(world.ctx(catalog=old))
+    assert world.shard.next_work(world.ctx(catalog=old)).records == []  # type: ignore[union-attr]
+    world.admin(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["new"]))
+    world.shard.on_catalog_changed(world.ctx(), ["new"])  # created and deleted, learned at once
+    assert only(world.work()).cause.trigger == Trigger.TOPIC_DELETED

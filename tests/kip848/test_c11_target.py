@@ -13,7 +13,7 @@ from coordinator.assignors import (
 )
 from coordinator.limits import GroupSettings, Limits
 from records import Ref, Trigger
-from tests.coordinator.world import Client, World, settle
+from tests.coordinator.world import FIRST_TOPIC, Client, World, settle
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 
@@ -85,7 +85,7 @@ def test_a_first_target_that_fails_is_empty(moody: tuple[World, Moody]) -> None:
     assert (a.epoch, world.group().state.value) == (2, "Stable")
 
 
-ORDERS = (1).to_bytes(16, "big")
+ORDERS = FIRST_TOPIC
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from records import (
     Trigger,
     encode_record,
 )
-from tests.coordinator.world import WALL_START_MS, Client, Entry, World, settle
+from tests.coordinator.world import FIRST_TOPIC, WALL_START_MS, Client, Entry, World, settle
 from wire.errors import ErrorCode
 
 
@@ -70,7 +70,7 @@ def test_a_member_that_does_not_ack_is_removed(world: World) -> None:
     assert entry.cause.trigger == Trigger.REBALANCE_EXPIRED
     assert entry.cause.expiries[0].timeout_ms == 10_000
     b.beat()
-    assert len(b.partitions((1).to_bytes(16, "big"))) == 12
+    assert len(b.partitions(FIRST_TOPIC)) == 12
 
 
 def test_an_ack_one_tick_before_keeps_the_member(world: World) -> None:

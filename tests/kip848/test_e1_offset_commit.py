@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.limits import Limits
 from records import OffsetCommitKey, OffsetCommitValue, Record, Trigger
-from tests.coordinator.world import WALL_START_MS, Client, World, settle
+from tests.coordinator.world import FIRST_TOPIC, WALL_START_MS, Client, World, settle
 from tests.kip848.test_c03_errors import classic_group
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -16,7 +16,7 @@ from wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 
-ORDERS = (1).to_bytes(16, "big")
+ORDERS = FIRST_TOPIC
 
 
 def test_nobody_may_commit_to_a_group_that_does_not_exist(world: World) -> None:

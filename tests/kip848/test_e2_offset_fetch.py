@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.world import World
+from tests.coordinator.world import FIRST_TOPIC, World
 from tests.kip848.test_c03_errors import classic_group
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -15,7 +15,7 @@ from wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 
-ORDERS = (1).to_bytes(16, "big")
+ORDERS = FIRST_TOPIC
 
 
 def fetch_group(world: World, version: int = 9, **fields: object) -> object:

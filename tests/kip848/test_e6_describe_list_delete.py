@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.limits import Limits
 from records import Trigger, encode_record
-from tests.coordinator.world import Client, World, settle
+from tests.coordinator.world import FIRST_TOPIC, Client, World, settle
 from tests.kip848.test_c03_errors import classic_group
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -15,7 +15,7 @@ from wire.messages.delete_groups import DeleteGroupsRequest
 from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.list_groups import ListGroupsRequest
 
-ORDERS = (1).to_bytes(16, "big")
+ORDERS = FIRST_TOPIC
 
 
 def describe(world: World, group_id: str = "g") -> DescribedGroup:
