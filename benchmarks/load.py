@@ -63,10 +63,13 @@ class Rate:
         return self.requests / self.cpu_s if self.cpu_s else float("nan")
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system time that a process has used, all its threads, in seconds (resolution 10 ms)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_seconds(*pids: int) -> float:
+    """User and system time that processes have used, all their threads, in seconds (resolution 10 ms)."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes(pid: int) -> int:
@@ -91,17 +94,17 @@ class Peer:
     def exchange(self, frame: bytes) -> bytes:
         """One frame there and one back, both with their length."""
         self.socket.sendall(frame)
-        head = self._exactly(4)
-        return head + self._exactly(struct.unpack(">i", head)[0])
+        head = self.exactly(4)
+        return head + self.exactly(struct.unpack(">i", head)[0])
 
     def close(self) -> None:
         self.socket.close()
 
     def skip(self, num_bytes: int) -> None:
         """Reads what is known to be on its way."""
-        self._exactly(num_bytes)
+        self.exactly(num_bytes)
 
-    def _exactly(self, num_bytes: int) -> bytes:
+    def exactly(self, num_bytes: int) -> bytes:
         data = bytearray()
         while len(data) < num_bytes:
             piece = self.socket.recv(num_bytes - len(data))
@@ -199,7 +202,7 @@ def settled_members(opened: list[Peer], group_id: str, topics: list[str]) -> lis
 
 
 def sliding_window(
-    opened: list[Peer], frames: list[bytes], in_flight: int, duration_s: float, pid: int
+    opened: list[Peer], frames: list[bytes], in_flight: int, duration_s: float, *pids: int
 ) -> Rate:
     """Keeps `in_flight` copies of each connection's frame on their way for `duration_s`."""
     lengths = [len(peer.exchange(frame)) for peer, frame in zip(opened, frames, strict=True)]
@@ -212,7 +215,7 @@ def sliding_window(
         poll.register(peer.socket.fileno(), select.EPOLLIN)
     partial = dict.fromkeys(state, 0)
     done = 0
-    cpu_before, start = cpu_seconds(pid), time.perf_counter()
+    cpu_before, start = cpu_seconds(*pids), time.perf_counter()
     end = start + duration_s
     for sock, batch, _, _ in state.values():
         sock.sendall(batch)
@@ -227,7 +230,7 @@ def sliding_window(
                 done += replies
                 if replies:
                     sock.sendall(batch[: replies * frame_bytes])
-        cpu_s = cpu_seconds(pid) - cpu_before
+        cpu_s = cpu_seconds(*pids) - cpu_before
     finally:
         poll.close()
     for peer, length in zip(opened, lengths, strict=True):
@@ -239,8 +242,7 @@ def sliding_window(
 
 def steady_heartbeats(
     address: tuple[str, int],
-    pid: int,
-    *,
+    *pids: int,
     connections: int = 50,
     in_flight: int = 16,
     duration_s: float = 5.0,
@@ -252,7 +254,7 @@ def steady_heartbeats(
         create_topic(opened[0], topic, connections)
         members = settled_members(opened, group_id, [topic])
         frames = [member.steady_frame() for member in members]
-        rate = sliding_window(opened, frames, in_flight, duration_s, pid)
+        rate = sliding_window(opened, frames, in_flight, duration_s, *pids)
         for member in members:
             if not member.beat():
                 raise RuntimeError("the group moved during the run: not all heartbeats were steady")
@@ -284,8 +286,7 @@ def check_commit(peer: Peer, frame: bytes) -> None:
 
 def commits(
     address: tuple[str, int],
-    pid: int,
-    *,
+    *pids: int,
     connections: int = 50,
     in_flight: int = 16,
     partitions: int = 1,
@@ -298,7 +299,7 @@ def commits(
         frames = [commit_frame(f"bench-{number}", topic, partitions) for number in range(connections)]
         for peer, frame in zip(opened, frames, strict=True):
             check_commit(peer, frame)
-        rate = sliding_window(opened, frames, in_flight, duration_s, pid)
+        rate = sliding_window(opened, frames, in_flight, duration_s, *pids)
         for peer, frame in zip(opened, frames, strict=True):
             check_commit(peer, frame)
         return rate

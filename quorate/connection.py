@@ -40,14 +40,14 @@ class Connection:
         self._correlation_id = 0
         self._framer = Framer(FRAME_BYTES_MAX)
         try:
-            self._socket = socket.create_connection((host, port), timeout=_remaining_s(deadline_s))
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.socket = socket.create_connection((host, port), timeout=_remaining_s(deadline_s))
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             raise ConnectionLost(f"{self.address}: {_reason(error)}") from error
         self._served = self._negotiate(deadline_s)
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
     def call(self, api: ApiKey, body: Message, deadline_s: float, *, version_max: int | None = None) -> Any:
         """Send one request and return its decoded answer.
@@ -75,8 +75,8 @@ class Connection:
     def _exchange(self, api: ApiKey, version: int, body: Message, deadline_s: float) -> Any:
         self._correlation_id += 1
         try:
-            self._socket.settimeout(_remaining_s(deadline_s))
-            self._socket.sendall(encode_request(api, version, self._correlation_id, CLIENT_ID, body))
+            self.socket.settimeout(_remaining_s(deadline_s))
+            self.socket.sendall(encode_request(api, version, self._correlation_id, CLIENT_ID, body))
             payload = self._receive(deadline_s)
             correlation_id, answer = decode_response(api, version, payload)
         except (OSError, MalformedFrame) as error:
@@ -91,8 +91,8 @@ class Connection:
 
     def _receive(self, deadline_s: float) -> bytes:
         while True:
-            self._socket.settimeout(_remaining_s(deadline_s))
-            data = self._socket.recv(READ_BYTES)
+            self.socket.settimeout(_remaining_s(deadline_s))
+            data = self.socket.recv(READ_BYTES)
             if not data:
                 raise OSError("the node closed the connection")
             payloads = self._framer.feed(data)

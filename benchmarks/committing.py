@@ -1,0 +1,40 @@
+"""Background load: `python -m benchmarks.committing BOOTSTRAP TOPIC GROUPS`, until it is killed.
+
+One connection that commits one partition of one group after the other, follows each group's coordinator, and
+goes on through every failover. A process of its own, so that it takes no time from what measures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from benchmarks.raw import RawGroup
+from quorate.client import parse_bootstrap
+
+
+def commit_for_ever(bootstrap: str, topic: str, num_groups: int) -> None:
+    nodes = parse_bootstrap(bootstrap)
+    groups = [RawGroup(nodes, f"load-{number}") for number in range(num_groups)]
+    offset = 0
+    while True:
+        offset += 1
+        for group in groups:
+            group.until_accepted(group.commit, topic, {0: offset})
+
+
+@contextlib.contextmanager
+def committing(bootstrap: str, topic: str, num_groups: int = 8) -> Iterator[None]:
+    """Load while the body runs."""
+    command = [sys.executable, "-m", "benchmarks.committing", bootstrap, topic, str(num_groups)]
+    with subprocess.Popen(command) as child:
+        try:
+            yield
+        finally:
+            child.kill()
+
+
+if __name__ == "__main__":
+    commit_for_ever(sys.argv[1], sys.argv[2], int(sys.argv[3]))

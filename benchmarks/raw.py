@@ -1,0 +1,201 @@
+"""Raw clients of one group: they find its coordinator, ask, and report every answer as it came.
+
+Nothing is retried behind the test's back: a request is sent once, and its answer, its refusal or the loss of
+its connection is what the caller gets. `until_accepted` is the one loop: it looks for the coordinator again
+and asks again until something is accepted, and counts the refusals by error code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from quorate.connection import Connection, ConnectionLost
+from wire.apis import ApiKey
+from wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from wire.messages.find_coordinator import FindCoordinatorRequest
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from wire.schema import Message
+
+T = TypeVar("T")
+Address = tuple[str, int]
+
+ASK_S = 1.0
+"""A node that does not answer in this time is given up: it may be stopped."""
+
+ACCEPT_S = 30.0
+PAUSE_S = 0.005
+"""Between two attempts; the resolution of every outage that is measured."""
+
+ONE_KEY_VERSION = 3  # the last FindCoordinator with one key
+NAMES_VERSION = 9  # the last OffsetCommit and OffsetFetch that name topics
+
+
+class Refused(Exception):
+    """The coordinator answered with an error code."""
+
+    def __init__(self, error_code: int) -> None:
+        super().__init__(f"error {error_code}")
+        self.error_code = error_code
+
+
+class RawGroup:
+    """One group, seen through one connection at a time; `nodes` are those that may be asked who leads."""
+
+    def __init__(self, nodes: list[Address], group_id: str) -> None:
+        self.nodes = nodes
+        self.group_id = group_id
+        self.coordinator: Address | None = None
+        self.refusals: Counter[str] = Counter()
+        self._connections: dict[Address, Connection] = {}
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def find(self) -> Address:
+        """The coordinator, as the first node that answers names it; raises Refused, ConnectionLost."""
+        lost: ConnectionLost | None = None
+        for address in self.nodes:
+            try:
+                request = FindCoordinatorRequest(key=self.group_id, key_type=0)
+                found = self.ask_at(address, ApiKey.FIND_COORDINATOR, request, ONE_KEY_VERSION)
+            except ConnectionLost as error:
+                lost = error
+                continue
+            if found.error_code:
+                raise Refused(found.error_code)
+            self.coordinator = (found.host, found.port)
+            return self.coordinator
+        raise lost or ConnectionLost("no node to ask")
+
+    def ask(self, api: ApiKey, body: Message, version_max: int | None = None) -> Any:
+        """Ask the coordinator that is known, or look for it first."""
+        return self.ask_at(self.coordinator or self.find(), api, body, version_max)
+
+    def ask_at(self, address: Address, api: ApiKey, body: Message, version_max: int | None = None) -> Any:
+        deadline_s = time.monotonic() + ASK_S
+        connection = self._connections.get(address)
+        try:
+            if connection is None:
+                connection = self._connections[address] = Connection(*address, deadline_s)
+            return connection.call(api, body, deadline_s, version_max=version_max)
+        except ConnectionLost:
+            self._connections.pop(address, None)
+            raise
+
+    def until_accepted(self, call: Callable[..., T], *args: Any) -> T:
+        """Call again and again, with the coordinator looked up anew, until nothing is raised.
+
+        Raises TimeoutError after `ACCEPT_S`.
+        """
+        deadline_s = time.monotonic() + ACCEPT_S
+        while True:
+            try:
+                return call(*args)
+            except Refused as refused:
+                self.refusals[f"error {refused.error_code}"] += 1
+            except ConnectionLost:
+                self.refusals["connection lost"] += 1
+            self.coordinator = None
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"{self.group_id}: nothing accepted in {ACCEPT_S} s: {self.refusals}")
+            time.sleep(PAUSE_S)
+
+    # ---- offsets ----
+
+    def commit(self, topic: str, offsets: dict[int, int]) -> None:
+        """Commit, without being a member; returns when every partition was acknowledged."""
+        rows = [
+            OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+            for partition, offset in offsets.items()
+        ]
+        request = OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=-1,
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=rows)],
+        )
+        answer = self.ask(ApiKey.OFFSET_COMMIT, request, NAMES_VERSION)
+        _raise_first(row.error_code for found in answer.topics for row in found.partitions)
+
+    def fetch(self, topic: str, partitions: list[int]) -> dict[int, int]:
+        """Committed offsets by partition, -1 where there is none."""
+        wanted = [OffsetFetchRequestTopics(name=topic, partition_indexes=partitions)]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group_id, topics=wanted)])
+        (group,) = self.ask(ApiKey.OFFSET_FETCH, request, NAMES_VERSION).groups
+        _raise_first([group.error_code])
+        rows = [row for found in group.topics for row in found.partitions]
+        _raise_first(row.error_code for row in rows)
+        return {row.partition_index: row.committed_offset for row in rows}
+
+
+class RawMember:
+    """A member of a group that acknowledges whatever it is given."""
+
+    def __init__(self, group: RawGroup, member_id: str, topics: list[str]) -> None:
+        self.group = group
+        self.member_id = member_id
+        self.topics = topics
+        self.epoch = 0
+        self.owned: list[TopicPartitions] = []
+
+    def beat(self) -> bool:
+        """One heartbeat; True when it was accepted and brought nothing new. Raises Refused."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group.group_id,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=-1,
+        )
+        if self.epoch == 0:
+            request.subscribed_topic_names = list(self.topics)
+            request.rebalance_timeout_ms = 60_000
+            request.topic_partitions = []
+        elif self.owned:
+            request.topic_partitions = self.owned
+        answer: ConsumerGroupHeartbeatResponse = self.group.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, request)
+        _raise_first([answer.error_code])
+        settled = answer.member_epoch == self.epoch and answer.assignment is None
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self.owned = [
+                TopicPartitions(topic_id=topic.topic_id, partitions=list(topic.partitions))
+                for topic in answer.assignment.topic_partitions
+            ]
+        return settled
+
+    def settle(self, within_s: float = ACCEPT_S) -> None:
+        """Beat until two heartbeats in a row bring nothing new."""
+        deadline_s = time.monotonic() + within_s
+        calm = 0
+        while calm < 2:
+            calm = calm + 1 if self.group.until_accepted(self.beat) else 0
+            assert time.monotonic() < deadline_s, f"{self.member_id} did not settle"
+
+    def leave(self) -> None:
+        self.epoch, self.owned = -1, []
+        with contextlib.suppress(Refused):
+            self.beat()
+
+
+def _raise_first(error_codes: Any) -> None:
+    for error_code in error_codes:
+        if error_code:
+            raise Refused(error_code)
