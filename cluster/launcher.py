@@ -1,53 +1,54 @@
-"""Starts node processes for people and tests, and sees to it that none is left behind.
+"""Starts nodes for people and tests: one, or a cluster of them on this machine.
 
-A launched node has a directory with its configuration (`node.toml`) and its log (`node.log`) beside its data,
-ports that stay the same over restarts, and a command that anybody can run again after a kill. It holds the
-reading end of a pipe whose writing end dies with the launcher, so it stops when its launcher does, however
-that ends.
+`launch_node` starts a cluster of one on its directory; `launch_cluster` starts several, each with a
+directory in the cluster's own (`cluster.cluster_directory`).
 
-What must stay true: a directory is formatted once, and only here or by an explicit format; `command` alone
-brings the node back.
+What must stay true: a directory is formatted once, and only by a launch or by an explicit format. Ports stay
+the same over restarts as long as they are free. A launch that failed leaves no process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
-import os
-import select
-import signal
 import socket
-import subprocess
-import sys
 import time
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from cluster.settings import SettingsError, load_settings
+from cluster.cluster_directory import (
+    CLUSTER_FILE,
+    EXIT_USAGE,
+    SECRET_FILE,
+    ClusterPlan,
+    as_launch_errors,
+    format_cluster,
+    fresh_id,
+    plan_cluster,
+    read_document,
+    write_document,
+)
+from cluster.node_process import LOOPBACK, LaunchError, NodeProcess, ports_before
+from cluster.settings import load_settings
 from raftlog.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node, read_identity
-from raftlog.errors import RaftlogError
-from raftlog.files import OsFiles
+from raftlog.files import Lock, OsFiles
 
-LOOPBACK: Final = "127.0.0.1"
-CONFIG_FILE: Final = "node.toml"
-LOG_FILE: Final = "node.log"
-EXIT_USAGE: Final = 2
-EXIT_STOPPED: Final = 70
-ANNOUNCEMENT_BYTES_MAX: Final = 64 * 1024
+__all__ = [
+    "CLUSTER_FILE",
+    "ClusterProcess",
+    "LaunchError",
+    "NodeProcess",
+    "cluster_size",
+    "launch_cluster",
+    "launch_node",
+    "prepare_cluster",
+]
 
-LOG_TAIL_BYTES: Final = 8 * 1024
-"""Where a node's last words are looked for."""
+NODES_ALLOWED: Final = (1, 3, 5)
+STOP_TIMEOUT_S: Final = 10.0
 
-
-class LaunchError(Exception):
-    """A node did not come up: one line with its own last words; `exit_code` is None while it still runs."""
-
-    def __init__(self, message: str, exit_code: int | None = None) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+ANNOUNCEMENT_PAUSE_S: Final = 0.005
+"""How long one starting node is listened to before it is the next one's turn."""
 
 
 def launch_node(
@@ -59,213 +60,239 @@ def launch_node(
     settings: Mapping[str, str] | None = None,
     wait_ready_s: float = 30.0,
 ) -> NodeProcess:
-    """Formats `data` if it is new, starts a node on it and returns when it serves.
+    """Formats `data` if it is new, starts a cluster of one on it and returns when it serves.
 
     A port of 0 is the one that this directory had before, or a free one. Raises LaunchError.
     """
-    wanted: dict[str, object] = dict(settings or {})
-    try:
-        _format_if_new(data, node_id, load_settings(None, {}, wanted).cluster_shards)
-        wanted.setdefault("cluster.shards", read_identity(OsFiles(), str(data)).num_shards)
-        # The node takes the lock itself; asked for here, so that a running node's configuration stays.
-        OsFiles().lock(str(data / LOCK_FILE)).release()
-    except SettingsError as error:
-        raise LaunchError(str(error), EXIT_USAGE) from error
-    except BlockingIOError as error:
-        raise LaunchError(f"another process runs on {data}: stop it first") from error
-    except (RaftlogError, OSError, ValueError) as error:
-        raise LaunchError(f"cannot use {data} as a node's directory: {error}") from error
-    before = _ports_before(data)
-    try:
-        process = NodeProcess(
-            data,
-            node_id=node_id,
-            port=_stable_port(kafka_port, before.get("kafka.port", 0)),
-            http_port=_stable_port(http_port, before.get("http.port", 0)),
-            settings=wanted,
-        )
-    except OSError as error:
-        what = f"cannot write {data / CONFIG_FILE}: {error.strerror}: free space or make it writable"
-        raise LaunchError(what, EXIT_STOPPED) from error
+    process = _prepare_alone(data, node_id, (kafka_port, http_port), settings or {})
     process.start(wait_ready_s)
     return process
 
 
-class NodeProcess:
-    """One node process: started, killed, stopped and started again with the same command."""
+def launch_cluster(
+    data: Path,
+    num_nodes: int = 3,
+    *,
+    kafka_port: int = 0,
+    http_port: int = 0,
+    settings: Mapping[str, str] | None = None,
+    wait_ready_s: float = 30.0,
+) -> ClusterProcess:
+    """Formats `data` if it is new, starts all nodes at once and returns when every one serves.
 
-    def __init__(
-        self, data: Path, *, node_id: int, port: int, http_port: int, settings: Mapping[str, object]
-    ) -> None:
-        self.data = data.resolve()
-        self.node_id = node_id
-        self.host = LOOPBACK
-        self.port = port
-        self.http_port = http_port
-        config = self.data / CONFIG_FILE
-        self.command = [sys.executable, "-P", "-m", "cluster", "--config", str(config), "--announce"]
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lifeline_fd: int | None = None
-        own = {
-            "node.id": node_id,
-            "data.dir": str(self.data),
-            "kafka.host": self.host,
-            "kafka.port": port,
-            "http.host": self.host,
-            "http.port": http_port,
-        }
-        _write_config(config, {**own, **settings})
+    Node 1 listens on the ports given, node 2 on the next ones, and so on; a port of 0 is the one that a node
+    had before, or a free one. One node is as with `launch_node`. Raises LaunchError.
+    """
+    cluster = prepare_cluster(data, num_nodes, kafka_port=kafka_port, http_port=http_port, settings=settings)
+    try:
+        cluster.start(wait_ready_s)
+    except BaseException:
+        cluster.kill()
+        raise
+    return cluster
+
+
+def prepare_cluster(
+    data: Path,
+    num_nodes: int = 3,
+    *,
+    kafka_port: int = 0,
+    http_port: int = 0,
+    settings: Mapping[str, str] | None = None,
+) -> ClusterProcess:
+    """All that `launch_cluster` does before the first process: for who wants to `configure` nodes first."""
+    check_num_nodes(num_nodes)
+    if num_nodes == 1:
+        alone = _prepare_alone(data, 1, (kafka_port, http_port), settings or {})
+        return ClusterProcess(alone.data, [alone], None)
+    with as_launch_errors(f"cannot use {data} as a cluster's directory"):
+        plan = plan_cluster(data, num_nodes, settings or {})
+        plan.data.mkdir(parents=True, exist_ok=True)
+        lock = OsFiles().lock(str(plan.data / LOCK_FILE))
+        try:
+            format_cluster(plan)
+            return ClusterProcess(plan.data, _configured(plan, kafka_port, http_port), lock)
+        except BaseException:
+            lock.release()
+            raise
+
+
+def cluster_size(data: Path) -> int | None:
+    """Number of nodes of the cluster that was made on this directory; None if there is none.
+
+    Raises LaunchError when the directory's own document cannot be read.
+    """
+    document = read_document(data)
+    if document is not None:
+        return len(document["nodes"])
+    return 1 if (data / NODE_FILE).exists() else None
+
+
+def check_num_nodes(num_nodes: int) -> None:
+    """Raises LaunchError, with the reason, for a number of nodes that is no good."""
+    if num_nodes in NODES_ALLOWED:
+        return
+    reason = f"a cluster on one machine has {', '.join(map(str, NODES_ALLOWED[:-1]))} or {NODES_ALLOWED[-1]}"
+    if num_nodes % 2 == 0:
+        lost = (num_nodes - 1) // 2
+        reason = (
+            f"an even number outlives no more than the odd one below it: {num_nodes} nodes need "
+            f"{num_nodes // 2 + 1} to go on and so can lose {lost}, as {num_nodes - 1} can; take "
+            f"{' or '.join(str(n) for n in NODES_ALLOWED if abs(n - num_nodes) == 1) or NODES_ALLOWED[-1]}"
+        )
+    raise LaunchError(f"{num_nodes} nodes: {reason}", EXIT_USAGE)
+
+
+class ClusterProcess:
+    """All nodes of one cluster on this machine, the processes of one launcher."""
+
+    def __init__(self, data: Path, nodes: list[NodeProcess], lock: Lock | None) -> None:
+        self.data = data
+        self.nodes = nodes
+        self._lock = lock
 
     @property
-    def pid(self) -> int:
-        """Of the newest start."""
-        assert self._process is not None, "the node was never started"
-        return self._process.pid
+    def bootstrap(self) -> str:
+        """Every node's address for Kafka clients."""
+        return ",".join(node.bootstrap for node in self.nodes)
+
+    def node(self, node_id: int) -> NodeProcess:
+        """The node with that id; raises KeyError."""
+        for node in self.nodes:
+            if node.node_id == node_id:
+                return node
+        raise KeyError(node_id)
 
     def as_dict(self) -> dict[str, Any]:
-        """What scripts need to find, kill and restart the node."""
-        return {
-            "id": self.node_id,
-            "pid": self.pid,
-            "host": self.host,
-            "port": self.port,
-            "http_port": self.http_port,
-            "data": str(self.data),
-            "command": self.command,
-        }
+        """What scripts need: `{"bootstrap", "nodes": [{"id", "pid", …}]}`."""
+        return {"bootstrap": self.bootstrap, "nodes": [node.as_dict() for node in self.nodes]}
 
     def start(self, wait_ready_s: float = 30.0) -> None:
-        """Starts the process and waits until every shard serves. Raises LaunchError."""
-        assert self._process is None or self._process.poll() is not None, "the node runs already"
-        self._close_lifeline()
-        lifeline, self._lifeline_fd = os.pipe()
-        try:
-            with (self.data / LOG_FILE).open("ab") as log:
-                self._process = subprocess.Popen(
-                    [*self.command, "--lifeline", str(lifeline)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    pass_fds=(lifeline,),
-                    process_group=0,  # Ctrl-C on the terminal is the launcher's to handle
-                )
-        except OSError as error:
-            raise LaunchError(f"cannot start {self.command[0]}: {error}") from error
-        finally:
-            os.close(lifeline)
-        self._await_announcement(wait_ready_s)
+        """Starts all that do not run, at once, and waits until each serves.
 
-    def poll(self) -> int | None:
-        """The exit code, or None while it runs."""
-        return None if self._process is None else self._process.poll()
+        Raises LaunchError as soon as one ended instead; the others go on.
+        """
+        deadline_s = time.monotonic() + wait_ready_s
+        if len(self.nodes) > 1 and self._lock is None:
+            with as_launch_errors(f"cannot start the cluster on {self.data}"):
+                self._lock = OsFiles().lock(str(self.data / LOCK_FILE))
+        starting = [node for node in self.nodes if not node.is_running]
+        for node in starting:
+            node.spawn()
+        self.write_down()
+        while starting:
+            if time.monotonic() > deadline_s:
+                starting[0].await_announced(deadline_s)
+            starting = [node for node in starting if not node.is_announced(ANNOUNCEMENT_PAUSE_S)]
 
-    def wait(self, timeout_s: float | None = None) -> int:
-        """Waits for its end; raises subprocess.TimeoutExpired."""
-        assert self._process is not None, "the node was never started"
-        return self._process.wait(timeout_s)
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> dict[int, int]:
+        """Stops all that run, together and without handing anything over; exit codes by node id."""
+        running = [node for node in self.nodes if node.is_running]
+        deadline_s = time.monotonic() + timeout_s
+        for node in running:
+            node.let_go()
+        codes = {node.node_id: node.await_end(max(0.0, deadline_s - time.monotonic())) for node in running}
+        self._release()
+        return codes
 
     def kill(self) -> None:
-        """kill -9, and waits for the end."""
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            self._process.wait()
-        self._close_lifeline()
+        """kill -9 of all nodes at once."""
+        for node in self.nodes:
+            node.kill(wait=False)
+        for node in self.nodes:
+            node.kill()
+        self._release()
 
-    def stop(self, timeout_s: float = 10.0) -> int:
-        """SIGTERM, and waits for the end; returns the exit code. What does not end in time is killed."""
-        assert self._process is not None, "the node was never started"
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGTERM)
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return self._process.returncode
-        finally:
-            self._close_lifeline()
+    def write_down(self) -> None:
+        """Tells scripts who runs where: cluster.json."""
+        if len(self.nodes) > 1:
+            document = read_document(self.data)
+            assert document is not None, "a cluster that was formatted has its document"
+            known = {row["id"]: row for row in document["nodes"]}
+            known |= {node.node_id: node.as_dict() for node in self.nodes if node.was_started}
+            write_document(self.data, {**document, "nodes": list(known.values())})
 
-    def _await_announcement(self, wait_ready_s: float) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        deadline_s = time.monotonic() + wait_ready_s
-        heard = b""
-        with self._process.stdout as stream:
-            while b"\n" not in heard and len(heard) < ANNOUNCEMENT_BYTES_MAX:
-                left_s = deadline_s - time.monotonic()
-                if left_s <= 0 or not select.select([stream], [], [], left_s)[0]:
-                    self.kill()
-                    raise LaunchError(
-                        f"the node on {self.data} is not ready after {wait_ready_s:.0f} s: "
-                        + self.last_words()
-                    )
-                piece = os.read(stream.fileno(), 4096)
-                if not piece:
-                    code = self._process.wait()
-                    self._close_lifeline()
-                    raise LaunchError(
-                        f"the node on {self.data} ended with exit code {code}: {self.last_words()}", code
-                    )
-                heard += piece
-
-    def last_words(self) -> str:
-        """The newest line of the node's log; empty if there is none."""
-        with contextlib.suppress(OSError), (self.data / LOG_FILE).open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-            lines = log.read().decode(errors="replace").strip().splitlines()
-            if lines:
-                return lines[-1]
-        return ""
-
-    def _close_lifeline(self) -> None:
-        if self._lifeline_fd is not None:
-            os.close(self._lifeline_fd)
-            self._lifeline_fd = None
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
 
-def _format_if_new(data: Path, node_id: int, num_shards: int) -> None:
+# One node.
+
+
+def _prepare_alone(
+    data: Path, node_id: int, ports: tuple[int, int], settings: Mapping[str, str]
+) -> NodeProcess:
+    wanted: dict[str, object] = dict(settings)
+    with as_launch_errors(f"cannot use {data} as a node's directory"):
+        if (data / CLUSTER_FILE).exists():
+            raise LaunchError(f"{data} is the directory of a cluster of several nodes", EXIT_USAGE)
+        _format_alone(data, node_id, load_settings(None, {}, wanted).cluster_shards)
+        wanted.setdefault("cluster.shards", read_identity(OsFiles(), str(data)).num_shards)
+        # The node takes the lock itself; asked for here, so that a running node's configuration stays.
+        OsFiles().lock(str(data / LOCK_FILE)).release()
+        before = ports_before(data)
+        kafka_port, http_port = _stable_ports(
+            [(ports[0], before.get("kafka.port", 0)), (ports[1], before.get("http.port", 0))]
+        )
+        return NodeProcess(data, node_id=node_id, port=kafka_port, http_port=http_port, settings=wanted)
+
+
+def _format_alone(data: Path, node_id: int, num_shards: int) -> None:
     if (data / NODE_FILE).exists():
         return
-    # Imported here: the host brings an event loop along, which a caller that only restarts does not need.
-    from cluster.host_asyncio import fresh_id
-
     identity = NodeIdentity(
         cluster_id=fresh_id(), node_id=node_id, incarnation=fresh_id(), num_shards=num_shards
     )
     format_node(OsFiles(), str(data.resolve()), identity)
 
 
-def _ports_before(data: Path) -> dict[str, int]:
-    """The ports in the configuration of an earlier launch; {} when there was none."""
+# Several.
+
+
+def _configured(plan: ClusterPlan, kafka_port: int, http_port: int) -> list[NodeProcess]:
+    asked: list[tuple[int, int]] = []
+    for number, node_id in enumerate(plan.node_ids):
+        before = ports_before(plan.home(node_id))
+        asked += [
+            (kafka_port and kafka_port + number, before.get("kafka.port", 0)),
+            (http_port and http_port + number, before.get("http.port", 0)),
+            (0, before.get("peer.port", 0)),
+        ]
+    ports = _stable_ports(asked)
+    peers = [f"{node_id}@{LOOPBACK}:{port}" for node_id, port in zip(plan.node_ids, ports[2::3], strict=True)]
+    common = {**plan.settings, "cluster.nodes": peers, "cluster.secret.file": str(plan.data / SECRET_FILE)}
+    return [
+        NodeProcess(
+            plan.home(node_id),
+            node_id=node_id,
+            port=ports[3 * number],
+            http_port=ports[3 * number + 1],
+            settings={"peer.port": ports[3 * number + 2], **common},
+        )
+        for number, node_id in enumerate(plan.node_ids)
+    ]
+
+
+# Ports.
+
+
+def _stable_ports(asked: Sequence[tuple[int, int]]) -> list[int]:
+    """For each (asked, before) a port: that asked for, else the one before if it is free, else a free one.
+
+    All probes stay open to the end, so that no two get the same.
+    """
+    with contextlib.ExitStack() as probes:
+        return [given or _free_port(probes, before) for given, before in asked]
+
+
+def _free_port(probes: contextlib.ExitStack, before: int) -> int:
+    probe = probes.enter_context(socket.socket())
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        document = tomllib.loads((data / CONFIG_FILE).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {name: port for name in ("kafka.port", "http.port") if isinstance(port := document.get(name), int)}
-
-
-def _stable_port(asked: int, before: int) -> int:
-    if asked:
-        return asked
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, before))
-        except OSError:
-            probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _write_config(path: Path, settings: Mapping[str, object]) -> None:
-    """Quoted keys and JSON's values are TOML too."""
-    quoted = functools.partial(json.dumps, ensure_ascii=False)
-    lines = [f"{quoted(name)} = {quoted(value)}" for name, value in settings.items()]
-    aside = path.with_suffix(".toml.new")
-    aside.write_text(
-        "# Written by the launcher; a later launch on this directory writes it anew.\n"
-        + "\n".join(lines)
-        + "\n",
-        encoding="utf-8",
-    )
-    aside.replace(path)
+        probe.bind((LOOPBACK, before))
+    except OSError:
+        probe.bind((LOOPBACK, 0))
+    port: int = probe.getsockname()[1]
+    return port

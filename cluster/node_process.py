@@ -1,0 +1,287 @@
+"""One node process as seen by whoever launched it: started, killed, paused, stopped and started again.
+
+A launched node has a directory with its configuration (`node.toml`) and its log (`node.log`) beside its data,
+and a command that anybody can run again after a kill. It holds the reading end of a pipe, its lifeline; the
+writing end is the launcher's and goes with it, so a node stops when its launcher is gone, however that ended.
+
+What must stay true: `command` alone brings the node back; the node writes its log itself, so a launcher that
+is slow, stopped or dead never holds it up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+LOOPBACK: Final = "127.0.0.1"
+CONFIG_FILE: Final = "node.toml"
+LOG_FILE: Final = "node.log"
+EXIT_STOPPED: Final = 70
+ANNOUNCEMENT_BYTES_MAX: Final = 64 * 1024
+
+LOG_TAIL_BYTES: Final = 8 * 1024
+"""Where a node's last words are looked for."""
+
+
+class LaunchError(Exception):
+    """A node did not come up: one line with its own last words; `exit_code` is None while it still runs."""
+
+    def __init__(self, message: str, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class NodeProcess:
+    """One node process. `start`, or `spawn` and then `is_announced` until it is true."""
+
+    def __init__(
+        self, data: Path, *, node_id: int, port: int, http_port: int, settings: Mapping[str, object]
+    ) -> None:
+        self.data = data.resolve()
+        self.node_id = node_id
+        self.host = LOOPBACK
+        self.port = port
+        self.http_port = http_port
+        self.is_paused = False
+        config = self.data / CONFIG_FILE
+        self.command = [sys.executable, "-P", "-m", "cluster", "--config", str(config), "--announce"]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lifeline_fd: int | None = None
+        self._announcement = b""
+        self._settings: dict[str, object] = {
+            "node.id": node_id,
+            "data.dir": str(self.data),
+            "kafka.host": self.host,
+            "kafka.port": port,
+            "http.host": self.host,
+            "http.port": http_port,
+        }
+        self.configure(settings)
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Adds to the node's configuration what its next start reads. Raises LaunchError."""
+        self._settings.update(settings)
+        path = self.data / CONFIG_FILE
+        try:
+            _write_config(path, self._settings)
+        except OSError as error:
+            what = f"cannot write {path}: {error.strerror}: free space or make it writable"
+            raise LaunchError(what, EXIT_STOPPED) from error
+
+    @property
+    def pid(self) -> int:
+        """Of the newest start."""
+        assert self._process is not None, "the node was never started"
+        return self._process.pid
+
+    @property
+    def was_started(self) -> bool:
+        return self._process is not None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def bootstrap(self) -> str:
+        """The node's address for Kafka clients."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The node's address for HTTP clients."""
+        return f"http://{self.host}:{self.http_port}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """What scripts need to find, kill and restart the node."""
+        return {
+            "id": self.node_id,
+            "pid": self.pid,
+            "host": self.host,
+            "port": self.port,
+            "http_port": self.http_port,
+            "data": str(self.data),
+            "command": self.command,
+        }
+
+    # Life.
+
+    def start(self, wait_ready_s: float = 30.0) -> None:
+        """Starts the process, waits until it serves, kills it if it does not in time. Raises LaunchError."""
+        self.spawn()
+        self.await_announced(time.monotonic() + wait_ready_s)
+
+    def spawn(self) -> None:
+        """Starts the process, and waits for nothing. Raises LaunchError."""
+        assert not self.is_running, "the node runs already"
+        self._forget_process()
+        lifeline, self._lifeline_fd = os.pipe()
+        try:
+            with (self.data / LOG_FILE).open("ab") as log:
+                self._process = subprocess.Popen(
+                    [*self.command, "--lifeline", str(lifeline)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    pass_fds=(lifeline,),
+                    process_group=0,  # Ctrl-C on the terminal is the launcher's to handle
+                )
+        except OSError as error:
+            raise LaunchError(f"cannot start the node on {self.data}: {error}") from error
+        finally:
+            os.close(lifeline)
+
+    def await_announced(self, deadline_s: float) -> None:
+        """Waits until the node serves, to a time of `time.monotonic`. Raises LaunchError."""
+        begin_s = time.monotonic()
+        while not self.is_announced(max(0.0, deadline_s - time.monotonic())):
+            if time.monotonic() >= deadline_s:
+                self.kill()
+                waited_s = deadline_s - begin_s
+                raise LaunchError(
+                    f"the node on {self.data} is not ready after {waited_s:.0f} s: {self.last_words()}"
+                )
+
+    def is_announced(self, timeout_s: float = 0.0) -> bool:
+        """Whether the started node has said that it serves; waits for a word of it for at most `timeout_s`.
+
+        Raises LaunchError when it ended instead.
+        """
+        assert self._process is not None, "the node was never started"
+        stream = self._process.stdout
+        assert stream is not None
+        if stream.closed:
+            return True
+        if not select.select([stream], [], [], timeout_s)[0]:
+            return False
+        piece = os.read(stream.fileno(), 4096)
+        self._announcement += piece
+        if not piece:
+            code = self._process.wait()
+            self._forget_process_pipes()
+            raise LaunchError(
+                f"the node on {self.data} ended with exit code {code}: {self.last_words()}", code
+            )
+        if b"\n" not in piece and len(self._announcement) < ANNOUNCEMENT_BYTES_MAX:
+            return False
+        stream.close()
+        return True
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Waits for its end; raises subprocess.TimeoutExpired."""
+        assert self._process is not None, "the node was never started"
+        return self._process.wait(timeout_s)
+
+    def pause(self) -> None:
+        """SIGSTOP: the process stands still until `resume`, and knows nothing of it."""
+        self._signal(signal.SIGSTOP)
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+        self.is_paused = False
+
+    def kill(self, *, wait: bool = True) -> None:
+        """kill -9, and waits for the end unless told not to."""
+        self._signal(signal.SIGKILL)
+        if wait and self._process is not None:
+            self._process.wait()
+            self._forget_process()
+
+    def stop(self, timeout_s: float = 10.0) -> int:
+        """SIGTERM, and waits for the end; returns the exit code. What does not end in time is killed."""
+        self.ask_to_stop()
+        return self.await_end(timeout_s)
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM: in a cluster the node first hands over what it leads."""
+        assert self._process is not None, "the node was never started"
+        self._signal(signal.SIGTERM)
+        if self.is_paused:
+            self.resume()
+
+    def let_go(self) -> None:
+        """Closes the lifeline: the node stops as when its launcher is gone, without handing anything over."""
+        self._close_lifeline()
+        if self.is_paused:
+            self.resume()
+
+    def await_end(self, timeout_s: float) -> int:
+        """Waits for the end of a node that was asked to stop, kills it when time is up; the exit code."""
+        assert self._process is not None, "the node was never started"
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._process.returncode
+        finally:
+            self._forget_process()
+
+    def last_words(self) -> str:
+        """The newest line of the node's log; empty if there is none."""
+        with contextlib.suppress(OSError), (self.data / LOG_FILE).open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            lines = log.read().decode(errors="replace").strip().splitlines()
+            if lines:
+                return lines[-1]
+        return ""
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def _forget_process(self) -> None:
+        self.is_paused = False
+        self._forget_process_pipes()
+
+    def _forget_process_pipes(self) -> None:
+        self._announcement = b""
+        self._close_lifeline()
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def _close_lifeline(self) -> None:
+        if self._lifeline_fd is not None:
+            os.close(self._lifeline_fd)
+            self._lifeline_fd = None
+
+
+def ports_before(data: Path) -> dict[str, int]:
+    """The ports in the configuration of an earlier launch; {} when there was none."""
+    try:
+        document = tomllib.loads((data / CONFIG_FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    names = ("kafka.port", "http.port", "peer.port")
+    return {name: port for name in names if isinstance(port := document.get(name), int)}
+
+
+def _write_config(path: Path, settings: Mapping[str, object]) -> None:
+    """Quoted keys and JSON's values are TOML too."""
+    quoted = functools.partial(json.dumps, ensure_ascii=False)
+    lines = [f"{quoted(name)} = {quoted(value)}" for name, value in settings.items()]
+    aside = path.with_name(path.name + ".new")
+    aside.write_text(
+        "# Written by the launcher; a later launch on this directory writes it anew.\n"
+        + "\n".join(lines)
+        + "\n",
+        encoding="utf-8",
+    )
+    aside.replace(path)
