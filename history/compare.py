@@ -1,0 +1,322 @@
+"""`compare`: do the nodes of a cluster hold the same history?  From their files alone, also while they run.
+
+Per shard the logs are walked side by side, entry by entry: byte-equal frames up to the last decided one, the
+hash chain of each log computed anew on the way, and at the highest index that all of them hold the state,
+by replay of each node's own snapshot and entries.  What differs is told in words, the first place only, as
+everything behind follows from it.
+
+Three things must not be confused:
+
+- a *difference*: decided entries that are not the same bytes.  It cannot happen unless something is broken;
+- *undecided* entries: a tail that was never acknowledged, cut or completed when its node meets the others.
+  A leader that fell alone leaves one, also below the index that the others have decided since;
+- being *behind*: fewer entries, all of them the same.
+
+Damage is named by file and offset, and the walk goes on behind it.  Memory holds a segment per node and the
+state of one shard, never a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from raftlog.reader import Damaged, Problem
+from records import RecordsError
+
+from .difference import Difference, difference_text
+from .members import Member, num_voters, open_members, strangers
+from .node import NodeLog, ShardFiles
+from .quorum import Tail, decided, quorum_of
+from .render import LOCAL, TimeStyle, plural, sentence_list
+from .replay import Replay
+from .sidebyside import LogSide, Walked, walk
+from .source import NothingToRead, Walk
+from .words import shard_name
+
+DIRECTORIES_MIN = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShard:
+    """One shard in one node's directory; hashes in hexadecimal, ``None`` where the files do not give them."""
+
+    node: str
+    first_index: int
+    """The oldest entry kept."""
+    last_index: int
+    """The newest entry that agrees with the decided history."""
+    commit_index: int
+    """The highest index that this directory alone names as committed."""
+    snapshot_index: int | None
+    behind: int
+    """Decided entries that it does not hold yet."""
+    undecided: int
+    """Whole entries at its end that are not decided, or never will be."""
+    chain_hash: str | None
+    """Over all entries up to the shard's common index."""
+    state_hash: str | None
+    """The state after the shard's common index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardComparison:
+    """One shard on all nodes."""
+
+    shard: int
+    decided_index: int
+    """What all directories together prove to be decided."""
+    common_index: int | None
+    """The highest decided index that every node holds; ``None``: there is none."""
+    compared: int
+    """Entries that at least two nodes hold and that are the same bytes."""
+    nodes: tuple[NodeShard, ...]
+    difference: Difference | None
+    problems: tuple[Problem, ...]
+    findings: tuple[str, ...]
+    """What is not as it must be, beside damage: in words."""
+
+    @property
+    def ok(self) -> bool:
+        """Every node holds the same, as far as it holds anything."""
+        return self.difference is None and not self.problems and not self.findings
+
+    @property
+    def chain_hash(self) -> str | None:
+        """The chain at the common index; ``None`` unless it is known of all nodes and the same."""
+        return _one({node.chain_hash for node in self.nodes})
+
+    @property
+    def state_hash(self) -> str | None:
+        """The state hash at the common index; ``None`` unless it is known of all nodes and the same."""
+        return _one({node.state_hash for node in self.nodes})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What the directories of a cluster hold, compared."""
+
+    members: tuple[Member, ...]
+    quorum: int
+    findings: tuple[str, ...]
+    """Why the directories are not of one cluster; then no shard is compared."""
+    problems: tuple[Problem, ...]
+    """Damage that belongs to no shard."""
+    notes: tuple[str, ...]
+    shards: tuple[ShardComparison, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings and not self.problems and all(shard.ok for shard in self.shards)
+
+    @property
+    def num_findings(self) -> int:
+        """How many things are not as they must be."""
+        inside = sum(
+            len(one.findings) + len(one.problems) + (one.difference is not None) for one in self.shards
+        )
+        return len(self.findings) + len(self.problems) + inside
+
+
+def _one(values: set[str | None]) -> str | None:
+    return values.pop() if len(values) == 1 else None
+
+
+def compare(paths: Sequence[str]) -> Comparison:
+    """Compares the directories of nodes, or those in the one folder that holds them all; writes nothing.
+
+    Raises `NothingToRead` when there are not at least two, when one is no node's, or is given twice.
+    """
+    opened = open_members(paths)
+    if len(opened) < DIRECTORIES_MIN:
+        raise NothingToRead(
+            f"only one node's directory is given ({opened[0][0].path}): a comparison needs at least two,"
+            " or the folder that holds them as node-1, node-2, ..."
+        )
+    members = tuple(member for member, _ in opened)
+    findings = tuple(strangers(members))
+    numbers = sorted({shard for _, log in opened for shard in log.shards} | _expected_shards(members))
+    return Comparison(
+        members=members,
+        quorum=quorum_of(num_voters(members)),
+        findings=findings,
+        problems=tuple(problem for _, log in opened for problem in log.problems),
+        notes=tuple(_notes(opened)),
+        shards=() if findings else tuple(_compare_shard(number, opened) for number in numbers),
+    )
+
+
+def _expected_shards(members: Sequence[Member]) -> set[int]:
+    return {
+        shard for member in members if member.num_shards is not None for shard in range(-1, member.num_shards)
+    }
+
+
+def _notes(opened: Sequence[tuple[Member, NodeLog]]) -> Iterator[str]:
+    members = [member for member, _ in opened]
+    given = {member.node_id for member in members}
+    absent = sorted({voter for member in members for voter in member.voters} - given)
+    if absent:
+        yield f"not given: {sentence_list([f'node {one}' for one in absent])}"
+    if len(given) < len(members):
+        yield "two directories are of one node: they count once toward a quorum"
+
+
+def _compare_shard(number: int, opened: Sequence[tuple[Member, NodeLog]]) -> ShardComparison:
+    findings: list[str] = []
+    sides: list[LogSide] = []
+    for place, (member, log) in enumerate(opened):
+        if number not in log.readers:
+            findings.append(f"{member.name} does not hold {shard_name(number)}: {member.path}")
+            continue
+        node_id = -1 - place if member.node_id is None else member.node_id
+        sides.append(LogSide(member.name, node_id, ShardFiles(member.path, number)))
+    voters = num_voters([member for member, _ in opened])
+    tails = _tails(sides, is_alone=voters == 1)
+    proven = decided(tails, voters)
+    walked = walk(sides, proven)
+    nodes = tuple(
+        _node_shard(side, tail, proven.index, walked, at)
+        for at, (side, tail) in enumerate(zip(sides, tails, strict=True))
+    )
+    findings.extend(_disagreements(sides, tails, nodes, walked))
+    return ShardComparison(
+        shard=number,
+        decided_index=proven.index,
+        common_index=walked.common_index,
+        compared=walked.compared,
+        nodes=nodes,
+        difference=walked.difference,
+        problems=tuple(problem for side in sides for problem in side.problems),
+        findings=tuple(findings),
+    )
+
+
+def _tails(sides: Sequence[LogSide], *, is_alone: bool) -> list[Tail]:
+    """How each log ends.  Of a node alone all that is whole is decided."""
+    named = [side.commit_index() for side in sides]
+    above = max(named, default=0)
+    tails = [side.tail(commit, above) for side, commit in zip(sides, named, strict=True)]
+    return [replace(tail, commit_index=tail.last_index) for tail in tails] if is_alone else tails
+
+
+def _node_shard(side: LogSide, tail: Tail, decided_index: int, walked: Walked, at: int) -> NodeShard:
+    last_index = side.end if walked.difference is None else min(tail.last_index, decided_index)
+    after = last_index if side.is_cut else decided_index
+    return NodeShard(
+        node=side.node,
+        first_index=side.base_index + 1,
+        last_index=last_index,
+        commit_index=tail.commit_index,
+        snapshot_index=None if side.header is None else side.header.last_index,
+        behind=decided_index - last_index,
+        undecided=max(tail.last_index - after, 0),
+        chain_hash=walked.chains[at] if walked.common_index is not None else None,
+        state_hash=None if walked.common_index is None else _state_hash(side, walked.common_index),
+    )
+
+
+def _state_hash(side: LogSide, index: int) -> str | None:
+    """The state after ``index`` by this node's own snapshot and entries; ``None`` where they do not reach."""
+    reader = side.reader
+    try:
+        run = Replay(reader.shard).run(
+            Walk(reader.shard, reader, to_index=index, from_snapshot=True, with_undecided=True)
+        )
+    except (Damaged, RecordsError):
+        return None
+    return f"{run.state_hash:016x}" if run.index == index else None
+
+
+def _disagreements(
+    sides: Sequence[LogSide], tails: Sequence[Tail], nodes: Sequence[NodeShard], walked: Walked
+) -> Iterator[str]:
+    for side, tail in zip(sides, tails, strict=True):
+        if tail.last_index < tail.commit_index:
+            yield (
+                f"{side.node} names entry {tail.commit_index} as committed and ends with"
+                f" {tail.last_index}: it has lost entries"
+            )
+    if walked.common_index is None:
+        begins = max(sides, key=lambda side: side.base_index)
+        ends = min(sides, key=lambda side: side.end)
+        yield (
+            f"no entry is held by all: {begins.node} begins after {begins.base_index},"
+            f" {ends.node} ends with {ends.end}"
+        )
+        return
+    for what, hashes in (
+        ("hash chain", [node.chain_hash for node in nodes]),
+        ("state", [node.state_hash for node in nodes]),
+    ):
+        if len({one for one in hashes if one is not None}) > 1:
+            said = ", ".join(f"{node.node} has {one}" for node, one in zip(nodes, hashes, strict=True) if one)
+            yield f"the {what} at index {walked.common_index} is not the same: {said}"
+
+
+def comparison_text(comparison: Comparison, style: TimeStyle = LOCAL) -> Iterator[str]:
+    """Lines for people: whose directories, per shard how far they agree, what does not."""
+    for member in comparison.members:
+        yield f"{member.name}: {member.path}"
+    for note in comparison.notes:
+        yield f"note: {note}"
+    for found in comparison.findings:
+        yield f"BROKEN: {found}"
+    for problem in comparison.problems:
+        yield from _problem_text(problem)
+    for shard in comparison.shards:
+        yield from _shard_text(shard, style)
+    count = comparison.num_findings
+    yield "compared: the same everywhere" if comparison.ok else f"compared: {plural(count, 'finding')}"
+
+
+def _shard_text(shard: ShardComparison, style: TimeStyle) -> Iterator[str]:
+    name = shard_name(shard.shard)
+    if shard.common_index is None:
+        yield f"{name}: nothing in common; decided up to {shard.decided_index:,}"
+    else:
+        yield f"{name}: the same up to index {shard.common_index:,}; decided up to {shard.decided_index:,}"
+        chain = _hash_text({node.node: node.chain_hash for node in shard.nodes})
+        state = _hash_text({node.node: node.state_hash for node in shard.nodes})
+        yield f"  chain {chain}, state {state}"
+    for node in shard.nodes:
+        yield f"  {_node_text(node)}"
+    for problem in shard.problems:
+        yield from (f"  {line}" for line in _problem_text(problem))
+    for found in shard.findings:
+        yield f"  BROKEN: {found}"
+    if shard.difference is not None:
+        yield from (f"  {line}" for line in _flagged(difference_text(shard.difference, style)))
+
+
+def _hash_text(hashes: Mapping[str, str | None]) -> str:
+    known = {one for one in hashes.values() if one is not None}
+    if len(known) != 1:
+        return "not the same" if known else "not known"
+    unknown = [node for node, one in hashes.items() if one is None]
+    return known.pop() + (f" (not known of {sentence_list(unknown)})" if unknown else "")
+
+
+def _flagged(lines: Iterator[str]) -> Iterator[str]:
+    yield f"DIFFERENT: {next(lines)}"
+    yield from lines
+
+
+def _node_text(node: NodeShard) -> str:
+    held = f"entries {node.first_index:,} to {node.last_index:,}" if node.last_index else "no entries"
+    said = f"{node.node}: {held}"
+    if node.snapshot_index is not None:
+        said += f", snapshot of {node.snapshot_index:,}"
+    if node.behind:
+        said += f", {plural(node.behind, 'entry')} behind"
+    if node.undecided:
+        said += f", {node.undecided:,} undecided at its end"
+    return said
+
+
+def _problem_text(problem: Problem) -> Iterator[str]:
+    place = f"{problem.file} at byte {problem.offset}"
+    index = "" if problem.index is None else f", index {problem.index}"
+    yield f"BROKEN {place}{index}: {problem.what}"
+    if problem.hint:
+        yield f"  to do: {problem.hint}"

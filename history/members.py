@@ -1,0 +1,120 @@
+"""The directories of a cluster: found below one parent or given one by one; do they belong together?
+
+A launcher keeps the nodes of one machine as `node-1`, `node-2`, … in one folder; whoever gives that folder
+means all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from raftlog.directory import NODE_FILE
+from raftlog.reader import Damaged, read_identity, shards
+
+from .node import NodeLog, open_node
+from .source import NothingToRead
+
+_MEMBER_NAME = re.compile(r"node-(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One node's directory and what it says of itself; ``None`` where it does not say it."""
+
+    path: str
+    name: str
+    """``node 2``; with the path behind where two directories are of one node."""
+    node_id: int | None
+    cluster_id: str | None
+    num_shards: int | None
+    voters: tuple[int, ...]
+    """Ids of all nodes of the cluster; () for a cluster of one."""
+
+
+def node_directories(path: str) -> list[str]:
+    """The directories of nodes that ``path`` stands for: itself, or the `node-N` folders in it, by number."""
+    if not os.path.isdir(path) or os.path.exists(os.path.join(path, NODE_FILE)) or shards(path):
+        return [path]
+    found = sorted(
+        (int(match[1]), os.path.join(path, name))
+        for name in os.listdir(path)
+        if (match := _MEMBER_NAME.fullmatch(name)) and os.path.isdir(os.path.join(path, name))
+    )
+    return [child for _, child in found] or [path]
+
+
+def open_members(paths: Sequence[str]) -> list[tuple[Member, NodeLog]]:
+    """Opens the directories of nodes; raises `NothingToRead` when one is none, or is given twice."""
+    wanted = [child for path in paths for child in node_directories(path)]
+    twice = [path for path, count in Counter(map(os.path.realpath, wanted)).items() if count > 1]
+    if twice:
+        raise NothingToRead(f"{twice[0]} is given twice: give the directory of each node once")
+    opened = [(path, open_node(path)) for path in wanted]
+    said = [_identity(path) for path in wanted]
+    ids = Counter(one[0] for one in said)
+    return [
+        (_member(path, *one, is_alone=one[0] is not None and ids[one[0]] == 1), log)
+        for (path, log), one in zip(opened, said, strict=True)
+    ]
+
+
+_Said = tuple[int | None, str | None, int | None, tuple[int, ...]]
+
+
+def _identity(path: str) -> _Said:
+    if not os.path.exists(os.path.join(path, NODE_FILE)):
+        return None, None, None, ()
+    try:
+        identity = read_identity(path)
+    except Damaged:
+        return None, None, None, ()  # `open_node` notes it as a problem of the directory
+    voters: tuple[int, ...] = tuple(getattr(identity, "voters", ()))
+    return identity.node_id, identity.cluster_id, identity.num_shards, voters
+
+
+def _member(
+    path: str,
+    node_id: int | None,
+    cluster_id: str | None,
+    num_shards: int | None,
+    voters: tuple[int, ...],
+    *,
+    is_alone: bool,
+) -> Member:
+    name = f"node {node_id}" if is_alone else path if node_id is None else f"node {node_id} at {path}"
+    return Member(
+        path=path, name=name, node_id=node_id, cluster_id=cluster_id, num_shards=num_shards, voters=voters
+    )
+
+
+def strangers(members: Sequence[Member]) -> Iterator[str]:
+    """Why the directories cannot be of one cluster, in words."""
+    said = [member for member in members if member.cluster_id is not None]
+    for what, values in (
+        ("cluster", [member.cluster_id for member in said]),
+        ("number of shards", [member.num_shards for member in said]),
+        ("set of voters", [member.voters for member in said]),
+    ):
+        if len(set(values)) > 1:
+            told = (f"{m.name} says {_shown(value)}" for m, value in zip(said, values, strict=True))
+            yield f"not the same {what}: " + ", ".join(told)
+    for member in members:
+        if member.voters and member.node_id not in member.voters:
+            yield f"{member.name} is not among the voters {_shown(member.voters)} that its directory names"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "itself alone"
+    return str(value)
+
+
+def num_voters(members: Sequence[Member]) -> int:
+    """How many nodes the cluster has; where no directory says it, as many as are given."""
+    if all(member.cluster_id is None for member in members):
+        return len(members)
+    return max((len(member.voters) for member in members), default=0) or 1

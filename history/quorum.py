@@ -1,0 +1,90 @@
+"""What several directories of one cluster prove to be decided, where one alone proves less.
+
+An entry is decided when some file names an index at or above it as committed, or when it stands with equal
+(index, term) on a quorum and no other directory given could still win an election without it.  The last half
+matters: an entry of an old term may be on a quorum and yet be overwritten (figure 8 of the Raft paper), as
+long as a log that lacks it ends with a newer term.  Everything that was acknowledged is decided by this
+rule: it was on a quorum, and Raft elects nobody who lacks it.
+
+Pure: what the files say goes in as `Tail`s.  Directories that are not given are taken to vote for anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermRun:
+    """Consecutive entries of one term."""
+
+    first_index: int
+    last_index: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """The end of one shard's log in one directory.
+
+    ``commit_index`` is the highest index that its own files name as committed.  ``runs`` cover the entries
+    above the highest such index of all directories; a log that ends below has none.  A node that only joins
+    (a replaced disk that has not caught up) acknowledges nothing: ``counts`` is False.
+    """
+
+    node_id: int
+    commit_index: int
+    last_index: int
+    last_term: int
+    runs: tuple[TermRun, ...] = ()
+    counts: bool = True
+
+    def holds(self, index: int, term: int) -> bool:
+        """The entry is among the ``runs``."""
+        return any(run.term == term and run.first_index <= index <= run.last_index for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """Everything up to ``index`` is decided; ``known`` says, per tail, how far its own entries surely are."""
+
+    index: int
+    known: tuple[int, ...]
+
+
+def quorum_of(num_voters: int) -> int:
+    """How many of the voters are a majority."""
+    return num_voters // 2 + 1
+
+
+def decided(tails: Sequence[Tail], num_voters: int) -> Decided:
+    """How far the log of one shard is decided, by all its ``tails``."""
+    index = max((tail.commit_index for tail in tails), default=0)
+    term = None
+    for end, of_term in _candidates(tails):
+        if end > index and _is_decided(tails, num_voters, end, of_term):
+            index, term = end, of_term
+    known = (index if term is not None and tail.holds(index, term) else tail.commit_index for tail in tails)
+    return Decided(index=index, known=tuple(known))
+
+
+def _candidates(tails: Sequence[Tail]) -> set[tuple[int, int]]:
+    """The ends of all runs: up to one of them, the holders of an entry are the same."""
+    return {(run.last_index, run.term) for tail in tails for run in tail.runs}
+
+
+def _is_decided(tails: Sequence[Tail], num_voters: int, index: int, term: int) -> bool:
+    voting = [tail for tail in tails if tail.counts]
+    holders = {tail.node_id for tail in voting if tail.holds(index, term)}
+    if len(holders) < quorum_of(num_voters):
+        return False
+    absent = num_voters - len({tail.node_id for tail in tails})
+    others = [tail for tail in voting if tail.node_id not in holders]
+    return not any(_votes(voting, tail) + absent >= quorum_of(num_voters) for tail in others)
+
+
+def _votes(voting: Sequence[Tail], candidate: Tail) -> int:
+    """How many would vote for this log: those whose own are not newer."""
+    end = (candidate.last_term, candidate.last_index)
+    return len({tail.node_id for tail in voting if (tail.last_term, tail.last_index) <= end})

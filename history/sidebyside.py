@@ -1,0 +1,269 @@
+"""Several logs of one shard, walked entry by entry in step.
+
+Each `LogSide` is one directory's log: where it begins, its next entry, its hash chain so far, the damage met.
+`walk` moves all of them together up to the last decided entry and stops at the first difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from raftlog.archive import ARCHIVE, all_segments, read_manifest
+from raftlog.chain import GENESIS, Chain
+from raftlog.errors import RESTORE_HINT
+from raftlog.files import join
+from raftlog.frames import Frame
+from raftlog.machine import SnapshotHeader
+from raftlog.reader import Damaged, Problem
+from raftlog.settings import CHAIN_STRIDE
+from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+
+from .difference import Difference, difference, same
+from .node import ShardFiles
+from .quorum import Decided, Tail, TermRun
+from .source import Gap, SnapshotLike, Walk
+
+
+class LogSide:
+    """One directory's log of a shard.
+
+    ``base_index`` is the entry before the first one kept: 0, or where retention or a snapshot received from
+    another node begins it. ``head`` is the next entry, ``end`` the last one that agrees with the others.
+    """
+
+    def __init__(self, node: str, node_id: int, reader: ShardFiles) -> None:
+        self.node = node
+        self.node_id = node_id
+        self.reader = reader
+        self.problems: list[Problem] = []
+        self.header = self._snapshot_header()
+        self._firsts = all_segments(reader.files, reader.home)
+        snapshot_index = 0 if self.header is None else self.header.last_index
+        self.base_index = self._firsts[0] - 1 if self._firsts else snapshot_index
+        self._links = self._known_links()
+        self.chain = self._chain_before(self.base_index + 1)
+        self.head: Frame | None = None
+        self.end = self.base_index
+        self.is_cut = False
+        self._items: Iterator[Frame | Gap | SnapshotLike] = iter(())
+
+    def _note(self, damage: Damaged) -> None:
+        problem = Problem(
+            file=damage.file,
+            offset=damage.offset,
+            index=None,
+            what=damage.what,
+            hint=damage.hint or RESTORE_HINT,
+        )
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _snapshot_header(self) -> SnapshotHeader | None:
+        try:
+            file = SnapshotFile(self.reader.files, join(self.reader.home, SNAPSHOT_FILE))
+        except FileNotFoundError:
+            return None
+        except Damaged as damage:
+            self._note(damage)
+            return None
+        file.close()
+        return file.header
+
+    def _known_links(self) -> dict[int, bytes]:
+        """The chain before an entry, where the files say it."""
+        links = {1: GENESIS}
+        if self.header is not None:
+            links[self.header.last_index + 1] = self.header.chain_hash
+        try:
+            manifest = read_manifest(self.reader.files, join(self.reader.home, ARCHIVE))
+        except Damaged as damage:
+            self._note(damage)
+            return links
+        return {one.first_index: one.chain_before for one in manifest.segments} | links
+
+    def _chain_before(self, index: int) -> Chain | None:
+        link = self._links.get(index)
+        return None if link is None or (index - 1) % CHAIN_STRIDE else Chain(index - 1, link)
+
+    # The end of the log, before the walk
+
+    def commit_index(self) -> int:
+        """The highest index that these files alone name as committed."""
+        try:
+            return self.reader.highest_commit()
+        except Damaged as damage:
+            self._note(damage)
+        named = (frame.commit_index for frame in self._frames_from(self._last_segment()))
+        snapshot_index = 0 if self.header is None else self.header.last_index
+        return max(named, default=0) if snapshot_index == 0 else max(snapshot_index, *named, 0)
+
+    def tail(self, commit_index: int, above: int) -> Tail:
+        """What the rule of the quorum wants to know; runs of terms from the entry behind ``above`` on."""
+        runs: list[TermRun] = []
+        for frame in self._frames_from(above + 1):
+            if runs and runs[-1].term == frame.term:
+                runs[-1] = TermRun(first_index=runs[-1].first_index, last_index=frame.index, term=frame.term)
+            else:
+                runs.append(TermRun(first_index=frame.index, last_index=frame.index, term=frame.term))
+        if runs:
+            last_index, last_term = runs[-1].last_index, runs[-1].term
+        else:
+            last_index, last_term = self._last()
+        return Tail(
+            node_id=self.node_id,
+            commit_index=commit_index,
+            last_index=last_index,
+            last_term=last_term,
+            runs=tuple(runs),
+        )
+
+    def _last(self) -> tuple[int, int]:
+        """(index, term) of the newest whole entry; (0, 0) of an empty log."""
+        for first in reversed(self._firsts):
+            last = None
+            for frame in self._frames_from(first):
+                last = frame
+            if last is not None:
+                return last.index, last.term
+        return (0, 0) if self.header is None else (self.header.last_index, self.header.last_term)
+
+    def _last_segment(self) -> int:
+        return self._firsts[-1] if self._firsts else self.base_index + 1
+
+    def _frames_from(self, index: int) -> Iterator[Frame]:
+        walk = Walk(
+            self.reader.shard,
+            self.reader,
+            from_index=max(index, self.base_index + 1),
+            stateless=True,
+            with_undecided=True,
+        )
+        return (item for item in walk if isinstance(item, Frame))
+
+    # The walk
+
+    def begin(self, decided_index: int) -> None:
+        """Stand before the oldest entry kept; entries above ``decided_index`` are not looked at."""
+        walk = Walk(
+            self.reader.shard,
+            self.reader,
+            from_index=self.base_index + 1,
+            to_index=decided_index,
+            stateless=True,
+            with_undecided=True,
+        )
+        self._items = iter(walk)
+        self._next()
+
+    def take(self, data: bytes) -> None:
+        """The head, whose bytes are ``data``, agrees: go on to the next entry."""
+        assert self.head is not None
+        index = self.head.index
+        if self.chain is None or self.chain.index != index - 1:
+            self.chain = self._chain_before(index)
+        if self.chain is not None:
+            self.chain.add(data, index)
+        self.end = index
+        self._next()
+
+    def cut(self) -> None:
+        """From the head on it holds what was never decided: leave it out."""
+        self.is_cut = True
+        self.head = None
+        self._items = iter(())
+
+    def _next(self) -> None:
+        for item in self._items:
+            if isinstance(item, Frame):
+                self.head = item
+                return
+            assert isinstance(item, Gap)
+            self.problems.append(
+                Problem(
+                    file=item.file,
+                    offset=item.offset,
+                    index=item.after_index + 1,
+                    what=item.what,
+                    hint=RESTORE_HINT,
+                )
+            )
+        self.head = None
+
+    def digest_at(self, index: int) -> str | None:
+        """The chain in hexadecimal, if it stands at ``index`` just now."""
+        return self.chain.digest.hex() if self.chain is not None and self.chain.index == index else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walked:
+    """How far the sides agree.
+
+    ``common_index`` is the highest index that every side holds, ``chains`` what each one's chain was there;
+    ``compared`` counts the indexes at which at least two sides were compared.
+    """
+
+    common_index: int | None
+    chains: tuple[str | None, ...]
+    difference: Difference | None
+    compared: int
+
+
+def walk(sides: Sequence[LogSide], decided: Decided) -> Walked:
+    """Move all sides to the last decided entry, or to the first difference."""
+    for side in sides:
+        side.begin(decided.index)
+    known = dict(zip((side.node for side in sides), decided.known, strict=True))
+    common: int | None = None
+    chains: tuple[str | None, ...] = ()
+    found: Difference | None = None
+    compared = 0
+    while found is None:
+        heads = [side.head.index for side in sides if side.head is not None]
+        at = min(heads, default=None)
+        if common is None and len(heads) < len(sides):
+            end = min(side.end for side in sides if side.head is None)
+            if at is None or at > end:
+                common, chains = end, tuple(side.digest_at(end) for side in sides)
+        if at is None:
+            break
+        here = [side for side in sides if side.head is not None and side.head.index == at]
+        found = _step(here, known)
+        compared += len(here) > 1 and found is None
+    if common is None and found is not None:
+        common = found.index - 1
+        chains = tuple(side.digest_at(common) for side in sides)
+    if any(common is None or side.base_index > common for side in sides):
+        common = None
+    return Walked(common_index=common, chains=chains, difference=found, compared=compared)
+
+
+def _step(here: Sequence[LogSide], known: Mapping[str, int]) -> Difference | None:
+    """Move the sides that stand at one index, or say what is not the same."""
+    frames = [side.head for side in here if side.head is not None]
+    first = frames[0]
+    if not all(same(first, frame) for frame in frames):
+        here = _without_undecided(here, known)
+        frames = [side.head for side in here if side.head is not None]
+        first = frames[0]
+        if not all(same(first, frame) for frame in frames):
+            return difference([(side.node, frame) for side, frame in zip(here, frames, strict=True)])
+    data = first.encode()
+    for side in here:
+        side.take(data)
+    return None
+
+
+def _without_undecided(here: Sequence[LogSide], known: Mapping[str, int]) -> list[LogSide]:
+    """Cut the sides whose entry is of another term than the decided one and is not known to be decided
+    itself: it is what a leader left that fell before its entries reached a quorum."""
+    sure = [side for side in here if side.head is not None and known[side.node] >= side.head.index]
+    terms = {side.head.term for side in sure if side.head is not None}
+    kept: list[LogSide] = []
+    for side in here:
+        assert side.head is not None
+        if not sure or side in sure or side.head.term in terms:
+            kept.append(side)
+        else:
+            side.cut()
+    return kept
