@@ -22,6 +22,8 @@ BUDGETS_S: dict[str, int] = {
     "coordinator": 60,
     "kip848": 90,
     "raftlog": 90,
+    "raftdefects": 60,
+    "simulated": 120,
     "cluster": 60,
     "scenarios": 30,
     "listeners": 60,

@@ -1,0 +1,24 @@
+"""The unmodified library on a virtual clock, for each test that asks for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tests.raftdefects.stock import Clock, StockCluster, stock_library
+
+
+@pytest.fixture
+def clock() -> Iterator[Clock]:
+    """The library's own clock in place; what it logs is its own business."""
+    logging.getLogger("pysyncobj").setLevel(logging.CRITICAL + 1)
+    with stock_library() as found:
+        yield found
+
+
+@pytest.fixture
+def stock(clock: Clock) -> StockCluster:
+    """Three nodes of the unmodified library, everything in memory."""
+    return StockCluster(clock)
