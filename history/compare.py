@@ -122,7 +122,7 @@ def _one(values: set[str | None]) -> str | None:
     return values.pop() if len(values) == 1 else None
 
 
-def compare(paths: Sequence[str]) -> Comparison:
+def compare(paths: Sequence[str], style: TimeStyle = LOCAL) -> Comparison:
     """Compares the directories of nodes, or those in the one folder that holds them all; writes nothing.
 
     Raises `NothingToRead` when there are not at least two, when one is no node's, or is given twice.
@@ -142,7 +142,7 @@ def compare(paths: Sequence[str]) -> Comparison:
         findings=findings,
         problems=tuple(problem for _, log in opened for problem in log.problems),
         notes=tuple(_notes(opened)),
-        shards=() if findings else tuple(_compare_shard(number, opened) for number in numbers),
+        shards=() if findings else tuple(_compare_shard(number, opened, style) for number in numbers),
     )
 
 
@@ -162,7 +162,9 @@ def _notes(opened: Sequence[tuple[Member, NodeLog]]) -> Iterator[str]:
         yield "two directories are of one node: they count once toward a quorum"
 
 
-def _compare_shard(number: int, opened: Sequence[tuple[Member, NodeLog]]) -> ShardComparison:
+def _compare_shard(
+    number: int, opened: Sequence[tuple[Member, NodeLog]], style: TimeStyle
+) -> ShardComparison:
     findings: list[str] = []
     sides: list[LogSide] = []
     for place, (member, log) in enumerate(opened):
@@ -174,7 +176,7 @@ def _compare_shard(number: int, opened: Sequence[tuple[Member, NodeLog]]) -> Sha
     voters = num_voters([member for member, _ in opened])
     tails = _tails(sides, is_alone=voters == 1)
     proven = decided(tails, voters)
-    walked = walk(sides, proven)
+    walked = walk(sides, proven, style)
     nodes = tuple(
         _node_shard(side, tail, proven.index, walked, at)
         for at, (side, tail) in enumerate(zip(sides, tails, strict=True))
@@ -274,6 +276,8 @@ def _shard_text(shard: ShardComparison, style: TimeStyle) -> Iterator[str]:
     name = shard_name(shard.shard)
     if shard.common_index is None:
         yield f"{name}: nothing in common; decided up to {shard.decided_index:,}"
+    elif not shard.decided_index:
+        yield f"{name}: empty"
     else:
         yield f"{name}: the same up to index {shard.common_index:,}; decided up to {shard.decided_index:,}"
         chain = _hash_text({node.node: node.chain_hash for node in shard.nodes})
@@ -303,8 +307,12 @@ def _flagged(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _node_text(node: NodeShard) -> str:
-    held = f"entries {node.first_index:,} to {node.last_index:,}" if node.last_index else "no entries"
-    said = f"{node.node}: {held}"
+    if not node.last_index and not node.undecided:
+        return f"{node.node}: no entries" + (
+            f", {plural(node.behind, 'entry')} behind" if node.behind else ""
+        )
+    said = f"{node.node}: entries {node.first_index:,} to {node.last_index:,}"
+    said += f" ({node.commit_index:,} named as committed)"
     if node.snapshot_index is not None:
         said += f", snapshot of {node.snapshot_index:,}"
     if node.behind:

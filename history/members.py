@@ -72,8 +72,7 @@ def _identity(path: str) -> _Said:
         identity = read_identity(path)
     except Damaged:
         return None, None, None, ()  # `open_node` notes it as a problem of the directory
-    voters: tuple[int, ...] = tuple(getattr(identity, "voters", ()))
-    return identity.node_id, identity.cluster_id, identity.num_shards, voters
+    return identity.node_id, identity.cluster_id, identity.num_shards, identity.voters
 
 
 def _member(

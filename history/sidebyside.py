@@ -11,17 +11,20 @@ from dataclasses import dataclass
 
 from raftlog.archive import ARCHIVE, all_segments, read_manifest
 from raftlog.chain import GENESIS, Chain
+from raftlog.directory import is_joining
 from raftlog.errors import RESTORE_HINT
 from raftlog.files import join
 from raftlog.frames import Frame
 from raftlog.machine import SnapshotHeader
 from raftlog.reader import Damaged, Problem
+from raftlog.segments import log_name
 from raftlog.settings import CHAIN_STRIDE
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 
 from .difference import Difference, difference, same
 from .node import ShardFiles
 from .quorum import Decided, Tail, TermRun
+from .render import LOCAL, TimeStyle
 from .source import Gap, SnapshotLike, Walk
 
 
@@ -41,6 +44,9 @@ class LogSide:
         self._firsts = all_segments(reader.files, reader.home)
         snapshot_index = 0 if self.header is None else self.header.last_index
         self.base_index = self._firsts[0] - 1 if self._firsts else snapshot_index
+        if snapshot_index + 1 > (self._firsts[-1] if self._firsts else 0):
+            path = join(reader.home, log_name(snapshot_index + 1))
+            self._note(Damaged(path, 0, "is missing: the log goes on there behind its snapshot"))
         self._links = self._known_links()
         self.chain = self._chain_before(self.base_index + 1)
         self.head: Frame | None = None
@@ -116,6 +122,7 @@ class LogSide:
             last_index=last_index,
             last_term=last_term,
             runs=tuple(runs),
+            counts=not is_joining(self.reader.files, self.reader.home),
         )
 
     def _last(self) -> tuple[int, int]:
@@ -209,7 +216,7 @@ class Walked:
     compared: int
 
 
-def walk(sides: Sequence[LogSide], decided: Decided) -> Walked:
+def walk(sides: Sequence[LogSide], decided: Decided, style: TimeStyle = LOCAL) -> Walked:
     """Move all sides to the last decided entry, or to the first difference."""
     for side in sides:
         side.begin(decided.index)
@@ -227,9 +234,18 @@ def walk(sides: Sequence[LogSide], decided: Decided) -> Walked:
                 common, chains = end, tuple(side.digest_at(end) for side in sides)
         if at is None:
             break
-        here = [side for side in sides if side.head is not None and side.head.index == at]
-        found = _step(here, known)
-        compared += len(here) > 1 and found is None
+        here = [(side, side.head) for side in sides if side.head is not None and side.head.index == at]
+        first = here[0][1]
+        if all(same(first, frame) for _, frame in here):
+            data = first.encode()
+            for side, _ in here:
+                side.take(data)
+            compared += len(here) > 1
+        elif undecided := _undecided(here, known):
+            for side in undecided:
+                side.cut()
+        else:
+            found = difference([(side.node, frame) for side, frame in here], style)
     if common is None and found is not None:
         common = found.index - 1
         chains = tuple(side.digest_at(common) for side in sides)
@@ -238,32 +254,10 @@ def walk(sides: Sequence[LogSide], decided: Decided) -> Walked:
     return Walked(common_index=common, chains=chains, difference=found, compared=compared)
 
 
-def _step(here: Sequence[LogSide], known: Mapping[str, int]) -> Difference | None:
-    """Move the sides that stand at one index, or say what is not the same."""
-    frames = [side.head for side in here if side.head is not None]
-    first = frames[0]
-    if not all(same(first, frame) for frame in frames):
-        here = _without_undecided(here, known)
-        frames = [side.head for side in here if side.head is not None]
-        first = frames[0]
-        if not all(same(first, frame) for frame in frames):
-            return difference([(side.node, frame) for side, frame in zip(here, frames, strict=True)])
-    data = first.encode()
-    for side in here:
-        side.take(data)
-    return None
-
-
-def _without_undecided(here: Sequence[LogSide], known: Mapping[str, int]) -> list[LogSide]:
-    """Cut the sides whose entry is of another term than the decided one and is not known to be decided
-    itself: it is what a leader left that fell before its entries reached a quorum."""
-    sure = [side for side in here if side.head is not None and known[side.node] >= side.head.index]
-    terms = {side.head.term for side in sure if side.head is not None}
-    kept: list[LogSide] = []
-    for side in here:
-        assert side.head is not None
-        if not sure or side in sure or side.head.term in terms:
-            kept.append(side)
-        else:
-            side.cut()
-    return kept
+def _undecided(here: Sequence[tuple[LogSide, Frame]], known: Mapping[str, int]) -> list[LogSide]:
+    """The sides whose entry is of another term than the decided one, and not known to be decided itself: it
+    is what a leader left that fell before its entries reached a quorum."""
+    terms = {frame.term for side, frame in here if known[side.node] >= frame.index}
+    if not terms:
+        return []
+    return [side for side, frame in here if known[side.node] < frame.index and frame.term not in terms]

@@ -121,7 +121,7 @@ def compare(
     from history.compare import compare as check
     from history.compare import comparison_text
 
-    comparison = _read(directories[0], lambda: check([str(one) for one in directories]))
+    comparison = _read(directories[0], lambda: check([str(one) for one in directories], _style(utc)))
     if json:
         print_json({"ok": comparison.ok, "num_findings": comparison.num_findings} | plain(comparison))
     else:

@@ -23,7 +23,7 @@ COMMANDS = [
     *(["topics", name] for name in ("create", "list", "grow", "delete")),
     *(["groups", name] for name in ("list", "describe", "delete")),
     ["cluster", "status"],
-    *(["log", name] for name in ("dump", "verify", "replay", "explain", "timeline")),
+    *(["log", name] for name in ("dump", "verify", "compare", "replay", "explain", "timeline")),
 ]
 
 

@@ -1,0 +1,123 @@
+"""Directories of a cluster, written frame by frame: who holds what is up to the test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from raftlog.directory import NodeIdentity, format_node, shard_name
+from raftlog.files import OsFiles
+from raftlog.frames import encode_frame
+from raftlog.segments import log_name
+from records import Cause, Record, TermStartKey, TermStartValue, TermWhy, Trigger, encode_entry, encode_record
+
+from .memlog import NOON_MS, commit
+
+ALL = (1, 2, 3)
+
+
+@dataclass
+class ThreeLogs:
+    """A folder with node-1, node-2, node-3 of one cluster; `entry` appends to the logs of some of them."""
+
+    folder: Path
+    voters: tuple[int, ...] = ALL
+    num_shards: int = 1
+    shard: int = 0
+    now_ms: int = NOON_MS
+    last: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for node in self.voters:
+            self.format(node)
+
+    def format(self, node: int, *, cluster_id: str = "test", path: str | None = None) -> None:
+        identity = NodeIdentity(
+            cluster_id=cluster_id,
+            node_id=node,
+            incarnation=f"disk-{node}",
+            num_shards=self.num_shards,
+            voters=self.voters,
+        )
+        format_node(OsFiles(), path or self.path(node), identity)
+        self.last[node] = 0
+
+    def path(self, node: int) -> str:
+        return str(self.folder / f"node-{node}")
+
+    @property
+    def paths(self) -> list[str]:
+        return [self.path(node) for node in self.voters]
+
+    def file(self, node: int) -> Path:
+        """The only segment of the shard."""
+        return Path(self.path(node), shard_name(self.shard), log_name(1))
+
+    def after(self, span_ms: int) -> ThreeLogs:
+        self.now_ms += span_ms
+        return self
+
+    def entry(
+        self,
+        *nodes: int,
+        term: int = 1,
+        commit_index: int | None = None,
+        cause: Cause | None = None,
+        records: Sequence[Record] | None = None,
+    ) -> int:
+        """The next entry of these nodes, which must hold equally many; its index.
+
+        Without a commit index it is the one before, so that the entry is committed by the next.
+        """
+        nodes = nodes or self.voters
+        (before,) = {self.last[node] for node in nodes}
+        index = before + 1
+        if records is None:
+            records = [commit(index % 4, index)]
+        body = encode_entry(
+            cause or Cause(trigger=Trigger.OFFSETS_COMMITTED), [encode_record(one) for one in records]
+        )
+        known = before if commit_index is None else commit_index
+        frame = encode_frame(index, term, known, self.now_ms, len(records), body)
+        for node in nodes:
+            with self.file(node).open("ab") as file:
+                file.write(frame)
+            self.last[node] = index
+        return index
+
+    def opens(
+        self,
+        leader: int,
+        *nodes: int,
+        term: int,
+        why: TermWhy = TermWhy.EXPIRY,
+        previous: int = -1,
+        commit_index: int | None = None,
+    ) -> int:
+        """The first entry of a term."""
+        value = TermStartValue(
+            term=term,
+            node_id=leader,
+            why=why,
+            previous_leader=previous,
+            incarnation=f"disk-{leader}",
+            boot_id=f"boot-{leader}",
+        )
+        return self.entry(
+            *nodes,
+            term=term,
+            commit_index=commit_index,
+            cause=Cause(trigger=Trigger.TERM_OPENED),
+            records=[Record(TermStartKey(), value)],
+        )
+
+    def fill(self, count: int, *nodes: int, term: int = 1, commit_index: int | None = None) -> int:
+        """Some entries; the index of the last one."""
+        for _ in range(count):
+            index = self.after(10).entry(*nodes, term=term, commit_index=commit_index)
+        return index
+
+    def size(self, node: int) -> int:
+        return os.path.getsize(self.file(node))
