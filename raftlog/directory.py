@@ -1,16 +1,19 @@
 """A node's directory: made once by an explicit format, opened by one process at a time.
 
-    node          identity: cluster id, node id, incarnation, number of shards; written last by the format
+    node          identity: cluster id, node id, incarnation, number of shards, voters; written last by the
+                  format
     boot          the present boot id and the one before
     lock          held by the running process
     evidence.*    what the log does not say (see `evidence`)
     metadata/, shard-0/, ...    one log each:
         00000000000000000001.log, .index    segments; one with an index is sealed
         snapshot, term, clean               state up to an index; Raft term and vote; marker of a clean stop
+        joining, installing                 a replaced disk that may not vote yet; an install not complete
         archive/                            segments below the snapshot, and their manifest
 
 What must stay true: a directory is formatted exactly when `node` is there; whatever formatting wrote and is
-missing later is damage, never an empty start; each start has a boot id of its own, synced before it is used.
+missing later is damage, never an empty start; each start has a boot id of its own, synced before it is used;
+a shard of a replaced disk is `joining` from its format on, until that is durably removed.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ __all__ = [
     "NotEmpty",
     "NotFormatted",
     "format_node",
+    "is_joining",
+    "joined",
     "open_node",
 ]
 
@@ -40,20 +45,41 @@ NODE_FILE = "node"
 BOOT_FILE = "boot"
 LOCK_FILE = "lock"
 TERM_FILE = "term"
+JOINING_FILE = "joining"
 
 _NODE_KIND = "node"
 _BOOT_KIND = "boot"
+_JOINING_KIND = "joining"
 TERM_KIND = "term"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIdentity:
-    """Whose directory it is; fixed at format. `incarnation` is fresh for each format of the same node id."""
+    """Whose directory it is; fixed at format. `incarnation` is fresh for each format of the same node id.
+
+    `voters` are the ids of all nodes of the cluster, rising, this one's among them; () is a cluster of one.
+    `is_replacement`: formatted to take the place of a disk that was lost.  Raises ValueError.
+    """
 
     cluster_id: str
     node_id: int
     incarnation: str
     num_shards: int
+    voters: tuple[int, ...] = ()
+    is_replacement: bool = False
+
+    def __post_init__(self) -> None:
+        if self.voters != tuple(sorted(set(self.voters))):
+            raise ValueError(f"the nodes of a cluster are named once each, rising: {self.voters}")
+        if self.voters and self.node_id not in self.voters:
+            raise ValueError(f"node {self.node_id} is not one of the cluster's nodes {self.voters}")
+        if self.is_replacement and self.is_alone:
+            raise ValueError("a cluster of one has no other node that a replaced disk could catch up from")
+
+    @property
+    def is_alone(self) -> bool:
+        """This node is the whole cluster."""
+        return len(self.voters) <= 1
 
     def log(self, shard: int) -> LogIdentity:
         """The identity that segments of `shard` carry."""
@@ -121,10 +147,13 @@ def _make(files: Files, path: str, identity: NodeIdentity) -> None:
         _mkdir_durably(files, join(home, ARCHIVE))
         write_manifest(files, join(home, ARCHIVE), ())
         write_meta(files, join(home, TERM_FILE), TERM_KIND, 0, None)
+        if identity.is_replacement:
+            write_meta(files, join(home, JOINING_FILE), _JOINING_KIND, identity.incarnation)
         create_segment(files, home, identity.log(shard), 1)
     write_meta(files, join(path, BOOT_FILE), _BOOT_KIND, "", "")
     fields = (identity.cluster_id, identity.node_id, identity.incarnation, identity.num_shards)
-    write_meta(files, join(path, NODE_FILE), _NODE_KIND, *fields)
+    members = (list(identity.voters), identity.is_replacement)
+    write_meta(files, join(path, NODE_FILE), _NODE_KIND, *fields, *members)
     files.fsync_dir(parent(path))
 
 
@@ -159,10 +188,28 @@ def read_identity(files: Files, path: str) -> NodeIdentity:
     file = join(path, NODE_FILE)
     if not files.exists(file):
         raise NotFormatted(f"{path} is not a node's directory: {NODE_FILE} is missing")
-    cluster_id, node_id, incarnation, num_shards = read_meta(files, file, _NODE_KIND)[:4]
+    fields = read_meta(files, file, _NODE_KIND)
+    cluster_id, node_id, incarnation, num_shards = fields[:4]
+    voters, is_replacement = fields[4:6] or ((), False)  # appended when clusters came: alone before
     return NodeIdentity(
-        cluster_id=cluster_id, node_id=node_id, incarnation=incarnation, num_shards=num_shards
+        cluster_id=cluster_id,
+        node_id=node_id,
+        incarnation=incarnation,
+        num_shards=num_shards,
+        voters=tuple(voters),
+        is_replacement=is_replacement,
     )
+
+
+def is_joining(files: Files, home: str) -> bool:
+    """The shard in `home` is of a replaced disk that has not caught up: it neither votes nor acknowledges."""
+    return files.exists(join(home, JOINING_FILE))
+
+
+def joined(files: Files, home: str) -> None:
+    """The shard in `home` has caught up: from now on it votes, also after a crash."""
+    files.unlink(join(home, JOINING_FILE))
+    files.fsync_dir(home)
 
 
 def read_boot_ids(files: Files, path: str) -> tuple[str, str]:

@@ -21,6 +21,10 @@ class AlreadyRunning(RaftlogError):
     """Another process holds the directory."""
 
 
+class Refused(RaftlogError):
+    """What a peer sent is not what it has to be: nothing of it was taken."""
+
+
 class Damaged(RaftlogError):
     """A file is not what was written: where it is broken, what was found there, what a person can do."""
 

@@ -1,7 +1,7 @@
 """The live log of one shard: what is above the snapshot, on disk, and the little of it that memory holds.
 
-Memory holds an offset and a term per entry and the frames that are not yet committed; entries themselves are
-read back from disk when somebody asks.  What must stay true:
+Memory holds an offset and a term per entry and the frames that are not yet committed and synced; entries
+themselves are read back from disk when somebody asks.  What must stay true:
 
 - Entries are dense: the next index is the last plus one; terms and timestamps never go back.
 - Frames reach the file in groups: one write, one sync, one group in flight.  `begin_flush` gives the work as
@@ -10,6 +10,10 @@ read back from disk when somebody asks.  What must stay true:
   stops.
 - A new segment is begun only when all of the old one is synced, so only the last can have a torn tail; both
   end where a link of the hash chain ends.
+- A frame that names an entry as committed is in a later group than that entry, or less than
+  `LAGGING_GROUP_BYTES` behind it: that is how a load tells a torn group from a damaged one.
+- Entries are forgotten from the end only, and durably before anything is written in their place: no frame of
+  a truncated tail is ever behind a newer one.
 """
 
 from __future__ import annotations
@@ -23,20 +27,31 @@ from dataclasses import dataclass
 from raftlog.chain import Chain
 from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import File, Files
-from raftlog.frames import Frame, encode_frame, read_frame
-from raftlog.machine import LogFull
+from raftlog.frames import HEADER, HEADER_BYTES, Frame, encode_frame, read_frame
+from raftlog.install import reset_log
+from raftlog.machine import LogFull, SnapshotHeader
+from raftlog.received import check_frames
 from raftlog.sealed import Sealed
-from raftlog.segments import LogIdentity, create_segment, encode_header
+from raftlog.segments import LAGGING_GROUP_BYTES, LogIdentity, create_segment, encode_header
 from raftlog.settings import CHAIN_STRIDE, LogSettings
+
+Visit = Callable[[bytes], None]
+"""Takes the whole frame of a committed entry."""
+
+
+_NOTHING_JOINED = ((0, 0, 0), (b"", 0))
+_COUNTED_BYTES = 1 << 20
+"""Read at a time to count the records of entries that are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes of consecutive whole frames, read from `start` in the file at `path`."""
+    """Bytes of consecutive whole frames up to `last_index`, read from `start` in the file at `path`."""
 
     path: str
     start: int
     data: bytes
+    last_index: int
 
 
 @dataclass(slots=True)
@@ -62,25 +77,33 @@ class _Flush:
 
 
 class Journal:
-    """One shard's log, as `loading.load_journal` opened it."""
+    """One shard's log, as `loading.load_journal` opened it; `is_alone`: its node is the whole cluster."""
 
-    def __init__(self, files: Files, home: str, identity: LogIdentity, settings: LogSettings) -> None:
+    def __init__(
+        self, files: Files, home: str, identity: LogIdentity, settings: LogSettings, *, is_alone: bool = True
+    ) -> None:
         self._files = files
         self._settings = settings
         self._header_bytes = len(encode_header(identity, 0))
         self._append_offset = 0
-        self._pending: deque[bytes] = deque()
         self._cuts: deque[int] = deque()
         self._flush: _Flush | None = None
-        self._uncommitted: deque[bytes] = deque()
+        self._recent: list[bytes] = []
+        self._recent_base = 0
+        self._joined: tuple[tuple[int, int, int], tuple[bytes, int]] = _NOTHING_JOINED
+        self._named_commit = 0
+        self.at_link_end: Callable[[int, int], None] | None = None
+        """Told (index, term) of every entry that ends a link of the chain, when it is appended."""
         self.uncommitted_bytes = 0
         self.home = home
         self.identity = identity
+        self.is_alone = is_alone
         self.offsets = array("I")
         self.terms = array("Q")
         self.segments: list[Segment] = []
         self.base_index = 0
         self.base_term = 0
+        self.base_timestamp_ms = 0
         self.last_timestamp_ms = 0
         self.durable_index = 0
         self.tail_records = 0
@@ -89,7 +112,7 @@ class Journal:
 
     def opened(self) -> None:
         """All fields are filled from disk and synced: entries can be appended."""
-        self.durable_index = self.last_index
+        self.durable_index = self._recent_base = self.last_index
         self._append_offset = self.segments[-1].end
 
     # Where entries are
@@ -103,6 +126,11 @@ class Journal:
     def last_term(self) -> int:
         """The newest entry's term."""
         return self.terms[-1] if self.terms else self.base_term
+
+    @property
+    def first_in_memory(self) -> int:
+        """From here on frames are in memory; what is before was loaded, or is committed and synced."""
+        return self._recent_base + 1
 
     def term_at(self, index: int) -> int | None:
         """The term of an entry from the snapshot's last one on, else None."""
@@ -127,7 +155,7 @@ class Journal:
             place < len(self.segments) and last + 1 == self.segments[place].first_index
         )
         end = segment.end if ends_segment else self.offsets[stop]
-        return Chunk(segment.path, start, segment.file.pread(end - start, start))
+        return Chunk(segment.path, start, segment.file.pread(end - start, start), last)
 
     def read(self, from_index: int, to_index: int, bytes_max: int) -> list[Frame]:
         """The frames of `read_chunk`, checked; raises Corrupt."""
@@ -142,6 +170,28 @@ class Journal:
                 raise Corrupt(chunk.path, chunk.start + at, what, RESTORE_HINT)
             found.append(frame)
             at += frame.size
+        return found
+
+    def frames_for(self, from_index: int, to_index: int, bytes_max: int) -> tuple[bytes, int]:
+        """Bytes of whole frames from `from_index` on, for a peer, and the last one's index.
+
+        About `bytes_max`, at least one, not beyond `to_index`; from memory, or what is not there any more
+        from the file.
+        """
+        base = self._recent_base
+        if from_index <= base:
+            chunk = self.read_chunk(from_index, min(to_index, base), bytes_max)
+            return chunk.data, chunk.last_index
+        asked = (from_index, to_index, bytes_max)
+        if self._joined[0] == asked:  # peers that are level ask for the same
+            return self._joined[1]
+        start, stop, room = from_index - base - 1, min(to_index - base, len(self._recent)), bytes_max
+        end = start
+        while end < stop and room > 0:
+            room -= len(self._recent[end])
+            end += 1
+        found = b"".join(self._recent[start:end]), base + end
+        self._joined = (asked, found)
         return found
 
     # Appending
@@ -161,15 +211,41 @@ class Journal:
         frame = encode_frame(index, term, commit_index, timestamp_ms, count, body)
         self.offsets.append(self._append_offset)
         self.terms.append(term)
-        self._pending.append(frame)
-        self._uncommitted.append(frame)
+        self._recent.append(frame)
         self._append_offset += len(frame)
         self.uncommitted_bytes += len(frame)
         self.last_timestamp_ms = timestamp_ms
         self.tail_records += count
-        if not index % CHAIN_STRIDE and self._append_offset >= self._settings.segment_bytes:
-            self.cut_here()
+        if commit_index > self._named_commit:
+            self._named_commit = commit_index
+        if not index % CHAIN_STRIDE:
+            self._link_ended(index, term)
         return index
+
+    def append_frames(self, data: bytes) -> int:
+        """Queue the leader's frames, which follow the last entry, byte for byte; the new last index.
+
+        All or nothing: raises Corrupt when anything is not the next whole frame.
+        """
+        for received in check_frames(data, self.last_index, self.last_term, self.last_timestamp_ms):
+            frame, term, commit_index, timestamp_ms, records = received
+            self.offsets.append(self._append_offset)
+            self.terms.append(term)
+            self._recent.append(frame)
+            self._append_offset += len(frame)
+            self.uncommitted_bytes += len(frame)
+            self.last_timestamp_ms = timestamp_ms
+            self.tail_records += records
+            self._named_commit = max(self._named_commit, commit_index)
+            if not self.last_index % CHAIN_STRIDE:
+                self._link_ended(self.last_index, term)
+        return self.last_index
+
+    def _link_ended(self, index: int, term: int) -> None:
+        if self._append_offset >= self._settings.segment_bytes:
+            self.cut_here()
+        if self.at_link_end is not None:
+            self.at_link_end(index, term)
 
     def cut_here(self) -> None:
         """Let the segment end with the newest entry, which must end a link of the chain."""
@@ -191,20 +267,25 @@ class Journal:
     @property
     def is_dirty(self) -> bool:
         """Something is queued that is in no group yet, or a segment is due to end."""
-        return self._flush is None and bool(self._pending or self._cuts)
+        return self._flush is None and (self.last_index > self.durable_index or bool(self._cuts))
 
     def begin_flush(self) -> Callable[[], None]:
-        """Make the next group, of about `flush_bytes_max` at most: the work that writes and syncs it.  Not
-        while a group is in flight."""
+        """Make the next group: the work that writes and syncs it.  Not while a group is in flight.
+
+        Its frames begin within `flush_bytes_max`; within `LAGGING_GROUP_BYTES` while the leader is known
+        to have committed what is not synced here.
+        """
         assert self._flush is None
-        pending = self._pending
-        due = min(len(pending), self._cuts[0] - self.durable_index) if self._cuts else len(pending)
-        frames: list[bytes] = []
-        room = self._settings.flush_bytes_max
-        while len(frames) < due and room > 0:
-            frames.append(pending.popleft())
-            room -= len(frames[-1])
-        count, group = len(frames), b"".join(frames)
+        settings, recent = self._settings, self._recent
+        start = self.durable_index - self._recent_base
+        stop = self._cuts[0] - self._recent_base if self._cuts else len(recent)
+        is_lagging = self._named_commit > self.durable_index
+        room = min(settings.flush_bytes_max, LAGGING_GROUP_BYTES) if is_lagging else settings.flush_bytes_max
+        end = start
+        while end < stop and room > 0:
+            room -= len(recent[end])
+            end += 1
+        count, group = end - start, b"".join(recent[start:end])
         last = self.durable_index + count
         flush = _Flush(last, count, len(group), bool(self._cuts) and self._cuts[0] == last)
         self._flush = flush
@@ -235,29 +316,138 @@ class Journal:
         if flush.made is not None:
             self._cuts.popleft()
             self.segments.append(flush.made)
+        if self.chain.index > self._recent_base:
+            self._let_go()
 
-    def take_committed(self, index: int) -> None:
-        """Entries of this run up to `index` are committed: chain them and let their frames go."""
-        chain, uncommitted = self.chain, self._uncommitted
-        while chain.index < index:
-            frame = uncommitted.popleft()
-            self.uncommitted_bytes -= len(frame)
+    # Committing
+
+    def take_committed(self, index: int, visit: Visit | None = None) -> None:
+        """Entries up to `index`, which memory holds, are committed: give each to `visit`, then chain it.
+
+        What was loaded and never in memory (before `first_in_memory`) must be in the chain already.
+        """
+        chain, base = self.chain, self._recent_base
+        before = chain.index
+        if index <= before:
+            return
+        if before < base:
+            raise AssertionError(f"entries from {before + 1} to {base} are not in the chain yet")
+        for frame in self._recent[before - base : index - base]:
+            if visit is not None:
+                visit(frame)
             chain.add(frame, chain.index + 1)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Frames that are committed and synced need no memory any more."""
+        last = min(self.chain.index, self.durable_index)
+        count = last - self._recent_base
+        if count > 0:
+            self.uncommitted_bytes -= sum(map(len, self._recent[:count]))
+            del self._recent[:count]
+            self._recent_base = last
+
+    # Forgetting a tail that another leader's replaces
+
+    def truncate_after(self, index: int) -> None:
+        """Forget the entries behind `index`, durably before this returns; none of them may be committed.
+
+        Not while a group is in flight.  At every moment in between the files hold a prefix of the old log:
+        later segments go one by one, the newest first, each durably, before the last one is cut.
+        """
+        assert self._flush is None
+        if index >= self.last_index:
+            return
+        if index < max(self.chain.index, self.base_index):
+            raise AssertionError(f"entry {self.chain.index} is committed: nothing is cut behind {index}")
+        self.tail_records -= self._records_behind(index)
+        self.last_timestamp_ms = self._timestamp_at(index)
+        place = index - self.base_index
+        self._append_offset = self.offsets[place]
+        if index < self.durable_index:
+            self._cut_files(index)
+        while self._cuts and self._cuts[-1] > index:
+            self._cuts.pop()
+        kept = max(0, index - self._recent_base)
+        self.uncommitted_bytes -= sum(map(len, self._recent[kept:]))
+        del self.offsets[place:], self.terms[place:], self._recent[kept:]
+        self._recent_base = min(self._recent_base, index)
+        self._joined = _NOTHING_JOINED
+
+    def _cut_files(self, index: int) -> None:
+        while self.segments[-1].first_index > index + 1:
+            segment = self.segments.pop()
+            segment.file.close()
+            self._files.unlink(segment.path)
+            self._files.fsync_dir(self.home)
+        last = self.segments[-1]
+        last.end = self._append_offset
+        last.file.truncate(last.end)
+        last.file.fdatasync()
+        self.durable_index = index
+
+    def _records_behind(self, index: int) -> int:
+        count, at = 0, index
+        while at < self._recent_base:
+            data = self.read_chunk(at + 1, self._recent_base, _COUNTED_BYTES).data
+            place = 0
+            while place < len(data):
+                _, _, length, records, at, _, _, _ = HEADER.unpack_from(data, place)
+                count += records
+                place += HEADER_BYTES + length
+        for frame in self._recent[at - self._recent_base :]:
+            count += HEADER.unpack_from(frame)[3]
+        return count
+
+    def _timestamp_at(self, index: int) -> int:
+        if index == self.base_index:
+            return self.base_timestamp_ms
+        if index > self._recent_base:
+            head = self._recent[index - self._recent_base - 1]
+        else:
+            segment = self.segments[bisect_right(self.segments, index, key=_first_index) - 1]
+            head = segment.file.pread(HEADER_BYTES, self.offsets[index - self.base_index - 1])
+        timestamp_ms: int = HEADER.unpack_from(head)[7]
+        return timestamp_ms
 
     # After a snapshot
 
-    def drop_below(self, index: int, term: int, records: int) -> list[Segment]:
+    def drop_below(self, index: int, term: int, timestamp_ms: int, records: int) -> list[Segment]:
         """Entries up to `index` are in a snapshot: forget them; the segments that held them, closed."""
         keep = bisect_right(self.segments, index + 1, key=_first_index) - 1
         dropped, self.segments = self.segments[:keep], self.segments[keep:]
         count = index - self.base_index
         del self.offsets[:count]
         del self.terms[:count]
-        self.base_index, self.base_term = index, term
+        self.base_index, self.base_term, self.base_timestamp_ms = index, term, timestamp_ms
         self.tail_records -= records
         for segment in dropped:
             segment.file.close()
         return dropped
+
+    def adopt_snapshot(self, header: SnapshotHeader) -> None:
+        """A snapshot from the leader is in place (`install.SnapshotSink.finish`): begin anew behind it.
+
+        For a log that does not hold the snapshot's last entry (`term_at`): what it holds is older or was
+        replaced.  Nothing may have been appended since that was asked; not while a group is in flight.
+        """
+        assert self._flush is None
+        index = header.last_index
+        if self.term_at(index) == header.last_term or index < self.chain.index:
+            raise AssertionError(f"the log holds entry {index} already: its tail must not be dropped")
+        self.close()
+        path = reset_log(self._files, self.home, header)
+        file = self._files.open(path, "w")
+        self.segments = [Segment(index + 1, path, file, self._header_bytes)]
+        del self.offsets[:], self.terms[:], self._recent[:]
+        self._cuts.clear()
+        self._joined = _NOTHING_JOINED
+        self.base_index = self.durable_index = self._recent_base = index
+        self.base_term = header.last_term
+        self.base_timestamp_ms = self.last_timestamp_ms = header.last_timestamp_ms
+        self.chain = Chain(index, header.chain_hash)
+        self._append_offset = self._header_bytes
+        self.tail_records = self.uncommitted_bytes = 0
 
     def close(self) -> None:
         """Close the files; nothing is synced here."""

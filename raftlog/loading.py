@@ -1,12 +1,13 @@
 """Opening a shard's live log: from the files that a stop or a crash left to a journal that takes entries.
 
-Steps, each safe to be repeated: throw away what was being written aside; finish what an interrupted archive
-left; walk the segments above the snapshot; cut the torn tail of the last one; write again what may never have
-been synced; remove the marker of a clean stop.
+Steps, each safe to be repeated: throw away what was being written aside; finish what an interrupted install
+or archive left; walk the segments above the snapshot; cut the torn tail of the last one; write again, and
+sync, what may never have been synced, as a follower acknowledges what it has loaded; remove the marker of a
+clean stop.
 
-A tail is cut only where that cannot lose what was acknowledged: behind the place no whole frame says that
-the lost entry was committed, and no clean stop followed.  Anything else that is not as it was written is
-Corrupt.
+A tail is cut only where that cannot lose what was acknowledged: behind the place no whole frame proves that
+the lost entry was synced (`segments.proof_of_loss`), and no clean stop followed.  Anything else that is not
+as it was written is Corrupt.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from itertools import pairwise
 from raftlog.archive import ARCHIVE, archive_segments, finish_archiving
 from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import TEMPORARY_SUFFIX, Files, join
+from raftlog.install import finish_installing
 from raftlog.journal import Journal, Segment
 from raftlog.machine import SnapshotHeader
 from raftlog.metafile import read_meta, write_meta
@@ -24,6 +26,7 @@ from raftlog.scan import Scan
 from raftlog.sealed import REBUILD_HINT, Sealed, decode_index
 from raftlog.segments import (
     HEADER_BYTES_MAX,
+    LAGGING_GROUP_BYTES,
     check_header,
     decode_header,
     first_indexes,
@@ -44,6 +47,7 @@ def clean_up(files: Files, home: str) -> None:
         for name in files.listdir(directory):
             if name.endswith(TEMPORARY_SUFFIX):
                 files.unlink(join(directory, name))
+    finish_installing(files, home)
     finish_archiving(files, home)
 
 
@@ -55,7 +59,7 @@ def load_journal(files: Files, journal: Journal, snapshot: SnapshotHeader | None
     home = journal.home
     if snapshot is not None:
         journal.base_index, journal.base_term = snapshot.last_index, snapshot.last_term
-        journal.last_timestamp_ms = snapshot.last_timestamp_ms
+        journal.base_timestamp_ms = journal.last_timestamp_ms = snapshot.last_timestamp_ms
         journal.chain = type(journal.chain)(snapshot.last_index, snapshot.chain_hash)
     live = _archive_rest(files, journal)
     for number, first in enumerate(live):
@@ -67,15 +71,21 @@ def load_journal(files: Files, journal: Journal, snapshot: SnapshotHeader | None
             what = f"ends with entry {journal.last_index}, the clean stop was at entry {last_index}"
             raise Corrupt(journal.segments[-1].path, journal.segments[-1].end, what, CLEAN_HINT)
         files.unlink(clean)
-        files.fsync_dir(home)
+    journal.segments[-1].file.fdatasync()
+    files.fsync_dir(home)
     journal.opened()
 
 
-def mark_clean(files: Files, journal: Journal) -> None:
-    """Everything is synced and nothing more will be appended: leave the marker of a clean stop."""
-    digest = journal.chain.digest
+def mark_clean(files: Files, journal: Journal, commit_index: int | None = None) -> None:
+    """Everything is synced and nothing more will be appended: leave the marker of a clean stop.
+
+    `commit_index` is the last entry known to be committed; None: the last one in the hash chain.
+    """
+    chain = journal.chain
+    known = chain.index if commit_index is None else max(commit_index, chain.index)
     path = join(journal.home, CLEAN_FILE)
-    write_meta(files, path, CLEAN_KIND, journal.last_index, journal.last_term, journal.chain.index, digest)
+    ends = (journal.last_index, journal.last_term)
+    write_meta(files, path, CLEAN_KIND, *ends, chain.index, chain.digest, min(known, journal.last_index))
 
 
 def _archive_rest(files: Files, journal: Journal) -> list[int]:
@@ -144,8 +154,17 @@ def _load_segment(files: Files, journal: Journal, first: int, *, is_last: bool) 
 
 def _write_again(journal: Journal, segment: Segment, from_index: int) -> None:
     """Entries that no later one knew as committed may be in the page cache only, after a failed sync in an
-    earlier run, and no sync would write them any more.  Written again, the next sync takes them along."""
+    earlier run, and no sync would write them any more.  Written again, the next sync takes them along.
+
+    So may, on a follower, committed ones of the last group.
+    """
     first = max(from_index, segment.first_index)
+    if not journal.is_alone and journal.last_index >= segment.first_index:
+        last_start = journal.offsets[-1]
+        while first > segment.first_index and (
+            last_start - journal.offsets[first - journal.base_index - 2] < LAGGING_GROUP_BYTES
+        ):
+            first -= 1
     if first <= journal.last_index:
         start = journal.offsets[first - journal.base_index - 1]
         segment.file.pwrite(segment.file.pread(segment.end - start, start), start)
@@ -158,7 +177,7 @@ def _cut_torn_tail(journal: Journal, segment: Segment, size: int, *, is_last: bo
         what = f"no whole frame where entry {lost} should be, and more segments follow"
         raise Corrupt(segment.path, segment.end, what, RESTORE_HINT)
     rest = segment.file.pread(size - segment.end, segment.end)
-    proof = proof_of_loss(rest, lost)
+    proof = proof_of_loss(rest, lost, is_alone=journal.is_alone)
     if proof is not None:
         what = (
             f"no whole frame where entry {lost} should be; byte {segment.end + proof} shows it was committed"

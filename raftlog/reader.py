@@ -161,7 +161,7 @@ class ShardReader:
         if expected < wanted and (found := next_frame(data, at + 1, expected)) is not None:
             if found[1] <= wanted:
                 return found
-        elif is_last and proof_of_loss(data[at:], expected) is None:
+        elif is_last and proof_of_loss(data[at:], expected, is_alone=True) is None:
             return None
         what = f"no whole frame where entry {max(expected, wanted)} should be"
         raise Damaged(path, at, what, "`log verify` lists all damage")

@@ -31,7 +31,7 @@ from raftlog.metafile import read_meta, write_meta
 from raftlog.raft import Raft
 from raftlog.reader import archived_frames
 from raftlog.segments import LogIdentity
-from raftlog.settings import LogSettings
+from raftlog.settings import CHAIN_STRIDE, LogSettings
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 from raftlog.snapshotting import Snapshotter
 from records import (
@@ -288,8 +288,8 @@ class Replica:
         term = raft.term
         time_ms = max(timestamp_ms, journal.last_timestamp_ms)
         index = journal.append(term, raft.commit_index, time_ms, record_count, body)
-        assert self._snapshotter is not None
-        self._snapshotter.after_append(index, term)
+        if not index % CHAIN_STRIDE and self._snapshotter is not None:
+            self._snapshotter.after_apply(index)
         if not self._flush_queued:
             self._queue_flush()
         return index

@@ -33,6 +33,11 @@ FORMAT = 1
 HEADER_BYTES_MAX = 1024
 """Enough for any cluster id; bounds what is read before the CRC is checked."""
 
+LAGGING_GROUP_BYTES = 256 * 1024
+"""Frames of one group begin within so many bytes of each other when the leader may have committed some of
+them before this node synced them.  Part of the format: `proof_of_loss` relies on it.  Larger groups would
+catch up faster on a slow disk; a damaged frame nearer to the end than this is taken for a torn one."""
+
 _HEAD = struct.Struct("<8sII")
 _FIELDS = struct.Struct("<HBBiIQ")
 _CRC_START = 12
@@ -129,14 +134,15 @@ def check_header(header: SegmentHeader, path: str, identity: LogIdentity, first_
         raise Corrupt(path, 0, f"begins with index {header.first_index}", hint)
 
 
-def proof_of_loss(rest: bytes, index: int) -> int | None:
-    """Where in `rest`, which begins with a bad frame, a later one proves that `index` was committed, or None.
+def proof_of_loss(rest: bytes, index: int, *, is_alone: bool) -> int | None:
+    """Where in `rest`, which begins with a bad frame, a later one proves that `index` was synced, or None.
 
     A crash may tear the last group of frames in any order, so whole frames behind a torn one are normal.
-    But a frame whose leader had committed `index` can only have been written after `index` was synced.
+    Alone, a frame whose leader had committed `index` can only have been written after `index` was synced
+    here.  A follower may get both in one group, but then they begin within `LAGGING_GROUP_BYTES`.
     """
     view = memoryview(rest)
-    at = rest.find(FRAME_MAGIC)
+    at = rest.find(FRAME_MAGIC, 0 if is_alone else LAGGING_GROUP_BYTES)
     while at >= 0:
         found = frame_at(view, at)
         if found is not None and found[1] > index and found[3] >= index:

@@ -96,19 +96,19 @@ class SnapshotFile:
 
     def __init__(self, files: Files, path: str) -> None:
         self._path = path
-        self._file: File = files.open(path, "r")
-        self._size = self._file.size()
+        self.file: File = files.open(path, "r")
+        self._size = self.file.size()
         self.header, self._first_block = self._read_header()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self.file.close()
 
     def _corrupt(self, offset: int, what: str) -> Corrupt:
         return Corrupt(self._path, offset, what, RESTORE_HINT)
 
     def _read_header(self) -> tuple[SnapshotHeader, int]:
-        data = self._file.pread(_HEAD.size, 0)
+        data = self.file.pread(_HEAD.size, 0)
         if len(data) < _HEAD.size:
             raise self._corrupt(len(data), "too short for a snapshot's header")
         magic, crc, length = _HEAD.unpack(data)
@@ -116,7 +116,7 @@ class SnapshotFile:
             raise self._corrupt(0, f"begins with {magic!r} instead of {_MAGIC!r}")
         if length > self._size - _HEAD.size:
             raise self._corrupt(12, f"the header announces {length} bytes")
-        fields = self._file.pread(length, _HEAD.size)
+        fields = self.file.pread(length, _HEAD.size)
         if crc32c(data[12:] + fields) != crc:
             raise self._corrupt(8, "the CRC of the snapshot's header does not match")
         version, *values = msgpack.unpackb(fields)
@@ -130,24 +130,35 @@ class SnapshotFile:
 
     def blocks(self) -> Iterator[tuple[memoryview, list[RawRecord]]]:
         """Per block: the packed stamps and the records; the footer is checked behind the last one."""
-        at, blocks, total, crcs = self._first_block, 0, 0, 0
-        while at < self._size - _END.size:
-            head = self._file.pread(_BLOCK.size, at)
-            crc, length, count = _BLOCK.unpack(head)
-            if length > min(BLOCK_BYTES_MAX, self._size - at - _BLOCK.size) or count * _STAMP.size > length:
-                raise self._corrupt(at + 4, f"a block announces {length} bytes and {count} records")
-            payload = self._file.pread(length, at + _BLOCK.size)
-            if crc32c(payload, crc32c(head[4:])) != crc:
-                raise self._corrupt(at, f"the CRC of block {blocks} does not match")
+        for number, (at, count, payload) in enumerate(self._payloads()):
             view = memoryview(payload)
             stamps_end = count * _STAMP.size
             try:
                 records = iter_records(view[stamps_end:])
             except MalformedEntry as error:
-                raise self._corrupt(at, f"block {blocks} is malformed: {error}") from None
+                raise self._corrupt(at, f"block {number} is malformed: {error}") from None
             if len(records) != count:
-                raise self._corrupt(at, f"block {blocks} announces {count} records and holds {len(records)}")
+                what = f"block {number} announces {count} records and holds {len(records)}"
+                raise self._corrupt(at, what)
             yield view[:stamps_end], records
+
+    def check(self) -> None:
+        """Check every byte against its CRC, without decoding records."""
+        for _ in self._payloads():
+            pass
+
+    def _payloads(self) -> Iterator[tuple[int, int, bytes]]:
+        """Per block: where it is, how many records it announces, what its CRC covers; then the footer."""
+        at, blocks, total, crcs = self._first_block, 0, 0, 0
+        while at < self._size - _END.size:
+            head = self.file.pread(_BLOCK.size, at)
+            crc, length, count = _BLOCK.unpack(head)
+            if length > min(BLOCK_BYTES_MAX, self._size - at - _BLOCK.size) or count * _STAMP.size > length:
+                raise self._corrupt(at + 4, f"a block announces {length} bytes and {count} records")
+            payload = self.file.pread(length, at + _BLOCK.size)
+            if crc32c(payload, crc32c(head[4:])) != crc:
+                raise self._corrupt(at, f"the CRC of block {blocks} does not match")
+            yield at, count, payload
             at += _BLOCK.size + length
             blocks += 1
             total += count
@@ -155,7 +166,7 @@ class SnapshotFile:
         self._check_footer(at, blocks, total, crcs)
 
     def _check_footer(self, at: int, blocks: int, total: int, crcs: int) -> None:
-        data = self._file.pread(_END.size, at)
+        data = self.file.pread(_END.size, at)
         if len(data) < _END.size:
             raise self._corrupt(at + len(data), "the snapshot ends before its footer")
         magic, crc, said_blocks, said_records = _END.unpack(data)

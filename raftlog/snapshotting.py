@@ -1,15 +1,18 @@
 """When and how the live log becomes history: sealing, snapshots, the archive.
 
-When the tail has grown past `snapshot_tail_records`, the segment is ended at an entry whose state hash was
-read at that moment; once it is committed, a child process indexes the ended segments and merges them with
-the previous snapshot.  This side checks the child's hash chain against its own, puts the files in place,
-and moves the segments to the archive.  Segments that ended by size alone are only indexed.
+When the tail has grown past `snapshot_tail_records`, the segment is ended at the entry just appended, and its
+state hash is read when exactly that entry is the last one applied: in the same turn on a leader, later on a
+follower, which makes its snapshots from its own log.  Once it is committed, a child process indexes the
+ended segments and merges them with the previous snapshot.  This side checks the child's hash chain against
+its own, puts the files in place, and moves the segments to the archive.  Segments that ended by size alone
+are only indexed.
 
     idle --segments ended--> indexing/merging (child) --checked--> adopting (disk thread) --> idle
+    idle, merging --hold--> held --released, installed--> idle
 
 What must stay true: one job at a time; indexes are in place before the snapshot, the snapshot before
 segments move; a job that fails changes nothing and is tried again later; damage that it finds stops the
-node.
+node; while a snapshot from the leader is put in place, no own one is.
 """
 
 from __future__ import annotations
@@ -23,13 +26,13 @@ from raftlog.archive import apply_retention, archive_segments
 from raftlog.errors import Corrupt
 from raftlog.files import Files, join
 from raftlog.host import Host, Job, Timer
-from raftlog.journal import Journal, Segment
+from raftlog.journal import Journal, Segment, Visit
 from raftlog.loading import read_sealed
 from raftlog.machine import StateMachine
 from raftlog.merge import aside, check_result, request_of
 from raftlog.sealed import Sealed
 from raftlog.segments import index_name
-from raftlog.settings import CHAIN_STRIDE, LogSettings
+from raftlog.settings import LogSettings
 from raftlog.snapshots import SNAPSHOT_FILE
 
 LOG = logging.getLogger("quorate.raftlog")
@@ -41,15 +44,21 @@ SEALING_HINT = (
 
 @dataclass(slots=True)
 class SealPoint:
-    """The entry that the next snapshot ends with, and what was true when it was appended."""
+    """The entry that the next snapshot ends with; state hash and chain are there when it is applied, and
+    committed."""
 
     index: int
     term: int
     timestamp_ms: int
     tail_records: int
-    state_hash: int
-    catalog_version: int
+    state_hash: int | None = None
+    catalog_version: int = 0
     chain: bytes | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Applied and committed: what the snapshot's header needs is there."""
+        return self.chain is not None and self.state_hash is not None
 
 
 class Snapshotter:
@@ -71,11 +80,14 @@ class Snapshotter:
         self._point: SealPoint | None = None
         self._is_busy = False
         self._job: Job | None = None
+        self._token = ""
         self._retry: Timer | None = None
         self._stopped = False
+        self._held = False
         self.base_chain = journal.chain.digest
         self.snapshots_made = 0
         self.snapshot_index = journal.base_index
+        journal.at_link_end = self._after_append
 
     def stop(self) -> None:
         """Start nothing more; a running child is killed."""
@@ -90,41 +102,82 @@ class Snapshotter:
         """Files are being put in place on the disk thread."""
         return self._is_busy and self._job is None
 
-    def after_append(self, index: int, term: int) -> None:
-        """An entry was appended and is applied: end the segment here when a snapshot is due."""
+    def hold(self) -> bool:
+        """A snapshot from the leader is about to be put in place: make none until `installed` or `release`.
+
+        A running child is killed.  False while files are being put in place: ask again later.
+        """
+        if self.is_adopting:
+            return False
+        self._held = True
+        self._is_busy = False
+        self._token = ""
+        if self._job is not None:
+            self._job.cancel()
+            self._job = None
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        return True
+
+    def release(self) -> None:
+        """Nothing was installed after all: go on."""
+        self._held = False
+        self.start_if_due(self._journal.chain.index)
+
+    def installed(self) -> None:
+        """The journal has adopted a snapshot from the leader: go on behind it."""
+        self._held = False
+        self._point = None
+        self.base_chain = self._journal.chain.digest
+        self.snapshot_index = self._journal.base_index
+
+    def _after_append(self, index: int, term: int) -> None:
+        """The journal has taken an entry that ends a link: end the segment here when a snapshot is due."""
         journal = self._journal
         due = journal.tail_records >= self._settings.snapshot_tail_records
-        if not due or index % CHAIN_STRIDE or self._point is not None or self._stopped:
+        if not due or self._point is not None or self._stopped or self._held:
             return
-        applied = self._machine.applied_index()
-        if applied != index:
-            raise AssertionError(f"entry {index} was appended, but the machine has applied {applied}")
         self._point = SealPoint(
             index=index,
             term=term,
             timestamp_ms=journal.last_timestamp_ms,
             tail_records=journal.tail_records,
-            state_hash=self._machine.state_hash(),
-            catalog_version=self._machine.catalog_version(),
         )
         journal.cut_here()
 
-    def take_committed(self, commit_index: int) -> None:
-        """Entries of this run are committed: chain them, and see whether a job is due."""
+    def after_apply(self, index: int) -> None:
+        """The machine has just applied `index`, a multiple of `CHAIN_STRIDE`, and nothing behind it."""
+        point = self._point
+        if point is None or index != point.index:
+            return
+        applied = self._machine.applied_index()
+        if applied != index:
+            raise AssertionError(f"entry {index} was just applied, but the machine is at {applied}")
+        point.state_hash = self._machine.state_hash()
+        point.catalog_version = self._machine.catalog_version()
+
+    def truncated(self, index: int) -> None:
+        """Entries behind `index` are forgotten: no snapshot ends with one of them."""
+        if self._point is not None and self._point.index > index:
+            self._point = None
+
+    def take_committed(self, commit_index: int, visit: Visit | None = None) -> None:
+        """Entries in memory are committed: give each to `visit`, chain it; start a job that is due."""
         point = self._point
         if point is not None and point.chain is None and commit_index >= point.index:
-            self._journal.take_committed(point.index)
+            self._journal.take_committed(point.index, visit)
             point.chain = self._journal.chain.digest
-        self._journal.take_committed(commit_index)
+        self._journal.take_committed(commit_index, visit)
         self.start_if_due(commit_index)
 
     def start_if_due(self, commit_index: int) -> None:
         """Start the job when committed segments have ended and none is running."""
-        if self._is_busy or self._stopped or self._retry is not None:
+        if self._is_busy or self._stopped or self._held or self._retry is not None:
             return
         ended = [one for one in self._ended() if one.last_index <= commit_index]
         point = self._point
-        if point is not None and (point.chain is None or not ended or ended[-1].last_index < point.index):
+        if point is not None and not (point.is_known and ended and ended[-1].last_index >= point.index):
             point = None
         if point is not None:
             self._start(
@@ -142,7 +195,7 @@ class Snapshotter:
     def _start(self, segments: list[Segment], chain: bytes, point: SealPoint | None) -> None:
         self._is_busy = True
         firsts = [segment.first_index for segment in segments]
-        token = self._host.fresh_id()
+        token = self._token = self._host.fresh_id()
         snapshot = None
         if point is not None:
             identity = asdict(self._journal.identity)
@@ -171,6 +224,9 @@ class Snapshotter:
         result: object | None,
         error: BaseException | None,
     ) -> None:
+        if token != self._token:  # killed by `hold`
+            self._remove_asides(firsts, token)
+            return
         self._job = None
         if self._stopped:
             self._is_busy = False
@@ -195,11 +251,14 @@ class Snapshotter:
 
     def _try_again(self, error: BaseException, firsts: list[int], token: str) -> None:
         LOG.warning("sealing or snapshot of %s failed, will be tried again: %s", self._journal.home, error)
+        self._remove_asides(firsts, token)
+        self._retry = self._host.call_later(self._settings.snapshot_retry_ms, self._retry_now)
+        self._is_busy = False
+
+    def _remove_asides(self, firsts: list[int], token: str) -> None:
         for path in _asides(self._journal.home, firsts, token):
             with contextlib.suppress(OSError):  # what stays is removed by the next start
                 self._host.files.unlink(path)
-        self._retry = self._host.call_later(self._settings.snapshot_retry_ms, self._retry_now)
-        self._is_busy = False
 
     def _retry_now(self) -> None:
         self._retry = None
@@ -216,7 +275,7 @@ class Snapshotter:
             segment.sealed = by_first.get(segment.first_index, segment.sealed)
         if point is not None:
             assert point.chain is not None
-            self._journal.drop_below(point.index, point.term, point.tail_records)
+            self._journal.drop_below(point.index, point.term, point.timestamp_ms, point.tail_records)
             self.base_chain = point.chain
             self.snapshot_index = point.index
             self.snapshots_made += 1

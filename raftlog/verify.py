@@ -47,6 +47,7 @@ class _Walk:
     snapshot_index: int = 0
     snapshot_chain: bytes = GENESIS
     identity: LogIdentity | None = None
+    is_alone: bool = True
     chain: Chain | None = None
     index: int = 0
     term: int = 0
@@ -83,7 +84,8 @@ def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
 def _check_node(walk: _Walk, node_path: str, shard: int) -> None:
     try:
         if walk.files.exists(join(node_path, NODE_FILE)):
-            walk.identity = read_identity(walk.files, node_path).log(shard)
+            identity = read_identity(walk.files, node_path)
+            walk.identity, walk.is_alone = identity.log(shard), identity.is_alone
         if walk.files.exists(join(node_path, BOOT_FILE)):
             read_boot_ids(walk.files, node_path)
     except Corrupt as damage:
@@ -173,7 +175,11 @@ def _walk_frames(walk: _Walk, path: str, data: bytes, at: int, following: int | 
         if whole is None or whole[1] != expected:
             walk.chain = None
             again = next_frame(data, at + 1, walk.index)
-            if again is None and following is None and proof_of_loss(data[at:], expected) is None:
+            if (
+                again is None
+                and following is None
+                and proof_of_loss(data[at:], expected, is_alone=True) is None
+            ):
                 _torn(walk, path, at, len(data) - at)
                 return
             until = "the end of the file" if again is None else f"byte {again[0]} (entry {again[1]})"
@@ -192,6 +198,10 @@ def _walk_frames(walk: _Walk, path: str, data: bytes, at: int, following: int | 
             walk.chain.add(view[at:end], index)
             _compare_snapshot_chain(walk)
         at = end
+
+
+def _may_be_torn(walk: _Walk, rest: bytes, index: int) -> bool:
+    return proof_of_loss(rest, index, is_alone=walk.is_alone) is None
 
 
 def _torn(walk: _Walk, path: str, at: int, size: int) -> None:
