@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -167,8 +167,8 @@ class ClusterProcess:
         """What scripts need: `{"bootstrap", "nodes": [{"id", "pid", …}]}`."""
         return {"bootstrap": self.bootstrap, "nodes": [node.as_dict() for node in self.nodes]}
 
-    def start(self, wait_ready_s: float = 30.0) -> None:
-        """Starts all that do not run, at once, and waits until each serves.
+    def start(self, wait_ready_s: float = 30.0, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Starts all that do not run, at once, and waits until each serves, calling `meanwhile` meanwhile.
 
         Raises LaunchError as soon as one ended instead; the others go on.
         """
@@ -184,6 +184,7 @@ class ClusterProcess:
             if time.monotonic() > deadline_s:
                 starting[0].await_announced(deadline_s)
             starting = [node for node in starting if not node.is_announced(ANNOUNCEMENT_PAUSE_S)]
+            meanwhile()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> dict[int, int]:
         """Stops all that run, together and without handing anything over; exit codes by node id."""

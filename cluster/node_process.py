@@ -28,7 +28,9 @@ LOOPBACK: Final = "127.0.0.1"
 CONFIG_FILE: Final = "node.toml"
 LOG_FILE: Final = "node.log"
 EXIT_STOPPED: Final = 70
-ANNOUNCEMENT_BYTES_MAX: Final = 64 * 1024
+
+ANNOUNCEMENT_BYTES_MAX: Final = 4 * 1024
+"""One line; a pipe takes as much in one piece."""
 
 LOG_TAIL_BYTES: Final = 8 * 1024
 """Where a node's last words are looked for."""
@@ -58,7 +60,7 @@ class NodeProcess:
         self.command = [sys.executable, "-P", "-m", "cluster", "--config", str(config), "--announce"]
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline_fd: int | None = None
-        self._announcement = b""
+        self._has_announced = False
         self._settings: dict[str, object] = {
             "node.id": node_id,
             "data.dir": str(self.data),
@@ -126,6 +128,7 @@ class NodeProcess:
         """Starts the process, and waits for nothing. Raises LaunchError."""
         assert not self.is_running, "the node runs already"
         self._forget_process()
+        self._has_announced = False
         lifeline, self._lifeline_fd = os.pipe()
         try:
             with (self.data / LOG_FILE).open("ab") as log:
@@ -159,24 +162,25 @@ class NodeProcess:
         Raises LaunchError when it ended instead.
         """
         assert self._process is not None, "the node was never started"
+        if self._has_announced:
+            return True
         stream = self._process.stdout
         assert stream is not None
-        if stream.closed:
-            return True
-        if not select.select([stream], [], [], timeout_s)[0]:
-            return False
-        piece = os.read(stream.fileno(), 4096)
-        self._announcement += piece
+        piece = b""
+        if not stream.closed:  # as that of a node that was killed meanwhile
+            if not select.select([stream], [], [], timeout_s)[0]:
+                return False
+            piece = os.read(stream.fileno(), ANNOUNCEMENT_BYTES_MAX)
         if not piece:
             code = self._process.wait()
-            self._forget_process_pipes()
+            self._forget_process()
             raise LaunchError(
                 f"the node on {self.data} ended with exit code {code}: {self.last_words()}", code
             )
-        if b"\n" not in piece and len(self._announcement) < ANNOUNCEMENT_BYTES_MAX:
-            return False
-        stream.close()
-        return True
+        self._has_announced = b"\n" in piece  # one short write to a pipe arrives whole
+        if self._has_announced:
+            stream.close()
+        return self._has_announced
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs."""
@@ -249,10 +253,6 @@ class NodeProcess:
 
     def _forget_process(self) -> None:
         self.is_paused = False
-        self._forget_process_pipes()
-
-    def _forget_process_pipes(self) -> None:
-        self._announcement = b""
         self._close_lifeline()
         if self._process is not None and self._process.stdout is not None:
             self._process.stdout.close()

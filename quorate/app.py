@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from quorate.commands import cluster, groups, log, node, topics
+from quorate.commands import cluster, experiments, groups, log, node, topics, up
 from quorate.commands.options import new_app
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
 from quorate.output import print_json
@@ -23,19 +23,18 @@ _EPILOG = (
 
 _WELCOME = """A Kafka-compatible consumer-group coordinator with a log that explains itself.
 
-Start with `quorate demo`, or run a node with `quorate up --topic orders:12` and point consumers at it.
+Start with `quorate demo`, or run a cluster with `quorate up --nodes 3 --topic orders:12` and point consumers
+at it.
 """
 
 app = new_app(None)
-app.command("demo", short_help="The tour: real consumers, kill -9, replay.")(node.demo)
-app.command("up", short_help="Run a node until Ctrl-C.")(node.up)
-app.command(
-    "node",
-    short_help="Run one node, as a service manager does.",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},  # the settings, as flags
-)(node.node)
+app.command("demo", short_help="The tour: real consumers, kill -9, replay.")(up.demo)
+app.command("up", short_help="Run a cluster on this machine until Ctrl-C.")(up.up)
+app.add_typer(node.app, name="node")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
+for _word, _command in experiments.COMMANDS.items():
+    cluster.app.command(_word)(_command)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(log.app, name="log")
 

@@ -1,160 +1,63 @@
-"""`quorate demo`, `quorate up` and `quorate node`: the commands that run something."""
+"""`quorate node`: one node in this process, as a service manager runs it, and its directory's format.
+
+`quorate node --config FILE` is short for `quorate node run --config FILE`.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
-import signal
 import sys
-import tempfile
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
-from quorate.commands.options import Json, launch_failure, parse_settings, parse_topic, without_log_head
+from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
 if TYPE_CHECKING:
-    from cluster.launcher import NodeProcess
-    from quorate.demo.tour import Result
+    from raftlog.directory import NodeIdentity
 
-NODES_SUPPORTED = 1
-
-
-def demo(
-    keep: Annotated[
-        Path | None,
-        typer.Option("--keep", metavar="DIR", help="Keep the node's data and the consumers' files in DIR."),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Show it: one node, seven real consumers, kill -9, and the proof from the files alone (20 s).
-
-    Example: quorate demo --keep /tmp/quorate-demo
-    """
-    if importlib.util.find_spec("confluent_kafka") is None:
-        raise CommandError(
-            "the demo runs real Kafka consumers and needs the package confluent-kafka",
-            hint="install it with: pip install 'quorate[demo]'",
-            code=ExitCode.INSTALLATION,
-        )
-    directory = _demo_directory(keep)
-    from quorate.demo.display import Display
-    from quorate.demo.tour import Tour
-
-    display = Display(sys.stderr if json else sys.stdout)
-    is_evidence = True  # of a claim that did not hold
-    try:
-        result = Tour(directory, display).run()
-        is_evidence = not result.held
-    except KeyboardInterrupt:
-        is_evidence = False
-        raise
-    finally:
-        if keep is None and not is_evidence:
-            shutil.rmtree(directory, ignore_errors=True)
-        elif is_evidence:
-            print(f"the files are kept in {directory}", file=sys.stderr)
-    if json:
-        print_json(result.as_dict())
-    else:
-        _print_ending(result, keep)
-    if not result.held:
-        false = [claim.text for claim in result.claims if not claim.held]
-        raise CommandError(f"{len(false)} of {len(result.claims)} claims did not hold: {'; '.join(false)}")
+DEFAULT_COMMAND = "run"
+DEFAULT_SHARDS = 4
 
 
-def _demo_directory(keep: Path | None) -> Path:
-    if keep is None:
-        return Path(tempfile.mkdtemp(prefix="quorate-demo-"))
-    try:
-        keep.mkdir(parents=True, exist_ok=True)
-        if any(keep.iterdir()):
-            raise CommandError(
-                f"{keep} is not empty", hint="name a new directory after --keep", code=ExitCode.USAGE
-            )
-    except OSError as error:
-        raise CommandError(f"cannot use {keep}: {error.strerror}", code=ExitCode.USAGE) from error
-    return keep
+class _RunUnlessNamed(typer.core.TyperGroup):
+    """A group whose first command is meant when none is named: options alone are that command's."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or not (args[0] in self.commands or args[0] in ("--help", "-h")):
+            args = [DEFAULT_COMMAND, *args]
+        return super().parse_args(ctx, args)
 
 
-def _print_ending(result: Result, keep: Path | None) -> None:
-    held = sum(claim.held for claim in result.claims)
-    print(f"\n{held} of {len(result.claims)} claims held, in {result.seconds:.1f} s.", end=" ")
-    if keep is None:
-        print("Keep the files with `quorate demo --keep DIR` to look further.")
-        return
-    node = keep / "node"
-    print("Look further:")
-    print(f"  quorate log explain {node} billing")
-    print(f"  quorate log dump {node} --group billing")
-    print(f"  quorate log replay {node} --group billing")
+app = typer.Typer(
+    cls=_RunUnlessNamed,
+    help="Run one node in this process, or make its directory.\n\nWithout a command it runs.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 
 
-def up(
-    data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="The node's directory; made if it is not there.")
-    ] = Path("quorate-data"),
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Number of nodes.")] = NODES_SUPPORTED,
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Kafka port; 0 takes any free one.")
-    ] = 9092,
-    http_port: Annotated[
-        int, typer.Option("--http-port", min=0, max=65535, help="HTTP port; 0 takes any free one.")
-    ] = 8092,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="NAME:PARTITIONS", help="Create the topic if it is not there."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting, see docs/configuration.md."),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Run a node until Ctrl-C.
-
-    With --json one line is printed when it is ready: {"bootstrap": ..., "nodes": [{"id", "pid", "host",
-    "port", "http_port", "data", "command"}]}.
-
-    Example: quorate up --data ./quorate-data --topic orders:12 --set group.consumer.session.timeout.ms=3000
-    """
-    if nodes != NODES_SUPPORTED:
-        raise CommandError(
-            f"this release runs one node, not {nodes}", hint="leave out --nodes", code=ExitCode.USAGE
-        )
-    topics = [parse_topic(text) for text in topic or []]
-    wanted = parse_settings(settings or [])
-    from cluster.launcher import LaunchError, launch_node
-
-    try:
-        process = launch_node(data, kafka_port=port, http_port=http_port, settings=wanted)
-    except LaunchError as error:
-        raise launch_failure(error) from error
-    previous = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        _create_topics(process, topics)
-        _print_ready(process, json)
-        _supervise(process)
-    except KeyboardInterrupt:
-        process.stop()
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-        if process.poll() is None:
-            process.kill()
-
-
-def node(
+@app.command(
+    "run",
+    short_help="Run one node, as a service manager does.",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},  # the settings, as flags
+)
+def run_node(
     context: typer.Context,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="A TOML file, see docs/configuration.md.")
     ] = None,
     make_directory: Annotated[
-        bool, typer.Option("--format", help="Make the data directory first, if it is not there yet.")
+        bool,
+        typer.Option(
+            "--format", help="Make the directory of a cluster of one first, if it is not there yet."
+        ),
     ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON line when every shard serves.")
@@ -162,88 +65,151 @@ def node(
 ) -> None:
     """Run one node in this process, as a service manager does.
 
+    Its directory is made by `quorate node format`, or, for a cluster of one, by --format.
     Every setting of docs/configuration.md is also a flag (--kafka-port 9092) and a variable
     (QUORATE_KAFKA_PORT=9092).
 
-    Example: quorate node --config /etc/quorate.toml --format --kafka-port 9092
+    Example: quorate node run --config /etc/quorate.toml --kafka-port 9092
     """
     words = [*(["--config", str(config)] if config is not None else []), *context.args]
     if make_directory:
-        _format(words)
+        _format_alone(words)
     command = [sys.executable, "-P", "-m", "cluster", *(["--announce"] if json else []), *words]
     os.execv(sys.executable, command)
 
 
-def _format(words: list[str]) -> None:
+@app.command("format", short_help="Make a node's directory: who it is, in which cluster.")
+def format_directory(
+    data: Annotated[
+        Path, typer.Option("--data", metavar="DIR", help="The directory; new or empty.", show_default=False)
+    ],
+    node_id: Annotated[int, typer.Option("--node-id", min=0, help="This node's id.", show_default=False)],
+    cluster_id: Annotated[
+        str,
+        typer.Option(
+            "--cluster-id", metavar="ID", help="The same for all nodes; default for a cluster of one: random."
+        ),
+    ] = "",
+    nodes: Annotated[
+        str, typer.Option("--nodes", metavar="1,2,3", help="Ids of all nodes. Default: this one, alone.")
+    ] = "",
+    shards: Annotated[
+        int, typer.Option("--shards", min=1, max=1024, help="Group shards, the same for all nodes.")
+    ] = DEFAULT_SHARDS,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="The node was in the cluster before and has lost its disk."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make a node's directory: who it is, in which cluster, with whom.
+
+    Who is in the cluster is fixed by this; where the nodes are is a setting (cluster.nodes) and may change.
+    After --replace the node takes part in no vote until it has caught up with the others.
+
+    Example: quorate node format --data /var/lib/quorate --node-id 2 --cluster-id prod-eu --nodes 1,2,3
+    """
+    voters = _voters(nodes, node_id)
+    if len(voters) > 1 and not cluster_id:
+        raise CommandError(
+            "a cluster of several nodes needs one id for all of them",
+            hint="choose one and give it to each format: --cluster-id ID",
+            code=ExitCode.USAGE,
+        )
+    if replace and len(voters) == 1:
+        raise CommandError(
+            "--replace brings back a node of a cluster that goes on without it; this cluster is one node",
+            hint="name all nodes with --nodes, or leave out --replace",
+            code=ExitCode.USAGE,
+        )
+    from cluster.host_asyncio import fresh_id
+    from raftlog.directory import NodeIdentity
+
+    identity = NodeIdentity(
+        cluster_id=cluster_id or fresh_id(),
+        node_id=node_id,
+        incarnation=fresh_id(),
+        num_shards=shards,
+        voters=voters if len(voters) > 1 else (),
+        is_replacement=replace,
+    )
+    _make(str(data.resolve()), identity)
+    if json:
+        fields = {"cluster_id": identity.cluster_id, "node_id": node_id, "voters": list(voters)}
+        print_json({**fields, "shards": shards, "data": str(data), "incarnation": identity.incarnation})
+        return
+    print(f"{data} is node {node_id} of cluster {identity.cluster_id}, {shards} shards")
+    print("\n".join(_next_steps(data, identity)))
+
+
+def _next_steps(data: Path, identity: NodeIdentity) -> list[str]:
+    start = (
+        f"quorate node --data-dir {data} --node-id {identity.node_id} --cluster-shards {identity.num_shards}"
+    )
+    if not identity.voters:
+        return [f"start it: {start}"]
+    others = ", ".join(str(node_id) for node_id in identity.voters if node_id != identity.node_id)
+    nodes = ",".join(f"{node_id}@HOST{node_id}:9192" for node_id in identity.voters)
+    steps = [
+        f"start it: {start} \\",
+        f"    --cluster-nodes {nodes} --cluster-secret-file FILE",
+    ]
+    if identity.is_replacement:
+        return [f"nodes {others} must run: it learns everything from them, and votes when it has", *steps]
+    return [f"format nodes {others} with the same --cluster-id, --nodes and --shards", *steps]
+
+
+def _voters(text: str, node_id: int) -> tuple[int, ...]:
+    """`1,2,3` as ids, in order; raises `CommandError` (usage)."""
+    words = [word.strip() for word in text.split(",")] if text else [str(node_id)]
+    if not all(word.isdecimal() for word in words):
+        raise CommandError(
+            f"--nodes {text!r} is not a list of ids", hint="for example --nodes 1,2,3", code=ExitCode.USAGE
+        )
+    ids = tuple(sorted(int(word) for word in words))
+    if len(set(ids)) != len(ids) or node_id not in ids:
+        raise CommandError(
+            f"--nodes {text} must name every node once, this one (--node-id {node_id}) too",
+            code=ExitCode.USAGE,
+        )
+    return ids
+
+
+def _format_alone(words: list[str]) -> None:
     """Make the node's directory as its settings say, unless it is one already."""
     from cluster.host_asyncio import fresh_id
     from cluster.main import parse_arguments
     from cluster.settings import SettingsError, load_settings
-    from raftlog.directory import NODE_FILE, NodeIdentity, format_node
-    from raftlog.errors import RaftlogError
-    from raftlog.files import OsFiles
+    from raftlog.directory import NODE_FILE, NodeIdentity
 
     try:
         arguments = parse_arguments(words)
         settings = load_settings(arguments.config, os.environ, arguments.flags)
-        if (Path(settings.data_dir) / NODE_FILE).exists():
-            return
-        identity = NodeIdentity(
-            cluster_id=fresh_id(),
-            node_id=settings.node_id,
-            incarnation=fresh_id(),
-            num_shards=settings.cluster_shards,
-        )
-        format_node(OsFiles(), settings.data_dir, identity)
     except SettingsError as error:
         raise CommandError(str(error), code=ExitCode.USAGE) from error
+    if (Path(settings.data_dir) / NODE_FILE).exists():
+        return
+    if settings.peer_settings() is not None:
+        raise CommandError(
+            "--format makes the directory of a cluster of one, and cluster.nodes names several",
+            hint="see `quorate node format --help`",
+            code=ExitCode.USAGE,
+        )
+    identity = NodeIdentity(
+        cluster_id=fresh_id(),
+        node_id=settings.node_id,
+        incarnation=fresh_id(),
+        num_shards=settings.cluster_shards,
+    )
+    _make(settings.data_dir, identity)
+
+
+def _make(directory: str, identity: NodeIdentity) -> None:
+    from raftlog.directory import format_node
+    from raftlog.errors import RaftlogError
+    from raftlog.files import OsFiles
+
+    try:
+        format_node(OsFiles(), directory, identity)
     except (RaftlogError, OSError) as error:
         raise CommandError(str(error), code=ExitCode.UNREADABLE) from error
-
-
-def _create_topics(process: NodeProcess, topics: list[tuple[str, int]]) -> None:
-    """Create what is not there; a topic that is there with another size is left alone and said so."""
-    if not topics:
-        return
-    from quorate.client import Client
-
-    with Client(f"{process.host}:{process.port}") as client:
-        present = {found.name: found.num_partitions for found in client.topics()}
-        for name, num_partitions in topics:
-            if name not in present:
-                client.create_topic(name, num_partitions)
-            elif present[name] != num_partitions:
-                print(
-                    f"topic {name} has {present[name]} partitions already; grow it with "
-                    f"`quorate topics grow {name}:{num_partitions}`",
-                    file=sys.stderr,
-                )
-
-
-def _print_ready(process: NodeProcess, json: bool) -> None:
-    bootstrap = f"{process.host}:{process.port}"
-    if json:
-        print_json({"bootstrap": bootstrap, "nodes": [process.as_dict()]})
-        return
-    print(f"ready: bootstrap.servers={bootstrap} group.protocol=consumer", flush=True)
-    print(f"  HTTP     http://{process.host}:{process.http_port}")
-    print(f"  data     {process.data}")
-    print(f"  process  {process.pid}; Ctrl-C stops it", flush=True)
-
-
-def _supervise(process: NodeProcess) -> None:
-    """Wait for the node's end; a node that was not asked to stop makes the command fail."""
-    exit_code = process.wait()
-    if exit_code:
-        how = f"with exit code {exit_code}: {without_log_head(process.last_words())}"
-        if exit_code < 0:
-            how = f"by signal {-exit_code} ({signal.strsignal(-exit_code)})"
-        raise CommandError(
-            f"the node ended {how}",
-            hint=f"its log is {process.data / 'node.log'}; the same command starts it again",
-            code=ExitCode.NODE_STOPPED,
-        )
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from quorate.app import app, run
+from quorate.commands import experiments
 from quorate.commands.log import plain
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
 
@@ -19,11 +20,11 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 COMMANDS = [
     ["demo"],
     ["up"],
-    ["node"],
+    *(["node", name] for name in ("run", "format")),
     *(["topics", name] for name in ("create", "list", "grow", "delete")),
     *(["groups", name] for name in ("list", "describe", "delete")),
-    ["cluster", "status"],
-    *(["log", name] for name in ("dump", "verify", "compare", "replay", "explain", "timeline")),
+    *(["cluster", name] for name in ("status", "transfer", "upgrade", *experiments.COMMANDS)),
+    *(["log", name] for name in ("dump", "verify", "compare", "replay", "explain", "timeline", "terms")),
 ]
 
 
@@ -71,7 +72,13 @@ def test_no_command_is_missing_from_this_list() -> None:
         (["topics", "create", "orders:many"], "orders:12"),
         (["topics", "grow", "orders"], "orders:24"),
         (["nonsense"], "nonsense"),
-        (["up", "--nodes", "3"], "one node"),
+        (["up", "--nodes", "4"], "take 3 or 5"),
+        (["up", "--nodes", "2"], "take 1 or 3"),
+        (["up", "--nodes", "7"], "1, 3 or 5"),
+        (["node", "format", "--data", "x", "--node-id", "1", "--nodes", "2,3"], "--node-id 1"),
+        (["node", "format", "--data", "x", "--node-id", "1", "--nodes", "1,b"], "1,2,3"),
+        (["node", "format", "--data", "x", "--node-id", "1", "--nodes", "1,2,3"], "--cluster-id ID"),
+        (["node", "format", "--data", "x", "--node-id", "1", "--replace"], "--nodes"),
         (["up", "--set", "nonsense"], "KEY=VALUE"),
         (["topics", "list", "--bootstrap", "localhost"], "HOST:PORT"),
         (["cluster", "status", "--url", "localhost:8092"], "http://127.0.0.1:8092"),
