@@ -79,6 +79,9 @@ class Files(Protocol):
 
     def size(self, path: str) -> int: ...
 
+    def is_private(self, path: str) -> bool:
+        """Whether only the owner and the group of the file can read or write it."""
+
     def fsync_dir(self, path: str) -> None:
         """Make the names in the directory durable."""
 
@@ -225,6 +228,9 @@ class OsFiles:
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def is_private(self, path: str) -> bool:
+        return not os.stat(path).st_mode & 0o007
 
     def fsync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -273,6 +273,10 @@ class SimFiles:
     def size(self, path: str) -> int:
         return len(self._file(path).live)
 
+    def is_private(self, path: str) -> bool:
+        self._file(path)
+        return True
+
     def fsync_dir(self, path: str) -> None:
         self._need_dir(path)
         with self._call("fsync_dir", path) as failure:

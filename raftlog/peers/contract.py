@@ -70,7 +70,7 @@ class PeerInfo:
     format_level_max: int
     format_level: int
     clock_skew_ms: float
-    """The peer's wall clock minus ours, give or take half a round trip."""
+    """The peer's wall clock minus ours, give or take half a round trip; 0 until the first answer, at once."""
     since_ms: float
     """On our monotonic clock: when the link came up."""
 

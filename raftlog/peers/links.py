@@ -1,20 +1,52 @@
-"""The links of one node to its peers (signatures)."""
+"""The links of one node to all others: who dials, which connection counts, what goes out in one turn.
+
+The node with the greater id dials and dials again; the other listens. Each pair has at most one link that
+counts, the one that came up last, and the users (one per shard) hear of that one only. What the users send
+within one turn of the loop leaves as one packet per peer at its end.
+
+What must stay true: a peer is up only after it has proven that it knows the secret and its boot was accepted;
+a superseded connection is cut before its successor is announced; nothing that a stranger sends costs more
+than `STRANGERS_MAX` small buffers and a few lines of log.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from raftlog.directory import NodeDirectory
-from raftlog.host import Host
-from raftlog.peers.contract import LinkUser, PeerInfo, PeerSettings, SelfDescription
+from raftlog.errors import RaftlogError
+from raftlog.host import Host, Listener, StreamHandler
+from raftlog.peers.boots import Boots
+from raftlog.peers.contract import LinkUser, PeerInfo, PeersError, PeerSettings, SelfDescription
+from raftlog.peers.handshake import Handshake
+from raftlog.peers.hello import Hello
+from raftlog.peers.link import TICK_MS, Link, State
+from raftlog.peers.packets import BadPacket
+from raftlog.peers.peer import Notes, Peer
+from raftlog.peers.refusals import Refused, RefusedByPeer
+
+LOG = logging.getLogger("quorate.peers")
+
+SECRET_BYTES_MIN: Final = 16
+SECRET_BYTES_MAX: Final = 4096
+"""Nobody writes a longer secret by intent; it is the wrong file."""
+
+STRANGERS_MAX: Final = 16
+"""Accepted connections that have not proven themselves. One more cuts off the oldest: the handshake of a real
+peer takes milliseconds, so that whoever fills the places must be quick to keep it out."""
+
+DIAL_AGAIN_MS: Final = 100
+DIAL_AGAIN_MAX_MS: Final = 250
+DIAL_GROWTH: Final = 1.3
+"""A node that is back is found within a quarter of a second; dialling costs a refusal on loopback."""
 
 
 class Links:
     """One connection per pair of nodes, shared by all shards."""
-
-    on_change: Callable[[], None]
-    """Called after a link went up or down."""
 
     def __init__(
         self,
@@ -23,33 +55,340 @@ class Links:
         settings: PeerSettings,
         describe: Callable[[], SelfDescription],
     ) -> None:
-        raise NotImplementedError
+        """`describe` is asked at each hello and eight times a second; what changes is told to all peers."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after a link went up or down, or a peer said something new of itself."""
+        self._host = host
+        self._directory = directory
+        self._settings = settings
+        self._describe = describe
+        self._described = describe()
+        self._users: dict[int, LinkUser] = {}
+        own_id = directory.identity.node_id
+        now_ms = host.monotonic_ms()
+        self._configured = {
+            address.node_id: Peer(address, is_dialled=address.node_id < own_id, changed_ms=now_ms)
+            for address in settings.nodes
+            if address.node_id != own_id
+        }
+        self._up: dict[int, Link] = {}
+        self._open: dict[Link, None] = {}
+        self._notes = Notes(host)
+        self._secret = b""
+        self._boots: Boots
+        self._listener: Listener | None = None
+        self._is_stopped = False
+        self._is_flush_due = False
+        self._ticked_ms = now_ms
+
+    # Life.
 
     def attach(self, shard: int, user: LinkUser) -> None:
         """Before `start`: `user` sends and receives for `shard`."""
+        self._users[shard] = user
 
     def start(self, done: Callable[[BaseException | None], None]) -> None:
-        """Listens and dials; `done(None)` when listening. PeersError or OSError come through `done`."""
+        """Listens and dials; `done(None)` when listening, else `done` of PeersError, Corrupt or OSError."""
+        try:
+            self._check_nodes()
+            self._secret = read_secret(self._host, self._settings.secret_file)
+            self._boots = Boots(self._host, self._directory.path)
+        except RaftlogError as error:
+            self._host.call_soon(done, error)
+            return
+        self._host.listen(
+            self._settings.bind_host,
+            self._settings.bind_port,
+            self._accept,
+            functools.partial(self._listening, done),
+            tls=self._settings.tls,
+        )
+
+    def _check_nodes(self) -> None:
+        ids = tuple(address.node_id for address in self._settings.nodes)
+        voters = self._directory.identity.voters
+        if ids != voters:
+            formatted_for = ", ".join(map(str, voters)) or "a cluster of one"
+            raise PeersError(
+                f"cluster.nodes names nodes {', '.join(map(str, ids))}, but {self._directory.path} was "
+                f"formatted for {formatted_for}; name the same nodes, or format anew"
+            )
+
+    def _listening(
+        self,
+        done: Callable[[BaseException | None], None],
+        listener: Listener | None,
+        error: BaseException | None,
+    ) -> None:
+        if listener is None:
+            done(error)
+            return
+        if self._is_stopped:
+            listener.close()
+            return
+        self._listener = listener
+        self._ticked_ms = self._host.monotonic_ms()
+        self._host.call_later(TICK_MS, self._tick)
+        for peer in self._configured.values():
+            if peer.is_dialled:
+                self._dial(peer)
+        done(None)
 
     def stop(self) -> None:
-        """Closes everything; users hear `peer_down` of what was up."""
+        """Sends what is queued and closes everything; users hear `peer_down` of what was up."""
+        self._is_stopped = True
+        if self._listener is not None:
+            self._listener.close()
+        for link in tuple(self._open):
+            link.close(None)
+
+    # What users do.
 
     def send(self, node_id: int, shard: int, payload: bytes) -> bool:
-        """Queues `payload` for the end of this turn; False: there is no link."""
-        raise NotImplementedError
+        """Queues `payload` for the end of this turn; False: there is no link.
+
+        A large payload goes out at once, behind what waits. ValueError beyond `packets.PAYLOAD_BYTES_MAX`.
+        """
+        link = self._up.get(node_id)
+        if link is None:
+            return False
+        link.queue(shard, payload)
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._host.call_soon(self._end_turn)
+        return True
 
     def can_send(self, node_id: int) -> bool:
         """Whether the link is up and what waits on it is below its bound."""
-        raise NotImplementedError
+        link = self._up.get(node_id)
+        return link is not None and not link.is_paused
 
     def flush(self) -> None:
         """Writes what is queued now (before a sync that blocks the loop)."""
+        for link in self._up.values():
+            link.flush()
+
+    def _end_turn(self) -> None:
+        self._is_flush_due = False
+        self.flush()
 
     @property
     def peers(self) -> Mapping[int, PeerInfo]:
         """The links that are up, by node id."""
-        raise NotImplementedError
+        return {id_: peer.info for id_, peer in self._configured.items() if peer.info is not None}
+
+    @property
+    def port(self) -> int:
+        """Where this node listens for its peers."""
+        assert self._listener is not None, "the links have not been started"
+        return self._listener.port
 
     def status(self) -> list[dict[str, Any]]:
         """JSON-ready, one per configured peer."""
-        raise NotImplementedError
+        now_ms = self._host.monotonic_ms()
+        return [peer.status(now_ms) for _, peer in sorted(self._configured.items())]
+
+    # Dialling and accepting.
+
+    def _hello(self, to_node_id: int, attempt: int) -> Hello:
+        identity = self._directory.identity
+        return Hello(
+            cluster_id=identity.cluster_id,
+            node_id=identity.node_id,
+            to_node_id=to_node_id,
+            num_shards=identity.num_shards,
+            voters=identity.voters,
+            incarnation=identity.incarnation,
+            is_replacement=identity.is_replacement,
+            boot_id=self._directory.boot_id,
+            previous_boot_id=self._directory.previous_boot_id,
+            attempt=attempt,
+            description=self._refreshed(),
+            nonce=self._host.fresh_uuid() + self._host.fresh_uuid(),
+        )
+
+    def _dial(self, peer: Peer) -> None:
+        if self._is_stopped:
+            return
+        peer.dials += 1
+        address = peer.address
+        hello = self._hello(address.node_id, peer.dials)
+        link = Link(self._host, self, Handshake(self._secret, hello, is_dialer=True))
+        link.remote = str(address)
+        self._open[link] = None
+
+        def connected(_: StreamHandler | None, error: BaseException | None) -> None:
+            if error is not None:
+                link.close(error if isinstance(error, Exception) else OSError(str(error)))
+
+        self._host.connect(address.host, address.port, lambda: link, connected, tls=self._settings.tls)
+
+    def _accept(self) -> Link:
+        strangers = [link for link in self._open if not link.is_dialer and link.state is not State.UP]
+        if len(strangers) >= STRANGERS_MAX:
+            strangers[0].close(TimeoutError(f"{STRANGERS_MAX} others are in their hello too"))
+        link = Link(self._host, self, Handshake(self._secret, self._hello(-1, 0), is_dialer=False))
+        self._open[link] = None
+        if self._is_stopped:
+            link.close(None)
+        return link
+
+    def _tick(self) -> None:
+        if self._is_stopped:
+            return
+        now_ms = self._host.monotonic_ms()
+        is_late = now_ms - self._ticked_ms > 2 * TICK_MS
+        self._ticked_ms = now_ms
+        self._refreshed()
+        for link in tuple(self._open):
+            link.tick(is_late)
+        self._host.call_later(TICK_MS, self._tick)
+
+    def _refreshed(self) -> SelfDescription:
+        """What this node is now; peers that were told otherwise hear of it."""
+        described = self._describe()
+        if described != self._described:
+            self._described = described
+            for link in self._up.values():
+                link.describe(described)
+        return described
+
+    # What a link tells (`LinkOwner`).
+
+    def link_proven(self, link: Link) -> None:
+        assert link.peer is not None
+        self._boots.accept(link.peer, link.accepted)
+
+    def link_up(self, link: Link) -> None:
+        hello = link.peer
+        assert hello is not None
+        peer = self._configured[hello.node_id]
+        boot, attempt = peer.last_attempt
+        if not self._boots.is_latest(hello) or (boot == hello.boot_id and hello.attempt < attempt):
+            link.close(BadPacket("a newer connection of this peer came up before it"))
+            return
+        if peer.link is not None:
+            peer.link.close(BadPacket("the peer has opened another connection"))
+        peer.last_attempt = (hello.boot_id, hello.attempt)
+        peer.link = self._up[hello.node_id] = link
+        peer.failures = 0
+        peer.trouble = ""
+        peer.changed_ms = self._host.monotonic_ms()
+        peer.info = _info(hello, peer.changed_ms)
+        if link.own.description != self._described:
+            link.describe(self._described)
+        text = f"link to node {hello.node_id} at {link.remote} is up (release {hello.description.release})"
+        self._notes.write(hello.node_id, "up", logging.INFO, text)
+        for user in self._users.values():
+            user.peer_up(hello.node_id)
+        self.on_change()
+
+    def link_message(self, link: Link, shard: int, payload: bytes) -> None:
+        user = self._users.get(shard)
+        if user is None:
+            raise BadPacket(f"a message for shard {shard}, which is not here")
+        assert link.peer is not None
+        user.peer_message(link.peer.node_id, payload)
+
+    def link_described(self, link: Link, description: SelfDescription) -> None:
+        assert link.peer is not None
+        peer = self._configured[link.peer.node_id]
+        if peer.info is not None:
+            peer.info = dataclasses.replace(peer.info, **dataclasses.asdict(description))
+            self.on_change()
+
+    def link_clock(self, link: Link, skew_ms: float) -> None:
+        assert link.peer is not None
+        peer = self._configured[link.peer.node_id]
+        if peer.info is not None:
+            peer.info = dataclasses.replace(peer.info, clock_skew_ms=skew_ms)
+            peer.note_skew(skew_ms)
+
+    def link_writable(self, link: Link) -> None:
+        assert link.peer is not None
+        for user in self._users.values():
+            user.peer_writable(link.peer.node_id)
+
+    def link_closed(self, link: Link, why: Exception | None) -> None:
+        self._open.pop(link, None)
+        peer = self._peer_of(link)
+        if peer is None:
+            self._note_trouble(None, f"connection from {link.remote}", why)
+            return
+        node_id = peer.address.node_id
+        is_current = peer.link is link
+        if is_current:
+            peer.link = peer.info = None
+            del self._up[node_id]
+            peer.changed_ms = self._host.monotonic_ms()
+            peer.past_bytes_in += link.bytes_in
+            peer.past_bytes_out += link.bytes_out
+        text = self._note_trouble(node_id, f"link to node {node_id} at {link.remote}", why)
+        if peer.link is None:
+            peer.trouble = text
+        if is_current:
+            for user in self._users.values():
+                user.peer_down(node_id)
+            self.on_change()
+        if link.is_dialer and not self._is_stopped:
+            self._dial_again(peer)
+
+    def _dial_again(self, peer: Peer) -> None:
+        delay_ms = min(DIAL_AGAIN_MAX_MS, DIAL_AGAIN_MS * DIAL_GROWTH ** min(peer.failures, 16))
+        peer.failures += 1
+        self._host.call_later(delay_ms * self._host.rng.uniform(0.5, 1.0), self._dial, peer)
+
+    def _peer_of(self, link: Link) -> Peer | None:
+        """Whom a link is to, or, before it has proven anything, says it is to."""
+        if link.is_dialer:
+            return self._configured[link.own.to_node_id]
+        return None if link.peer is None else self._configured.get(link.peer.node_id)
+
+    def _note_trouble(self, node_id: int | None, subject: str, why: Exception | None) -> str:
+        """Logs the end of a connection; returns it in words."""
+        if why is None:
+            return "stopping" if self._is_stopped else ""
+        text = _said(why)
+        level = logging.WARNING if isinstance(why, Refused | RefusedByPeer | BadPacket) else logging.INFO
+        kind = why.code.name if isinstance(why, Refused) else type(why).__name__
+        self._notes.write(node_id, kind, level, f"{subject}: {text}")
+        return text
+
+
+def _said(why: Exception) -> str:
+    if isinstance(why, Refused):
+        return f"refused: it {why}"
+    if isinstance(why, RefusedByPeer):
+        return f"refused by it: {why}"
+    if isinstance(why, OSError) and why.strerror:
+        return why.strerror
+    return str(why) or type(why).__name__
+
+
+def _info(hello: Hello, now_ms: float) -> PeerInfo:
+    return PeerInfo(
+        node_id=hello.node_id,
+        incarnation=hello.incarnation,
+        is_replacement=hello.is_replacement,
+        boot_id=hello.boot_id,
+        clock_skew_ms=0.0,
+        since_ms=now_ms,
+        **dataclasses.asdict(hello.description),
+    )
+
+
+def read_secret(host: Host, path: str) -> bytes:
+    """The cluster's secret; raises PeersError when the file cannot be one."""
+    try:
+        secret = host.files.read(path).strip()
+        is_private = host.files.is_private(path)
+    except OSError as error:
+        raise PeersError(f"cluster.secret.file {path} cannot be read: {error.strerror or error}") from None
+    if not is_private:
+        raise PeersError(f"cluster.secret.file {path} can be read by everybody: chmod 600 it")
+    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+        raise PeersError(
+            f"cluster.secret.file {path} holds {len(secret)} bytes; a secret has {SECRET_BYTES_MIN} to "
+            f"{SECRET_BYTES_MAX}, e.g. of `openssl rand -hex 32`"
+        )
+    return secret

@@ -1,0 +1,127 @@
+"""Which starts of which disks a node has talked to: how an old disk that is put back is found out.
+
+    DIR/boots   metafile: one row per peer [node id, incarnation, [boot ids, oldest first], [incarnations
+                that were replaced]]
+
+Each start of a node makes a boot id and remembers the one before. A peer whose previous boot id is known here
+but is not its latest has started from a copy of an old disk: what it acknowledged since then is missing on
+it, and it must not vote. One that is unknown means only that the peer was away, or that we were.
+
+What must stay true: a boot id is synced here before the peer hears that it is accepted; an incarnation that
+was replaced never comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from raftlog.files import Files, join, replace
+from raftlog.host import Host
+from raftlog.metafile import encode_meta, read_meta
+from raftlog.peers.hello import Hello
+from raftlog.peers.refusals import Refusal, Refused
+
+BOOTS_FILE: Final = "boots"
+BOOTS_KEPT: Final = 64
+"""Per peer. An image older than that many starts is taken for a peer that was away; months, in practice."""
+
+_KIND: Final = "boots"
+
+
+@dataclass(slots=True)
+class _Known:
+    incarnation: str
+    boot_ids: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+
+
+class Boots:
+    """The accepted boots of all peers. Raises Corrupt when the file is damaged."""
+
+    def __init__(self, host: Host, directory: str) -> None:
+        self._host = host
+        self._path = join(directory, BOOTS_FILE)
+        self._known = _read(host.files, self._path)
+        self._writes_under_way = 0
+
+    def accept(self, hello: Hello, accepted: Callable[[], None]) -> None:
+        """Calls `accepted` once this boot of the peer is durably noted, at once when it was before.
+
+        Raises Refused: INCARNATION or OLD_DISK. A disk that does not take the note stops the node.
+        """
+        is_new = self._check(hello)
+        if not is_new and not self._writes_under_way:
+            accepted()
+            return
+        data = encode_meta(_KIND, *self._rows())
+        self._writes_under_way += 1
+
+        def written(_: object | None, error: BaseException | None) -> None:
+            self._writes_under_way -= 1
+            if error is not None:
+                self._host.fatal(f"cannot note the boot of node {hello.node_id} in {self._path}: {error}")
+                return
+            accepted()
+
+        self._host.run_on_disk(lambda: replace(self._host.files, self._path, data), written)
+
+    def is_latest(self, hello: Hello) -> bool:
+        """Whether no later boot of that peer was accepted."""
+        known = self._known.get(hello.node_id)
+        return known is not None and known.boot_ids[-1:] == [hello.boot_id]
+
+    def _check(self, hello: Hello) -> bool:
+        """Whether this boot is new; notes it in memory."""
+        known = self._known.get(hello.node_id)
+        if known is None:
+            known = self._known[hello.node_id] = _Known(hello.incarnation)
+        elif hello.incarnation != known.incarnation:
+            _check_replacement(hello, known)
+            replaced = [*known.replaced, known.incarnation][-BOOTS_KEPT:]
+            known = self._known[hello.node_id] = _Known(hello.incarnation, replaced=replaced)
+        if known.boot_ids and hello.boot_id == known.boot_ids[-1]:
+            return False
+        if hello.boot_id in known.boot_ids or _is_old(hello.previous_boot_id, known.boot_ids):
+            raise Refused(
+                Refusal.OLD_DISK,
+                f"started from an old copy of its disk, without what it acknowledged since; format an empty "
+                f"directory for node {hello.node_id} with --replace",
+            )
+        known.boot_ids = [*known.boot_ids, hello.boot_id][-BOOTS_KEPT:]
+        return True
+
+    def _rows(self) -> list[list[object]]:
+        return [
+            [node_id, known.incarnation, known.boot_ids, known.replaced]
+            for node_id, known in sorted(self._known.items())
+        ]
+
+
+def _check_replacement(hello: Hello, known: _Known) -> None:
+    if hello.incarnation in known.replaced:
+        raise Refused(
+            Refusal.OLD_DISK,
+            f"runs on a disk that was replaced; format an empty one for node {hello.node_id} with --replace",
+        )
+    if not hello.is_replacement:
+        raise Refused(
+            Refusal.INCARNATION,
+            f"was formatted anew, and its votes of before are lost; format node {hello.node_id} with "
+            "--replace, or stop the second node with this id",
+        )
+
+
+def _is_old(previous_boot_id: str, boot_ids: list[str]) -> bool:
+    """A disk of before the latest start that is known here. A disk that never started has no previous one."""
+    return bool(boot_ids) and previous_boot_id != boot_ids[-1] and previous_boot_id in ("", *boot_ids)
+
+
+def _read(files: Files, path: str) -> dict[int, _Known]:
+    if not files.exists(path):
+        return {}
+    return {
+        node_id: _Known(incarnation, list(boot_ids), list(replaced))
+        for node_id, incarnation, boot_ids, replaced in (row[:4] for row in read_meta(files, path, _KIND))
+    }

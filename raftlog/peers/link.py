@@ -1,0 +1,347 @@
+"""One connection to a peer: handshake, then packets, then the end; the life of one socket.
+
+    state         hears                      goes on when
+    Shaking       frames of the handshake    the peer has proven itself
+    Deciding      nothing                    its boot id is accepted, durably
+    Confirming    packets (acceptor only)    the first right packet: the dialer has heard of the acceptance
+    Up            packets                    -
+    Closed        nothing                    -
+
+Time is counted in ticks of the whole node (`Links`), not by clocks: a node that was stopped for a minute has
+missed a single tick, so its links do not look dead when it wakes, before what waits in the sockets was read.
+
+What must stay true: a link that is closed or not current delivers nothing; whatever bytes come, they end at
+worst this connection, with one line that says why.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import Enum
+from typing import Final, Protocol
+
+import msgpack
+
+from raftlog.host import Host, Stream
+from raftlog.peers.contract import SelfDescription
+from raftlog.peers.handshake import Handshake, Stage
+from raftlog.peers.hello import (
+    HELLO_BYTES_MAX,
+    Frame,
+    Hello,
+    frame,
+    pack_description,
+    take_frame,
+    unpack_description,
+)
+from raftlog.peers.packets import MESSAGE_HEAD, PAYLOAD_BYTES_MAX, BadPacket, Opener, Sealer
+from raftlog.peers.refusals import Refused, RefusedByPeer, told
+
+MIB: Final = 1 << 20
+
+OUTBOUND_PAUSE_BYTES: Final = 16 * MIB
+"""Users stop sending above it (`can_send`): a quarter of a second of a good network."""
+
+OUTBOUND_MAX_BYTES: Final = 64 * MIB
+"""A peer that does not take even this is cut off: heartbeats go on while it is paused, and add up."""
+
+JOIN_BYTES_MAX: Final = 256 * 1024
+"""Small messages are copied together into one packet up to this; a payload of a quarter of it goes alone,
+uncopied."""
+
+TICK_MS: Final = 125
+"""How often links are looked at. One that has sent nothing since the last time sends a ping, so that its peer
+hears something every 250 ms."""
+
+SILENT_TICKS_MAX: Final = 16
+"""2 s without a byte, or without the end of the handshake."""
+
+CLOCK_TICKS: Final = 80
+"""Wall clocks are compared every 10 s."""
+
+ROUND_TRIP_MAX_MS: Final = 1_000
+"""A slower answer says nothing about the clocks: one of the two was stopped meanwhile."""
+
+PING: Final = -2
+CLOCK_ASKED: Final = -3
+CLOCK_TOLD: Final = -4
+DESCRIPTION: Final = -5
+REFUSAL: Final = -6
+METADATA_SHARD: Final = -1
+
+_ASKED = struct.Struct("<d")
+_TOLD = struct.Struct("<dq")
+
+
+class State(Enum):
+    """See the table above."""
+
+    SHAKING = "Shaking"
+    DECIDING = "Deciding"
+    CONFIRMING = "Confirming"
+    UP = "Up"
+    CLOSED = "Closed"
+
+
+class LinkOwner(Protocol):
+    """What a link tells the `Links` that it belongs to."""
+
+    def link_proven(self, link: Link) -> None:
+        """The peer has proven itself: call `link.accepted()` when its boot is noted; may raise Refused."""
+
+    def link_up(self, link: Link) -> None:
+        """The handshake is over on both sides."""
+
+    def link_message(self, link: Link, shard: int, payload: bytes) -> None:
+        """A payload for a shard's user; raises BadPacket when there is none."""
+
+    def link_described(self, link: Link, description: SelfDescription) -> None:
+        """The peer says something new of itself."""
+
+    def link_clock(self, link: Link, skew_ms: float) -> None:
+        """The peer's wall clock minus ours."""
+
+    def link_writable(self, link: Link) -> None:
+        """The transport takes more again."""
+
+    def link_closed(self, link: Link, why: Exception | None) -> None:
+        """It is over, told once. `why`: Refused, RefusedByPeer, BadPacket, OSError; None when we chose to."""
+
+
+class Link:
+    """`raftlog.host.StreamHandler` of one connection between nodes."""
+
+    def __init__(self, host: Host, owner: LinkOwner, handshake: Handshake) -> None:
+        self._host = host
+        self._owner = owner
+        self._handshake = handshake
+        self.state = State.SHAKING
+        self.is_dialer = handshake.is_dialer
+        self.remote = "an unknown address"
+        self.is_paused = False
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._transport: Stream | None = None
+        self._buffer = bytearray()
+        self._sealer: Sealer
+        self._opener: Opener
+        self._queued: list[bytes] = []
+        self._queued_bytes = 0
+        self._has_sent = False
+        self._silent_ticks = 0
+        self._ticks = 0
+
+    @property
+    def own(self) -> Hello:
+        """What we said of ourselves."""
+        return self._handshake.own
+
+    @property
+    def peer(self) -> Hello | None:
+        """What the peer claims to be; believed from DECIDING on."""
+        return self._handshake.peer
+
+    # What the transport calls.
+
+    def connection_made(self, transport: Stream) -> None:
+        self._transport = transport
+        if self.state is State.CLOSED:
+            transport.abort()
+            return
+        peername = transport.get_extra_info("peername")
+        if peername:
+            self.remote = f"{peername[0]}:{peername[1]}"
+        transport.set_write_buffer_limits(high=OUTBOUND_PAUSE_BYTES)
+        self._write(self._handshake.begin())
+
+    def data_received(self, data: bytes) -> None:
+        if self.state is State.CLOSED:
+            return
+        self.bytes_in += len(data)
+        try:
+            if self.state in (State.UP, State.CONFIRMING):
+                self._take_packets(data)
+            else:
+                self._take_frames(data)
+        except (Refused, RefusedByPeer, BadPacket) as why:
+            self.close(why)
+
+    def eof_received(self) -> bool | None:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close(exc or ConnectionResetError("the peer closed the connection"))
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        if self.state is State.UP:
+            self._owner.link_writable(self)
+
+    # What the owner calls.
+
+    def accepted(self) -> None:
+        """The peer's boot is noted durably: the handshake goes on, unless the connection is gone."""
+        if self.state is not State.DECIDING:
+            return
+        self._write(self._handshake.accept())
+        if self.is_dialer:
+            self._come_up()
+        else:
+            self.state = State.CONFIRMING
+
+    def queue(self, kind: int, payload: bytes) -> None:
+        """Adds a message to the packet of this turn; a large payload goes out at once, behind what waits.
+
+        Raises ValueError for one that no packet can hold.
+        """
+        size = len(payload)
+        head = MESSAGE_HEAD.pack(kind, size)
+        if size * 4 < JOIN_BYTES_MAX:
+            self._queued += (head, payload)
+            self._queued_bytes += size
+            if self._queued_bytes >= JOIN_BYTES_MAX:
+                self.flush()
+            return
+        if size > PAYLOAD_BYTES_MAX:
+            raise ValueError(f"a payload of {size} bytes; a packet holds {PAYLOAD_BYTES_MAX}")
+        self.flush()
+        self._write(self._sealer.head(head, payload) + head)
+        self._write(payload)
+        self._check_outbound()
+
+    def flush(self) -> None:
+        """Seals and writes what is queued, as one packet."""
+        if not self._queued or self.state is State.CLOSED:
+            return
+        body = b"".join(self._queued)
+        self._queued.clear()
+        self._queued_bytes = 0
+        self._write(self._sealer.head(body) + body)
+        self._check_outbound()
+
+    def tick(self, is_late: bool) -> None:
+        """`TICK_MS` have passed; `is_late`: much more, because this node itself stood still."""
+        if not is_late:
+            self._silent_ticks += 1
+        if self._silent_ticks > SILENT_TICKS_MAX:
+            what = "said nothing" if self.state is State.UP else "did not finish its hello"
+            self.close(TimeoutError(f"{what} for {SILENT_TICKS_MAX * TICK_MS / 1000:g} s"))
+        elif self.state is State.UP:
+            self._ticks += 1
+            if self._ticks % CLOCK_TICKS == 0:
+                self._ask_clock()
+            elif not self._has_sent:
+                self.queue(PING, b"")
+            self._has_sent = False
+            self.flush()
+
+    def describe(self, description: SelfDescription) -> None:
+        """Tells the peer what has changed."""
+        self.queue(DESCRIPTION, msgpack.packb(pack_description(description)))
+
+    def close(self, why: Exception | None) -> None:
+        """Ends the connection: at once because of `why`; without one when what was sent has gone out."""
+        if self.state is State.CLOSED:
+            return
+        if isinstance(why, Refused):
+            self._tell(why)
+        if why is None and self.state is State.UP:
+            self.flush()
+        self.state = State.CLOSED
+        self._queued.clear()
+        self._buffer.clear()
+        if self._transport is not None:
+            if why is None or isinstance(why, Refused):
+                self._transport.close()
+            else:
+                self._transport.abort()
+        self._owner.link_closed(self, why)
+
+    def _tell(self, why: Refused) -> None:
+        """The peer hears it in the form that it waits for: a an acceptor that
+        has sent its proof waits for packets."""
+        reason = bytes([why.code])
+        if self.is_dialer and self.state is State.DECIDING:
+            self.queue(REFUSAL, reason)
+            self.flush()
+        else:
+            self._write(frame(Frame.REFUSED, reason))
+
+    # Frames of the handshake.
+
+    def _take_frames(self, data: bytes) -> None:
+        self._buffer += data
+        while self.state is State.SHAKING and (taken := take_frame(self._buffer)) is not None:
+            self._write(self._handshake.take(*taken))
+            if self._handshake.stage is Stage.DECIDING:
+                self.state = State.DECIDING
+                sending, receiving = self._handshake.keys()
+                self._sealer, self._opener = Sealer(sending), Opener(receiving)
+                self._owner.link_proven(self)
+        if len(self._buffer) > HELLO_BYTES_MAX or (self._buffer and self.state is not State.SHAKING):
+            raise BadPacket("it sends before it may")
+
+    def _come_up(self) -> None:
+        self.state = State.UP
+        self._silent_ticks = 0
+        self._ask_clock()
+        self.flush()
+        self._owner.link_up(self)
+
+    # Packets of the session.
+
+    def _take_packets(self, data: bytes) -> None:
+        for kind, payload in self._opener.feed(data):
+            if kind == REFUSAL:
+                raise RefusedByPeer(told(payload))
+            if self.state is State.CONFIRMING:
+                self._come_up()
+            if self.state is not State.UP:
+                return
+            if kind >= METADATA_SHARD:
+                self._owner.link_message(self, kind, payload)
+            else:
+                self._take_control(kind, payload)
+        if self.state is State.UP:
+            self._silent_ticks = 0
+
+    def _take_control(self, kind: int, payload: bytes) -> None:
+        """Kinds of a newer release are passed over."""
+        try:
+            if kind == CLOCK_ASKED:
+                (asked_ms,) = _ASKED.unpack(payload)
+                self.queue(CLOCK_TOLD, _TOLD.pack(asked_ms, self._host.wall_ms()))
+                self.flush()
+            elif kind == CLOCK_TOLD:
+                asked_ms, their_wall_ms = _TOLD.unpack(payload)
+                self._clock_told(asked_ms, their_wall_ms)
+            elif kind == DESCRIPTION:
+                self._owner.link_described(self, unpack_description(payload))
+        except (struct.error, ValueError) as error:
+            raise BadPacket(f"message {kind} cannot be read: {error}") from None
+
+    def _ask_clock(self) -> None:
+        self.queue(CLOCK_ASKED, _ASKED.pack(self._host.monotonic_ms()))
+
+    def _clock_told(self, asked_ms: float, their_wall_ms: int) -> None:
+        round_trip_ms = self._host.monotonic_ms() - asked_ms
+        if 0 <= round_trip_ms <= ROUND_TRIP_MAX_MS:
+            self._owner.link_clock(self, their_wall_ms + round_trip_ms / 2 - self._host.wall_ms())
+
+    # Writing.
+
+    def _write(self, data: bytes) -> None:
+        if data and self._transport is not None:
+            self.bytes_out += len(data)
+            self._has_sent = True
+            self._transport.write(data)
+
+    def _check_outbound(self) -> None:
+        if self.is_paused and self._transport is not None:
+            waiting_bytes = self._transport.get_write_buffer_size()
+            if waiting_bytes > OUTBOUND_MAX_BYTES:  # later: this is inside a user's call
+                why = TimeoutError(f"it does not take what is sent: {waiting_bytes} bytes wait")
+                self._host.call_soon(self.close, why)

@@ -1,0 +1,62 @@
+"""Why a node does not talk to another: the codes that travel, and what the refused side makes of them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class Refusal(IntEnum):
+    """Why a node does not talk to another; the number goes over the wire."""
+
+    MALFORMED = 1
+    PROTOCOL = 2
+    CLUSTER = 3
+    SAME_NODE = 4
+    UNKNOWN_NODE = 5
+    WRONG_ADDRESS = 6
+    SECRET = 7
+    SHARDS = 8
+    VOTERS = 9
+    INCARNATION = 10
+    OLD_DISK = 11
+    FORMAT_LEVEL = 12
+
+
+TOLD: Final = {
+    Refusal.MALFORMED: "it did not understand this node's hello",
+    Refusal.PROTOCOL: "it speaks another version of the protocol between nodes; run releases that are nearer",
+    Refusal.CLUSTER: "it belongs to another cluster; correct cluster.nodes, or this node's data.dir",
+    Refusal.SAME_NODE: "it has the same node id as this node; each node of a cluster has an id of its own",
+    Refusal.UNKNOWN_NODE: "this node is not in its cluster.nodes",
+    Refusal.WRONG_ADDRESS: "cluster.nodes gives its address to another node; correct the address",
+    Refusal.SECRET: "the two have different secrets; cluster.secret.file must hold the same on every node",
+    Refusal.SHARDS: "the two were formatted with different numbers of shards",
+    Refusal.VOTERS: "the two were formatted for different sets of nodes",
+    Refusal.INCARNATION: "it knows this node by another disk; format an empty one here with --replace",
+    Refusal.OLD_DISK: "it has seen this node with a newer disk: an old copy was put back here; format an "
+    "empty directory with --replace instead",
+    Refusal.FORMAT_LEVEL: "one of the two cannot read the format level that the cluster uses; run the newer "
+    "release on both",
+}
+"""What the refused node says of it; the refusing one knows more and says more."""
+
+
+def told(body: bytes) -> str:
+    """What a refusal that a peer has sent means for this node; codes of newer releases have no words here."""
+    code = body[0] if body else 0
+    return (
+        TOLD[Refusal(code)] if code in TOLD else f"it gives reason {code}, which this release does not know"
+    )
+
+
+class Refused(Exception):
+    """The peer is not talked to; the text says why and what to do."""
+
+    def __init__(self, code: Refusal, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class RefusedByPeer(Exception):
+    """The peer does not talk to us; the text says why and what to do."""
