@@ -1,10 +1,12 @@
-"""Applying what is on disk already: the entries loaded at a start, up to the own term's first one.
+"""Applying what is on disk already: the entries loaded at a start, and all of them for a rebuild.
 
 The second hot loop of a start.  Chunks were checked frame by frame when they were scanned or written moments
 before, so only the order of indexes is looked at here.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.frames import HEADER, HEADER_BYTES
@@ -15,14 +17,26 @@ from raftlog.settings import CHAIN_STRIDE
 
 
 class CatchUp:
-    """Feeds the journal's synced entries to the machine and the hash chain, a slice at a time."""
+    """Feeds synced entries up to `last_index` to the machine, a slice at a time, and to the hash chain if it
+    `chains` them; `applied` hears of each that ends a link, right after it."""
 
-    def __init__(self, host: Host, journal: Journal, machine: StateMachine, chunk_bytes: int) -> None:
+    def __init__(
+        self,
+        host: Host,
+        journal: Journal,
+        machine: StateMachine,
+        chunk_bytes: int,
+        last_index: int,
+        applied: Callable[[int], None],
+        chains: bool,
+    ) -> None:
         self._host = host
         self._journal = journal
         self._machine = machine
         self._chunk_bytes = chunk_bytes
-        self._loaded_index = journal.last_index
+        self._last_index = last_index
+        self._applied = applied
+        self._chains = chains
         self._data = b""
         self._at = 0
         self._path = ""
@@ -31,9 +45,7 @@ class CatchUp:
         """Apply entries behind `applied_index` up to `to_index` or the deadline; the last one applied."""
         while applied_index < to_index:
             if self._at >= len(self._data):
-                # What was loaded and what this run appended are never in one chunk: the chain takes the
-                # latter from memory.
-                last = min(to_index, self._loaded_index) if applied_index < self._loaded_index else to_index
+                last = min(to_index, self._last_index)
                 chunk = self._journal.read_chunk(applied_index + 1, last, self._chunk_bytes)
                 self._path, self._data, self._at = chunk.path, chunk.data, 0
             applied_index, in_time = self._walk(applied_index, deadline_ms)
@@ -43,7 +55,7 @@ class CatchUp:
 
     def _walk(self, applied_index: int, deadline_ms: float) -> tuple[int, bool]:
         """Apply the rest of the chunk, or until the deadline: (last index applied, still in time)."""
-        data, at, size, loaded = self._data, self._at, len(self._data), self._loaded_index
+        data, at, size, chains = self._data, self._at, len(self._data), self._chains
         view = memoryview(data)
         apply, unpack, header_bytes = self._machine.apply_frame, HEADER.unpack_from, HEADER_BYTES
         clock_ms, chain = self._host.monotonic_ms, self._journal.chain
@@ -57,11 +69,13 @@ class CatchUp:
             apply(index, term, timestamp_ms, data[at + header_bytes : end])
             applied_index = index
             at = end
-            if not index % CHAIN_STRIDE and index <= loaded:
-                chain.add(view[run_start:at], index)
-                run_start = at
+            if not index % CHAIN_STRIDE:
+                if chains:
+                    chain.add(view[run_start:at], index)
+                    run_start = at
+                self._applied(index)
             in_time = clock_ms() < deadline_ms
-        if run_start < at and applied_index <= loaded:
+        if run_start < at and chains:
             chain.add(view[run_start:at], applied_index)
         self._at = at
         return applied_index, in_time

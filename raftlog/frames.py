@@ -83,6 +83,15 @@ def frame_at(view: memoryview, offset: int) -> tuple[int, int, int, int, int, in
     return end, index, term, commit, timestamp, count
 
 
+def last_in(frames: bytes) -> int:
+    """Index of the last of these whole frames."""
+    at, index = 0, 0
+    while at < len(frames):
+        _, _, length, _, index, _, _, _ = HEADER.unpack_from(frames, at)
+        at += HEADER_BYTES + length
+    return index
+
+
 def read_frame(
     view: memoryview, at: int, path: str, offset: int, decided_to: int | None = None
 ) -> Frame | None:

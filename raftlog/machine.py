@@ -2,7 +2,9 @@
 
 Order of calls, on the loop, never from inside `propose`: `restore` (zero or more chunks of one snapshot),
 then `apply_frame` and `committed` with rising indexes, `ready` when the own term's first frame is committed
-and applied, `deposed` when leadership is lost.
+and applied, `deposed` when leadership is lost.  After `reset`, `restore` and `apply_frame` begin again from
+the first entry; `committed` does not go back.  A node that is alone leads from its start to its end: it never
+hears `leading`, `deposed`, `proven`, `reset` and `followed`.
 """
 
 from __future__ import annotations
@@ -55,6 +57,19 @@ class StateMachine(Protocol):
 
     def committed(self, index: int) -> None:
         """Entries up to `index` are durable and decided: their replies may go."""
+
+    def leading(self, term: int) -> None:
+        """This node was elected; `ready` follows when it has applied what was before."""
+
+    def followed(self, leader_id: int | None) -> None:
+        """The known leader changed: this node itself, another, or nobody that is in contact."""
+
+    def proven(self, proven_ms: float) -> None:
+        """Who asked for proof (`Replica.ask_proof`): this node led at least until that monotonic time."""
+
+    def reset(self) -> None:
+        """Forget everything: entries that were applied are not in the log any more, or a snapshot replaces
+        them."""
 
     def ready(self, term: int) -> None:
         """This node leads and has applied everything committed before its term."""

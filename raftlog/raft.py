@@ -1,31 +1,43 @@
 """pysyncobj 0.3.17 as the Raft engine, with every override that makes it safe to stand on.
 
 The library decides terms, votes and leadership.  Everything that it was shown to lose data by is replaced
-here, numbered as in the audit; D numbers are the defects that an override answers.  With no peers, 3 to 7
-apply:
+here, numbered as in the audit; D numbers are the defects that an override answers:
 
-3.  `__applyLogEntries`: the owner applies by (index, term), a bounded slice per turn, and stops the node
-    when applying fails, instead of retrying a half-applied entry for ever (D4).
-4.  Durable acknowledgements: the commit index comes from what this journal has synced, for entries of the
-    own term only, in O(1) per sync.  The library's own commit loop counts the node itself as soon as an entry
-    is in memory and walks the whole log in every tick of a leader (D18).  It is kept from both: a node that
-    is alone does not tick while it leads, `__onBecomeLeader` waits for the end of the tick that won the
-    election, and `__getEntries` shows nothing that is not synced.
-5.  `_checkCommandsToApply` does nothing: no command queue, no pipe (D14), no callbacks to lose (D5, D15).
-    The replica appends under `propose`.
-6.  The load barrier is `is_serving`: leader, and its own term's first entry applied; not a one-shot flag
-    (D15).
-7.  The journal: term and vote are synced before they count; the commit index is never stored, a start knows
-    only its snapshot's (D6); `__tryLogCompaction` does nothing and no dump file is configured, so that the
-    library neither forks (D17) nor clears or rewrites a journal (D7, D8, D12).
+1  `accept`, `first_new`, `back_off`: a follower truncates only at the first entry that conflicts, never below
+   its commit index, and asks for the log a whole term further back (D1, D11).
+   `is_answer`, `count_vote`: answers carry the term and count in that term only; a vote counts once (D2).
+   `__onMessageReceived`: the library sees votes, nothing else; no forwarded commands, no pickle (D13).
+2  `__sendAppendEntries`, `__getEntries`: the replica sends its frames, in one encoding for all peers, in
+   bounded batches and a bounded window.
+3  `__applyLogEntries`: the owner applies by (index, term), a bounded slice per turn, and stops the node when
+   applying fails, instead of retrying a half-applied entry for ever (D4).
+4  `acknowledged`, `committable`, `advance`: only what is synced is acknowledged, and the commit index is
+   what a majority has synced, of the own term, in O(1) (D1, D6).  The library's own commit loop counts the
+   node itself as soon as an entry is in memory, and walks the log in every tick of a leader (D18).  It is
+   kept from both: its match indexes stay 0, a node that is alone does not tick while it leads,
+   `__onBecomeLeader` waits for the end of the tick that won the election, and `__getEntries` shows nothing
+   that is not synced.
+5  `_checkCommandsToApply`: no command queue, no pipe (D14), no callbacks to lose (D5, D15): the replica
+   appends under `propose`.
+6  `is_serving`: the load barrier is leadership and the own term's first entry applied, not a one-shot flag
+   (D15).
+7  `LogView`, `__tryLogCompaction`: term and vote are synced before they count; the commit index is never
+   stored, a start knows only its snapshot's (D6); no dump file is configured, so that the library neither
+   loads (D10) nor forks (D17) nor clears or rewrites a journal (D7, D8, D12).
+8  `VoteTransport`: messages are ours (`messages`), over the node's authenticated links (D13).
+9  `tick(is_transfer=True)`: a transfer is `timeout_now` to a peer known to have everything, which says so in
+   its requests for votes.
 
-The seams: `createJournal` gives back our journal, `monotonicTime` reads the host's clock, election jitter
-comes from the host's randomness; no poller, no threads.  `Peerless` is the transport of a node that is
-alone; overrides 1, 2, 8 and 9 come with one that has peers.
+The library's own `__raftElectionDeadline` is a property here: it campaigns when `tick` says so, after the
+pre-vote (`election`), and never by itself.
+
+The seams: `createJournal` gives back our journal, `monotonicTime` reads the host's clock, randomness is the
+host's; no poller, no threads.  A node that is alone has no peers to ask: it campaigns in its first tick.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import pysyncobj
@@ -35,8 +47,11 @@ from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 from pysyncobj.version import VERSION
 
+from raftlog.frames import HEADER, HEADER_BYTES
 from raftlog.host import Host
 from raftlog.journal import Journal
+from raftlog.messages import Ack, Append, Reject, SnapshotAck, Vote, VoteRequest
+from raftlog.progress import Progress, majority
 from raftlog.settings import LogSettings
 
 PINNED_VERSION = "0.3.17"
@@ -52,6 +67,8 @@ LogEntry = tuple[bytes, int, int]
 """The library's idea of an entry: (command, index, term).  Commands stay on disk, so it is empty."""
 
 NEVER_S = float("inf")
+
+_FOLLOWER, _LEADER = syncobj._RAFT_STATE.FOLLOWER, syncobj._RAFT_STATE.LEADER
 
 
 class _HostClock:
@@ -93,6 +110,21 @@ class RaftOwner(TermStore, Protocol):
 
     def apply_committed(self, applied_index: int, commit_index: int) -> int:
         """Apply a slice of what is committed; the new applied index."""
+
+    def send(self, node_id: int, payload: bytes) -> bool:
+        """Queue a message for a peer; False when there is no link."""
+
+    def replicate(self) -> None:
+        """Send what peers do not have yet; nothing to send is a heartbeat."""
+
+    def truncate_after(self, index: int) -> None:
+        """Forget what a leader of a later term does not have."""
+
+    def led(self) -> None:
+        """This node leads; its term's first entry is appended."""
+
+    def no_longer_leads(self) -> None:
+        """A later term began, or the majority is out of contact."""
 
 
 class LogView(LibraryJournal):  # type: ignore[misc]
@@ -141,18 +173,30 @@ class LogView(LibraryJournal):  # type: ignore[misc]
         """The replica closes its files."""
 
 
-class Peerless(Transport):  # type: ignore[misc]
-    """The transport of a node that is alone."""
+class VoteTransport(Transport):  # type: ignore[misc]
+    """Override 8: what the library sends are requests for votes and votes; they go as messages of ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: RaftOwner) -> None:
         super().__init__(None, None, [])
+        self._owner = owner
+        self.is_transfer = False
 
     @property
     def ready(self) -> bool:
         return True
 
+    def send(self, node: Node, message: dict[str, Any]) -> None:
+        """Queue a vote or a request for one; what finds no link is lost, as on any network."""
+        if message["type"] == "request_vote":
+            last_index, last_term = message["last_log_index"], message["last_log_term"]
+            payload = VoteRequest(message["term"], last_index, last_term, self.is_transfer).encode()
+        else:
+            assert message["type"] == "response_vote", message["type"]
+            payload = Vote(message["term"]).encode()
+        self._owner.send(int(node.id), payload)
+
     def destroy(self) -> None:
-        """Nothing to close."""
+        """Links belong to the node."""
 
 
 class _NoPoller:
@@ -166,12 +210,24 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
     """One shard's Raft engine; ticks when the replica says so."""
 
     def __init__(
-        self, host: Host, node_id: int, journal: Journal, owner: RaftOwner, settings: LogSettings
+        self,
+        host: Host,
+        node_id: int,
+        journal: Journal,
+        owner: RaftOwner,
+        settings: LogSettings,
+        peers: Sequence[int] = (),
     ) -> None:
         self._host = host
         self._log = journal
         self._owner = owner
+        self._is_alone = not peers
+        self._may_campaign = self._is_alone
         self._has_won = False
+        self._voters: set[int] = set()
+        self._votes = VoteTransport(owner)
+        self._nodes = {peer: Node(str(peer)) for peer in peers}
+        self.progress = Progress(peers, settings.raft_min_timeout_ms / 2)
         _CLOCK.host = host
         conf = SyncObjConf(
             autoTick=False,
@@ -183,12 +239,12 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
             raftMinTimeout=settings.raft_min_timeout_ms / 1000,
             raftMaxTimeout=settings.raft_max_timeout_ms / 1000,
             leaderFallbackTimeout=settings.raft_min_timeout_ms / 1000,
+            onStateChanged=self._state_changed,
             pollerType="select",
         )
-        super().__init__(Node(str(node_id)), [], conf, transport=Peerless())
+        super().__init__(Node(str(node_id)), list(self._nodes.values()), conf, transport=self._votes)
         self._poller = _NoPoller()
         self._SyncObj__raftLastApplied = journal.base_index
-        self._SyncObj__raftElectionDeadline = 0.0  # alone: campaign at once
 
     # What the replica asks
 
@@ -213,36 +269,232 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         return bool(self._isLeader())
 
     @property
+    def leader_id(self) -> int | None:
+        """Who leads `term`, as far as this node knows."""
+        leader = self._getLeader()
+        return None if leader is None else int(leader.id)
+
+    @property
     def is_serving(self) -> bool:
         """Override 6: leading, and everything before the own term is applied."""
         first = self._SyncObj__noopIDx
         return self.is_leader and first is not None and self.applied_index >= first
 
     def next_deadline_ms(self) -> float | None:
-        """When the next tick is due, on the host's clock; None when nothing but events moves this node."""
-        if self.is_leader:
-            return None  # heartbeats are for peers
-        return float(self._SyncObj__raftElectionDeadline) * 1000
+        """When a node that is alone ticks next: at once, until it leads."""
+        return None if self.is_leader else self._host.monotonic_ms()
 
-    def tick(self) -> None:
-        """Let the library look at its deadlines."""
+    def tick(self, *, campaign: bool = False, is_transfer: bool = False) -> None:
+        """Let the library look at its clock: campaign if told to; a leader steps down when no majority has
+        answered for the minimum timeout, else sends its heartbeats."""
         _CLOCK.host = self._host
+        self._may_campaign = campaign or self._is_alone
+        self._votes.is_transfer = is_transfer
+        if campaign:
+            self._voters.clear()
+        self._SyncObj__newAppendEntriesTime = -NEVER_S
         self.doTick(0)
-        if self._has_won:
-            self._has_won = False
-            super()._SyncObj__onBecomeLeader()
+        self._may_campaign = self._is_alone
+        self._finish_winning()
 
     def advance(self) -> None:
-        """Override 4: commit what a majority has synced, then apply a slice of it."""
-        index = majority([self._log.durable_index])
-        if self.is_leader and index > self.commit_index and self._log.term_at(index) == self.term:
-            self._SyncObj__raftCommitIndex = index
+        """Commit what may be, then apply a slice of it."""
+        if self.is_leader:
+            index = self.committable()
+            if index > self.commit_index:
+                self._SyncObj__raftCommitIndex = index
         self._SyncObj__applyLogEntries()
+
+    def commit_to(self, index: int) -> bool:
+        """The leader says that entries up to `index`, which are here, are committed; whether that is news."""
+        if index <= self.commit_index:
+            return False
+        self._SyncObj__raftCommitIndex = index
+        return True
+
+    def rewind(self, index: int) -> None:
+        """The owner applies again from behind `index` on."""
+        self._SyncObj__raftLastApplied = index
+
+    def installed(self, index: int) -> None:
+        """A snapshot of committed entries up to `index` took the place of the log."""
+        self._SyncObj__raftCommitIndex = max(self.commit_index, index)
+        self._SyncObj__raftLastApplied = index
+
+    # Peers
+
+    def linked(self, peer: int, *, is_up: bool) -> None:
+        """The link to a peer came up or went down."""
+        node = self._nodes[peer]
+        if is_up:
+            self._votes._onNodeConnected(node)
+        else:
+            self._votes._onNodeDisconnected(node)
+            if self.leader_id == peer:
+                self._SyncObj__raftLeader = None
+
+    def observe(self, term: int) -> None:
+        """A later term exists: nobody leads it yet, as far as this node knows."""
+        if term > self.term:
+            self._SyncObj__setCurrentTerm(term, None)
+            self._SyncObj__raftLeader = None
+            self._SyncObj__setState(_FOLLOWER)
+
+    def step_down(self) -> None:
+        """Stop leading, in the same term."""
+        self._SyncObj__raftLeader = None
+        self._SyncObj__setState(_FOLLOWER)
+
+    def forgo_vote(self) -> None:
+        """Vote for nobody else in the present term: a disk before this one may have."""
+        self._SyncObj__setCurrentTerm(self.term, self.selfNode.id)
+
+    @property
+    def vote(self) -> str | None:
+        """Whom this node voted for in `term`."""
+        vote: str | None = self._SyncObj__votedForNodeId
+        return vote
+
+    def follow(self, leader: int, term: int) -> bool:
+        """A message that only the leader of `term` sends; False when that term is over."""
+        if term < self.term:
+            return False
+        self.observe(term)
+        if self.is_leader:
+            raise AssertionError(f"node {leader} leads term {term}, and so does this one")
+        self._SyncObj__raftLeader = self._nodes[leader]
+        self._SyncObj__setState(_FOLLOWER)
+        return True
+
+    def grant_or_count(self, peer: int, message: VoteRequest | Vote) -> None:
+        """Votes are the library's: its rule of the longer log, its one stored vote per term."""
+        _CLOCK.host = self._host
+        if isinstance(message, VoteRequest):
+            said: dict[str, Any] = {
+                "type": "request_vote",
+                "term": message.term,
+                "last_log_index": message.last_index,
+                "last_log_term": message.last_term,
+            }
+            self._SyncObj__onMessageReceived(self._nodes[peer], said)
+        elif self.count_vote(peer, message.term):
+            said = {"type": "response_vote", "term": message.term}
+            self._SyncObj__onMessageReceived(self._nodes[peer], said)
+        self._finish_winning()
+
+    def answered(self, peer: int, message: Ack | Reject | SnapshotAck) -> bool:
+        """A follower's answer: whether it is one to this leader in this term."""
+        if not self.is_answer(message.term):
+            self.observe(message.term)
+            return False
+        now_ms = self._host.monotonic_ms()
+        follower = self.progress.peers[peer]
+        if message.is_joining and not follower.is_joining:
+            follower.joining_since_ms, follower.joined_index = now_ms, -1
+        follower.is_joining = message.is_joining
+        follower.answered(message.sent_ms, now_ms)
+        if not message.is_joining:
+            self._SyncObj__lastResponseTime[self._nodes[peer]] = now_ms / 1000
+        return True
+
+    def forgive(self, peers: Sequence[int]) -> None:
+        """The loop stood still: silence of these peers counts from now on."""
+        now_s = self._host.monotonic_ms() / 1000
+        for peer in peers:
+            self._SyncObj__lastResponseTime[self._nodes[peer]] = now_s
+
+    # Override 1: a follower takes entries, a leader answers
+
+    def accept(self, message: Append) -> tuple[bool, int]:
+        """Take a leader's entries: (True, last index known to equal the leader's log), or (False, the index
+        to send from)."""
+        log, prev, frames = self._log, message.prev_index, message.frames
+        last = log.last_index
+        if prev > last:
+            return False, last + 1
+        if prev < log.base_index:  # below the snapshot: committed, hence equal
+            at, _ = _skip(frames, log.base_index)
+            frames, prev = frames[at:], log.base_index
+        elif log.term_at(prev) != message.prev_term:
+            return False, self.back_off(prev)
+        if not frames:
+            return True, prev
+        at, keeps = self.first_new(frames, prev)
+        if at == len(frames):
+            return True, keeps
+        if keeps < log.last_index:
+            if keeps < self.commit_index:
+                raise AssertionError(f"entry {keeps + 1} is committed, but the leader has another one")
+            self._owner.truncate_after(keeps)
+        return True, log.append_frames(frames[at:])
+
+    def first_new(self, frames: bytes, prev: int) -> tuple[int, int]:
+        """(where in `frames` the first entry begins that is not here with the same term, the one before)."""
+        last, at, term_at = self._log.last_index, 0, self._log.term_at
+        if prev == last:
+            return 0, last
+        index = prev
+        while at < len(frames) and index < last:
+            _, _, length, _, found, term, _, _ = HEADER.unpack_from(frames, at)
+            if term_at(found) != term:
+                break
+            index = found
+            at += HEADER_BYTES + length
+        return at, index
+
+    def back_off(self, index: int) -> int:
+        """Where to try next when the entry at `index` is of another term: the first of that term here."""
+        log = self._log
+        term, least = log.term_at(index), max(log.base_index, self.commit_index) + 1
+        while index > least and log.term_at(index - 1) == term:
+            index -= 1
+        return index
+
+    def is_answer(self, term: int) -> bool:
+        """Whether what a follower says in `term` is an answer to this leader."""
+        return self.is_leader and term == self.term
+
+    def count_vote(self, peer: int, term: int) -> bool:
+        """Whether a vote in `term` is the first of this peer."""
+        if term != self.term or peer in self._voters:
+            return False
+        self._voters.add(peer)
+        return True
+
+    # Override 4: durable acknowledgements
+
+    def acknowledged(self, matched_index: int) -> int:
+        """What a follower may acknowledge of a log that equals the leader's up to `matched_index`."""
+        return min(matched_index, self._log.durable_index)
+
+    def committable(self) -> int:
+        """What a majority has synced, if that is of the own term (Raft 5.4.2), else nothing."""
+        index = self.progress.commit_index(self._log.durable_index)
+        return index if self._log.term_at(index) == self.term else 0
 
     # What the library asks: overrides of its private methods
 
+    @property
+    def _SyncObj__raftElectionDeadline(self) -> float:
+        return -NEVER_S if self._may_campaign else NEVER_S
+
+    @_SyncObj__raftElectionDeadline.setter
+    def _SyncObj__raftElectionDeadline(self, deadline_s: float) -> None:
+        """Elections begin in `tick` only."""
+
+    def _state_changed(self, before: int, after: int) -> None:
+        if before == _LEADER:
+            self._owner.no_longer_leads()
+
+    def _finish_winning(self) -> None:
+        if self._has_won:
+            self._has_won = False
+            super()._SyncObj__onBecomeLeader()
+            self._owner.led()
+
     def _SyncObj__onBecomeLeader(self) -> None:
         self._has_won = True
+        self.progress.begin_term(self._log.last_index + 1)
 
     def _SyncObj__applyLogEntries(self) -> bool:
         if self.commit_index > self.applied_index:
@@ -250,6 +502,9 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
                 self.applied_index, self.commit_index
             )
         return False
+
+    def _SyncObj__sendAppendEntries(self) -> None:
+        self._owner.replicate()
 
     def _SyncObj__getEntries(
         self,
@@ -260,8 +515,9 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         visible = self._log.durable_index + 1 - (fromIDx or 0)
         return super()._SyncObj__getEntries(fromIDx, max(0, min(count or visible, visible)), maxSizeBytes)
 
-    def _SyncObj__generateRaftTimeout(self) -> float:
-        return self._host.rng.uniform(self.conf.raftMinTimeout, self.conf.raftMaxTimeout)
+    def _SyncObj__onMessageReceived(self, node: Node, message: dict[str, Any]) -> None:
+        assert message["type"] in {"request_vote", "response_vote"}
+        super()._SyncObj__onMessageReceived(node, message)
 
     def _SyncObj__tryLogCompaction(self) -> None:
         """Override 7: snapshots are made from sealed segments by a job of ours."""
@@ -270,9 +526,16 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         """Override 5: entries are appended under `Replica.propose`."""
 
 
-def majority(indexes: list[int]) -> int:
-    """The highest index that more than half of the nodes have reached, given each node's."""
-    return sorted(indexes, reverse=True)[len(indexes) // 2]
+def _skip(frames: bytes, index: int) -> tuple[int, int]:
+    """(where the first frame above `index` begins, the last index at or below it)."""
+    at, last = 0, 0
+    while at < len(frames):
+        _, _, length, _, found, _, _, _ = HEADER.unpack_from(frames, at)
+        if found > index:
+            break
+        last = found
+        at += HEADER_BYTES + length
+    return at, last
 
 
 __all__ = ["Raft", "majority", "pysyncobj"]

@@ -1,10 +1,15 @@
-"""One shard's replica: load, lead, take entries, make them durable, say when they are committed.
+"""One shard's replica: load, lead or follow, take entries, make them durable, say when they are committed.
 
-    Loading --journal open--> Campaigning --leads--> CatchUp --own term start applied--> Ready
-                                        (any of them) --stop / failure--> Down
+    Loading --journal open--> Following <--another leads-- (any of the next three)
+                              Following --deadline--> Campaigning --elected--> CatchUp
+                              CatchUp --own term start applied--> Ready
+    (any of them) --stop / failure--> Down          (any) --hashes differ, no majority--> Halted
 
-Entries proposed in one turn of the loop are one write and one sync at the turn's end; `committed` is called
-when they are durable.  What must stay true:
+A node that is alone campaigns as soon as its journal is open, and wins.
+
+Entries proposed in one turn of the loop are one write and one sync at the turn's end, sent to the peers just
+before, so that all disks work at the same time; `committed` is called when a majority has synced them.  What
+must stay true:
 
 - Nothing is committed that is not synced; nothing is applied here that the proposer has applied already.
 - A failing write or sync, damage, or an exception while applying stops the node through `Host.fatal`; nothing
@@ -18,7 +23,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from raftlog.catchup import CatchUp
+from raftlog.applying import Applying
 from raftlog.directory import TERM_FILE, TERM_KIND, NodeDirectory, shard_name
 from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import join
@@ -28,11 +33,11 @@ from raftlog.journal import Journal
 from raftlog.loading import clean_up, load_journal, mark_clean
 from raftlog.machine import LogFull, NotLeader, SnapshotHeader, StateMachine
 from raftlog.metafile import read_meta, write_meta
+from raftlog.peering import Links, Peering
 from raftlog.raft import Raft
 from raftlog.reader import archived_frames
 from raftlog.segments import LogIdentity
-from raftlog.settings import CHAIN_STRIDE, LogSettings
-from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+from raftlog.settings import LogSettings
 from raftlog.snapshotting import Snapshotter
 from records import (
     Cause,
@@ -46,7 +51,6 @@ from records import (
 )
 
 LOG = logging.getLogger("quorate.raftlog")
-STATE_HINT = "the state does not follow from its records: replay the log with this release and the one before"
 SYNC_AVERAGE_WEIGHT = 0.125
 """Of the newest sync in the running average: a single slow one moves syncs off the loop for a while."""
 DISK_CHECK_MS = 1000
@@ -56,25 +60,37 @@ DISK_CHECK_MS = 1000
 class Replica:
     """The replica of `shard` in an opened directory; all methods are for the loop."""
 
+    engine: type[Raft] = Raft
+    """What decides terms and commits; tests put in one that lacks an override."""
+
     def __init__(
-        self, host: Host, directory: NodeDirectory, shard: int, machine: StateMachine, settings: LogSettings
+        self,
+        host: Host,
+        directory: NodeDirectory,
+        shard: int,
+        machine: StateMachine,
+        settings: LogSettings,
+        links: Links | None = None,
     ) -> None:
         self._host = host
         self._directory = directory
         self._machine = machine
         self._settings = settings
+        self._links = links
+        self._linked: set[int] = set()
         self.shard = shard
         self.home = directory.shard_path(shard)
         identity: LogIdentity = directory.identity.log(shard)
-        self._journal = Journal(host.files, self.home, identity, settings)
+        self._journal = Journal(host.files, self.home, identity, settings, is_alone=links is None)
+        self._applying = Applying(host, self._journal, machine, settings)
         self._raft: Raft | None = None
+        self._peering: Peering | None = None
         self._snapshotter: Snapshotter | None = None
         self._snapshot: SnapshotHeader | None = None
-        self._catch_up: CatchUp | None = None
-        self._loaded_index = 0
-        self._term_start_index = 0
         self._flush_queued = False
+        self._sync_queued = False
         self._advance_queued = False
+        self._told_leader: int | None = None
         self._sync_average_ms = 0.0
         self._sync_started_ms: float | None = None
         self._syncs = 0
@@ -84,14 +100,16 @@ class Replica:
         self._since_ms: dict[str, float] = {}
         self.state = "Down"
         self.is_ready = False
+        self.is_current = False
         self.term = 0
         self.vote: str | None = None
+        self.leader_since_ms: float | None = None
 
     # Life
 
     def start(self) -> None:
         """Begin to load, in slices; `StateMachine.ready` follows."""
-        self._enter("Loading")
+        self.enter("Loading")
         self._host.call_soon(self._load_slice, self._load_steps())
 
     def stop(self, done: Callable[[], None]) -> None:
@@ -100,9 +118,12 @@ class Replica:
         self.is_ready = False
         if self._snapshotter is not None:
             self._snapshotter.stop()
+        if self._peering is not None:
+            self._peering.stop()
         self._finish_stop()
 
-    def _enter(self, state: str) -> None:
+    def enter(self, state: str) -> None:
+        """The state that operators see, and since when."""
         self.state = state
         self._since_ms[state] = self._host.monotonic_ms()
 
@@ -110,12 +131,14 @@ class Replica:
     def _is_over(self) -> bool:
         return self.state == "Down"
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """Stop the node; nothing that is not yet acknowledged will be."""
         if self._is_over:
             return
         self.is_ready = False
-        self._enter("Down")
+        self.enter("Down")
+        if self._peering is not None:
+            self._peering.stop()
         if isinstance(error, FileNotFoundError):
             what = f"a file or folder is gone: {error}: {RESTORE_HINT}"
         elif isinstance(error, OSError):
@@ -136,11 +159,11 @@ class Replica:
             return  # the flush comes back here
         try:
             if self._raft is not None and not self._is_over:
-                mark_clean(self._host.files, self._journal)
+                mark_clean(self._host.files, self._journal, self.commit_index)
         except OSError as error:
             LOG.warning("%s: no marker of a clean stop, the log itself is synced: %s", self.home, error)
         self._journal.close()
-        self._enter("Down")
+        self.enter("Down")
         self._stop_done = None
         done()
 
@@ -156,61 +179,78 @@ class Replica:
                     self._host.call_soon(self._load_slice, steps)
                     return
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
             return
-        self._campaign()
+        self._open()
 
-    def _load_steps(self) -> Iterator[None]:
+    def _load_steps(self) -> Iterator[object]:
         files = self._host.files
         clean_up(files, self.home)
         self.term, self.vote = read_meta(files, join(self.home, TERM_FILE), TERM_KIND)[:2]
-        if files.exists(join(self.home, SNAPSHOT_FILE)):
-            yield from self._restore()
+        for header in self._applying.restore():
+            self._snapshot = header
+            yield
         yield from load_journal(files, self._journal, self._snapshot)
         if self.term < self._journal.last_term:
             what = f"the term is {self.term}, but the log has entries of term {self._journal.last_term}"
             raise Corrupt(join(self.home, TERM_FILE), 0, what, RESTORE_HINT)
-        self._loaded_index = self._journal.last_index
 
-    def _restore(self) -> Iterator[None]:
-        path = join(self.home, SNAPSHOT_FILE)
-        snapshot = SnapshotFile(self._host.files, path)
-        header = snapshot.header
-        self._snapshot = header
-        identity = self._journal.identity
-        ours = (identity.cluster_id, identity.shard, identity.num_shards)
-        if (header.cluster_id, header.shard, header.num_shards) != ours:
-            raise Corrupt(path, 0, f"belongs to shard {header.shard} of cluster {header.cluster_id}")
-        for _, records in snapshot.blocks():
-            self._machine.restore(records, header)
-            yield
-        snapshot.close()
-        if (state_hash := self._machine.state_hash()) != header.state_hash:
-            what = f"its records give the state hash {state_hash:016x}, it names {header.state_hash:016x}"
-            raise Corrupt(path, 0, what, STATE_HINT)
-
-    def _campaign(self) -> None:
-        journal, settings = self._journal, self._settings
-        self._enter("Campaigning")
-        self._catch_up = CatchUp(self._host, journal, self._machine, settings.apply_batch_bytes)
-        self._snapshotter = Snapshotter(self._host, journal, self._machine, settings, self._fail)
-        self._raft = Raft(self._host, self._directory.identity.node_id, journal, self, settings)
-        self._tick()
+    def _open(self) -> None:
+        """Everything is loaded: lead when alone, else see who does."""
+        host, journal, settings = self._host, self._journal, self._settings
+        identity = self._directory.identity
+        peers = [] if self._links is None else [one for one in identity.voters if one != identity.node_id]
+        self._snapshotter = Snapshotter(host, journal, self._machine, settings, self.fail)
+        self._applying.loaded(self._snapshotter)
+        self._raft = self.engine(host, identity.node_id, journal, self, settings, peers)
+        if self._links is None or not peers:
+            self.enter("Campaigning")
+            self._tick()
+            return
+        self.enter("Following")
+        self._peering = Peering(
+            host, self._directory, self, self._links, journal, self._raft, self._machine, settings
+        )
+        self._peering.start(sorted(self._linked))
 
     def _tick(self) -> None:
-        """Let the library act on its deadline, and come back at the next one."""
+        """A node that is alone: let the library act, and come back until it leads."""
         if self._is_over or self._raft is None:
             return
         try:
             self._raft.tick()
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
             return
         if self._raft.is_leader and self.state == "Campaigning":
-            self._enter("CatchUp")
+            self.enter("CatchUp")
         deadline_ms = self._raft.next_deadline_ms()
         if deadline_ms is not None:
             self._host.call_later(max(0.0, deadline_ms - self._host.monotonic_ms()), self._tick)
+
+    # What the links say (peers.LinkUser)
+
+    def peer_up(self, node_id: int) -> None:
+        """A link came up."""
+        self._linked.add(node_id)
+        if self._peering is not None and not self._is_over:
+            self._peering.link_up(node_id)
+
+    def peer_down(self, node_id: int) -> None:
+        """A link is gone."""
+        self._linked.discard(node_id)
+        if self._peering is not None and not self._is_over:
+            self._peering.link_down(node_id)
+
+    def peer_message(self, node_id: int, payload: bytes) -> None:
+        """A peer's replica of this shard said something; before the log is loaded nobody listens."""
+        if self._peering is not None and not self._is_over:
+            self._peering.message(node_id, payload)
+
+    def peer_writable(self, node_id: int) -> None:
+        """There is room again on the way to a peer."""
+        if self._peering is not None and not self._is_over:
+            self._peering.writable(node_id)
 
     # What the engine asks (raft.RaftOwner)
 
@@ -222,30 +262,87 @@ class Replica:
     def open_term(self, index: int, term: int) -> None:
         """Append the frame that opens a term of this node's: who leads, and why."""
         identity = self._directory.identity
+        peering = self._peering
+        previous = None if peering is None else peering.last_leader
         value = TermStartValue(
             term=term,
             node_id=identity.node_id,
-            why=TermWhy.START,
+            why=TermWhy.START if peering is None else peering.why,
+            previous_leader=-1 if previous is None else previous,
             incarnation=identity.incarnation,
             boot_id=self._directory.boot_id,
         )
         body = encode_entry(
             Cause(trigger=Trigger.TERM_OPENED), [encode_record(Record(TermStartKey(), value))]
         )
-        commit_index = min(self._journal.base_index, index - 1)
+        commit_index = min(self.commit_index, index - 1)
         timestamp_ms = max(self._host.wall_ms(), self._journal.last_timestamp_ms)
-        self._term_start_index = self._journal.append(term, commit_index, timestamp_ms, 1, body)
-        assert self._term_start_index == index
-        self._queue_flush()
+        opened = self._journal.append(term, commit_index, timestamp_ms, 1, body)
+        assert opened == index
+        self.queue_flush()
 
     def apply_committed(self, applied_index: int, commit_index: int) -> int:
-        """Apply a slice: what was loaded and the own term start; the rest its proposer has applied."""
-        assert self._catch_up is not None
-        last = min(commit_index, self._term_start_index)
-        if applied_index < last:
-            deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
-            applied_index = self._catch_up.step(applied_index, last, deadline_ms)
-        return max(applied_index, commit_index) if applied_index >= last else applied_index
+        """Apply a slice of what is committed."""
+        return self._applying.apply(applied_index, commit_index)
+
+    def send(self, node_id: int, payload: bytes) -> bool:
+        """Queue a message for a peer's replica of this shard."""
+        return self._links is not None and self._links.send(node_id, self.shard, payload)
+
+    def replicate(self) -> None:
+        """Heartbeats are due."""
+        if self._peering is not None:
+            self._peering.leading.replicate(is_heartbeat=True)
+
+    def truncate_after(self, index: int) -> None:
+        """Another leader has other entries; what the machine took of ours it must forget."""
+        LOG.info("%s: entries %d to %d are replaced", self.home, index + 1, self._journal.last_index)
+        self._journal.truncate_after(index)
+        if self._applying.truncated(index) and not self._applying.is_rebuilding:
+            self._host.call_soon(self._rebuild_slice, self._applying.rebuild())
+            self._applying.is_rebuilding = True
+
+    def _rebuild_slice(self, steps: Iterator[None]) -> None:
+        if self._is_over:
+            return
+        deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
+        try:
+            for _ in steps:
+                if self._host.monotonic_ms() >= deadline_ms:
+                    self._host.call_soon(self._rebuild_slice, steps)
+                    return
+        except Exception as error:
+            self.fail(error)
+            return
+        self.advance()
+
+    def led(self) -> None:
+        """This node was elected; it serves when its term's first entry is applied."""
+        self.enter("CatchUp")
+        self.leader_since_ms = self._host.monotonic_ms()
+        assert self._raft is not None
+        if self._peering is not None:
+            self._peering.led()
+            self._machine.leading(self._raft.term)
+            self.leader_changed()
+
+    def no_longer_leads(self) -> None:
+        """Another term began, or no majority answers."""
+        self.is_ready = False
+        self.leader_since_ms = None
+        assert self._raft is not None
+        assert self._peering is not None
+        self.enter("Following")
+        self._peering.no_longer_leads()
+        self._machine.deposed(f"shard {self.shard} has another leader, or none, in term {self._raft.term}")
+        self._host.call_soon(self.leader_changed)
+
+    def leader_changed(self) -> None:
+        """Tell the machine who leads, when that is news."""
+        leader_id = self.leader_id
+        if leader_id != self._told_leader:
+            self._told_leader = leader_id
+            self._machine.followed(leader_id)
 
     # Propose
 
@@ -257,13 +354,15 @@ class Replica:
         if now_ms - self._disk_checked_ms >= DISK_CHECK_MS:
             self._disk_checked_ms = now_ms
             self._check_disk()
+        if self._peering is not None and self._peering.leading.is_closing:
+            return False
         return self.is_ready and not self.is_disk_full and self._journal.has_room
 
     def _check_disk(self) -> None:
         try:
             free_bytes = self._host.files.free_bytes(self.home)
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             return
         least, was_full = self._settings.disk_free_bytes_min, self.is_disk_full
         self.is_disk_full = free_bytes < least
@@ -288,27 +387,45 @@ class Replica:
         term = raft.term
         time_ms = max(timestamp_ms, journal.last_timestamp_ms)
         index = journal.append(term, raft.commit_index, time_ms, record_count, body)
-        if not index % CHAIN_STRIDE and self._snapshotter is not None:
-            self._snapshotter.after_apply(index)
+        self._applying.proposed(index)
         if not self._flush_queued:
-            self._queue_flush()
+            self.queue_flush()
         return index
 
     # Group commit
 
-    def _queue_flush(self) -> None:
+    def queue_flush(self) -> None:
+        """Write and sync at the end of this turn."""
         if not self._flush_queued:
             self._flush_queued = True
             self._host.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_queued = False
+        if self._is_over:
+            return
+        if self._peering is not None and self.is_leader:
+            self._send_then_sync(self._peering)
+        else:
+            self._sync()
+
+    def _send_then_sync(self, peering: Peering) -> None:
+        """The peers' disks work while this one does: what is sent leaves before a sync holds the loop up."""
+        peering.leading.replicate(is_heartbeat=False)
+        assert self._links is not None
+        self._links.flush()
+        if not self._sync_queued:
+            self._sync_queued = True
+            self._host.call_soon(self._sync)
+
+    def _sync(self) -> None:
+        self._sync_queued = False
         if self._is_over or not self._journal.is_dirty:
             return
         try:
             work = self._journal.begin_flush()
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
             return
         self._sync_started_ms = self._host.monotonic_ms()
         if self._sync_average_ms >= self._settings.inline_sync_ms_max:
@@ -331,7 +448,7 @@ class Replica:
         if self._is_over:
             return
         if error is not None:
-            self._fail(error)
+            self.fail(error)
             return
         assert isinstance(took_ms, float | int)
         self._sync_average_ms += SYNC_AVERAGE_WEIGHT * (took_ms - self._sync_average_ms)
@@ -339,33 +456,41 @@ class Replica:
         self._syncs += 1
         self._journal.end_flush()
         if self._journal.is_dirty:
-            self._queue_flush()
-        self._advance()
+            self.queue_flush()
+        if self._peering is not None and not self.is_leader:
+            self._peering.flushed()
+        self.advance()
         if self._stop_done is not None:
             self._finish_stop()
 
-    def _advance(self) -> None:
-        """Commit what is synced, apply a slice, tell the machine."""
+    def advance(self) -> None:
+        """Commit what may be, apply a slice, tell the machine."""
         self._advance_queued = False
-        raft, snapshotter = self._raft, self._snapshotter
-        if self._is_over or raft is None or snapshotter is None:
+        raft = self._raft
+        if self._is_over or raft is None:
             return
         try:
             raft.advance()
             applied = raft.applied_index
-            if applied > self._loaded_index:
-                snapshotter.take_committed(applied)
-            self._machine.committed(applied)
-            if raft.is_serving and not self.is_ready and self._stop_done is None:
-                self.is_ready = True
-                self._enter("Ready")
-                self._machine.ready(raft.term)
+            if not self._applying.is_rebuilding:
+                self._tell_committed(raft, applied)
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
             return
-        if applied < raft.commit_index and not self._advance_queued:
+        due = min(raft.commit_index, self._journal.durable_index)
+        if applied < due and not self._advance_queued and not self._applying.is_rebuilding:
             self._advance_queued = True
-            self._host.call_soon(self._advance)
+            self._host.call_soon(self.advance)
+
+    def _tell_committed(self, raft: Raft, applied: int) -> None:
+        """What the machine has, and a majority too."""
+        self._machine.committed(max(applied, min(raft.commit_index, self._applying.projected_index)))
+        if raft.is_serving and not self.is_ready and self._stop_done is None and self.state == "CatchUp":
+            self.is_ready = self.is_current = True
+            self.enter("Ready")
+            self._machine.ready(raft.term)
+        elif not self.is_current and self._peering is not None:
+            self.is_current = self._peering.is_level(applied)
 
     # What others ask
 
@@ -388,6 +513,63 @@ class Replica:
     def is_leader(self) -> bool:
         """This node leads the shard; it may still be catching up."""
         return self._raft is not None and self._raft.is_leader and not self._is_over
+
+    @property
+    def leader_id(self) -> int | None:
+        """Who leads the present term, as far as this node knows; None without one that is in contact."""
+        if self._raft is None or self._is_over:
+            return None
+        return self._raft.leader_id
+
+    @property
+    def is_rebuilding(self) -> bool:
+        """The machine is being built again; it holds less than is committed."""
+        return self._applying.is_rebuilding
+
+    @property
+    def sync_outstanding_ms(self) -> float:
+        """How long the disk has been working on the group in flight; 0 without one."""
+        started_ms = self._sync_started_ms
+        return 0.0 if started_ms is None else self._host.monotonic_ms() - started_ms
+
+    # Leadership
+
+    @property
+    def proven_ms(self) -> float:
+        """This node led at least until this monotonic time: inf when alone, -inf when it does not lead."""
+        if self._peering is None:
+            return float("inf") if self.is_leader else float("-inf")
+        return self._peering.leading.proven_ms
+
+    def ask_proof(self) -> None:
+        """Have `proven_ms` reach the present, at the price of one round trip; shared by a turn's askers."""
+        if self._peering is not None:
+            self._peering.leading.ask_proof()
+
+    def has_lease(self, now_ms: float) -> bool:
+        """No other node can lead before `now_ms`."""
+        if self._peering is None:
+            return self.is_leader
+        return self.is_leader and self._peering.leading.has_lease(now_ms)
+
+    def transfer(self, target: int | None, done: Callable[[str | None], None]) -> None:
+        """Hand leadership to node `target`, or to the one that is furthest; `done(None)` when another term
+        has begun, else with the reason why this node goes on leading."""
+        if self._peering is None:
+            self._host.call_soon(done, "there is no other node")
+        else:
+            self._peering.leading.transfer(target, done)
+
+    def when_everywhere(self, index: int, timeout_ms: float, fn: Callable[[], None]) -> None:
+        """Call `fn` when every node in contact has applied `index`, or after `timeout_ms`."""
+        if self._peering is None:
+            self._host.call_soon(fn)
+        else:
+            self._peering.leading.when_everywhere(index, timeout_ms, fn)
+
+    def followers(self) -> list[dict[str, Any]]:
+        """JSON-ready, one per peer: how far each is, as a leader knows it."""
+        return [] if self._peering is None else self._peering.leading.followers()
 
     @property
     def last_timestamp_ms(self) -> int:
@@ -427,7 +609,6 @@ class Replica:
     def status(self) -> dict[str, Any]:
         """What an operator asks first; JSON-ready."""
         journal, snapshotter = self._journal, self._snapshotter
-        waiting_since = self._sync_started_ms
         return {
             "shard": self.shard,
             "state": self.state,
@@ -449,7 +630,10 @@ class Replica:
             "chain_hash": journal.chain.digest.hex(),
             "syncs": self._syncs,
             "sync_average_ms": round(self._sync_average_ms, 3),
-            "sync_outstanding_ms": 0.0
-            if waiting_since is None
-            else self._host.monotonic_ms() - waiting_since,
+            "sync_outstanding_ms": self.sync_outstanding_ms,
+            "leader_id": self.leader_id,
+            "leader_since_ms": self.leader_since_ms,
+            "is_joining": self._peering is not None and self._peering.is_joining,
+            "rebuilds": self._applying.rebuilds,
+            "followers": self.followers() if self.is_leader else [],
         }

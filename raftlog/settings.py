@@ -38,4 +38,9 @@ class LogSettings:
     raft_max_timeout_ms: int = 600  # spread, so that two rarely campaign at once
     raft_heartbeat_ms: int = 50  # at most a sixth of the shortest election timeout
     leader_balance_delay_ms: int = 10_000  # a node that has just come back is left to catch up first
+    replicate_batch_bytes: int = 1 * MIB  # one message to a peer: a few milliseconds of its loop
+    replicate_window_bytes: int = (
+        8 * MIB
+    )  # under way to one peer: covers a fast network's delay, bounds memory
+    sync_stall_ms: int = 1000  # a leader whose disk stands still this long hands over and falls silent
     evidence_bytes_max: int = 8 * MIB  # per node; about 50,000 findings

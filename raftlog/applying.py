@@ -1,0 +1,158 @@
+"""Keeping the machine level with the log: what was loaded, what this run commits, and rebuilding.
+
+Committed entries reach the machine once and in order, in slices of `load_slice_ms`; what the machine has
+already, because this node proposed it, is only chained.  What must stay true:
+
+- Only entries that are committed and synced here are chained; the machine is never ahead of the log.
+- The machine may be ahead of the commit index, by its own proposals; when a later leader replaced one of
+  them, everything is forgotten and built again from snapshot and log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raftlog.catchup import CatchUp
+from raftlog.errors import Corrupt
+from raftlog.files import join
+from raftlog.host import Host
+from raftlog.journal import Journal
+from raftlog.machine import SnapshotHeader, StateMachine
+from raftlog.settings import CHAIN_STRIDE, LogSettings
+from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+from raftlog.snapshotting import Snapshotter
+
+STATE_HINT = "the state does not follow from its records: replay the log with this release and the one before"
+
+
+class Applying:
+    """The machine of one replica; `projected_index` is the last entry in it."""
+
+    def __init__(self, host: Host, journal: Journal, machine: StateMachine, settings: LogSettings) -> None:
+        self._host = host
+        self._journal = journal
+        self._machine = machine
+        self._settings = settings
+        self._snapshotter: Snapshotter | None = None
+        self._catch_up: CatchUp | None = None
+        self._loaded_index = 0
+        self.projected_index = 0
+        self.is_rebuilding = False
+        self.rebuilds = 0
+
+    # From the snapshot
+
+    def restore(self) -> Iterator[SnapshotHeader]:
+        """Give the snapshot, if there is one, to the machine, chunk by chunk.  Raises Corrupt."""
+        path = join(self._journal.home, SNAPSHOT_FILE)
+        if not self._host.files.exists(path):
+            return
+        snapshot = SnapshotFile(self._host.files, path)
+        header = snapshot.header
+        identity = self._journal.identity
+        ours = (identity.cluster_id, identity.shard, identity.num_shards)
+        try:
+            if (header.cluster_id, header.shard, header.num_shards) != ours:
+                raise Corrupt(path, 0, f"belongs to shard {header.shard} of cluster {header.cluster_id}")
+            for _, records in snapshot.blocks():
+                self._machine.restore(records, header)
+                yield header
+        finally:
+            snapshot.close()
+        if (state_hash := self._machine.state_hash()) != header.state_hash:
+            what = f"its records give the state hash {state_hash:016x}, it names {header.state_hash:016x}"
+            raise Corrupt(path, 0, what, STATE_HINT)
+        self.projected_index = header.last_index
+        yield header
+
+    def loaded(self, snapshotter: Snapshotter) -> None:
+        """The journal is open: its entries are applied as they turn out to be committed."""
+        self._snapshotter = snapshotter
+        self._loaded_index = self._journal.last_index
+        self._catch_up = self._new_catch_up(self._loaded_index, chains=True)
+
+    def _new_catch_up(self, last_index: int, *, chains: bool) -> CatchUp:
+        batch_bytes = self._settings.apply_batch_bytes
+        return CatchUp(
+            self._host, self._journal, self._machine, batch_bytes, last_index, self._applied_one, chains
+        )
+
+    # Committed entries
+
+    def apply(self, applied_index: int, commit_index: int) -> int:
+        """Apply a slice of the committed entries behind `applied_index`; the last one applied."""
+        assert self._catch_up is not None
+        assert self._snapshotter is not None
+        if self.is_rebuilding:
+            return applied_index
+        commit_index = min(commit_index, self._journal.durable_index)
+        loaded_index = min(self._loaded_index, commit_index)
+        deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
+        if applied_index < loaded_index:
+            applied_index = self._catch_up.step(applied_index, loaded_index, deadline_ms)
+            self.projected_index = max(self.projected_index, applied_index)
+            if applied_index < loaded_index:
+                return applied_index
+        if applied_index >= commit_index:
+            return applied_index
+        if self.projected_index >= commit_index:  # this node's own proposals
+            self._snapshotter.take_committed(commit_index)
+            return commit_index
+        while applied_index < commit_index:
+            applied_index = min(commit_index, (applied_index // CHAIN_STRIDE + 1) * CHAIN_STRIDE)
+            self._snapshotter.take_committed(applied_index, self._visit)
+            if self._host.monotonic_ms() >= deadline_ms:
+                break
+        return applied_index
+
+    def _visit(self, index: int, term: int, timestamp_ms: int, body: bytes) -> None:
+        if index > self.projected_index:
+            self._machine.apply_frame(index, term, timestamp_ms, body)
+            self.projected_index = index
+            if not index % CHAIN_STRIDE:
+                self._applied_one(index)
+
+    def proposed(self, index: int) -> None:
+        """The machine has applied an entry that this node has just appended."""
+        self.projected_index = index
+        if not index % CHAIN_STRIDE:
+            self._applied_one(index)
+
+    def _applied_one(self, index: int) -> None:
+        assert self._snapshotter is not None
+        self._snapshotter.after_apply(index)
+
+    # Entries that turned out not to be
+
+    def truncated(self, index: int) -> bool:
+        """Entries behind `index` are no more; whether the machine had applied one of them."""
+        assert self._catch_up is not None
+        assert self._snapshotter is not None
+        self._snapshotter.truncated(index)
+        if index < self._loaded_index:
+            self._loaded_index = index
+            self._catch_up = self._new_catch_up(index, chains=True)
+        return index < self.projected_index
+
+    def rebuild(self) -> Iterator[None]:
+        """Forget everything and build it again up to what is committed; the caller goes on in slices."""
+        self.is_rebuilding = True
+        self.rebuilds += 1
+        journal = self._journal
+        while True:
+            self._machine.reset()
+            self.projected_index = 0
+            for _ in self.restore():
+                yield
+            to_index = journal.chain.index  # applied before; from there on as always
+            catch_up = self._new_catch_up(to_index, chains=False)
+            while journal.base_index <= self.projected_index < to_index:
+                self.projected_index = catch_up.step(
+                    self.projected_index, to_index, self._host.monotonic_ms()
+                )
+                yield
+            if self.projected_index >= to_index:
+                break
+        if self._loaded_index > journal.chain.index:
+            self._catch_up = self._new_catch_up(self._loaded_index, chains=True)
+        self.is_rebuilding = False

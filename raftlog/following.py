@@ -1,0 +1,116 @@
+"""The follower's half of replication: entries of the leader, and when they are acknowledged.
+
+What must stay true:
+
+- An acknowledgement names what is synced here *and* known to equal the leader's log in its term; entries wait
+  for the sync of their group, heartbeats do not wait.
+- Nothing is truncated while a group is in flight: what may conflict waits for its end, in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from raftlog.journal import Journal
+from raftlog.messages import Ack, Append, Checkpoint, Reject
+from raftlog.raft import Raft
+
+
+class Following:
+    """What a replica does while another leads."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        raft: Raft,
+        send: Callable[[int, bytes], bool],
+        is_joining: Callable[[], bool],
+        checkpoint: Callable[[], Checkpoint | None],
+    ) -> None:
+        self._journal = journal
+        self._raft = raft
+        self._send = send
+        self._is_joining = is_joining
+        self._checkpoint = checkpoint
+        self._term = 0
+        self._matched_index = 0
+        self._unanswered: tuple[int, float] | None = None
+        self._deferred: deque[tuple[int, Append]] = deque()
+        self.leader_commit_index = -1
+        """The highest commit index that a leader of the present term named; -1: none yet."""
+
+    def must_wait(self, leader: int, message: Append) -> bool:
+        """Whether the message is kept until the group in flight is synced; the leader's window bounds it."""
+        conflicts = message.prev_index < self._journal.last_index and bool(message.frames)
+        if self._journal.is_flushing and (conflicts or self._deferred):
+            self._deferred.append((leader, message))
+            return True
+        return False
+
+    def take_deferred(self) -> list[tuple[int, Append]]:
+        """What waited, in order; forgotten here."""
+        waited = list(self._deferred)
+        self._deferred.clear()
+        return waited
+
+    def begin_term(self, term: int) -> None:
+        """What was known of an earlier leader's log says nothing about this one's."""
+        if term != self._term:
+            self._term = term
+            self._matched_index = 0
+            self.leader_commit_index = -1
+            self._unanswered = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Entries were stored that are answered when they are synced."""
+        return self._unanswered is not None
+
+    def take(self, leader: int, message: Append) -> bool | None:
+        """Store a leader's entries; whether more is committed now, None when they do not fit here."""
+        raft = self._raft
+        self.begin_term(message.term)
+        matches, index = raft.accept(message)
+        self.leader_commit_index = max(self.leader_commit_index, message.commit_index)
+        if not matches:
+            self.refuse(leader, message, index)
+            return None
+        self._matched_index = max(self._matched_index, index)
+        if message.frames and raft.acknowledged(index) < index:
+            self._unanswered = (leader, message.sent_ms)
+        return raft.commit_to(min(message.commit_index, self._matched_index))
+
+    def refuse(self, leader: int, message: Append, next_index: int) -> None:
+        """Say where to go on, or only which term it is."""
+        raft, journal = self._raft, self._journal
+        answer = Reject(
+            raft.term,
+            message.prev_index,
+            next_index,
+            journal.last_index,
+            raft.applied_index,
+            message.sent_ms,
+            self._is_joining(),
+        )
+        self._send(leader, answer.encode())
+
+    def answer(self, leader: int, sent_ms: float) -> None:
+        """Acknowledge what is synced."""
+        raft = self._raft
+        answer = Ack(
+            raft.term,
+            raft.acknowledged(self._matched_index),
+            raft.applied_index,
+            sent_ms,
+            self._is_joining(),
+            self._checkpoint(),
+        )
+        self._send(leader, answer.encode())
+
+    def flushed(self) -> None:
+        """A group is synced: answer what waited for it."""
+        if self._unanswered is not None and self._term == self._raft.term:
+            leader, sent_ms = self._unanswered
+            self._unanswered = None
+            self.answer(leader, sent_ms)

@@ -1,0 +1,330 @@
+"""The leader's half of replication: entries to followers, what their answers mean, proofs, hand-over.
+
+Each follower gets what it lacks in batches of about `replicate_batch_bytes`, with at most
+`replicate_window_bytes` under way; while it is unknown where the logs agree, one batch at a time.  A follower
+that is behind the live log is fed by `feeding`.  Every `raft_heartbeat_ms` all of them hear something.
+
+A transfer goes
+
+    catching up --target has what was there at first--> closing --target has everything--> handed over
+         |                                                 |                                   |
+         +------- link lost, too late ---------------------+------ still leading too late -----+--> given up
+
+What must stay true: before `timeout_now` leaves, no more proposals and no lease; and no lease again in that
+term, as the message may still be under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from raftlog.frames import last_in
+from raftlog.host import Host, Timer
+from raftlog.journal import Journal
+from raftlog.messages import Ack, Append, Checkpoint, Reject, TimeoutNow
+from raftlog.progress import NEVER_MS, Peer
+from raftlog.raft import Raft
+from raftlog.settings import LogSettings
+
+TRANSFER_CATCH_UP_MS = 5_000
+"""A target that cannot take the backlog by then would only be a slower leader."""
+TRANSFER_CLOSING_MS = 500
+"""Without proposals and without a new leader: longer than an election that was asked for takes."""
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A hand-over on its way; `barrier` is what the target must have before proposals stop."""
+
+    target: int
+    done: Callable[[str | None], None]
+    barrier: int
+    timer: Timer
+    is_closing: bool = False
+    is_handed_over: bool = False
+
+
+@dataclass(slots=True)
+class _Everywhere:
+    """Somebody waits until all peers in contact have applied `index`."""
+
+    index: int
+    fn: Callable[[], None]
+    timer: Timer | None = None
+
+
+class Leading:
+    """What a replica does while it leads, and remembers of the peers when it does not."""
+
+    def __init__(
+        self,
+        host: Host,
+        journal: Journal,
+        raft: Raft,
+        settings: LogSettings,
+        send: Callable[[int, bytes], bool],
+        can_send: Callable[[int], bool],
+        feed_old: Callable[[Peer], None],
+        proven: Callable[[float], None],
+    ) -> None:
+        self._host = host
+        self._journal = journal
+        self._raft = raft
+        self._settings = settings
+        self._send = send
+        self._can_send = can_send
+        self._feed_old = feed_old
+        self._tell_proven = proven
+        self._progress = raft.progress
+        self._last_round_ms = NEVER_MS
+        self._asked_ms = NEVER_MS
+        self._told_ms = NEVER_MS
+        self._is_round_queued = False
+        self._lease_lost_in_term = 0
+        self._waiting: list[_Everywhere] = []
+        self.transfer_under_way: Transfer | None = None
+
+    # Sending
+
+    def replicate(self, *, is_heartbeat: bool, checkpoint: Checkpoint | None = None) -> None:
+        """Send each peer what it lacks, as far as its window allows; a heartbeat to whoever gets nothing."""
+        self._last_round_ms = now_ms = self._host.monotonic_ms()
+        encoded: dict[int, tuple[bytes, int]] = {}
+        for peer in self._progress.peers.values():
+            if peer.is_up:
+                sent = self._feed(peer, now_ms, encoded)
+                if is_heartbeat and not sent:
+                    self._beat(peer, now_ms, checkpoint)
+
+    def feed(self, peer: Peer) -> None:
+        """Send one peer what it lacks."""
+        if peer.is_up and peer.next_index <= self._journal.last_index:
+            self._feed(peer, self._host.monotonic_ms(), {})
+
+    def _feed(self, peer: Peer, now_ms: float, encoded: dict[int, tuple[bytes, int]]) -> bool:
+        journal, last, sent = self._journal, self._journal.last_index, False
+        window_bytes = self._settings.replicate_window_bytes
+        while peer.next_index <= last and not peer.is_waiting and peer.in_flight_bytes < window_bytes:
+            if not self._can_send(peer.node_id):
+                break
+            first = peer.next_index
+            if first <= journal.base_index:
+                self._feed_old(peer)
+                break
+            if first not in encoded:
+                encoded[first] = self._encode(first, last, now_ms)
+            payload, to_index = encoded[first]
+            if not self._send(peer.node_id, payload):
+                break
+            peer.sent(to_index, len(payload))
+            sent = True
+        return sent
+
+    def _encode(self, first: int, last: int, now_ms: float) -> tuple[bytes, int]:
+        journal, raft = self._journal, self._raft
+        frames = journal.frames_for(first, last, self._settings.replicate_batch_bytes)
+        prev_term = journal.term_at(first - 1)
+        assert prev_term is not None
+        message = Append(raft.term, first - 1, prev_term, raft.commit_index, now_ms, frames)
+        return message.encode(), last_in(frames)
+
+    def _beat(self, peer: Peer, now_ms: float, checkpoint: Checkpoint | None) -> None:
+        """Say that this node leads, and how far everybody is."""
+        prev = max(peer.next_index - 1, self._journal.base_index)
+        prev_term = self._journal.term_at(prev)
+        if peer.next_index <= self._journal.base_index:
+            self._feed_old(peer)
+        assert prev_term is not None
+        joined_index = self._joined_index(peer) if peer.is_joining else -1
+        raft = self._raft
+        message = Append(raft.term, prev, prev_term, raft.commit_index, now_ms, b"", joined_index, checkpoint)
+        self._send(peer.node_id, message.encode())
+
+    def _joined_index(self, peer: Peer) -> int:
+        """What a joining peer has to reach: all that was committed when it asked, which this node knows as
+        soon as its leadership is proven for a time after that."""
+        if peer.joined_index < 0 and self.proven_ms >= peer.joining_since_ms:
+            peer.joined_index = self._raft.commit_index
+        return peer.joined_index
+
+    # Answers
+
+    def took(self, peer: Peer, message: Ack) -> bool:
+        """A follower has synced entries; whether that may commit some."""
+        peer.last_index = max(peer.last_index, message.match_index)
+        is_news = peer.matches(message.match_index)
+        if message.applied_index > peer.applied_index:
+            peer.applied_index = message.applied_index
+            if self._waiting:
+                self._look_everywhere()
+        if self._asked_ms > self._told_ms:
+            self.tell_proven()
+        if self.transfer_under_way is not None:
+            self._push_transfer()
+        return is_news
+
+    def refused(self, peer: Peer, message: Reject) -> None:
+        """A follower lacks what entries were to follow: try where it says.
+
+        An answer to what was sent before a later success says nothing any more.
+        """
+        peer.last_index = message.last_index
+        peer.applied_index = message.applied_index
+        if message.prev_index < peer.match_index or (peer.is_probing and not self._is_asked(peer, message)):
+            return
+        peer.rewind(max(peer.match_index + 1, min(message.next_index, self._journal.last_index + 1)))
+        self.feed(peer)
+        if peer.next_index > self._journal.last_index:
+            self._beat(peer, self._host.monotonic_ms(), None)
+
+    def _is_asked(self, peer: Peer, message: Reject) -> bool:
+        """It answers the one batch under way, or a heartbeat at the same place."""
+        first = message.prev_index + 1
+        return first == peer.next_index or (bool(peer.in_flight) and first < peer.next_index)
+
+    # Proofs
+
+    @property
+    def proven_ms(self) -> float:
+        """Up to when a majority took this node for the leader; -inf when it does not lead."""
+        return self._progress.proven_ms() if self._raft.is_leader else NEVER_MS
+
+    def has_lease(self, now_ms: float) -> bool:
+        """Nobody else can lead before this moment."""
+        raft = self._raft
+        return raft.is_leader and raft.term != self._lease_lost_in_term and self._progress.has_lease(now_ms)
+
+    def ask_proof(self) -> None:
+        """One round of heartbeats at the end of this turn, for all who ask in it."""
+        self._asked_ms = self._host.monotonic_ms()
+        if not self._is_round_queued:
+            self._is_round_queued = True
+            self._host.call_soon(self._send_round)
+
+    def _send_round(self) -> None:
+        self._is_round_queued = False
+        if self._raft.is_leader and self._last_round_ms < self._asked_ms:
+            self.replicate(is_heartbeat=True)
+
+    def tell_proven(self) -> None:
+        """Tell the machine how far the proof reaches, when that is news."""
+        proven_ms = self._progress.proven_ms()
+        if proven_ms > self._told_ms:
+            self._told_ms = proven_ms
+            self._tell_proven(proven_ms)
+
+    # Applied everywhere
+
+    def when_everywhere(self, index: int, timeout_ms: float, fn: Callable[[], None]) -> None:
+        """Call `fn` once: when all peers in contact have applied `index`, or after `timeout_ms`."""
+        waiting = _Everywhere(index, fn)
+        self._waiting.append(waiting)
+        waiting.timer = self._host.call_later(timeout_ms, self._release, waiting)
+        if self._raft.is_leader:
+            self.replicate(is_heartbeat=True)
+            self._look_everywhere()
+
+    def _look_everywhere(self) -> None:
+        if not self._raft.is_leader:
+            return
+        reached = [peer.applied_index for peer in self._progress.peers.values() if peer.is_up]
+        least = min(reached, default=self._raft.applied_index)
+        for waiting in [one for one in self._waiting if one.index <= least]:
+            self._release(waiting)
+
+    def _release(self, waiting: _Everywhere) -> None:
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+            assert waiting.timer is not None
+            waiting.timer.cancel()
+            self._host.call_soon(waiting.fn)
+
+    # Links and terms
+
+    def linked(self, node_id: int, *, is_up: bool) -> None:
+        """A link came up or went down."""
+        self._progress.peers[node_id].link(is_up=is_up, next_index=self._journal.last_index + 1)
+        transfer = self.transfer_under_way
+        if transfer is not None and transfer.target == node_id and not is_up and not transfer.is_handed_over:
+            self._end_transfer(f"the link to node {node_id} is gone")
+        if self._waiting:
+            self._look_everywhere()
+
+    def begin_term(self) -> None:
+        """This node was elected."""
+        self._last_round_ms = self._asked_ms = self._told_ms = NEVER_MS
+
+    def end_term(self) -> None:
+        """It does not lead any more: somebody else has the answers."""
+        self._end_transfer(None)
+
+    # Hand-over
+
+    @property
+    def is_closing(self) -> bool:
+        """A hand-over takes no more proposals."""
+        return self.transfer_under_way is not None and self.transfer_under_way.is_closing
+
+    def transfer(self, target: int | None, done: Callable[[str | None], None]) -> None:
+        """Hand leadership to `target`, or to the peer that is furthest; `done(None)` when it is gone."""
+        best = self._progress.best if target is None else self._progress.peers.get(target)
+        if not self._raft.is_leader:
+            refusal = "this node does not lead the shard"
+        elif self.transfer_under_way is not None:
+            refusal = f"it is being handed over to node {self.transfer_under_way.target} already"
+        elif best is None or not best.is_up:
+            refusal = "no other node is in contact" if target is None else f"node {target} is not in contact"
+        elif best.is_joining:
+            refusal = f"node {best.node_id} is still joining"
+        else:
+            timer = self._host.call_later(TRANSFER_CATCH_UP_MS, self._too_late, best.node_id)
+            self.transfer_under_way = Transfer(best.node_id, done, self._journal.last_index, timer)
+            self.feed(best)
+            self._push_transfer()
+            return
+        self._host.call_soon(done, refusal)
+
+    def _push_transfer(self) -> None:
+        transfer = self.transfer_under_way
+        if transfer is None or transfer.is_handed_over:
+            return
+        match_index = self._progress.peers[transfer.target].match_index
+        if not transfer.is_closing and match_index >= transfer.barrier:
+            transfer.is_closing = True
+            transfer.timer.cancel()
+            transfer.timer = self._host.call_later(TRANSFER_CLOSING_MS, self._too_late, transfer.target)
+        if transfer.is_closing and match_index >= self._journal.last_index:
+            transfer.is_handed_over = True
+            self._lease_lost_in_term = self._raft.term
+            self._send(transfer.target, TimeoutNow(self._raft.term).encode())
+
+    def _too_late(self, target: int) -> None:
+        self._end_transfer(f"node {target} did not take over in time")
+
+    def _end_transfer(self, reason: str | None) -> None:
+        transfer, self.transfer_under_way = self.transfer_under_way, None
+        if transfer is not None:
+            transfer.timer.cancel()
+            self._host.call_soon(transfer.done, reason)
+
+    # For operators
+
+    def followers(self) -> list[dict[str, Any]]:
+        """JSON-ready, one per peer."""
+        now_ms, last = self._host.monotonic_ms(), self._journal.last_index
+        return [self._describe(peer, now_ms, last) for peer in self._progress.peers.values()]
+
+    def _describe(self, peer: Peer, now_ms: float, last: int) -> dict[str, Any]:
+        mode = "joining" if peer.is_joining else "probing" if peer.is_probing else "replicating"
+        ago_ms = None if peer.last_ack_ms == NEVER_MS else round(now_ms - peer.last_ack_ms, 1)
+        return {
+            "node_id": peer.node_id,
+            "in_contact": peer.is_up,
+            "match_index": peer.match_index,
+            "applied_index": peer.applied_index,
+            "lag": max(0, last - peer.match_index),
+            "last_ack_ago_ms": ago_ms,
+            "mode": mode,
+        }

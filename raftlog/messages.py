@@ -1,0 +1,302 @@
+"""What replicas of one shard say to each other: msgpack arrays, the kind first, fields only ever appended.
+
+Entries travel as the leader's frames, byte for byte, so one encoding serves all peers and equal entries are
+equal bytes on every node.  Every answer carries the term in which it was given, and the send time of the
+message that it answers, on the clock of whoever sent that: the base of the lease and of proofs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import msgpack
+
+
+class Kind(IntEnum):
+    """First item of a message."""
+
+    APPEND = 1
+    ACK = 2
+    REJECT = 3
+    VOTE_REQUEST = 4
+    VOTE = 5
+    PRE_VOTE_REQUEST = 6
+    PRE_VOTE = 7
+    TIMEOUT_NOW = 8
+    TERM = 9
+    SNAPSHOT = 10
+    SNAPSHOT_ACK = 11
+    DIVERGED = 12
+
+
+class BadMessage(ValueError):
+    """Not a message of this version; the connection that it came by cannot be trusted to be in step."""
+
+
+_pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Both hashes after the entry `index`: nodes that agree there have equal histories and equal states."""
+
+    index: int
+    chain: bytes
+    state: int
+
+
+@dataclass(slots=True)
+class Append:
+    """The leader's entries behind `prev_index`, or none: a heartbeat.
+
+    `sent_ms` is the leader's clock; `joined_index` tells a joining node that it knows everything once its
+    log reaches that index (-1: not yet).
+    """
+
+    term: int
+    prev_index: int
+    prev_term: int
+    commit_index: int
+    sent_ms: float
+    frames: bytes = b""
+    joined_index: int = -1
+    checkpoint: Checkpoint | None = None
+
+    def encode(self) -> bytes:
+        point = self.checkpoint
+        return bytes(
+            _pack(
+                (
+                    1,
+                    self.term,
+                    self.prev_index,
+                    self.prev_term,
+                    self.commit_index,
+                    self.sent_ms,
+                    self.frames,
+                    self.joined_index,
+                    None if point is None else (point.index, point.chain, point.state),
+                )
+            )
+        )
+
+
+@dataclass(slots=True)
+class Ack:
+    """A follower's: its synced log equals the leader's up to `match_index`; it applied up to `applied_index`.
+
+    A joining node's does not count towards a quorum.
+    """
+
+    term: int
+    match_index: int
+    applied_index: int
+    sent_ms: float
+    is_joining: bool = False
+    checkpoint: Checkpoint | None = None
+
+    def encode(self) -> bytes:
+        point = self.checkpoint
+        return bytes(
+            _pack(
+                (
+                    2,
+                    self.term,
+                    self.match_index,
+                    self.applied_index,
+                    self.sent_ms,
+                    self.is_joining,
+                    None if point is None else (point.index, point.chain, point.state),
+                )
+            )
+        )
+
+
+@dataclass(slots=True)
+class Reject:
+    """A follower's: it has no entry `prev_index` of that term.  `next_index` is where to try next, a whole
+    term further back; `last_index` is 0 for an empty log.  In reply to a lower term only `term` counts."""
+
+    term: int
+    prev_index: int
+    next_index: int
+    last_index: int
+    applied_index: int
+    sent_ms: float
+    is_joining: bool = False
+
+    def encode(self) -> bytes:
+        return _encode(Kind.REJECT, self)
+
+
+@dataclass(slots=True)
+class VoteRequest:
+    """A candidate's; `is_transfer`: the leader itself asked for this election and gave up its lease."""
+
+    term: int
+    last_index: int
+    last_term: int
+    is_transfer: bool
+
+    def encode(self) -> bytes:
+        return _encode(Kind.VOTE_REQUEST, self)
+
+
+@dataclass(slots=True)
+class Vote:
+    """A granted vote; refusals are silent, the pre-vote said them."""
+
+    term: int
+
+    def encode(self) -> bytes:
+        return _encode(Kind.VOTE, self)
+
+
+@dataclass(slots=True)
+class PreVoteRequest:
+    """Would you vote for me in `term`?  Changes nothing on either side; `round` numbers the asker's tries."""
+
+    term: int
+    last_index: int
+    last_term: int
+    round: int
+
+    def encode(self) -> bytes:
+        return _encode(Kind.PRE_VOTE_REQUEST, self)
+
+
+@dataclass(slots=True)
+class PreVote:
+    """The answer; `term` is the answerer's own, `wait_ms` how long until it would really vote."""
+
+    term: int
+    round: int
+    granted: bool
+    wait_ms: float
+
+    def encode(self) -> bytes:
+        return _encode(Kind.PRE_VOTE, self)
+
+
+@dataclass(slots=True)
+class TimeoutNow:
+    """The leader's to the peer that should lead: campaign at once, nobody protects my lease any more."""
+
+    term: int
+
+    def encode(self) -> bytes:
+        return _encode(Kind.TIMEOUT_NOW, self)
+
+
+@dataclass(slots=True)
+class Term:
+    """Said by both ends of a new link: the term each has stored."""
+
+    term: int
+
+    def encode(self) -> bytes:
+        return _encode(Kind.TERM, self)
+
+
+@dataclass(slots=True)
+class SnapshotChunk:
+    """Bytes of the leader's snapshot file at `offset`; the file ends at `size`, its state at `last_index`."""
+
+    term: int
+    commit_index: int
+    sent_ms: float
+    last_index: int
+    size: int
+    offset: int
+    data: bytes
+
+    def encode(self) -> bytes:
+        return _encode(Kind.SNAPSHOT, self)
+
+
+@dataclass(slots=True)
+class SnapshotAck:
+    """A follower's: it has the snapshot of `last_index` up to `offset`."""
+
+    term: int
+    last_index: int
+    offset: int
+    sent_ms: float
+    is_joining: bool = False
+
+    def encode(self) -> bytes:
+        return _encode(Kind.SNAPSHOT_ACK, self)
+
+
+@dataclass(slots=True)
+class Diverged:
+    """The leader's to a node whose hashes differ from the majority's, or (`is_majority` false) to all when
+    there is no majority: stop."""
+
+    term: int
+    checkpoint: Checkpoint
+    is_majority: bool
+
+    def encode(self) -> bytes:
+        point = self.checkpoint
+        return bytes(_pack((12, self.term, (point.index, point.chain, point.state), self.is_majority)))
+
+
+Message = (
+    Append
+    | Ack
+    | Reject
+    | VoteRequest
+    | Vote
+    | PreVoteRequest
+    | PreVote
+    | TimeoutNow
+    | Term
+    | SnapshotChunk
+    | SnapshotAck
+    | Diverged
+)
+
+_PLAIN: dict[int, type[Any]] = {
+    Kind.REJECT: Reject,
+    Kind.VOTE_REQUEST: VoteRequest,
+    Kind.VOTE: Vote,
+    Kind.PRE_VOTE_REQUEST: PreVoteRequest,
+    Kind.PRE_VOTE: PreVote,
+    Kind.TIMEOUT_NOW: TimeoutNow,
+    Kind.TERM: Term,
+    Kind.SNAPSHOT: SnapshotChunk,
+    Kind.SNAPSHOT_ACK: SnapshotAck,
+}
+_FIELDS = {kind: tuple(message.__slots__) for kind, message in _PLAIN.items()}
+
+
+def _encode(kind: Kind, message: Any) -> bytes:
+    return bytes(_pack((int(kind), *[getattr(message, name) for name in _FIELDS[kind]])))
+
+
+def decode(payload: bytes) -> Message:
+    """The message; raises BadMessage.  Fields appended by a later version are ignored."""
+    try:
+        fields = msgpack.unpackb(payload)
+        kind = fields[0]
+        if kind == 1:
+            _, term, prev, prev_term, commit, sent_ms, frames, joined, point = fields[:9]
+            return Append(term, prev, prev_term, commit, sent_ms, frames, joined, _checkpoint(point))
+        if kind == 2:
+            _, term, match, applied, sent_ms, joining, point = fields[:7]
+            return Ack(term, match, applied, sent_ms, joining, _checkpoint(point))
+        if kind == Kind.DIVERGED:
+            found = _checkpoint(fields[2])
+            assert found is not None
+            return Diverged(fields[1], found, fields[3])
+        message: Message = _PLAIN[kind](*fields[1 : 1 + len(_FIELDS[kind])])
+        return message
+    except (ValueError, TypeError, KeyError, IndexError, AssertionError, msgpack.UnpackException) as error:
+        raise BadMessage(f"{payload[:40]!r}: {error!r}") from error
+
+
+def _checkpoint(point: Any) -> Checkpoint | None:
+    return None if point is None else Checkpoint(*point)

@@ -1,0 +1,460 @@
+"""One replica among several: its place in elections, and which half of replication it is in.
+
+Messages of peers and the one timer come in here and go to the engine (`raft`), the pre-vote (`election`), the
+leader's half (`leading`) or the follower's (`following`).  What must stay true:
+
+- A loop that stood still (SIGSTOP, a long turn) reads its sockets before it acts on a deadline: the leader
+  may have been heard all the time, or another may lead by now.
+- A replaced disk (`joining`) has forgotten what it promised: until it has heard the terms of all other nodes,
+  and has everything that was committed when it came, it neither votes nor stands, and its answers do not
+  count.
+- A node whose disk stands still hands over and falls silent: it would only slow the others down.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from raftlog.directory import NodeDirectory, is_joining, joined, shard_name
+from raftlog.election import Due, Election
+from raftlog.feeding import Feeding
+from raftlog.following import Following
+from raftlog.host import Host, Timer
+from raftlog.journal import Journal
+from raftlog.leading import Leading
+from raftlog.machine import StateMachine
+from raftlog.messages import (
+    Ack,
+    Append,
+    BadMessage,
+    PreVote,
+    PreVoteRequest,
+    Reject,
+    SnapshotAck,
+    SnapshotChunk,
+    Term,
+    TimeoutNow,
+    Vote,
+    VoteRequest,
+    decode,
+)
+from raftlog.raft import Raft
+from raftlog.settings import LogSettings
+from records import TermWhy
+
+LOG = logging.getLogger("quorate.raftlog")
+DRAIN_MS = 30.0
+"""After a gap: several turns of the loop, each of which reads the sockets."""
+BALANCE_LOOK_MS = 1000
+"""How often a leader asks itself whether the preferred node should lead."""
+LEVEL_ENTRIES = 10_000
+"""Behind by at most about a batch: a hand-over then takes milliseconds."""
+
+
+class Links(Protocol):
+    """What a replica needs of `peers.Links`."""
+
+    def send(self, node_id: int, shard: int, payload: bytes) -> bool: ...
+    def can_send(self, node_id: int) -> bool: ...
+    def flush(self) -> None: ...
+
+
+class Owner(Protocol):
+    """The replica, as this half of it sees it."""
+
+    state: str
+    shard: int
+
+    @property
+    def sync_outstanding_ms(self) -> float: ...
+    @property
+    def is_rebuilding(self) -> bool: ...
+    def enter(self, state: str) -> None: ...
+    def advance(self) -> None: ...
+    def queue_flush(self) -> None: ...
+    def leader_changed(self) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+
+
+class Peering:
+    """A replica's dealings with its peers; made when its log is loaded."""
+
+    def __init__(
+        self,
+        host: Host,
+        directory: NodeDirectory,
+        owner: Owner,
+        links: Links,
+        journal: Journal,
+        raft: Raft,
+        machine: StateMachine,
+        settings: LogSettings,
+    ) -> None:
+        identity = directory.identity
+        self._host = host
+        self._owner = owner
+        self._links = links
+        self._journal = journal
+        self._raft = raft
+        self._settings = settings
+        self._node_id = identity.node_id
+        self._home = directory.shard_path(owner.shard)
+        self._name = shard_name(owner.shard)
+        self._peer_ids = [one for one in identity.voters if one != identity.node_id]
+        self.preferred = preferred_node(identity.voters, owner.shard)
+        self.election = Election(
+            host.rng,
+            settings,
+            identity.node_id,
+            len(identity.voters),
+            is_preferred=self.preferred == identity.node_id,
+            now_ms=host.monotonic_ms(),
+        )
+        self.is_joining = is_joining(host.files, self._home)
+        self._terms_heard: set[int] = set()
+        self.feeding = Feeding(host, journal, raft, settings, self._send, self._home)
+        self.leading = Leading(
+            host, journal, raft, settings, self._send, links.can_send, self.feeding.feed, machine.proven
+        )
+        self.following = Following(journal, raft, self._send, lambda: self.is_joining, lambda: None)
+        self._timer: Timer | None = None
+        self._timer_ms = float("inf")
+        self._balance_ms = 0.0
+        self._level_since_ms: float | None = None
+        self._is_stopped = False
+        self._lost_leader: int | None = None
+        self.last_leader: int | None = None
+        self.why = TermWhy.START
+        self._handlers: dict[type, Callable[[int, object], None]] = {
+            Append: self._on_append,  # type: ignore[dict-item]
+            Ack: self._on_ack,  # type: ignore[dict-item]
+            Reject: self._on_reject,  # type: ignore[dict-item]
+            VoteRequest: self._on_vote_request,  # type: ignore[dict-item]
+            Vote: self._on_vote,  # type: ignore[dict-item]
+            PreVoteRequest: self._on_pre_vote_request,  # type: ignore[dict-item]
+            PreVote: self._on_pre_vote,  # type: ignore[dict-item]
+            TimeoutNow: self._on_timeout_now,  # type: ignore[dict-item]
+            Term: self._on_term,  # type: ignore[dict-item]
+            SnapshotChunk: self._on_snapshot,  # type: ignore[dict-item]
+            SnapshotAck: self._on_snapshot_ack,  # type: ignore[dict-item]
+        }
+
+    def start(self, linked: Sequence[int]) -> None:
+        """The log is loaded; `linked` are the peers whose links are up already."""
+        for peer in linked:
+            self.link_up(peer)
+        self._arm()
+
+    def stop(self) -> None:
+        """Neither sends nor hears any more."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.feeding.stop()
+
+    def _send(self, peer: int, payload: bytes) -> bool:
+        return not self._is_stopped and self._links.send(peer, self._owner.shard, payload)
+
+    # Links
+
+    def link_up(self, peer: int) -> None:
+        """A link came up: say which term it is; a leader says that it leads."""
+        self._raft.linked(peer, is_up=True)
+        self.leading.linked(peer, is_up=True)
+        self._send(peer, Term(self._raft.term).encode())
+        self.election.linked(self._host.monotonic_ms())
+        if self._raft.is_leader:
+            self._raft.forgive([peer])
+            self.leading.replicate(is_heartbeat=True)
+        self._arm()
+
+    def link_down(self, peer: int) -> None:
+        """It is gone; when it was the leader's, an election may follow at once."""
+        was_leader = self._raft.leader_id == peer
+        self._raft.linked(peer, is_up=False)
+        self.leading.linked(peer, is_up=False)
+        self.feeding.drop(peer)
+        if was_leader:
+            self._lost_leader = peer
+            self.election.leader_lost(self._host.monotonic_ms())
+            self._owner.leader_changed()
+            self._arm()
+
+    def writable(self, peer: int) -> None:
+        """There is room again on the way to a peer."""
+        if self._raft.is_leader:
+            self.leading.feed(self._raft.progress.peers[peer])
+
+    def message(self, peer: int, payload: bytes) -> None:
+        """What a peer's replica of this shard said."""
+        if self._is_stopped:
+            return
+        try:
+            message = decode(payload)
+        except BadMessage as error:
+            LOG.warning("%s: node %d said what is no message: %s", self._name, peer, error)
+            return
+        try:
+            self._handlers[type(message)](peer, message)
+        except Exception as error:
+            self._owner.fail(error)
+
+    # Replication
+
+    def _on_append(self, peer: int, message: Append) -> None:
+        if not self._followed(peer, message.term):
+            self.following.refuse(peer, message, 0)
+            return
+        if not self.following.must_wait(peer, message):
+            self._take(peer, message)
+
+    def _followed(self, peer: int, term: int) -> bool:
+        """A message of the leader of `term`; False when that term is over."""
+        raft = self._raft
+        before = raft.leader_id
+        if not raft.follow(peer, term):
+            return False
+        self.election.heard(self._host.monotonic_ms())
+        if before != peer or self._owner.state == "Campaigning":
+            self._lost_leader, self.last_leader = None, peer
+            self._owner.enter("Following")
+            self._owner.leader_changed()
+            self._arm()
+        return True
+
+    def _take(self, peer: int, message: Append) -> None:
+        following = self.following
+        is_news = following.take(peer, message)
+        if is_news is None:
+            return
+        if self._journal.is_dirty:
+            self._owner.queue_flush()
+        elif is_news:
+            self._owner.advance()
+        if self.is_joining:
+            self._look_whether_joined(message)
+        if not message.frames or not following.is_waiting:
+            following.answer(peer, message.sent_ms)
+
+    def is_level(self, applied_index: int) -> bool:
+        """A leader of this term named its commit index, and this node has applied up to there."""
+        return 0 <= self.following.leader_commit_index <= applied_index
+
+    def flushed(self) -> None:
+        """A group is synced."""
+        self.following.flushed()
+        for peer, message in self.following.take_deferred():
+            if message.term == self._raft.term and not self.following.must_wait(peer, message):
+                self._take(peer, message)
+
+    def _on_ack(self, peer: int, message: Ack) -> None:
+        raft = self._raft
+        if not raft.answered(peer, message):
+            return
+        follower = raft.progress.peers[peer]
+        if self.leading.took(follower, message):
+            self._owner.advance()
+        if follower.next_index <= self._journal.last_index:
+            self.leading.feed(follower)
+
+    def _on_reject(self, peer: int, message: Reject) -> None:
+        if self._raft.answered(peer, message):
+            self.leading.refused(self._raft.progress.peers[peer], message)
+
+    def _on_snapshot(self, peer: int, message: SnapshotChunk) -> None:
+        if self._followed(peer, message.term):
+            self.feeding.received(peer, message, is_joining=self.is_joining)
+
+    def _on_snapshot_ack(self, peer: int, message: SnapshotAck) -> None:
+        if self._raft.answered(peer, message):
+            self.feeding.acknowledged(self._raft.progress.peers[peer], message)
+
+    # Elections
+
+    def _on_vote_request(self, peer: int, message: VoteRequest) -> None:
+        now_ms, raft = self._host.monotonic_ms(), self._raft
+        if self.is_joining:
+            return
+        is_protected = self.leading.has_lease(now_ms) or self.election.vote_wait_ms(now_ms) > 0
+        if is_protected and not message.is_transfer:
+            return
+        raft.grant_or_count(peer, message)
+        if message.term == raft.term and raft.vote == str(peer):
+            self.election.voted(now_ms)
+        self._arm()
+
+    def _on_vote(self, peer: int, message: Vote) -> None:
+        self._raft.grant_or_count(peer, message)
+
+    def _on_pre_vote_request(self, peer: int, message: PreVoteRequest) -> None:
+        raft, journal, now_ms = self._raft, self._journal, self._host.monotonic_ms()
+        theirs = (message.last_term, message.last_index)
+        ours = (journal.last_term, journal.last_index)
+        if raft.is_leader or self.is_joining or message.term <= raft.term:
+            granted, wait_ms = False, self.election.vote_wait_ms(now_ms)
+        else:
+            granted, wait_ms = self.election.answer(
+                now_ms, peer, is_behind=theirs < ours, is_equal=theirs == ours
+            )
+        self._send(peer, PreVote(raft.term, message.round, granted, wait_ms).encode())
+        self._arm()
+
+    def _on_pre_vote(self, peer: int, message: PreVote) -> None:
+        if message.term > self._raft.term:
+            self._raft.observe(message.term)
+        self.election.answered(
+            self._host.monotonic_ms(),
+            peer,
+            message.round,
+            granted=message.granted,
+            wait_ms=message.wait_ms,
+        )
+        self._arm()
+
+    def _on_timeout_now(self, peer: int, message: TimeoutNow) -> None:
+        raft = self._raft
+        if message.term == raft.term and raft.leader_id == peer and not self._is_barred:
+            self._campaign(TermWhy.TRANSFER)
+
+    def _on_term(self, peer: int, message: Term) -> None:
+        self._terms_heard.add(peer)
+        self._raft.observe(message.term)
+
+    def _campaign(self, why: TermWhy) -> None:
+        self.why = why
+        self._owner.enter("Campaigning")
+        self._raft.tick(campaign=True, is_transfer=why is TermWhy.TRANSFER)
+        self._owner.leader_changed()
+        self._arm()
+
+    @property
+    def _is_barred(self) -> bool:
+        return (
+            self.is_joining
+            or self._owner.is_rebuilding
+            or self._owner.sync_outstanding_ms > self._settings.sync_stall_ms
+        )
+
+    def led(self) -> None:
+        """This node was elected."""
+        self.leading.begin_term()
+        self._level_since_ms = None
+        self._arm()
+
+    def no_longer_leads(self) -> None:
+        """Somebody else will."""
+        self.leading.end_term()
+        self.feeding.stop()
+        now_ms = self._host.monotonic_ms()
+        self.last_leader = self._node_id
+        self.election.voted(now_ms)
+        self._arm()
+
+    # Joining
+
+    def _look_whether_joined(self, message: Append) -> None:
+        everybody = self._terms_heard.issuperset(self._peer_ids)
+        index = message.joined_index
+        if not everybody or not 0 <= index <= self._raft.acknowledged(self._raft.commit_index):
+            return
+        self._raft.forgo_vote()
+        joined(self._host.files, self._home)
+        self.is_joining = False
+        LOG.info("%s: has everything that was committed when this disk came: it votes now", self._name)
+        self._arm()
+
+    # Time
+
+    def _arm(self) -> None:
+        """Have the timer fire at the next deadline."""
+        if self._is_stopped:
+            return
+        self.election.is_barred = self._is_barred
+        now_ms = self._host.monotonic_ms()
+        if self._raft.is_leader:
+            step_ms = self._settings.raft_heartbeat_ms
+            due_ms = (now_ms // step_ms + 1) * step_ms  # one grid for all shards: they share packets
+        else:
+            due_ms = self.election.next_deadline_ms()
+        if due_ms < self._timer_ms:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_ms = due_ms
+            self._timer = self._host.call_later(max(0.0, due_ms - now_ms), self._tick)
+
+    def _tick(self) -> None:
+        due_ms, self._timer_ms, self._timer = self._timer_ms, float("inf"), None
+        if self._is_stopped:
+            return
+        now_ms = self._host.monotonic_ms()
+        is_late = now_ms - due_ms > self._settings.raft_min_timeout_ms / 2
+        try:
+            if self._raft.is_leader:
+                self._lead_on(now_ms, is_late=is_late)
+            elif is_late:
+                self.election.postpone(now_ms, DRAIN_MS)
+            else:
+                self._stand(now_ms)
+        except Exception as error:
+            self._owner.fail(error)
+        self._arm()
+
+    def _lead_on(self, now_ms: float, *, is_late: bool) -> None:
+        """Heartbeats, unless this node had better not lead."""
+        if is_late:
+            self._raft.forgive([peer.node_id for peer in self._raft.progress.peers.values() if peer.is_up])
+        stalled_ms = self._owner.sync_outstanding_ms
+        if stalled_ms > 2 * self._settings.sync_stall_ms:
+            LOG.error("%s: the disk has not answered for %d ms: leads no more", self._name, stalled_ms)
+            self._raft.step_down()
+        elif stalled_ms > self._settings.sync_stall_ms and self.leading.transfer_under_way is None:
+            self.leading.transfer(None, lambda reason: None)
+        self._raft.tick()
+        if now_ms >= self._balance_ms and self._raft.is_leader:
+            self._balance_ms = now_ms + BALANCE_LOOK_MS
+            self._balance(now_ms)
+
+    def _balance(self, now_ms: float) -> None:
+        """Give the shard to its preferred node when that has been level for a while."""
+        if self.preferred == self._node_id:
+            return
+        peer = self._raft.progress.peers[self.preferred]
+        lag = self._journal.last_index - peer.match_index
+        is_level = peer.is_up and not peer.is_joining and not peer.is_probing and lag <= LEVEL_ENTRIES
+        if not is_level:
+            self._level_since_ms = None
+        elif self._level_since_ms is None:
+            self._level_since_ms = now_ms
+        elif now_ms - self._level_since_ms >= self._settings.leader_balance_delay_ms:
+            self._level_since_ms = None
+            if self.leading.transfer_under_way is None:
+                self.leading.transfer(self.preferred, lambda reason: None)
+
+    def _stand(self, now_ms: float) -> None:
+        """Act on the election's deadline."""
+        self.election.is_barred = self._is_barred
+        due = self.election.due(now_ms)
+        raft, journal = self._raft, self._journal
+        if due is Due.CAMPAIGN:
+            if self._lost_leader is not None:
+                self._campaign(TermWhy.RESET)
+            else:
+                self._campaign(TermWhy.START if self.last_leader is None else TermWhy.EXPIRY)
+        elif due is Due.ASK:
+            if self._owner.state == "Following":
+                self._owner.enter("Campaigning")
+            request = PreVoteRequest(
+                raft.term + 1, journal.last_index, journal.last_term, self.election.round
+            ).encode()
+            for peer in self._peer_ids:
+                self._send(peer, request)
+
+
+def preferred_node(voters: Sequence[int], shard: int) -> int:
+    """The node that should lead `shard`: shards are dealt out in turn, the metadata shard to the first."""
+    return sorted(voters)[(shard + 1) % len(voters)]
+
+
+__all__ = ["Links", "Owner", "Peering", "preferred_node"]

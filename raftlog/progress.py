@@ -1,0 +1,131 @@
+"""What a leader knows of its followers: how far each is, and when each last answered.
+
+Pure arithmetic on numbers that the replica brings.  Times are this node's monotonic clock, always the time at
+which a message was *sent*, so that the way there and back counts against the leader.  What must stay true:
+
+- Only answers of the own term come here, and `match_index` is what a peer has synced.
+- A joining peer (a replaced disk that has forgotten what it promised) counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+NEVER_MS = float("-inf")
+
+
+@dataclass(slots=True)
+class Peer:
+    """One follower, in one term of this node's.
+
+    `next_index` is the first entry not yet sent; while `is_probing`, one message at a time is under way,
+    until a place is found where the logs agree.  `in_flight` holds (last index, bytes) of what is sent and
+    not yet acknowledged.  `joined_index` is what a joining peer has to reach, once known.
+    """
+
+    node_id: int
+    is_up: bool = False
+    next_index: int = 1
+    match_index: int = 0
+    applied_index: int = 0
+    last_index: int = 0
+    acked_sent_ms: float = NEVER_MS
+    last_ack_ms: float = NEVER_MS
+    is_probing: bool = True
+    is_waiting: bool = False
+    is_joining: bool = False
+    joining_since_ms: float = NEVER_MS
+    joined_index: int = -1
+    in_flight: deque[tuple[int, int]] = field(default_factory=deque)
+    in_flight_bytes: int = 0
+
+    def link(self, *, is_up: bool, next_index: int) -> None:
+        """The link came up or went down: nothing is under way any more."""
+        self.is_up = is_up
+        self.rewind(max(next_index, self.match_index + 1))
+
+    def rewind(self, next_index: int) -> None:
+        """Send from `next_index` on, one message until it is answered."""
+        self.next_index = next_index
+        self.is_probing = True
+        self.is_waiting = False
+        self.in_flight.clear()
+        self.in_flight_bytes = 0
+
+    def sent(self, last_index: int, num_bytes: int) -> None:
+        """Entries up to `last_index` are under way."""
+        self.next_index = last_index + 1
+        self.in_flight.append((last_index, num_bytes))
+        self.in_flight_bytes += num_bytes
+        self.is_waiting = self.is_probing
+
+    def answered(self, sent_ms: float, now_ms: float) -> None:
+        """An answer of the own term to a message sent at `sent_ms`."""
+        self.last_ack_ms = now_ms
+        if sent_ms > self.acked_sent_ms:
+            self.acked_sent_ms = sent_ms
+
+    def matches(self, index: int) -> bool:
+        """Its log is synced and equal up to `index`; whether that is news.  Never goes back."""
+        in_flight = self.in_flight
+        while in_flight and in_flight[0][0] <= index:
+            self.in_flight_bytes -= in_flight.popleft()[1]
+        self.is_probing = self.is_waiting = False
+        if self.next_index <= index:
+            self.next_index = index + 1
+        if index <= self.match_index:
+            return False
+        self.match_index = index
+        return True
+
+
+class Progress:
+    """All followers of a shard's leader."""
+
+    def __init__(self, peer_ids: Iterable[int], lease_ms: float) -> None:
+        self.peers = {node_id: Peer(node_id) for node_id in peer_ids}
+        self._all = tuple(self.peers.values())
+        self._needed = (len(self._all) + 1) // 2  # peers that make a majority together with this node
+        self._lease_ms = lease_ms
+
+    def begin_term(self, next_index: int) -> None:
+        """This node leads a new term: forget the answers of the last one."""
+        for peer in self._all:
+            peer.match_index = peer.applied_index = 0
+            peer.acked_sent_ms = peer.last_ack_ms = NEVER_MS
+            peer.is_joining, peer.joined_index = False, -1
+            peer.rewind(next_index)
+
+    def commit_index(self, durable_index: int) -> int:
+        """The highest index that a majority has synced, this node up to `durable_index`."""
+        indexes = [0 if peer.is_joining else peer.match_index for peer in self._all]
+        indexes.append(durable_index)
+        return majority(indexes)
+
+    def proven_ms(self) -> float:
+        """A majority has answered a message sent at or after this time; inf when this node is alone."""
+        if not self._needed:
+            return float("inf")
+        times = sorted([NEVER_MS if peer.is_joining else peer.acked_sent_ms for peer in self._all])
+        return times[-self._needed]
+
+    def has_lease(self, now_ms: float) -> bool:
+        """A majority answered something sent less than the lease ago; closed links do not count."""
+        since_ms, count = now_ms - self._lease_ms, 0
+        for peer in self._all:
+            if peer.acked_sent_ms > since_ms and peer.is_up and not peer.is_joining:
+                count += 1
+        return count >= self._needed
+
+    @property
+    def best(self) -> Peer | None:
+        """The peer in contact that is furthest; None when there is none."""
+        there = [peer for peer in self._all if peer.is_up and not peer.is_joining]
+        return max(there, key=lambda peer: (peer.match_index, -peer.node_id), default=None)
+
+
+def majority(indexes: list[int]) -> int:
+    """The highest index that more than half of the nodes have reached, given each node's."""
+    return sorted(indexes, reverse=True)[len(indexes) // 2]
