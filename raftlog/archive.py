@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raftlog.errors import RESTORE_HINT, Corrupt, Damaged
-from raftlog.files import Files, join
+from raftlog.files import File, Files, join
+from raftlog.frames import HEADER, HEADER_BYTES, frame_at
 from raftlog.metafile import read_meta, write_meta
-from raftlog.sealed import Sealed
-from raftlog.segments import first_indexes, index_name, log_name
+from raftlog.sealed import Sealed, find_frame
+from raftlog.segments import HEADER_BYTES_MAX, decode_header, first_indexes, index_name, log_name
 
 ARCHIVE = "archive"
 MANIFEST = "manifest"
@@ -176,3 +177,82 @@ def read_segment(files: Files, home: str, first_index: int) -> tuple[str, bytes]
         except FileNotFoundError:
             continue
     raise Damaged(live, 0, "is missing, in the archive too", "copy it here from another node")
+
+
+class ArchiveCursor:
+    """Reads archived frames on and on, of the log in `home`, with memory for about one answer."""
+
+    def __init__(self, files: Files, home: str) -> None:
+        self._files = files
+        self._archive = join(home, ARCHIVE)
+        self._file: File | None = None
+        self._path = ""
+        self._at = 0
+        self._next_index = 0
+
+    def frames(self, from_index: int, bytes_max: int) -> bytes:
+        """The bytes of `read`."""
+        return self.read(from_index, bytes_max)[2]
+
+    def read(self, from_index: int, bytes_max: int) -> tuple[str, int, bytes]:
+        """Checked whole frames from `from_index` on, of one segment: (its path, offset, bytes).
+
+        About `bytes_max`, at least one.  Raises KeyError when the entry is not in the archive (any more),
+        Damaged.
+        """
+        if self._file is None or from_index != self._next_index or self._at >= self._file.size():
+            self._seek(from_index)
+        start = self._at
+        return self._path, start, self._take(bytes_max)
+
+    def close(self) -> None:
+        """Close the file that it stands in."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _seek(self, index: int) -> None:
+        self.close()
+        for one in read_manifest(self._files, self._archive).segments:
+            if one.first_index <= index <= one.last_index:
+                break
+        else:
+            raise KeyError(f"entry {index} is not kept any more, or not in the archive yet")
+        self._path = join(self._archive, log_name(one.first_index))
+        try:
+            found = self._find(join(self._archive, index_name(one.first_index)), index)
+            self._file = self._files.open(self._path, "r")
+        except FileNotFoundError:
+            raise KeyError(f"entry {index} is not kept any more: retention removes it just now") from None
+        if found is None:
+            head = decode_header(self._file.pread(HEADER_BYTES_MAX, 0), self._path)
+            found = one.first_index, head.frames_offset
+        self._next_index, self._at = found
+        while self._next_index < index:  # an entry without records has no line in the index
+            self._take(1)
+
+    def _find(self, path: str, index: int) -> tuple[int, int] | None:
+        file = self._files.open(path, "r")
+        try:
+            return find_frame(file, path, index)
+        finally:
+            file.close()
+
+    def _take(self, bytes_max: int) -> bytes:
+        """The next frames, checked; at least one."""
+        assert self._file is not None
+        data = self._file.pread(max(bytes_max, HEADER_BYTES), self._at)
+        if len(data) >= HEADER_BYTES:
+            length = HEADER.unpack_from(data)[2]
+            if length > len(data) - HEADER_BYTES:
+                rest = min(length, self._file.size())  # a damaged length: the CRC will tell
+                data = self._file.pread(HEADER_BYTES + rest, self._at)
+        view, end, index = memoryview(data), 0, self._next_index
+        while (found := frame_at(view, end)) is not None and found[1] == index:
+            end, index = found[0], index + 1
+        if not end:
+            what = f"no whole frame where entry {index} should be"
+            raise Damaged(self._path, self._at, what, "`log verify` lists all damage")
+        self._at += end
+        self._next_index = index
+        return data[:end]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 
-from raftlog.archive import ARCHIVE, remove_dropped, write_manifest
+from raftlog.archive import ARCHIVE, all_segments, remove_dropped, write_manifest
 from raftlog.errors import Corrupt, Refused
 from raftlog.files import TEMPORARY_SUFFIX, File, Files, join
 from raftlog.machine import SnapshotHeader
@@ -144,6 +144,14 @@ def installing(files: Files, home: str) -> SnapshotHeader | None:
     wanted = read_meta(files, marker, _KIND)[:3]
     is_it = wanted == [header.last_index, header.last_term, header.chain_hash]
     return header if is_it else None
+
+
+def valid_segments(files: Files, home: str) -> list[int]:
+    """First indexes of the segments of the log in `home`, archived and live, rising, without those that an
+    installation not complete will remove.  Raises Corrupt."""
+    header = installing(files, home)
+    after = 0 if header is None else header.last_index
+    return [first for first in all_segments(files, home) if first > after]
 
 
 def reset_log(files: Files, home: str, header: SnapshotHeader) -> str:

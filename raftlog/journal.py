@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from raftlog.chain import Chain
+from raftlog.chain import GENESIS, Chain
 from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import File, Files
 from raftlog.frames import HEADER, HEADER_BYTES, Frame, encode_frame, read_frame
@@ -35,23 +35,21 @@ from raftlog.sealed import Sealed
 from raftlog.segments import LAGGING_GROUP_BYTES, LogIdentity, create_segment, encode_header
 from raftlog.settings import CHAIN_STRIDE, LogSettings
 
-Visit = Callable[[bytes], None]
-"""Takes the whole frame of a committed entry."""
+Visit = Callable[[int, int, int, bytes], None]
+"""Takes a committed entry: index, term, timestamp in ms, body."""
 
 
-_NOTHING_JOINED = ((0, 0, 0), (b"", 0))
 _COUNTED_BYTES = 1 << 20
 """Read at a time to count the records of entries that are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes of consecutive whole frames up to `last_index`, read from `start` in the file at `path`."""
+    """Bytes of consecutive whole frames, read from `start` in the file at `path`."""
 
     path: str
     start: int
     data: bytes
-    last_index: int
 
 
 @dataclass(slots=True)
@@ -90,7 +88,6 @@ class Journal:
         self._flush: _Flush | None = None
         self._recent: list[bytes] = []
         self._recent_base = 0
-        self._joined: tuple[tuple[int, int, int], tuple[bytes, int]] = _NOTHING_JOINED
         self._named_commit = 0
         self.at_link_end: Callable[[int, int], None] | None = None
         """Told (index, term) of every entry that ends a link of the chain, when it is appended."""
@@ -104,6 +101,7 @@ class Journal:
         self.base_index = 0
         self.base_term = 0
         self.base_timestamp_ms = 0
+        self.base_chain = GENESIS
         self.last_timestamp_ms = 0
         self.durable_index = 0
         self.tail_records = 0
@@ -155,7 +153,7 @@ class Journal:
             place < len(self.segments) and last + 1 == self.segments[place].first_index
         )
         end = segment.end if ends_segment else self.offsets[stop]
-        return Chunk(segment.path, start, segment.file.pread(end - start, start), last)
+        return Chunk(segment.path, start, segment.file.pread(end - start, start))
 
     def read(self, from_index: int, to_index: int, bytes_max: int) -> list[Frame]:
         """The frames of `read_chunk`, checked; raises Corrupt."""
@@ -172,27 +170,18 @@ class Journal:
             at += frame.size
         return found
 
-    def frames_for(self, from_index: int, to_index: int, bytes_max: int) -> tuple[bytes, int]:
-        """Bytes of whole frames from `from_index` on, for a peer, and the last one's index.
-
-        About `bytes_max`, at least one, not beyond `to_index`; from memory, or what is not there any more
-        from the file.
-        """
+    def frames_for(self, from_index: int, to_index: int, bytes_max: int) -> bytes:
+        """Whole frames from `from_index` on, for a peer: about `bytes_max`, at least one, not beyond
+        `to_index`; from memory, or what is not there any more from the file."""
         base = self._recent_base
         if from_index <= base:
-            chunk = self.read_chunk(from_index, min(to_index, base), bytes_max)
-            return chunk.data, chunk.last_index
-        asked = (from_index, to_index, bytes_max)
-        if self._joined[0] == asked:  # peers that are level ask for the same
-            return self._joined[1]
+            return self.read_chunk(from_index, min(to_index, base), bytes_max).data
         start, stop, room = from_index - base - 1, min(to_index - base, len(self._recent)), bytes_max
         end = start
         while end < stop and room > 0:
             room -= len(self._recent[end])
             end += 1
-        found = b"".join(self._recent[start:end]), base + end
-        self._joined = (asked, found)
-        return found
+        return b"".join(self._recent[start:end])
 
     # Appending
 
@@ -334,7 +323,8 @@ class Journal:
             raise AssertionError(f"entries from {before + 1} to {base} are not in the chain yet")
         for frame in self._recent[before - base : index - base]:
             if visit is not None:
-                visit(frame)
+                _, _, _, _, its_index, term, _, timestamp_ms = HEADER.unpack_from(frame)
+                visit(its_index, term, timestamp_ms, frame[HEADER_BYTES:])
             chain.add(frame, chain.index + 1)
         self._let_go()
 
@@ -372,7 +362,6 @@ class Journal:
         self.uncommitted_bytes -= sum(map(len, self._recent[kept:]))
         del self.offsets[place:], self.terms[place:], self._recent[kept:]
         self._recent_base = min(self._recent_base, index)
-        self._joined = _NOTHING_JOINED
 
     def _cut_files(self, index: int) -> None:
         while self.segments[-1].first_index > index + 1:
@@ -412,14 +401,16 @@ class Journal:
 
     # After a snapshot
 
-    def drop_below(self, index: int, term: int, timestamp_ms: int, records: int) -> list[Segment]:
-        """Entries up to `index` are in a snapshot: forget them; the segments that held them, closed."""
+    def drop_below(self, index: int, timestamp_ms: int, chain: bytes, records: int) -> list[Segment]:
+        """Entries up to `index` are in a snapshot, of which the rest is said: forget them; the segments that
+        held them, closed."""
         keep = bisect_right(self.segments, index + 1, key=_first_index) - 1
         dropped, self.segments = self.segments[:keep], self.segments[keep:]
         count = index - self.base_index
-        del self.offsets[:count]
-        del self.terms[:count]
-        self.base_index, self.base_term, self.base_timestamp_ms = index, term, timestamp_ms
+        term = self.terms[count - 1]
+        del self.offsets[:count], self.terms[:count]
+        self.base_index, self.base_term = index, term
+        self.base_timestamp_ms, self.base_chain = timestamp_ms, chain
         self.tail_records -= records
         for segment in dropped:
             segment.file.close()
@@ -441,10 +432,10 @@ class Journal:
         self.segments = [Segment(index + 1, path, file, self._header_bytes)]
         del self.offsets[:], self.terms[:], self._recent[:]
         self._cuts.clear()
-        self._joined = _NOTHING_JOINED
         self.base_index = self.durable_index = self._recent_base = index
         self.base_term = header.last_term
         self.base_timestamp_ms = self.last_timestamp_ms = header.last_timestamp_ms
+        self.base_chain = header.chain_hash
         self.chain = Chain(index, header.chain_hash)
         self._append_offset = self._header_bytes
         self.tail_records = self.uncommitted_bytes = 0

@@ -60,6 +60,7 @@ def load_journal(files: Files, journal: Journal, snapshot: SnapshotHeader | None
     if snapshot is not None:
         journal.base_index, journal.base_term = snapshot.last_index, snapshot.last_term
         journal.base_timestamp_ms = journal.last_timestamp_ms = snapshot.last_timestamp_ms
+        journal.base_chain = snapshot.chain_hash
         journal.chain = type(journal.chain)(snapshot.last_index, snapshot.chain_hash)
     live = _archive_rest(files, journal)
     for number, first in enumerate(live):

@@ -5,33 +5,32 @@ may meet a file that moves to the archive under it (it looks there then) and a t
 (it stops before the first frame that is not whole).
 
 What is decided: with one node alone, all that is whole; otherwise everything up to the highest commit index
-that a frame, the snapshot or the marker of a clean stop names.
+that a frame, a sealed segment, the snapshot or the marker of a clean stop names.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from raftlog import evidence
-from raftlog.archive import ARCHIVE, all_segments, read_segment
+from raftlog.archive import ARCHIVE, ArchiveCursor, read_segment
 from raftlog.directory import NODE_FILE, NodeIdentity, shard_name
 from raftlog.directory import read_identity as _read_identity
 from raftlog.errors import Damaged, Problem
 from raftlog.files import Files, OsFiles, join
-from raftlog.frames import HEADER_BYTES, Frame, read_frame
+from raftlog.frames import Frame, read_frame
+from raftlog.install import valid_segments
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
 from raftlog.machine import SnapshotHeader
 from raftlog.metafile import read_meta
-from raftlog.sealed import decode_index, index_rows
 from raftlog.segments import (
     HEADER_BYTES_MAX,
     decode_header,
-    first_indexes,
     index_name,
     log_name,
     next_frame,
@@ -86,11 +85,17 @@ def shards(path: str | os.PathLike[str], files: Files | None = None) -> list[int
 class ShardReader:
     """One shard of the node's directory `path`.
 
-    `alone`: this directory is the whole cluster, so that everything whole in it is decided.
+    `alone`: this directory is the whole cluster, so that everything whole in it is decided; None: as its
+    identity says (without one it is taken to be; with a damaged one, not to be).
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], shard: int, files: Files | None = None, *, alone: bool = True
+        self,
+        path: str | os.PathLike[str],
+        shard: int,
+        files: Files | None = None,
+        *,
+        alone: bool | None = None,
     ) -> None:
         self.files: Files = OsFiles() if files is None else files
         self.node_path = os.fspath(path)
@@ -98,14 +103,26 @@ class ShardReader:
         self.home = join(self.node_path, shard_name(shard))
         self._alone = alone
 
+    @property
+    def is_alone(self) -> bool:
+        """This directory is the whole cluster."""
+        if self._alone is not None:
+            return self._alone
+        if not self.files.exists(join(self.node_path, NODE_FILE)):
+            return True
+        try:
+            return _read_identity(self.files, self.node_path).is_alone
+        except Damaged:
+            return False
+
     def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
         """Entries in order, `from_index` and `to_index` included, from the oldest one kept on.
 
         Raises Damaged where an entry in between cannot be read; entries before `from_index` are of no
         concern, so a caller can go on behind the damage.
         """
-        decided_to = None if self._alone else self.highest_commit()
-        firsts = all_segments(self.files, self.home)
+        decided_to = None if self.is_alone else self.highest_commit()
+        firsts = valid_segments(self.files, self.home)
         expected = 0
         wanted = from_index or 0
         for place, first in enumerate(firsts):
@@ -161,10 +178,13 @@ class ShardReader:
         if expected < wanted and (found := next_frame(data, at + 1, expected)) is not None:
             if found[1] <= wanted:
                 return found
-        elif is_last and proof_of_loss(data[at:], expected, is_alone=True) is None:
+        elif is_last and self._may_be_torn(data[at:], expected):
             return None
         what = f"no whole frame where entry {max(expected, wanted)} should be"
         raise Damaged(path, at, what, "`log verify` lists all damage")
+
+    def _may_be_torn(self, rest: bytes, index: int) -> bool:
+        return proof_of_loss(rest, index, is_alone=self.is_alone) is None
 
     def snapshot(self) -> Snapshot | None:
         """The snapshot with its records; None when there is none yet.  Raises Damaged."""
@@ -179,17 +199,29 @@ class ShardReader:
         return Snapshot(header=file.header, records=records)
 
     def highest_commit(self) -> int:
-        """The highest index that these files alone prove to be committed."""
+        """The highest index that these files alone prove to be committed; raises Damaged."""
         highest = 0
-        clean = join(self.home, CLEAN_FILE)
-        if self.files.exists(clean):
-            highest = read_meta(self.files, clean, CLEAN_KIND)[2]
-        firsts = all_segments(self.files, self.home)
-        for first in firsts[-1:]:
-            highest = max(highest, first - 1)
-            for frame in self._segment_frames(first, None, 0, None):
-                highest = max(highest, frame.commit_index)
+        clean, snapshot = join(self.home, CLEAN_FILE), join(self.home, SNAPSHOT_FILE)
+        if self.files.exists(clean):  # the commit index was appended to it when clusters came
+            _, _, chain_index, _, *commit_index = read_meta(self.files, clean, CLEAN_KIND)
+            highest = max(chain_index, *commit_index[:1], 0)
+        if self.files.exists(snapshot):
+            file = SnapshotFile(self.files, snapshot)
+            file.close()
+            highest = max(highest, file.header.last_index)
+        for first, following in pairwise([*valid_segments(self.files, self.home), None]):
+            assert first is not None
+            if following is not None and self._is_sealed(first):
+                highest = max(highest, following - 1)
+            else:
+                frames = self._segment_frames(first, following, 0, None)
+                highest = max(highest, max((frame.commit_index for frame in frames), default=0))
         return highest
+
+    def _is_sealed(self, first: int) -> bool:
+        """Only segments whose every entry is committed get an index."""
+        live = join(self.home, index_name(first))
+        return self.files.exists(live) or self.files.exists(join(self.home, ARCHIVE, index_name(first)))
 
     def verify(self) -> list[Problem]:
         """Everything that is not as it was written; [] when all is well."""
@@ -205,38 +237,14 @@ def archived_frames(files: Files, home: str, from_index: int, bytes_max: int) ->
 
     Raises KeyError when retention has removed the entry, Damaged.
     """
-    archive = join(home, ARCHIVE)
-    firsts = [first for first in first_indexes(files.listdir(archive)) if first <= from_index]
-    if not firsts:
-        raise KeyError(f"entry {from_index} is not kept any more: the archive begins later")
-    path = join(archive, index_name(firsts[-1]))
+    cursor = ArchiveCursor(files, home)
     try:
-        data = files.read(path)
-        decode_index(data, path)
-        rows = list(index_rows(data))
-        row = rows[max(0, bisect_left(rows, from_index, key=lambda one: one.raft_index) - 1)]
-        return _window(files, join(archive, log_name(firsts[-1])), row.frame_offset, from_index, bytes_max)
-    except FileNotFoundError:
-        raise KeyError(f"entry {from_index} is not kept any more: retention removes it just now") from None
-
-
-def _window(files: Files, path: str, start: int, from_index: int, bytes_max: int) -> list[Frame]:
-    file = files.open(path, "r")
-    try:
-        size = file.size()
-        found: list[Frame] = []
-        at, taken = start, 0
-        while at < size and taken < bytes_max:
-            head = file.pread(HEADER_BYTES, at)
-            length = min(int.from_bytes(head[8:12], "little"), size)
-            data = memoryview(head + file.pread(length, at + HEADER_BYTES))
-            frame = read_frame(data, 0, path, at)
-            if frame is None:
-                raise Damaged(path, at, "no whole frame here", "`log verify` lists all damage")
-            if frame.index >= from_index:
-                found.append(frame)
-                taken += frame.size
-            at += frame.size
-        return found
+        path, start, data = cursor.read(from_index, bytes_max)
     finally:
-        file.close()
+        cursor.close()
+    view, at = memoryview(data), 0
+    found: list[Frame] = []
+    while (frame := read_frame(view, at, path, start + at)) is not None:
+        found.append(frame)
+        at += frame.size
+    return found

@@ -33,6 +33,7 @@ from crc32c import crc32c
 
 from raftlog.chain import Chain
 from raftlog.errors import RESTORE_HINT, Corrupt
+from raftlog.files import File
 from raftlog.frames import HEADER_BYTES, frame_at
 from raftlog.segments import decode_header
 from records import MalformedEntry, group_id_of, iter_records
@@ -183,3 +184,27 @@ def index_rows(data: bytes) -> Iterator[Row]:
     """The rows of an index file that `decode_index` has checked."""
     types = struct.unpack_from("<I", data, _CRC_START)[0]
     return map(Row._make, ROW.iter_unpack(memoryview(data)[_HEAD.size + 4 * types :]))
+
+
+def find_frame(file: File, path: str, index: int) -> tuple[int, int] | None:
+    """(index, offset) of the last frame with records at or before `index`; None when there is none.
+
+    By binary search: an index may be large, so it is not read whole and its CRC not checked; the frame that
+    is found must be.  Raises Corrupt.
+    """
+    head = file.pread(_HEAD.size, 0)
+    if len(head) < _HEAD.size or not head.startswith(MAGIC):
+        raise Corrupt(path, 0, "is not a sealed index", REBUILD_HINT)
+    types, rows = _HEAD.unpack(head)[2], _HEAD.unpack(head)[6]
+    start, found, low, high = _HEAD.size + 4 * types, None, 0, rows
+    while low < high:
+        middle = (low + high) // 2
+        data = file.pread(ROW.size, start + ROW.size * middle)
+        if len(data) < ROW.size:
+            raise Corrupt(path, start + ROW.size * middle, "ends before its last row", REBUILD_HINT)
+        row = Row._make(ROW.unpack(data))
+        if row.raft_index <= index:
+            found, low = (row.raft_index, row.frame_offset), middle + 1
+        else:
+            high = middle
+    return found

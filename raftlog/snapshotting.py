@@ -84,7 +84,6 @@ class Snapshotter:
         self._retry: Timer | None = None
         self._stopped = False
         self._held = False
-        self.base_chain = journal.chain.digest
         self.snapshots_made = 0
         self.snapshot_index = journal.base_index
         journal.at_link_end = self._after_append
@@ -129,7 +128,6 @@ class Snapshotter:
         """The journal has adopted a snapshot from the leader: go on behind it."""
         self._held = False
         self._point = None
-        self.base_chain = self._journal.chain.digest
         self.snapshot_index = self._journal.base_index
 
     def _after_append(self, index: int, term: int) -> None:
@@ -175,18 +173,17 @@ class Snapshotter:
         """Start the job when committed segments have ended and none is running."""
         if self._is_busy or self._stopped or self._held or self._retry is not None:
             return
+        journal, point = self._journal, self._point
         ended = [one for one in self._ended() if one.last_index <= commit_index]
-        point = self._point
         if point is not None and not (point.is_known and ended and ended[-1].last_index >= point.index):
             point = None
         if point is not None:
-            self._start(
-                [one.segment for one in ended if one.last_index <= point.index], self.base_chain, point
-            )
+            merged = [one.segment for one in ended if one.last_index <= point.index]
+            self._start(merged, journal.base_chain, point)
         elif unsealed := [one.segment for one in ended if one.segment.sealed is None]:
-            place = self._journal.segments.index(unsealed[0])
-            before = self._journal.segments[place - 1].sealed if place else None
-            self._start(unsealed, self.base_chain if before is None else before.chain_after, None)
+            place = journal.segments.index(unsealed[0])
+            before = journal.segments[place - 1].sealed if place else None
+            self._start(unsealed, journal.base_chain if before is None else before.chain_after, None)
 
     def _ended(self) -> list[_Ended]:
         segments = self._journal.segments
@@ -275,8 +272,7 @@ class Snapshotter:
             segment.sealed = by_first.get(segment.first_index, segment.sealed)
         if point is not None:
             assert point.chain is not None
-            self._journal.drop_below(point.index, point.term, point.timestamp_ms, point.tail_records)
-            self.base_chain = point.chain
+            self._journal.drop_below(point.index, point.timestamp_ms, point.chain, point.tail_records)
             self.snapshot_index = point.index
             self.snapshots_made += 1
             self._point = None

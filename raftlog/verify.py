@@ -27,6 +27,7 @@ from raftlog.directory import (
 from raftlog.errors import RESTORE_HINT, Corrupt, Damaged, Problem
 from raftlog.files import Files, join
 from raftlog.frames import HEADER_BYTES, frame_at
+from raftlog.install import INSTALLING_FILE, installing
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
 from raftlog.metafile import read_meta
 from raftlog.sealed import REBUILD_HINT, Sealed, build_index, decode_index
@@ -34,7 +35,18 @@ from raftlog.segments import LogIdentity, decode_header, index_name, log_name, n
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 from records import MalformedEntry, iter_records
 
+INSTALL_HINT = "the next start completes it"
 TORN_HINT = "the next start cuts it; nothing acknowledged is in it unless its last group was damaged later"
+
+
+@dataclass(frozen=True, slots=True)
+class _CleanStop:
+    """What the marker of a clean stop says."""
+
+    last_index: int
+    last_term: int
+    chain_index: int
+    chain: bytes
 
 
 @dataclass(slots=True)
@@ -46,6 +58,8 @@ class _Walk:
     manifest: Manifest | None = None
     snapshot_index: int = 0
     snapshot_chain: bytes = GENESIS
+    snapshot_term: int = 0
+    clean: _CleanStop | None = None
     identity: LogIdentity | None = None
     is_alone: bool = True
     chain: Chain | None = None
@@ -68,8 +82,11 @@ def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
     """All problems of one shard's log, and of the node's own small files beside it."""
     walk = _Walk(files, join(node_path, shard_name(shard)))
     _check_node(walk, node_path, shard)
+    if _is_installing(walk):
+        return walk.problems
     _check_manifest(walk)
     _check_snapshot(walk)
+    _read_clean(walk)
     firsts = all_segments(files, walk.home)
     if walk.snapshot_index + 1 not in firsts:
         path = join(walk.home, log_name(walk.snapshot_index + 1))
@@ -90,6 +107,22 @@ def _check_node(walk: _Walk, node_path: str, shard: int) -> None:
             read_boot_ids(walk.files, node_path)
     except Corrupt as damage:
         walk.note(damage)
+
+
+def _is_installing(walk: _Walk) -> bool:
+    """The log is being replaced by a snapshot, or a crash interrupted that: only the snapshot counts."""
+    path = join(walk.home, INSTALLING_FILE)
+    try:
+        header = installing(walk.files, walk.home)
+    except Corrupt as damage:
+        walk.note(damage)
+        return False
+    if header is None:
+        return False
+    _check_snapshot(walk)
+    what = f"the snapshot up to entry {header.last_index} replaces the log; that is not complete"
+    walk.found(path, 0, what, INSTALL_HINT, severity="torn")
+    return True
 
 
 def _check_manifest(walk: _Walk) -> None:
@@ -122,6 +155,7 @@ def _check_snapshot(walk: _Walk) -> None:
         walk.note(damage)
         return
     walk.snapshot_index, walk.snapshot_chain = file.header.last_index, file.header.chain_hash
+    walk.snapshot_term = file.header.last_term
 
 
 def _check_segment(walk: _Walk, first: int, following: int | None) -> None:
@@ -144,6 +178,8 @@ def _check_segment(walk: _Walk, first: int, following: int | None) -> None:
     _start_chain(walk, first)
     before = walk.chain.digest if walk.chain is not None and walk.chain.index == first - 1 else None
     walk.index = first - 1
+    if walk.index == walk.snapshot_index:
+        walk.term = max(walk.term, walk.snapshot_term)
     _walk_frames(walk, path, data, header.frames_offset, following)
     newest_index = join(walk.home, index_name(first))
     if following is None and walk.files.exists(newest_index):
@@ -197,6 +233,7 @@ def _walk_frames(walk: _Walk, path: str, data: bytes, at: int, following: int | 
         if walk.chain is not None:
             walk.chain.add(view[at:end], index)
             _compare_snapshot_chain(walk)
+            _compare_clean_chain(walk, walk.chain.index, walk.chain)
         at = end
 
 
@@ -225,6 +262,13 @@ def _compare_snapshot_chain(walk: _Walk) -> None:
         path = join(walk.home, SNAPSHOT_FILE)
         what = f"its hash chain is not that of the entries up to {chain.index}"
         walk.found(path, 0, what, index=chain.index)
+
+
+def _compare_clean_chain(walk: _Walk, index: int, chain: Chain) -> None:
+    clean = walk.clean
+    if clean is not None and clean.chain_index == index and clean.chain != chain.digest:
+        what = f"the hash chain at entry {index} is not that of the clean stop"
+        walk.found(join(walk.home, CLEAN_FILE), 0, what, index=index)
 
 
 def _check_sealed(walk: _Walk, path: str, data: bytes, first: int, before: bytes | None) -> None:
@@ -261,21 +305,27 @@ def _compare_sealed(walk: _Walk, path: str, sealed: Sealed, data: bytes, before:
         walk.found(path, 0, f"its hash chain does not go on from entry {sealed.first_index - 1}")
 
 
-def _check_ends(walk: _Walk) -> None:
-    term_path, clean_path = join(walk.home, TERM_FILE), join(walk.home, CLEAN_FILE)
+def _read_clean(walk: _Walk) -> None:
+    path = join(walk.home, CLEAN_FILE)
+    if not walk.files.exists(path):
+        return
     try:
-        term = read_meta(walk.files, term_path, TERM_KIND)[0]
-        if term < walk.term:
-            walk.found(term_path, 0, f"the term is {term}, but entry {walk.index} is of term {walk.term}")
-        if not walk.files.exists(clean_path):
-            return
-        last_index, last_term, chain_index, digest = read_meta(walk.files, clean_path, CLEAN_KIND)[:4]
+        walk.clean = _CleanStop(*read_meta(walk.files, path, CLEAN_KIND)[:4])
     except Corrupt as damage:
         walk.note(damage)
         return
-    if (walk.index, walk.term) != (last_index, last_term) and walk.index:
-        what = f"the log ends with entry {walk.index}, its clean stop was at entry {last_index}"
-        walk.found(clean_path, 0, what, index=walk.index + 1)
-    chain = walk.chain
-    if chain is not None and chain.index == chain_index and chain.digest != digest:
-        walk.found(clean_path, 0, f"the hash chain at entry {chain_index} is not that of the clean stop")
+    _compare_clean_chain(walk, walk.snapshot_index, Chain(walk.snapshot_index, walk.snapshot_chain))
+
+
+def _check_ends(walk: _Walk) -> None:
+    path = join(walk.home, TERM_FILE)
+    try:
+        term = read_meta(walk.files, path, TERM_KIND)[0]
+        if term < walk.term:
+            walk.found(path, 0, f"the term is {term}, but entry {walk.index} is of term {walk.term}")
+    except Corrupt as damage:
+        walk.note(damage)
+    clean = walk.clean
+    if clean is not None and walk.index and (walk.index, walk.term) != (clean.last_index, clean.last_term):
+        what = f"the log ends with entry {walk.index}, its clean stop was at entry {clean.last_index}"
+        walk.found(join(walk.home, CLEAN_FILE), 0, what, index=walk.index + 1)
