@@ -1,0 +1,191 @@
+"""Clients of a simulated cluster: members that heartbeat and commit, tools that commit, readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from cluster.simulator import Network, VirtualHost, World
+from raftlog.simfiles import SimFiles
+from tests.cluster.lab import commit_request, join_request
+from tests.simulated.chronicle import Chronicle, Ownership, Write
+from tests.simulated.talking import MOVED, RETRY_MS, Caller, Connection
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+HEARTBEAT_MS: Final = 500.0
+COMMIT_MS: Final = 250.0
+READ_MS: Final = 400.0
+
+REJOIN: Final = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+class Actor:
+    """A client machine with one thing to do again and again."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        chronicle: Chronicle,
+        name: str,
+        group_id: str,
+        bootstrap: list[tuple[str, int]],
+    ) -> None:
+        self.world = world
+        self.chronicle = chronicle
+        self.name = name
+        self.group_id = group_id
+        self.host = VirtualHost(world, network, SimFiles(), name=name)
+        self.caller = Caller(self.host, name, group_id, bootstrap)
+        self.is_stopped = False
+
+    def every(self, period_ms: float, step: Callable[[], None]) -> None:
+        """Takes a step now and then, until it is told to stop."""
+
+        def again() -> None:
+            if not self.is_stopped:
+                step()
+                self.host.call_later(period_ms * self.host.rng.uniform(0.8, 1.2), again)
+
+        self.host.call_later(period_ms * self.host.rng.random(), again)
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    def commit(self, topic: str, partition: int, **member: Any) -> None:
+        """One attempt; an attempt without an answer is not repeated."""
+
+        def send(connection: Connection) -> None:
+            write = self.chronicle.begin((self.group_id, topic, partition), self.world.now_ms)
+            request = commit_request(self.group_id, {partition: write.offset}, topic=topic, **member)
+            connection.ask(ApiKey.OFFSET_COMMIT, 9, request, lambda answer: self._committed(write, answer))
+
+        self.caller.with_coordinator(send)
+
+    def _committed(self, write: Write, answer: Any) -> None:
+        code = None if answer is None else answer.topics[0].partitions[0].error_code
+        if code == 0:
+            write.acked_ms = self.world.now_ms
+        elif code is None or code in MOVED:
+            self.caller.moved()
+
+
+class Tool(Actor):
+    """Commits to a group without members, one partition after another, faster than members do."""
+
+    def start(self, topic: str, num_partitions: int, period_ms: float = COMMIT_MS / 2) -> None:
+        def step() -> None:
+            self.commit(topic, self.host.rng.randrange(num_partitions))
+
+        self.every(period_ms, step)
+
+
+class Reader(Actor):
+    """Asks for all offsets of a group."""
+
+    def start(self) -> None:
+        self.every(READ_MS, self.read)
+
+    def read(self) -> None:
+        def send(connection: Connection) -> None:
+            sent_ms = self.world.now_ms
+            wanted = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group_id, topics=None)])
+            connection.ask(ApiKey.OFFSET_FETCH, 9, wanted, lambda answer: self._read(sent_ms, answer))
+
+        self.caller.with_coordinator(send)
+
+    def _read(self, sent_ms: float, answer: Any) -> None:
+        code = None if answer is None else answer.groups[0].error_code
+        if code == 0:
+            found = {
+                (self.group_id, topic.name, part.partition_index): part.committed_offset
+                for topic in answer.groups[0].topics
+                for part in topic.partitions
+            }
+            self.chronicle.read(self.group_id, sent_ms, self.world.now_ms, found)
+        elif code is None or code in MOVED:
+            self.caller.moved()
+
+
+class Member(Actor):
+    """A consumer: joins, acknowledges, commits what it owns, and believes itself fenced when it must."""
+
+    def start(self, topics: dict[str, bytes], session_ms: float) -> None:
+        """`topics` are ids by name."""
+        self.topics = topics
+        self.names = {topic_id: name for name, topic_id in topics.items()}
+        self.epoch = 0
+        self.owned: set[tuple[bytes, int]] = set()
+        self.ownership = Ownership(self.chronicle, self.group_id, self.name, session_ms)
+        self._is_asking = False
+        self.every(HEARTBEAT_MS, self.beat)
+        self.every(COMMIT_MS, self._commit_one)
+
+    def beat(self) -> None:
+        if not self._is_asking:
+            self._is_asking = True
+            self.caller.with_coordinator(self._send)
+
+    def leave(self) -> None:
+        """Says good-bye, and joins again at its next heartbeat."""
+        if self.epoch > 0:
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=self.group_id, member_id=self.name, member_epoch=-1
+            )
+            self._own(set())
+            self.epoch = 0
+            self.caller.with_coordinator(
+                lambda connection: connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, lambda _: None)
+            )
+
+    def _send(self, connection: Connection) -> None:
+        sent_ms = self.world.now_ms
+        request = (
+            join_request(self.group_id, self.name, *self.topics)
+            if self.epoch == 0
+            else ConsumerGroupHeartbeatRequest(
+                group_id=self.group_id,
+                member_id=self.name,
+                member_epoch=self.epoch,
+                topic_partitions=_by_topic(self.owned),
+            )
+        )
+        epoch = self.epoch
+        connection.ask(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, lambda answer: self._told(sent_ms, epoch, answer)
+        )
+
+    def _told(self, sent_ms: float, epoch: int, answer: Any) -> None:
+        self._is_asking = False
+        code = None if answer is None else answer.error_code
+        if code is None or code in MOVED:
+            self.caller.moved()
+        elif code in REJOIN:
+            self._own(set())
+            self.epoch = 0
+        elif code == 0 and epoch == self.epoch:  # else it has left meanwhile
+            self.epoch = answer.member_epoch
+            self.ownership.accepted(sent_ms, self.world.now_ms)
+            if answer.assignment is not None:
+                given = answer.assignment.topic_partitions
+                self._own({(one.topic_id, partition) for one in given for partition in one.partitions})
+                self.host.call_later(RETRY_MS * self.host.rng.random(), self.beat)
+
+    def _own(self, owned: set[tuple[bytes, int]]) -> None:
+        self.owned = owned
+        self.ownership.assigned(owned, self.world.now_ms)
+
+    def _commit_one(self) -> None:
+        if self.owned and self.epoch > 0:
+            topic_id, partition = self.host.rng.choice(sorted(self.owned))
+            self.commit(self.names[topic_id], partition, member_id=self.name, epoch=self.epoch)
+
+
+def _by_topic(owned: set[tuple[bytes, int]]) -> list[TopicPartitions]:
+    parts: dict[bytes, list[int]] = {}
+    for topic_id, partition in sorted(owned):
+        parts.setdefault(topic_id, []).append(partition)
+    return [TopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in parts.items()]

@@ -1,0 +1,310 @@
+"""Every kind of fault that a cluster is to survive, done to a simulated one at times that a seed decides.
+
+A fault has a beginning and, where it does not end by itself, an end some time later. Machines that are down
+come back; a machine is not killed twice. Disks are lost only while all nodes are up and have everything: one
+disk at a time is what three nodes can lose.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from cluster.simulator import Machine, Network, SimCluster, World
+from raftlog.simfiles import Crash, SimFiles
+from tests.simulated.actors import Member
+
+DOWN_MS: Final = (200.0, 3_000.0)
+CUT_MS: Final = (100.0, 3_000.0)
+PAUSE_MS: Final = (100.0, 5_000.0)
+
+Fault = Callable[["Chaos"], bool]
+"""Does it; False when it cannot be done now."""
+
+
+class Chaos:
+    """Injects faults into one cluster until it is told to stop; `done` counts them by kind."""
+
+    def __init__(
+        self, world: World, network: Network, cluster: SimCluster, members: list[Member], seed: int
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.cluster = cluster
+        self.members = members
+        self.rng = random.Random(f"chaos {seed}")
+        self.done: Counter[str] = Counter()
+        self.is_over = False
+        self.backups: dict[int, SimFiles] = {}
+
+    def start(self, period_ms: float) -> None:
+        """Begins to inject, one fault per `period_ms` on average."""
+        self._period_ms = period_ms
+        self._next()
+
+    def stop(self) -> None:
+        """Injects no more, ends what has an end, and brings every machine up."""
+        self.is_over = True
+        self.network.heal_all()
+        for machine in self.cluster.machines.values():
+            machine.disk.fail = None
+            machine.disk.free = 1 << 40
+            if not machine.is_up:
+                machine.boot()
+            machine.host.resume()
+
+    def _next(self) -> None:
+        if self.is_over:
+            return
+        for _ in range(10):
+            kind = self.rng.choices(list(FAULTS), [weight for weight, _ in FAULTS.values()])[0]
+            if FAULTS[kind][1](self):
+                self.done[kind] += 1
+                break
+        self.later(self.rng.expovariate(1 / self._period_ms), self._next)
+
+    def later(self, delay_ms: float, fn: Callable[[], object]) -> None:
+        self.world.at(self.world.now_ms + delay_ms, fn)
+
+    def while_on(self, span_ms: tuple[float, float], fn: Callable[[], object]) -> None:
+        """Ends a fault after a while."""
+        self.later(self.rng.uniform(*span_ms), lambda: None if self.is_over else fn())
+
+    # Machines
+
+    def one_up(self) -> Machine | None:
+        up = list(self.cluster.up.values())
+        return self.rng.choice(up) if up else None
+
+    def two(self) -> tuple[int, int]:
+        one, other = self.rng.sample(sorted(self.cluster.machines), 2)
+        return one, other
+
+    def end(self, machine: Machine, how: Callable[[], object]) -> None:
+        """Ends its node, and starts it again some time later."""
+        how()
+        self.while_on(DOWN_MS, lambda: None if machine.is_up else machine.boot())
+
+    def all_whole(self) -> bool:
+        """Every node is up, in contact and has all that is committed."""
+        cluster = self.cluster
+        if len(cluster.up) < len(cluster.machines) or not cluster.is_settled():
+            return False
+        return all(
+            len({cluster.runtime(i, shard).replica.commit_index for i in cluster.machines}) == 1
+            for shard in cluster.shards
+        )
+
+
+def kill(chaos: Chaos) -> bool:
+    machine = chaos.one_up()
+    if machine is not None:
+        chaos.end(machine, machine.kill)
+    return machine is not None
+
+
+def kill_a_leader(chaos: Chaos) -> bool:
+    leader = chaos.cluster.leader_of(chaos.rng.choice(chaos.cluster.shards))
+    if leader is None or leader not in chaos.cluster.up:
+        return False
+    machine = chaos.cluster[leader]
+    chaos.end(machine, machine.kill)
+    return True
+
+
+def lose_power(chaos: Chaos) -> bool:
+    machine = chaos.one_up()
+    if machine is not None:
+        how, seed = chaos.rng.choice([Crash.LOST, Crash.TORN]), chaos.rng.randrange(1 << 30)
+        chaos.end(machine, lambda: machine.lose_power(how, seed))
+    return machine is not None
+
+
+def lose_power_everywhere(chaos: Chaos) -> bool:
+    up = list(chaos.cluster.up.values())
+    for machine in up:
+        how, seed = chaos.rng.choice([Crash.LOST, Crash.TORN]), chaos.rng.randrange(1 << 30)
+        chaos.end(machine, lambda machine=machine, how=how, seed=seed: machine.lose_power(how, seed))  # type: ignore[misc]
+    return bool(up)
+
+
+def restart(chaos: Chaos) -> bool:
+    """A clean stop, with hand-over, and a start."""
+    machine = chaos.one_up()
+    if machine is None:
+        return False
+    host = machine.host
+
+    def stopped() -> None:
+        host.kill()
+        chaos.while_on(DOWN_MS, lambda: None if machine.is_up else machine.boot())
+
+    host.call_soon(machine.node.stop, stopped)
+    return True
+
+
+def pause(chaos: Chaos) -> bool:
+    machine = chaos.one_up()
+    if machine is not None:
+        machine.host.pause(chaos.rng.uniform(*PAUSE_MS))
+    return machine is not None
+
+
+def pause_everywhere(chaos: Chaos) -> bool:
+    up = list(chaos.cluster.up.values())
+    duration_ms = chaos.rng.uniform(*PAUSE_MS)
+    for machine in up:
+        machine.host.pause(duration_ms + chaos.rng.uniform(0, 20))
+    return bool(up)
+
+
+# The network
+
+
+def cut(chaos: Chaos) -> bool:
+    one, other = chaos.two()
+    chaos.cluster.cut(one, other)
+    chaos.while_on(CUT_MS, lambda: chaos.network.heal(f"node-{one}", f"node-{other}"))
+    return True
+
+
+def cut_one_way(chaos: Chaos) -> bool:
+    one, other = chaos.two()
+    chaos.cluster.cut_one_way(one, other)
+    chaos.while_on(CUT_MS, lambda: chaos.network.heal(f"node-{one}", f"node-{other}"))
+    return True
+
+
+def isolate(chaos: Chaos) -> bool:
+    one, _ = chaos.two()
+    chaos.cluster.isolate(one)
+
+    def heal() -> None:
+        for other in chaos.cluster.others(one):
+            chaos.network.heal(f"node-{one}", f"node-{other}")
+
+    chaos.while_on(CUT_MS, heal)
+    return True
+
+
+def reset(chaos: Chaos) -> bool:
+    return chaos.cluster.reset(*chaos.two()) > 0
+
+
+def slow_link(chaos: Chaos) -> bool:
+    one, other = chaos.two()
+    chaos.network.slow_down(f"node-{one}", f"node-{other}", chaos.rng.uniform(20, 400))
+    chaos.while_on(CUT_MS, lambda: chaos.network.slow_down(f"node-{one}", f"node-{other}", 0.0))
+    return True
+
+
+def cut_a_client(chaos: Chaos) -> bool:
+    member = chaos.rng.choice(chaos.members)
+    one, _ = chaos.two()
+    chaos.network.cut_one_way(*chaos.rng.choice([(member.name, f"node-{one}"), (f"node-{one}", member.name)]))
+    chaos.while_on(CUT_MS, lambda: chaos.network.heal(member.name, f"node-{one}"))
+    return True
+
+
+# Disks and clocks
+
+
+def stall_a_disk(chaos: Chaos) -> bool:
+    machine = chaos.one_up()
+    if machine is not None:
+        machine.host.stall_disk(chaos.rng.uniform(50, 4_000))
+    return machine is not None
+
+
+def fill_a_disk(chaos: Chaos) -> bool:
+    machine = chaos.one_up()
+    if machine is None:
+        return False
+    machine.disk.free = 1024
+    chaos.while_on((1_000, 3_000), lambda: setattr(machine.disk, "free", 1 << 40))
+    return True
+
+
+def break_a_disk(chaos: Chaos) -> bool:
+    """Its next sync fails: the node must stop itself; the disk is well again when it comes back."""
+    machine = chaos.one_up()
+    if machine is None:
+        return False
+
+    def fail(_number: int, operation: str, _path: str) -> OSError | None:
+        return OSError(errno.EIO, "injected") if operation == "fdatasync" else None
+
+    machine.disk.fail = fail
+
+    def mend() -> None:
+        machine.disk.fail = None
+        if machine.is_up:
+            machine.kill()  # it had nothing to sync
+        machine.boot()
+
+    chaos.while_on(DOWN_MS, mend)
+    return True
+
+
+def set_a_clock(chaos: Chaos) -> bool:
+    machine = chaos.one_up()
+    if machine is not None:
+        machine.host.wall_skew_ms = chaos.rng.choice([-3_600_000, -2_000, 0, 2_000, 86_400_000])
+    return machine is not None
+
+
+def replace_a_disk(chaos: Chaos) -> bool:
+    if not chaos.all_whole():
+        return False
+    machine = chaos.cluster[chaos.two()[0]]
+    machine.kill()
+    machine.replace_disk()
+    chaos.while_on((200.0, 500.0), lambda: None if machine.is_up else machine.boot())
+    return True
+
+
+# Operators and members
+
+
+def transfer(chaos: Chaos) -> bool:
+    shard = chaos.rng.choice(chaos.cluster.shards)
+    leader = chaos.cluster.leader_of(shard)
+    if leader is None or leader not in chaos.cluster.up:
+        return False
+    machine, to = chaos.cluster[leader], chaos.rng.choice([None, *chaos.cluster.others(leader)])
+    machine.host.call_soon(machine.node.transfer, shard, to, lambda _why: None)
+    return True
+
+
+def leave(chaos: Chaos) -> bool:
+    member = chaos.rng.choice(chaos.members)
+    member.host.call_soon(member.leave)
+    return True
+
+
+FAULTS: Final[dict[str, tuple[float, Fault]]] = {
+    "kill -9": (2, kill),
+    "kill -9 of a leader": (3, kill_a_leader),
+    "power failure": (2, lose_power),
+    "power failure everywhere": (0.5, lose_power_everywhere),
+    "clean restart": (1, restart),
+    "pause": (3, pause),
+    "pause of all": (0.5, pause_everywhere),
+    "cut": (3, cut),
+    "cut one way": (3, cut_one_way),
+    "isolated node": (2, isolate),
+    "reset connections": (3, reset),
+    "slow link": (2, slow_link),
+    "cut client": (2, cut_a_client),
+    "stalled disk": (2, stall_a_disk),
+    "full disk": (1, fill_a_disk),
+    "failing disk": (1, break_a_disk),
+    "clock set": (1, set_a_clock),
+    "replaced disk": (1, replace_a_disk),
+    "leadership transfer": (3, transfer),
+    "member leaves": (2, leave),
+}
+"""Kinds of faults: how often, and what."""

@@ -1,0 +1,169 @@
+"""What clients of a simulated cluster saw, and whether a correct cluster can have shown them that.
+
+Everything is noted as a client knows it: when it sent, when it heard. Offsets of a key grow with each attempt
+to commit, so that an offset names one attempt.
+
+- **Nothing acknowledged is lost**: each acknowledged (key, offset) is in the committed log.
+- **No read is old**: a read that was sent after a commit was acknowledged shows that commit, or one that was
+  sent later, or one without an answer (which may take effect at any time, once).
+- **One owner**: a member owns a partition from the answer that gives it until it gives it up, hears that it
+  is fenced, or the sending of its last accepted heartbeat plus the session timeout, whichever is first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import dataclass
+
+Key = tuple[str, str, int]
+"""(group id, topic name, partition)."""
+
+Part = tuple[str, bytes, int]
+"""(group id, topic id, partition)."""
+
+
+@dataclass(slots=True)
+class Write:
+    """One attempt to commit; `acked_ms` is infinite until, and unless, it is acknowledged."""
+
+    key: Key
+    offset: int
+    sent_ms: float
+    acked_ms: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One answer to OffsetFetch: `found` has the keys that it named."""
+
+    group_id: str
+    sent_ms: float
+    done_ms: float
+    found: dict[Key, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """A member owned a partition for a while."""
+
+    part: Part
+    member_id: str
+    begin_ms: float
+    end_ms: float
+
+
+class Ownership:
+    """What one member owns, as it knows itself."""
+
+    def __init__(self, chronicle: Chronicle, group_id: str, member_id: str, session_ms: float) -> None:
+        self._chronicle = chronicle
+        self._group_id = group_id
+        self._member_id = member_id
+        self._session_ms = session_ms
+        self._since_ms: dict[Part, float] = {}
+        self._valid_until_ms = -math.inf
+
+    def accepted(self, sent_ms: float, now_ms: float) -> None:
+        """A heartbeat sent at `sent_ms` was accepted, and that is known at `now_ms`."""
+        if now_ms > self._valid_until_ms:  # it had to stop, and may go on from here
+            self._close(self._valid_until_ms, list(self._since_ms))
+            self._since_ms = dict.fromkeys(self._since_ms, now_ms)
+        self._valid_until_ms = max(self._valid_until_ms, sent_ms + self._session_ms)
+
+    def assigned(self, owned: set[tuple[bytes, int]], now_ms: float) -> None:
+        """These and no others are its own from now on."""
+        wanted = {(self._group_id, *part) for part in owned}
+        gone = [part for part in self._since_ms if part not in wanted]
+        self._close(now_ms, gone)
+        for part in gone:
+            del self._since_ms[part]
+        for part in wanted:
+            self._since_ms.setdefault(part, now_ms)
+
+    def finish(self) -> None:
+        """The run is over."""
+        self.assigned(set(), math.inf)
+
+    def _close(self, end_ms: float, parts: list[Part]) -> None:
+        for part in parts:
+            end = min(end_ms, self._valid_until_ms)
+            self._chronicle.tenures.append(Tenure(part, self._member_id, self._since_ms[part], end))
+
+
+class Chronicle:
+    """What all clients of one run noted."""
+
+    def __init__(self) -> None:
+        self.writes: list[Write] = []
+        self.reads: list[Read] = []
+        self.tenures: list[Tenure] = []
+        self._next_offset: defaultdict[Key, int] = defaultdict(int)
+
+    def begin(self, key: Key, now_ms: float) -> Write:
+        """Somebody is about to commit; the offset to commit is the attempt's own."""
+        self._next_offset[key] += 1
+        write = Write(key, self._next_offset[key], now_ms)
+        self.writes.append(write)
+        return write
+
+    def read(self, group_id: str, sent_ms: float, done_ms: float, found: dict[Key, int]) -> None:
+        """Somebody has read the offsets of a group."""
+        self.reads.append(Read(group_id, sent_ms, done_ms, found))
+
+    @property
+    def acknowledged(self) -> list[Write]:
+        return [write for write in self.writes if write.acked_ms < math.inf]
+
+    def lost(self, committed: set[tuple[Key, int]]) -> list[str]:
+        """Acknowledged commits that the log does not have."""
+        return [
+            f"{write.key} {write.offset}, acknowledged at {write.acked_ms:.1f} ms, is not in the log"
+            for write in self.acknowledged
+            if (write.key, write.offset) not in committed
+        ]
+
+    def old_reads(self) -> list[str]:
+        """Reads that show less than was acknowledged before they were sent."""
+        by_offset = {(write.key, write.offset): write for write in self.writes}
+        newest: defaultdict[Key, tuple[list[float], list[Write]]] = defaultdict(lambda: ([], []))
+        for write in sorted(self.acknowledged, key=lambda one: one.acked_ms):
+            times, best = newest[write.key]
+            times.append(write.acked_ms)
+            best.append(write if not best or write.offset > best[-1].offset else best[-1])
+        found = []
+        for read in self.reads:
+            for key, (times, best) in newest.items():
+                place = bisect_left(times, read.sent_ms) - 1
+                if key[0] != read.group_id or place < 0:
+                    continue
+                due = best[place]
+                shown = by_offset.get((key, read.found.get(key, -1)))
+                if shown is None or (shown.acked_ms < due.sent_ms and shown.offset < due.offset):
+                    what = "nothing" if shown is None else f"{shown.offset}"
+                    found.append(
+                        f"a read of {key} sent at {read.sent_ms:.1f} ms shows {what}, though {due.offset} "
+                        f"was acknowledged at {due.acked_ms:.1f} ms"
+                    )
+                elif shown.sent_ms > read.done_ms:
+                    found.append(f"a read of {key} shows {shown.offset}, which nobody had sent yet")
+        return found
+
+    def double_owners(self) -> list[str]:
+        """Partitions that two members owned at one time."""
+        by_part: defaultdict[Part, list[Tenure]] = defaultdict(list)
+        for tenure in self.tenures:
+            if tenure.end_ms > tenure.begin_ms:
+                by_part[tenure.part].append(tenure)
+        found = []
+        for part, tenures in by_part.items():
+            tenures.sort(key=lambda one: one.begin_ms)
+            for one, other in itertools.pairwise(tenures):
+                if other.begin_ms < one.end_ms and other.member_id != one.member_id:
+                    found.append(
+                        f"{part[0]} {part[2]} was owned by {one.member_id} until {one.end_ms:.1f} ms and by "
+                        f"{other.member_id} from {other.begin_ms:.1f} ms"
+                    )
+        return found

@@ -1,0 +1,246 @@
+"""One seeded run of a whole cluster under chaos, and everything that must be true of it.
+
+Three real nodes with all their shards, twenty members in five groups, tools that commit, readers that read,
+for `duration_ms` of virtual time; then the faults end, the cluster must settle within `SETTLE_MS`, and what
+clients noted is compared with the logs of all nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cluster.simulator import Network, SimCluster, WireClient, World
+from cluster.simulator.machine import KAFKA_PORT, address_of
+from history.invariants import InvariantChecker
+from records import RecordType, TermStartKey, TermStartValue, decode_key_and_value, iter_records
+from tests.cluster.lab import GROUPS
+from tests.simulated.actors import Actor, Member, Reader, Tool
+from tests.simulated.chaos import Chaos
+from tests.simulated.chronicle import Chronicle, Key
+from wire.apis import ApiKey
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+NUM_NODES: Final = 3
+NUM_SHARDS: Final = 4
+NUM_MEMBERS: Final = 20
+NUM_TOOLS: Final = 3
+TOPICS: Final = {"orders": 12, "events": 5}
+SESSION_MS: Final = 4_000
+SETTLE_MS: Final = 8_000.0
+"""Restart, two elections and the hand-over to the preferred nodes; faults that end do so at once."""
+
+QUIET_MS: Final = 3_000.0
+"""After settling: every client finds its coordinator and every reader reads."""
+
+LOOK_MS: Final = 10.0
+"""How often the observer looks who leads; a term lasts longer than this."""
+
+MACHINE: Final[dict[str, Any]] = {
+    "num_shards": NUM_SHARDS,
+    "settings": {
+        "group_consumer_session_timeout_ms": SESSION_MS,
+        "group_consumer_min_session_timeout_ms": 1_000,
+        "log_segment_bytes": 32 * 1024,
+        "snapshot_tail_records": 2_000,
+        "leader_balance_delay_ms": 2_000,
+    },
+}
+
+
+@dataclass
+class Outcome:
+    """What came of a run: `violations` are sentences, and there must be none."""
+
+    seed: int
+    violations: list[str] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    num_acknowledged: int = 0
+    num_reads: int = 0
+    num_terms: int = 0
+    settled_ms: float = 0.0
+    trace_hash: int = 0
+    events_run: int = 0
+
+    def say(self) -> str:
+        """One line for reports."""
+        return (
+            f"seed {self.seed}: {self.faults.total()} faults, {self.num_acknowledged} commits acknowledged, "
+            f"{self.num_reads} reads, {self.num_terms} terms, settled in {self.settled_ms:.0f} ms, "
+            f"{self.events_run} events, trace {self.trace_hash:08x}"
+        )
+
+
+class Run:
+    """One run; `play` gives its outcome. `machine` adds to MACHINE."""
+
+    def __init__(
+        self, seed: int, *, duration_ms: float = 60_000.0, period_ms: float = 700.0, **machine: Any
+    ) -> None:
+        self.duration_ms = duration_ms
+        self.period_ms = period_ms
+        self.world = World(seed)
+        self.network = Network(self.world)
+        self.cluster = SimCluster(self.world, self.network, num_nodes=NUM_NODES, **(MACHINE | machine))
+        self.chronicle = Chronicle()
+        self.outcome = Outcome(seed)
+        self._leaders: dict[tuple[int, int], int] = {}
+        self._fatal: set[str] = set()
+
+    def play(self) -> Outcome:
+        """Plays it to its end."""
+        self.cluster.boot_until_ready()
+        topic_ids = self._create_topics()
+        self.members, others = self._actors(topic_ids)
+        self._look()
+        chaos = Chaos(self.world, self.network, self.cluster, self.members, self.outcome.seed)
+        self.world.run_for(2_000)
+        chaos.start(self.period_ms)
+        self.world.run_for(self.duration_ms)
+        chaos.stop()
+        self.outcome.faults = chaos.done
+        self._settle()
+        self.world.run_for(QUIET_MS)
+        for actor in (*self.members, *others):
+            actor.stop()
+        self.world.run_for(2_500)
+        for member in self.members:
+            member.ownership.finish()
+        self._check()
+        return self.outcome
+
+    def _create_topics(self) -> dict[str, bytes]:
+        found = {}
+        for name, num_partitions in TOPICS.items():
+            leader = self.cluster.wait_for_leader(-1)
+            admin = WireClient(self.world, self.network, f"admin-{name}", address=address_of(leader))
+            topic = CreatableTopic(name=name, num_partitions=num_partitions, replication_factor=1)
+            request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+            created = admin.ask(ApiKey.CREATE_TOPICS, 7, request).topics[0]
+            assert created.error_code == 0, created
+            found[name] = created.topic_id
+            admin.close()
+        return found
+
+    def _actors(self, topic_ids: dict[str, bytes]) -> tuple[list[Member], list[Actor]]:
+        bootstrap = [(address_of(node_id), KAFKA_PORT) for node_id in self.cluster.machines]
+
+        def make(kind: type[Actor], name: str, group_id: str) -> Any:
+            return kind(self.world, self.network, self.chronicle, name, group_id, bootstrap)
+
+        members: list[Member] = []
+        for number in range(NUM_MEMBERS):
+            member = make(Member, f"member-{number}", GROUPS[number % len(GROUPS)])
+            member.start(topic_ids, SESSION_MS)
+            members.append(member)
+        others: list[Actor] = []
+        for number in range(NUM_TOOLS):
+            tool = make(Tool, f"tool-{number}", f"tool-group-{number}")
+            tool.start("orders", TOPICS["orders"])
+            others.append(tool)
+        for group_id in [*GROUPS, *(f"tool-group-{number}" for number in range(NUM_TOOLS))]:
+            reader = make(Reader, f"reader-{group_id}", group_id)
+            reader.start()
+            others.append(reader)
+        return members, others
+
+    # Looking on
+
+    def _look(self) -> None:
+        """One leader per term and shard, at any time."""
+        for node_id, machine in self.cluster.machines.items():
+            if not machine.is_up:
+                if machine.host.fatal_message:
+                    self._fatal.add(machine.host.fatal_message)
+                continue
+            if not machine.node.shards:
+                continue
+            for shard in self.cluster.shards:
+                replica = self.cluster.runtime(node_id, shard).replica
+                if replica.is_leader:
+                    first = self._leaders.setdefault((shard, replica.term), node_id)
+                    if first != node_id:
+                        what = f"nodes {first} and {node_id} both lead shard {shard} in term {replica.term}"
+                        self.outcome.violations.append(what)
+        self.world.at(self.world.now_ms + LOOK_MS, self._look)
+
+    # The end
+
+    def _settle(self) -> None:
+        try:
+            self.outcome.settled_ms = self.cluster.settle(SETTLE_MS)
+        except TimeoutError as error:
+            self.outcome.violations.append(str(error))
+
+    def _check(self) -> None:
+        outcome, chronicle = self.outcome, self.chronicle
+        outcome.num_acknowledged = len(chronicle.acknowledged)
+        outcome.num_reads = len(chronicle.reads)
+        outcome.trace_hash, outcome.events_run = self.world.trace_hash, self.world.events_run
+        outcome.violations += [
+            f"a node stopped itself: {why}" for why in self._fatal if "injected" not in why
+        ]
+        committed: set[tuple[Key, int]] = set()
+        for shard in self.cluster.shards:
+            committed |= self._check_shard(shard)
+        outcome.violations += chronicle.lost(committed)
+        outcome.violations += chronicle.old_reads()
+        outcome.violations += chronicle.double_owners()
+
+    def _check_shard(self, shard: int) -> set[tuple[Key, int]]:
+        """The logs of one shard: equal on all nodes, and right in themselves. What is committed in it."""
+        logs = {node_id: self._frames(node_id, shard) for node_id in self.cluster.machines}
+        longest = max(logs.values(), key=len)
+        for node_id, log in logs.items():
+            runtime = self.cluster.runtime(node_id, shard)
+            for index, frame in log.items():
+                if longest.get(index, frame) != frame:
+                    self.outcome.violations.append(f"shard {shard} entry {index} differs on node {node_id}")
+                    break
+            if max(log, default=0) != max(longest):
+                what = f"shard {shard} ends at {max(log, default=0)} on node {node_id}, not at {max(longest)}"
+                self.outcome.violations.append(what)
+            if runtime.machine.state_hash != self.cluster.runtime(1, shard).machine.state_hash:
+                self.outcome.violations.append(f"shard {shard} has another state on node {node_id}")
+        return self._check_log(shard, longest)
+
+    def _frames(self, node_id: int, shard: int) -> dict[int, tuple[int, bytes]]:
+        replica = self.cluster.runtime(node_id, shard).replica
+        found: dict[int, tuple[int, bytes]] = {}
+        index = 1
+        while index <= replica.commit_index:
+            try:
+                frames = replica.read_committed(index, 1 << 20)
+            except KeyError:  # below what was installed on a new disk
+                index += 1
+                continue
+            for frame in frames:
+                found[frame.index] = (frame.term, bytes(frame.body))
+                index = frame.index + 1
+            if not frames:
+                break
+        return found
+
+    def _check_log(self, shard: int, log: dict[int, tuple[int, bytes]]) -> set[tuple[Key, int]]:
+        committed: set[tuple[Key, int]] = set()
+        checker = InvariantChecker()
+        opened: dict[int, int] = {}
+        for index, (term, body) in sorted(log.items()):
+            raws = iter_records(body)
+            checker.entry(index, raws)
+            for raw in raws:
+                if raw.type == RecordType.OFFSET_COMMIT and raw.value is not None:
+                    key, value = decode_key_and_value(raw)
+                    committed.add(((key.group_id, key.topic, key.partition), value.offset))
+                elif raw.type == RecordType.TERM_START:
+                    key, value = decode_key_and_value(raw)
+                    assert isinstance(key, TermStartKey)
+                    assert isinstance(value, TermStartValue)
+                    if opened.setdefault(term, value.node_id) != value.node_id:
+                        self.outcome.violations.append(f"shard {shard}: two nodes opened term {term}")
+        self.outcome.num_terms += len(opened)
+        self.outcome.violations += [
+            f"shard {shard} entry {found.index}: {found.rule}: {found.found}" for found in checker.violations
+        ]
+        return committed

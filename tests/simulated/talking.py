@@ -1,0 +1,144 @@
+"""A Kafka client's side of a connection that never waits: answers come to callbacks, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from cluster.simulator import VirtualHost
+from raftlog.host import Stream, StreamHandler, Timer
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.framing import Framer
+from wire.messages.find_coordinator import FindCoordinatorRequest
+from wire.protocol import decode_response, encode_request
+from wire.schema import Message
+
+FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+TIMEOUT_MS: Final = 2_000.0
+"""Kafka's clients wait as long as their heartbeat interval; these are more patient than a failover."""
+
+RETRY_MS: Final = 100.0
+
+Then = Callable[[Any], None]
+"""What happens with an answer; None: there will be none, and nobody knows what became of the request."""
+
+MOVED: Final = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+class Connection(StreamHandler):
+    """One connection to one node, from its dialling to its end."""
+
+    def __init__(self, host: VirtualHost, name: str, address: tuple[str, int]) -> None:
+        self.host = host
+        self.name = name
+        self.is_over = False
+        self._transport: Stream | None = None
+        self._framer = Framer(FRAME_BYTES_MAX)
+        self._unsent: list[bytes] = []
+        self._waiting: dict[int, tuple[int, int, Then, Timer]] = {}
+        self._correlation_id = 0
+        host.connect(*address, lambda: self, self._dialled)
+
+    def ask(self, api_key: int, api_version: int, body: Message, then: Then) -> None:
+        """Sends a request; `then` is called once, later."""
+        if self.is_over:
+            self.host.call_soon(then, None)
+            return
+        self._correlation_id += 1
+        timer = self.host.call_later(TIMEOUT_MS, self.end)
+        self._waiting[self._correlation_id] = (api_key, api_version, then, timer)
+        frame = encode_request(api_key, api_version, self._correlation_id, self.name, body)
+        if self._transport is None:
+            self._unsent.append(frame)
+        else:
+            self._transport.write(frame)
+
+    def end(self) -> None:
+        """Gives up: whoever waits hears that there is no answer."""
+        self.is_over = True
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, {}
+        for _, _, then, timer in waiting.values():
+            timer.cancel()
+            self.host.call_soon(then, None)
+
+    def _dialled(self, _handler: object, error: BaseException | None) -> None:
+        if error is not None:
+            self.end()
+
+    def connection_made(self, transport: Stream) -> None:
+        self._transport = transport
+        if self.is_over:
+            transport.abort()
+            return
+        for frame in self._unsent:
+            transport.write(frame)
+        self._unsent = []
+
+    def data_received(self, data: bytes) -> None:
+        for payload in self._framer.feed(data):
+            api_key, api_version, then, timer = self._waiting.pop(int.from_bytes(payload[:4], "big"))
+            timer.cancel()
+            _, answer = decode_response(api_key, api_version, payload)
+            then(answer)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.end()
+
+    def pause_writing(self) -> None:
+        """The next answer is waited for anyway."""
+
+    def resume_writing(self) -> None:
+        """Nothing was held back."""
+
+
+class Caller:
+    """Finds the coordinator of one group and talks to it; looks for it again when it has moved."""
+
+    def __init__(self, host: VirtualHost, name: str, group_id: str, bootstrap: list[tuple[str, int]]) -> None:
+        self.host = host
+        self.name = name
+        self.group_id = group_id
+        self.bootstrap = bootstrap
+        self._connection: Connection | None = None
+        self._is_finding = False
+        self._wanted: list[Callable[[Connection], None]] = []
+
+    def with_coordinator(self, fn: Callable[[Connection], None]) -> None:
+        """Calls `fn` with a connection to the coordinator, as soon as one is known."""
+        if self._connection is not None and not self._connection.is_over:
+            fn(self._connection)
+            return
+        self._wanted.append(fn)
+        if not self._is_finding:
+            self._is_finding = True
+            self._find()
+
+    def moved(self) -> None:
+        """The coordinator is elsewhere, or gone."""
+        if self._connection is not None:
+            self._connection.end()
+            self._connection = None
+
+    def _find(self) -> None:
+        asked = Connection(self.host, self.name, self.host.rng.choice(self.bootstrap))
+
+        def found(answer: Any) -> None:
+            asked.end()
+            if answer is None or answer.coordinators[0].error_code:
+                self.host.call_later(RETRY_MS * self.host.rng.uniform(0.5, 1.5), self._find)
+                return
+            self._is_finding = False
+            where = answer.coordinators[0]
+            self._connection = Connection(self.host, self.name, (where.host, where.port))
+            wanted, self._wanted = self._wanted, []
+            for fn in wanted:
+                fn(self._connection)
+
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group_id])
+        asked.ask(ApiKey.FIND_COORDINATOR, 4, request, found)
