@@ -1,0 +1,114 @@
+"""Seeded disorder: nodes killed, paused, cut off, their power lost, links reset, messages lost, while entries
+are proposed; whatever was acknowledged stays, and afterwards all logs are one."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.simfiles import Crash
+from tests.report import count_fault
+
+from .cluster import ClusterNode, World
+
+
+class Chaos:
+    """One schedule, from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(seed=seed, delay_ms=0.1 + seed % 5)
+        self.rng = self.world.rng
+        self.acknowledged: dict[str, str] = {}
+        self.waiting: list[tuple[ClusterNode, int, str, str]] = []
+        self.count = 0
+
+    def run(self, rounds: int) -> None:
+        world = self.world.start()
+        for _ in range(rounds):
+            self.rng.choice(
+                [self.write, self.write, self.write, self.kill, self.pause, self.cut, self.reset, self.lossy]
+            )()
+            world.advance(self.rng.uniform(1, 400))
+            self.collect()
+        world.dropped = lambda source, target, payload: False
+        for node in world.nodes.values():
+            if node.is_up and node.host.is_paused:
+                node.host.resume()
+            if not node.is_up:
+                node.start()
+        world.heal()
+        world.elect()
+        world.assert_equal()
+        assert not any(node.fatal_message for node in world.nodes.values())
+        for key, value in self.acknowledged.items():
+            found = [body for _, body in world.committed.values() if key.encode() in body]
+            assert any(value.encode() in body for body in found), f"{key} was acknowledged and is gone"
+        machine = world.running[0].machine
+        for one in world.running:
+            assert one.machine.values == machine.values
+
+    def write(self) -> None:
+        leaders = [node for node in self.world.running if node.replica.is_ready and not node.host.is_paused]
+        for node in leaders:
+            for _ in range(self.rng.randrange(1, 30)):
+                self.count += 1
+                key, value = f"key-{self.count}-", f"value-{self.count}-"
+                self.waiting.append((node, node.put((key, value)), key, value))
+
+    def collect(self) -> None:
+        """Who reads from the machine that proposed, while it is not deposed, has an acknowledgement."""
+        for node, index, key, value in list(self.waiting):
+            if node.is_up and node.machine.committed_index >= index and index in node.machine.log:
+                body = node.machine.log[index][1]
+                if key.encode() in body:
+                    self.acknowledged[key] = value
+        self.waiting = [one for one in self.waiting if one[0].machine.committed_index < one[1]]
+
+    def some(self) -> ClusterNode:
+        leader = self.world.leader
+        if leader is not None and self.rng.random() < 0.5:
+            return leader
+        return self.world.nodes[self.rng.choice(self.world.voters)]
+
+    def kill(self) -> None:
+        node = self.some()
+        if node.is_up:
+            node.kill(self.rng.choice([Crash.KEPT, Crash.LOST, Crash.TORN]))
+            self.world.push(self.world.now_ms + self.rng.uniform(5, 900), None, self._start, node)
+
+    def _start(self, node: ClusterNode) -> None:
+        if not node.is_up:
+            node.start()
+
+    def pause(self) -> None:
+        node = self.some()
+        if node.is_up and not node.host.is_paused:
+            node.pause()
+            host = node.host
+            self.world.push(self.world.now_ms + self.rng.uniform(5, 1500), None, host.resume)
+
+    def cut(self) -> None:
+        self.world.isolate(self.some().number)
+        self.world.push(self.world.now_ms + self.rng.uniform(50, 1500), None, self.world.heal)
+
+    def reset(self) -> None:
+        one, other = self.rng.sample(self.world.voters, 2)
+        count_fault("raftlog", "connection broken")
+        self.world.unlink(one, other, again_ms=self.rng.uniform(1, 200))
+
+    def lossy(self) -> None:
+        if self.rng.random() < 0.5:
+            self.world.dropped = lambda source, target, payload: False
+        else:
+            count_fault("raftlog", "messages lost")
+            self.world.dropped = lambda source, target, payload: self.rng.random() < 0.1
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_was_acknowledged_survives_disorder(seed: int) -> None:
+    Chaos(seed).run(60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1300))
+def test_what_was_acknowledged_survives_longer_disorder(seed: int) -> None:
+    Chaos(seed).run(200)
