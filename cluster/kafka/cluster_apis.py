@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from cluster.kafka.node_view import KafkaNode
     from cluster.node_info import NodeInfo
 
+KEYS_MAX = 10_000
+"""Groups of one FindCoordinator: an admin client that describes that many at once is a large one. A frame of
+empty keys holds a million, and the answer would be fifty times as long as the frame."""
+
 NOT_ASKED = -(2**31)
 """Kafka's value for authorized operations that were not asked for."""
 
@@ -109,12 +113,16 @@ def metadata(listener: KafkaListener, exchange: Exchange, request: MetadataReque
     def answer() -> None:
         exchange.reply(metadata_response(listener.node, exchange.api_version, request))
 
-    with_leader(listener, exchange, answer)
+    with_leader(listener, exchange, len(request.topics or ()), answer)
 
 
-def with_leader(listener: KafkaListener, exchange: Exchange, then: Callable[[], None]) -> None:
+def with_leader(
+    listener: KafkaListener, exchange: Exchange, num_topics: int, then: Callable[[], None]
+) -> None:
     """Runs `then` when the catalog is loaded and its shard has a leader, or may not have one for longer."""
-    with_catalog(listener, exchange, lambda: listener.leaders.when_led(exchange, (METADATA_SHARD,), then))
+    with_catalog(
+        listener, exchange, lambda: listener.leaders.when_led(exchange, (METADATA_SHARD,), num_topics, then)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +238,10 @@ def find_coordinator(listener: KafkaListener, exchange: Exchange, request: FindC
     whole, but each key has its own answer: one shard without a leader costs the others a wait, not an error.
     """
     keys = [request.key] if exchange.api_version < 4 else request.coordinator_keys
+    if len(keys) > KEYS_MAX:
+        assert exchange.connection is not None
+        exchange.connection.refuse("flooding", f"it looks for {len(keys)} coordinators at once")
+        return
     if request.key_type != GROUP_COORDINATOR:
         code = ErrorCode.INVALID_REQUEST
         message = f"key type {request.key_type} has no coordinator here: only groups (0) are coordinated"
@@ -243,7 +255,7 @@ def find_coordinator(listener: KafkaListener, exchange: Exchange, request: FindC
         found = [_coordinator(key, leaders[shard]) for key, shard in zip(keys, shards, strict=True)]
         _reply_coordinators(exchange, found)
 
-    listener.leaders.when_led(exchange, shards, answer)
+    listener.leaders.when_led(exchange, shards, len(keys), answer)
 
 
 def _coordinator(key: str, leader: NodeInfo | None) -> Coordinator:
@@ -277,7 +289,7 @@ def describe_cluster(listener: KafkaListener, exchange: Exchange, request: Descr
     """DescribeCluster 0–2 (KIP-700, 919): the nodes' Kafka endpoints; controllers have none of their own."""
     if request.endpoint_type == BROKER_ENDPOINTS:
         listener.leaders.when_led(
-            exchange, (METADATA_SHARD,), lambda: exchange.reply(_described(listener.node, request))
+            exchange, (METADATA_SHARD,), 0, lambda: exchange.reply(_described(listener.node, request))
         )
         return
     if request.endpoint_type == CONTROLLER_ENDPOINTS:

@@ -57,7 +57,7 @@ class Exchange:
         self.entry: FastEntry | None = None  # taken before the heartbeat was handled, see `connection`
         self.tail = b""  # the heartbeat's bytes after its correlation id
         self.timer: Timer | None = None  # of a reply that waits for time to pass; ended with the connection
-        self.on_drop: Callable[[], None] | None = None  # gives back what the wait had taken
+        self.on_drop: Callable[[], object] | None = None  # gives back what the wait had taken
 
     @property
     def listener(self) -> KafkaListener | None:

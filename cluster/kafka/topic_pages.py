@@ -47,7 +47,7 @@ def describe_topic_partitions(
             )
         )
         return
-    with_leader(listener, exchange, lambda: exchange.reply(page(listener.node, request)))
+    with_leader(listener, exchange, len(request.topics), lambda: exchange.reply(page(listener.node, request)))
 
 
 def page(node: KafkaNode, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:

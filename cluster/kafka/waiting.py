@@ -10,8 +10,10 @@ What must stay true: an election costs one timer and one bounded list, however m
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raftlog.host import Timer
@@ -30,9 +32,10 @@ LEADER_WAIT_MS = 1_000
 LEADER_POLL_MS = 10
 """How often the nodes' leaders are looked at while somebody waits: small beside an election."""
 
-LEADER_WAITS_MAX = 4_096
-"""Requests that wait for a leader at once, one for each connection by default; beyond it the answer, an error
-that clients try again on, comes at once."""
+LEADER_WAITS_MAX = 8_192
+"""What all waiting requests together may ask about, each counting one and the groups or topics that it names:
+a request with one group for each connection by default. Beyond it the answer, an error that clients try
+again on, comes at once, so that no election fills the memory."""
 
 PATIENT_APIS = frozenset(
     (
@@ -50,25 +53,40 @@ PATIENT_APIS = frozenset(
 time is running."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    deadline_ms: float
+    shards: frozenset[int]
+    weight: int
+    then: Callable[[], None]
+
+
 class LeaderWaits:
     """The requests of one listener that wait until every shard that they ask about has a leader."""
 
     def __init__(self, listener: KafkaListener) -> None:
         self._listener = listener
-        self._waits: dict[Exchange, tuple[float, frozenset[int], Callable[[], None]]] = {}
+        self._waits: dict[Exchange, _Wait] = {}
+        self._weight = 0
         self._timer: Timer | None = None
 
     def __len__(self) -> int:
         return len(self._waits)
 
-    def when_led(self, exchange: Exchange, shards: Iterable[int], then: Callable[[], None]) -> None:
-        """Runs `then` when all of `shards` have leaders, at once if they do, after LEADER_WAIT_MS at most."""
-        asked = frozenset(shards)
-        if self._are_led(asked) or len(self._waits) >= LEADER_WAITS_MAX:
+    def when_led(
+        self, exchange: Exchange, shards: Iterable[int], num_named: int, then: Callable[[], None]
+    ) -> None:
+        """Runs `then` when all of `shards` have leaders, at once if they do, after LEADER_WAIT_MS at most.
+
+        `num_named` is how many groups or topics the request names: what it costs to keep it.
+        """
+        asked, weight = frozenset(shards), 1 + num_named
+        if self._are_led(asked) or self._weight + weight > LEADER_WAITS_MAX:
             then()
             return
-        self._waits[exchange] = (exchange.started_ms + LEADER_WAIT_MS, asked, then)
-        exchange.on_drop = lambda: self._forget(exchange)
+        self._weight += weight
+        self._waits[exchange] = _Wait(exchange.started_ms + LEADER_WAIT_MS, asked, weight, then)
+        exchange.on_drop = functools.partial(self._forget, exchange)
         exchange.be_patient(lambda: self._end(exchange))
         if self._timer is None:
             self._timer = self._listener.host.call_later(LEADER_POLL_MS, self._look)
@@ -81,29 +99,32 @@ class LeaderWaits:
         self._timer = None
         now_ms = self._listener.host.monotonic_ms()
         are_led: dict[frozenset[int], bool] = {}
-        for exchange, (deadline_ms, shards, _) in list(self._waits.items()):
-            if shards not in are_led:
-                are_led[shards] = self._are_led(shards)
-            if are_led[shards] or now_ms >= deadline_ms:
+        for exchange, wait in list(self._waits.items()):
+            if wait.shards not in are_led:
+                are_led[wait.shards] = self._are_led(wait.shards)
+            if are_led[wait.shards] or now_ms >= wait.deadline_ms:
                 self._end(exchange)
         if self._waits and self._timer is None:
             self._timer = self._listener.host.call_later(LEADER_POLL_MS, self._look)
 
     def _end(self, exchange: Exchange) -> None:
-        wait = self._waits.pop(exchange, None)
+        wait = self._forget(exchange)
         if wait is None:
             return
         exchange.on_drop = None
         connection = exchange.connection
         assert connection is not None
         try:
-            wait[2]()
+            wait.then()
         except Exception:
             LOG.exception("a request that waited for a leader failed")
             connection.refuse("failed", "the node failed to answer; its log says why")
 
-    def _forget(self, exchange: Exchange) -> None:
-        self._waits.pop(exchange, None)
+    def _forget(self, exchange: Exchange) -> _Wait | None:
+        wait = self._waits.pop(exchange, None)
+        if wait is not None:
+            self._weight -= wait.weight
+        return wait
 
 
 def hurry(connection: Connection, api_key: int) -> None:

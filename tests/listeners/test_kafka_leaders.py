@@ -193,7 +193,7 @@ def test_a_client_that_goes_leaves_nothing_waiting(rig: Rig) -> None:
 
 
 def test_waits_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "LEADER_WAITS_MAX", 5)
+    monkeypatch.setattr(waiting, "LEADER_WAITS_MAX", 10)
     rig.node.leaders[2] = None
     clients = [rig.connect() for _ in range(7)]
     for client in clients:
@@ -203,6 +203,9 @@ def test_waits_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(client.frames) for client in clients] == [0] * 5 + [1, 1]
     rig.run(1_000)
     assert [len(client.frames) for client in clients] == [1] * 7
+    clients[0].send(request(ApiKey.FIND_COORDINATOR, 6, find(*[GROUPS[2]] * 10)))
+    rig.run()
+    assert len(clients[0].frames) == 2
 
 
 def test_a_flood_of_keys_is_looked_up_once_a_shard(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,9 +213,19 @@ def test_a_flood_of_keys_is_looked_up_once_a_shard(rig: Rig, monkeypatch: pytest
     asked: list[int] = []
     plain = rig.node.leader_of
     monkeypatch.setattr(rig.node, "leader_of", lambda shard: (asked.append(shard), plain(shard))[1])
-    keys = [f"k{number}" for number in range(20_000)]
-    assert len(found(rig, *keys)) == 20_000
+    keys = [f"k{number}" for number in range(8_000)]
+    assert len(found(rig, *keys)) == 8_000
     assert len(asked) < 1_000
+
+
+@pytest.mark.parametrize("key_type", [0, 1])
+def test_a_flood_of_keys_loses_its_connection(rig: Rig, key_type: int) -> None:
+    client = rig.connect()
+    asked = FindCoordinatorRequest(coordinator_keys=[""] * 1_000_000, key_type=key_type)
+    client.send(request(ApiKey.FIND_COORDINATOR, 6, asked))
+    rig.run()
+    assert (client.is_lost, client.frames) == (True, [])
+    assert rig.listener.counters.connections_closed["flooding"] == 1
 
 
 # Hand-over
