@@ -77,9 +77,8 @@ class Handshake:
         return (of_dialer, of_acceptor) if self.is_dialer else (of_acceptor, of_dialer)
 
     def _take_hello(self, body: bytes) -> bytes:
-        peer = decode_hello(body)
+        self.peer = peer = decode_hello(body)
         check_claims(self.own, peer, is_dialer=self.is_dialer)
-        self.peer = peer
         self.stage = Stage.PROOF
         if self.is_dialer:
             self._hellos = _framed(encode_hello(self.own)) + _framed(body)

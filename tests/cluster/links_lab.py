@@ -64,7 +64,6 @@ class LinkedNode:
             format_level=1,
         )
         self.wall_skew_ms = 0
-        self.boots = 0
         self.errors: list[BaseException | None] = []
         self.host: VirtualHost
         self.links: Links
@@ -84,9 +83,9 @@ class LinkedNode:
         format_node(self.disk, "/data", NodeIdentity(**given))
 
     def boot(self) -> Links:
-        self.boots += 1
+        self.lab.boots += 1
         world, network = self.lab.world, self.lab.network
-        self.host = VirtualHost(world, network, self.disk, name=self.name, boot=self.boots)
+        self.host = VirtualHost(world, network, self.disk, name=self.name, boot=self.lab.boots)
         self.host.wall_skew_ms = self.wall_skew_ms
         if not self.disk.exists("/etc"):
             self.disk.mkdir("/etc")
@@ -122,6 +121,7 @@ class LinksLab:
 
     def __init__(self, seed: int = 1, count: int = 3) -> None:
         self.world = World(seed)
+        self.boots = 0
         self.network = Network(self.world)
         self.addresses = tuple(
             PeerAddress(node_id=node_id, host=f"n{node_id}", port=PORT) for node_id in range(1, count + 1)
