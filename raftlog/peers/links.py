@@ -62,7 +62,7 @@ class Links:
         self._directory = directory
         self._settings = settings
         self._describe = describe
-        self._described = describe()
+        self._described: SelfDescription | None = None  # at the first hello: the node is not whole before
         self._users: dict[int, LinkUser] = {}
         own_id = directory.identity.node_id
         now_ms = host.monotonic_ms()
@@ -275,7 +275,7 @@ class Links:
         peer.trouble = ""
         peer.changed_ms = self._host.monotonic_ms()
         peer.info = _info(hello, peer.changed_ms)
-        if link.own.description != self._described:
+        if self._described is not None and link.own.description != self._described:
             link.describe(self._described)
         text = f"link to node {hello.node_id} at {link.remote} is up (release {hello.description.release})"
         self._notes.write(hello.node_id, "up", logging.INFO, text)
