@@ -14,7 +14,8 @@ from raftlog.frames import Frame
 from records import OffsetCommitKey, OffsetCommitValue, RecordType, decode_key, decode_value, iter_records
 from records.ids import METADATA_SHARD
 
-from .node import NodeLog, open_node
+from .node import NodeLog
+from .opening import open_node
 from .source import Walk
 
 Key = tuple[str, str, int]

@@ -19,7 +19,7 @@ state of one shard, never a log.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from raftlog.reader import Damaged, Problem
 from records import RecordsError
@@ -30,7 +30,7 @@ from .node import NodeLog, ShardFiles
 from .quorum import Tail, decided, quorum_of
 from .render import LOCAL, TimeStyle, plural, sentence_list
 from .replay import Replay
-from .sidebyside import LogSide, Walked, walk
+from .sidebyside import LogSide, Walked, tails_of, walk
 from .source import NothingToRead, Walk
 from .words import shard_name
 
@@ -53,6 +53,8 @@ class NodeShard:
     """Decided entries that it does not hold yet."""
     undecided: int
     """Whole entries at its end that are not decided, or never will be."""
+    torn_bytes: int
+    """Behind its last whole entry: what a crash left of a write; the next start cuts it."""
     chain_hash: str | None
     """Over all entries up to the shard's common index."""
     state_hash: str | None
@@ -171,10 +173,9 @@ def _compare_shard(
         if number not in log.readers:
             findings.append(f"{member.name} does not hold {shard_name(number)}: {member.path}")
             continue
-        node_id = -1 - place if member.node_id is None else member.node_id
-        sides.append(LogSide(member.name, node_id, ShardFiles(member.path, number)))
+        sides.append(LogSide(member.name, member.counted_as(place), ShardFiles(member.path, number)))
     voters = num_voters([member for member, _ in opened])
-    tails = _tails(sides, is_alone=voters == 1)
+    tails = tails_of(sides, voters)
     proven = decided(tails, voters)
     walked = walk(sides, proven, style)
     nodes = tuple(
@@ -194,14 +195,6 @@ def _compare_shard(
     )
 
 
-def _tails(sides: Sequence[LogSide], *, is_alone: bool) -> list[Tail]:
-    """How each log ends.  Of a node alone all that is whole is decided."""
-    named = [side.commit_index() for side in sides]
-    above = max(named, default=0)
-    tails = [side.tail(commit, above) for side, commit in zip(sides, named, strict=True)]
-    return [replace(tail, commit_index=tail.last_index) for tail in tails] if is_alone else tails
-
-
 def _node_shard(side: LogSide, tail: Tail, decided_index: int, walked: Walked, at: int) -> NodeShard:
     last_index = side.end if walked.difference is None else min(tail.last_index, decided_index)
     after = last_index if side.is_cut else decided_index
@@ -213,6 +206,7 @@ def _node_shard(side: LogSide, tail: Tail, decided_index: int, walked: Walked, a
         snapshot_index=None if side.header is None else side.header.last_index,
         behind=decided_index - last_index,
         undecided=max(tail.last_index - after, 0),
+        torn_bytes=side.torn_bytes,
         chain_hash=walked.chains[at] if walked.common_index is not None else None,
         state_hash=None if walked.common_index is None else _state_hash(side, walked.common_index),
     )
@@ -307,18 +301,18 @@ def _flagged(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _node_text(node: NodeShard) -> str:
-    if not node.last_index and not node.undecided:
-        return f"{node.node}: no entries" + (
-            f", {plural(node.behind, 'entry')} behind" if node.behind else ""
-        )
-    said = f"{node.node}: entries {node.first_index:,} to {node.last_index:,}"
-    said += f" ({node.commit_index:,} named as committed)"
+    said = f"{node.node}: no entries"
+    if node.last_index >= node.first_index:
+        said = f"{node.node}: entries {node.first_index:,} to {node.last_index:,}"
+        said += f" ({node.commit_index:,} named as committed)"
     if node.snapshot_index is not None:
         said += f", snapshot of {node.snapshot_index:,}"
     if node.behind:
         said += f", {plural(node.behind, 'entry')} behind"
     if node.undecided:
         said += f", {node.undecided:,} undecided at its end"
+    if node.torn_bytes:
+        said += f", {plural(node.torn_bytes, 'torn byte')} at its end"
     return said
 
 

@@ -22,10 +22,12 @@ from records import (
 )
 from records.ids import topic_id_text
 
-from .node import NodeLog, open_node
+from .node import NodeLog
+from .opening import open_node
 from .render import LOCAL, TimeStyle
 from .source import Gap, Walk
-from .words import Speaker, cause_line, record_words, shard_name, type_name
+from .terms import term_start_of
+from .words import Speaker, cause_line, record_words, shard_name, term_words, type_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,15 @@ class DumpedGap:
     gap: Gap
 
 
-Dumped = DumpedEntry | DumpedGap
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedSource:
+    """Where the entries of a shard come from, before the first of them: one of several nodes."""
+
+    shard: int
+    node: str
+
+
+Dumped = DumpedEntry | DumpedGap | DumpedSource
 
 
 def type_number(text: str) -> int:
@@ -91,9 +101,12 @@ def dump(path: str, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
     """
     node = open_node(path)
     for shard in _shards(node, wanted):
+        reader = node.reader(shard)
+        if reader.node:
+            yield DumpedSource(shard=shard, node=reader.node)
         walk = Walk(
             shard,
-            node.reader(shard),
+            reader,
             from_index=wanted.from_index,
             to_index=wanted.to_index,
             to_ms=wanted.to_ms,
@@ -148,9 +161,13 @@ def dump_text(
     ``topic`` names a topic id, such as ``open_node(path).catalog().name``.
     """
     speaker = Speaker(style, topic=topic)
+    before: tuple[int, int, int] | None = None
     for item in items:
         if isinstance(item, DumpedGap):
             yield f"!! {shard_name(item.shard)}: {item.gap.words()}"
+            continue
+        if isinstance(item, DumpedSource):
+            yield f"-- {shard_name(item.shard)} is read from {item.node}, the furthest of the nodes here"
             continue
         frame = item.frame
         head = f"{shard_name(item.shard)} #{frame.index} term {frame.term} {style.full(frame.timestamp_ms)}"
@@ -159,11 +176,20 @@ def dump_text(
         if item.entry is None:
             yield f"{head} !! not decodable: {item.damage} ({frame.file} at byte {frame.offset})"
             continue
-        yield f"{head} {cause_line(item.entry.cause, frame.timestamp_ms, speaker)}"
+        gap_ms = None
+        if before is not None and before[:2] == (item.shard, frame.index - 1):
+            gap_ms = frame.timestamp_ms - before[2]
+        before = (item.shard, frame.index, frame.timestamp_ms)
+        yield f"{head} {_what_happened(item.entry, frame, gap_ms, speaker)}"
         for raw in item.entry.records:
             yield "    " + record_words(raw, speaker)
         if item.hidden:
             yield f"    ({item.hidden} more not asked for)"
+
+
+def _what_happened(entry: Entry, frame: Frame, gap_ms: int | None, speaker: Speaker) -> str:
+    term = term_start_of(entry)
+    return cause_line(entry.cause, frame.timestamp_ms, speaker) if term is None else term_words(term, gap_ms)
 
 
 def dump_json(items: Iterable[Dumped]) -> Iterator[str]:
@@ -177,6 +203,8 @@ def dump_json(items: Iterable[Dumped]) -> Iterator[str]:
                 "after_index": gap.after_index,
             }
             shown |= {"file": gap.file, "offset": gap.offset}
+        elif isinstance(item, DumpedSource):
+            shown = {"shard": item.shard, "node": item.node}
         else:
             frame = item.frame
             shown = {

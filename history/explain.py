@@ -27,7 +27,8 @@ from records import (
 
 from .catalog import CatalogHistory
 from .evidence import UNKNOWN, longest_gap, with_refusals
-from .node import NodeLog, open_node
+from .node import NodeLog
+from .opening import open_node
 from .render import LOCAL, TimeStyle, duration
 from .source import Basis, Gap, NothingToRead, SnapshotLike, Walk
 from .story import Acknowledgement, EpochStep, Move, NoteStep, Step, Storyteller, TermStep
@@ -192,7 +193,7 @@ def explanation_text(explanation: Explanation, style: TimeStyle = LOCAL) -> Iter
 
 
 def _silence(step: TermStep | NoteStep) -> str:
-    if isinstance(step, TermStep) and step.silent_ms is not None:
+    if isinstance(step, TermStep) and step.silent_ms is not None and not step.is_takeover:
         return f"; {duration(step.silent_ms)} after the entry before"
     return ""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from raftlog.directory import NODE_FILE
 from raftlog.reader import Damaged, read_identity, shards
 
-from .node import NodeLog, open_node
+from .node import NodeLog, open_one
 from .source import NothingToRead
 
 _MEMBER_NAME = re.compile(r"node-(\d+)")
@@ -33,6 +33,10 @@ class Member:
     num_shards: int | None
     voters: tuple[int, ...]
     """Ids of all nodes of the cluster; () for a cluster of one."""
+
+    def counted_as(self, place: int) -> int:
+        """The id that it counts by; one of its own (by its place) where the directory does not say it."""
+        return -1 - place if self.node_id is None else self.node_id
 
 
 def node_directories(path: str) -> list[str]:
@@ -53,7 +57,7 @@ def open_members(paths: Sequence[str]) -> list[tuple[Member, NodeLog]]:
     twice = [path for path, count in Counter(map(os.path.realpath, wanted)).items() if count > 1]
     if twice:
         raise NothingToRead(f"{twice[0]} is given twice: give the directory of each node once")
-    opened = [(path, open_node(path)) for path in wanted]
+    opened = [(path, open_one(path)) for path in wanted]
     said = [_identity(path) for path in wanted]
     ids = Counter(one[0] for one in said)
     return [
@@ -71,7 +75,7 @@ def _identity(path: str) -> _Said:
     try:
         identity = read_identity(path)
     except Damaged:
-        return None, None, None, ()  # `open_node` notes it as a problem of the directory
+        return None, None, None, ()  # `open_one` notes it as a problem of the directory
     return identity.node_id, identity.cluster_id, identity.num_shards, identity.voters
 
 

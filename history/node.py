@@ -1,18 +1,23 @@
-"""A node's directory, opened for reading: which shards it holds, and where a group's entries are."""
+"""One node's directory, opened for reading: which shards it holds, and where a group's entries are.
+
+`opening.open_node` is what the readers of history call: it takes the folder of a whole cluster too.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from raftlog.archive import all_segments, read_segment
 from raftlog.directory import NODE_FILE, NodeIdentity
-from raftlog.frames import Frame
+from raftlog.files import join
+from raftlog.frames import Frame, frame_at
 from raftlog.reader import Damaged, Problem, ShardReader, read_identity
 from raftlog.reader import shards as shards_in
 from raftlog.segments import next_frame
+from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 from records import RecordsError, iter_records
 from records.ids import METADATA_SHARD, shard_of
 
@@ -83,6 +88,30 @@ class NodeLog:
 class ShardFiles(ShardReader):
     """`Reader` over the files of one shard."""
 
+    node = ""
+    """Which node of a cluster it is of, where that must be said: ``node 2``."""
+
+    def highest_commit(self) -> int:
+        """What the files prove; of a damaged log what its readable entries prove."""
+        try:
+            return super().highest_commit()
+        except Damaged:
+            return max(self._named_as_committed(), default=0)
+
+    def _named_as_committed(self) -> Iterator[int]:
+        with contextlib.suppress(Damaged, FileNotFoundError):
+            file = SnapshotFile(self.files, join(self.home, SNAPSHOT_FILE))
+            file.close()
+            yield file.header.last_index
+        for first in all_segments(self.files, self.home):
+            with contextlib.suppress(Damaged):
+                _, data = read_segment(self.files, self.home, first)
+                view, found = memoryview(data), next_frame(data, 0, 0)
+                while found is not None and (frame := frame_at(view, found[0])) is not None:
+                    end, index, _, commit_index, _, _ = frame
+                    yield commit_index
+                    found = next_frame(data, end, index)
+
     def next_readable(self, missing: int) -> int | None:
         firsts = all_segments(self.files, self.home)
         holding = [first for first in firsts if first <= missing][-1:]
@@ -94,7 +123,7 @@ class ShardFiles(ShardReader):
         return next((first for first in firsts if first > missing), None)
 
 
-def open_node(path: str) -> NodeLog:
+def open_one(path: str) -> NodeLog:
     """Opens a node's directory, a copy of one, or one with some of its shards only; never writes to it.
 
     Raises `NothingToRead` saying what is expected when there is no shard in it.

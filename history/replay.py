@@ -20,7 +20,8 @@ from records import RawRecord, iter_records
 from records.ids import METADATA_SHARD, topic_id_text
 
 from .catalog import CatalogHistory
-from .node import NodeLog, open_node
+from .node import NodeLog
+from .opening import open_node
 from .render import LOCAL, TimeStyle, ranges
 from .source import Basis, Gap, NothingToRead, SnapshotLike, Walk
 from .words import shard_name, state_name

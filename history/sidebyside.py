@@ -7,17 +7,18 @@ Each `LogSide` is one directory's log: where it begins, its next entry, its hash
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from raftlog.archive import ARCHIVE, all_segments, read_manifest
+from raftlog.archive import ARCHIVE, all_segments, read_manifest, read_segment
 from raftlog.chain import GENESIS, Chain
 from raftlog.directory import is_joining
 from raftlog.errors import RESTORE_HINT
 from raftlog.files import join
 from raftlog.frames import Frame
+from raftlog.install import valid_segments
 from raftlog.machine import SnapshotHeader
-from raftlog.reader import Damaged, Problem
-from raftlog.segments import log_name
+from raftlog.reader import Damaged, Problem, ShardReader
+from raftlog.segments import decode_header, log_name
 from raftlog.settings import CHAIN_STRIDE
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 
@@ -41,7 +42,7 @@ class LogSide:
         self.reader = reader
         self.problems: list[Problem] = []
         self.header = self._snapshot_header()
-        self._firsts = all_segments(reader.files, reader.home)
+        self._firsts = self._segments()
         snapshot_index = 0 if self.header is None else self.header.last_index
         self.base_index = self._firsts[0] - 1 if self._firsts else snapshot_index
         if snapshot_index + 1 > (self._firsts[-1] if self._firsts else 0):
@@ -52,6 +53,9 @@ class LogSide:
         self.head: Frame | None = None
         self.end = self.base_index
         self.is_cut = False
+        self._newest: Frame | None = None
+        self._taken: Frame | None = None
+        self._to_index = 0
         self._items: Iterator[Frame | Gap | SnapshotLike] = iter(())
 
     def _note(self, damage: Damaged) -> None:
@@ -64,6 +68,13 @@ class LogSide:
         )
         if problem not in self.problems:
             self.problems.append(problem)
+
+    def _segments(self) -> list[int]:
+        try:
+            return valid_segments(self.reader.files, self.reader.home)
+        except Damaged as damage:
+            self._note(damage)
+            return all_segments(self.reader.files, self.reader.home)
 
     def _snapshot_header(self) -> SnapshotHeader | None:
         try:
@@ -97,43 +108,54 @@ class LogSide:
     def commit_index(self) -> int:
         """The highest index that these files alone name as committed."""
         try:
-            return self.reader.highest_commit()
+            return ShardReader.highest_commit(self.reader)
         except Damaged as damage:
             self._note(damage)
-        named = (frame.commit_index for frame in self._frames_from(self._last_segment()))
-        snapshot_index = 0 if self.header is None else self.header.last_index
-        return max(named, default=0) if snapshot_index == 0 else max(snapshot_index, *named, 0)
+            return self.reader.highest_commit()
 
     def tail(self, commit_index: int, above: int) -> Tail:
         """What the rule of the quorum wants to know; runs of terms from the entry behind ``above`` on."""
         runs: list[TermRun] = []
+        last: Frame | None = None
         for frame in self._frames_from(above + 1):
-            if runs and runs[-1].term == frame.term:
-                runs[-1] = TermRun(first_index=runs[-1].first_index, last_index=frame.index, term=frame.term)
-            else:
-                runs.append(TermRun(first_index=frame.index, last_index=frame.index, term=frame.term))
-        if runs:
-            last_index, last_term = runs[-1].last_index, runs[-1].term
-        else:
-            last_index, last_term = self._last()
+            first = runs.pop().first_index if runs and runs[-1].term == frame.term else frame.index
+            runs.append(TermRun(first_index=first, last_index=frame.index, term=frame.term))
+            last = frame
+        last = last or self._last()
+        self._newest = last
+        ends = (0, 0) if self.header is None else (self.header.last_index, self.header.last_term)
+        if last is not None:
+            ends = (last.index, last.term)
         return Tail(
             node_id=self.node_id,
             commit_index=commit_index,
-            last_index=last_index,
-            last_term=last_term,
+            last_index=ends[0],
+            last_term=ends[1],
             runs=tuple(runs),
             counts=not is_joining(self.reader.files, self.reader.home),
         )
 
-    def _last(self) -> tuple[int, int]:
-        """(index, term) of the newest whole entry; (0, 0) of an empty log."""
+    def _last(self) -> Frame | None:
+        """The newest whole entry; ``None`` of an empty log."""
         for first in reversed(self._firsts):
             last = None
             for frame in self._frames_from(first):
                 last = frame
             if last is not None:
-                return last.index, last.term
-        return (0, 0) if self.header is None else (self.header.last_index, self.header.last_term)
+                return last
+        return None
+
+    @property
+    def torn_bytes(self) -> int:
+        """After the walk: how much of the newest segment is no whole frame, as a crash leaves a write."""
+        ended_early = self.head is None and not self.is_cut and self.end < self._to_index
+        last = self._taken if ended_early else self._newest
+        try:
+            path, data = read_segment(self.reader.files, self.reader.home, self._last_segment())
+            starts = decode_header(data, path).frames_offset
+        except Damaged:
+            return 0  # the walk tells
+        return len(data) - (last.offset + last.size if last is not None and last.file == path else starts)
 
     def _last_segment(self) -> int:
         return self._firsts[-1] if self._firsts else self.base_index + 1
@@ -160,6 +182,7 @@ class LogSide:
             stateless=True,
             with_undecided=True,
         )
+        self._to_index = decided_index
         self._items = iter(walk)
         self._next()
 
@@ -171,7 +194,7 @@ class LogSide:
             self.chain = self._chain_before(index)
         if self.chain is not None:
             self.chain.add(data, index)
-        self.end = index
+        self.end, self._taken = index, self.head
         self._next()
 
     def cut(self) -> None:
@@ -200,6 +223,16 @@ class LogSide:
     def digest_at(self, index: int) -> str | None:
         """The chain in hexadecimal, if it stands at ``index`` just now."""
         return self.chain.digest.hex() if self.chain is not None and self.chain.index == index else None
+
+
+def tails_of(sides: Sequence[LogSide], num_voters: int) -> list[Tail]:
+    """How each log ends, for `quorum.decided`.  Of a node alone all that is whole is decided."""
+    named = [side.commit_index() for side in sides]
+    above = max(named, default=0)
+    tails = [side.tail(commit, above) for side, commit in zip(sides, named, strict=True)]
+    if num_voters > 1:
+        return tails
+    return [replace(tail, commit_index=tail.last_index) for tail in tails]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

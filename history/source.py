@@ -38,6 +38,10 @@ class SnapshotLike(Protocol):
 class Reader(Protocol):
     """One shard's files (`raftlog.reader.ShardReader`, or a log in memory in tests)."""
 
+    @property
+    def node(self) -> str:
+        """Which node of a cluster it is of (``node 2``); empty where there is only one to speak of."""
+
     def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]: ...
 
     def snapshot(self) -> SnapshotLike | None: ...
@@ -82,6 +86,8 @@ class Basis:
     """What an answer rests on."""
 
     shard: int
+    node: str = ""
+    """Which node's files were read, where several were given."""
     snapshot_index: int | None
     """The snapshot that the walk began with; ``None``: it began with an empty shard."""
     first_index: int | None
@@ -97,7 +103,7 @@ class Basis:
         return self.snapshot_index is None and not self.gaps
 
     def words(self) -> str:
-        shard = shard_name(self.shard)
+        shard = shard_name(self.shard) + (f" of {self.node}" if self.node else "")
         parts = []
         if self.snapshot_index is not None:
             parts.append(f"the snapshot of index {self.snapshot_index}")
@@ -154,6 +160,7 @@ class Walk:
     def basis(self) -> Basis:
         return Basis(
             shard=self._shard,
+            node=self._reader.node,
             snapshot_index=self._snapshot_index,
             first_index=self._first,
             last_index=self._last,

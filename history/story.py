@@ -18,7 +18,7 @@ from records import Cause, Certainty, Entry, RecordType, TermStartValue, Trigger
 from .catalog import CatalogHistory, TopicChange, changes_between
 from .render import LOCAL, MemberNames, TimeStyle, ranges
 from .track import GroupTrack, MemberTrack, Partition, Partitions, grouped
-from .words import Speaker, reasons_words, term_words
+from .words import Speaker, is_takeover, reasons_words, term_words
 
 SETTLED_STATES = ("Stable", "Empty")
 
@@ -93,6 +93,8 @@ class TermStep:
     term: int
     node_id: int
     previous_leader: int
+    is_takeover: bool
+    """A failover or a hand-over; ``why`` says how long the shard was without a leader at most."""
     why: str
     silent_ms: int | None
     """Since the entry before, whatever it was; ``None`` at the first entry."""
@@ -171,6 +173,7 @@ class Storyteller:
 
     def term(self, index: int, timestamp_ms: int, term: TermStartValue) -> None:
         """A term of the shard begins."""
+        silent_ms = None if self._last_ms is None else timestamp_ms - self._last_ms
         self._steps.append(
             TermStep(
                 index=index,
@@ -178,8 +181,9 @@ class Storyteller:
                 term=term.term,
                 node_id=term.node_id,
                 previous_leader=term.previous_leader,
-                why=term_words(term),
-                silent_ms=None if self._last_ms is None else timestamp_ms - self._last_ms,
+                is_takeover=is_takeover(term),
+                why=term_words(term, silent_ms),
+                silent_ms=silent_ms,
             )
         )
         self._last_ms = timestamp_ms

@@ -19,7 +19,7 @@ from records import RecordsError, iter_records
 from records.ids import METADATA_SHARD
 
 from .invariants import InvariantChecker, Violation
-from .node import NodeLog, open_node
+from .node import NodeLog, open_one
 from .replay import Replay
 from .secondopinion import disagreements
 from .source import Basis, Gap, SnapshotLike, Walk
@@ -73,7 +73,7 @@ class Report:
 
 def verify(path: str) -> Report:
     """Checks everything in a directory and writes nothing; raises `NothingToRead` if there is no shard."""
-    node = open_node(path)
+    node = open_one(path)
     reports = tuple(_verify_shard(node, shard) for shard in node.shards)
     return Report(
         path=path,

@@ -110,6 +110,14 @@ TERM_WHYS: dict[int, str] = {
     TermWhy.TRANSFER: "the leader before handed over",
 }
 
+TAKEOVERS: dict[int, str] = {
+    TermWhy.EXPIRY: "node {node} took over{previous} (it was not heard of in time)",
+    TermWhy.RESET: "node {node} took over{previous} (its connection broke)",
+    TermWhy.TRANSFER: "node {node} took over{previous} (it handed over)",
+}
+OUTAGE_MS_MAX = 10_000
+"""A longer gap before a takeover is idleness and not an outage: an election takes fractions of a second."""
+
 
 def reason_words(reason: Reason, cause: Cause, now_ms: int, speaker: Speaker) -> str:
     """One reason for an epoch as a sentence without full stop; ``now_ms`` is the time of its entry."""
@@ -192,11 +200,33 @@ def session_words(expiry: Expiry, now_ms: int, style: TimeStyle) -> str:
     return f"no heartbeat for {waited} of {limit}, awaited since {style.clock(expiry.armed_ms)}"
 
 
-def term_words(term: TermStartValue) -> str:
-    """``node 1 leads from term 3 on: the node started``."""
-    why = TERM_WHYS.get(term.why, f"why {int(term.why)} (unknown to this release)")
-    before = f" (before: node {term.previous_leader})" if term.previous_leader >= 0 else ""
-    return f"node {term.node_id} leads from term {term.term} on: {why}{before}"
+def is_takeover(term: TermStartValue) -> bool:
+    """The term replaces another one of a running cluster: a failover, or a hand-over."""
+    return term.why in TAKEOVERS
+
+
+def term_words(term: TermStartValue, gap_ms: int | None) -> str:
+    """``node 1 leads from term 3 on: the node started``; of a failover
+    ``term 4: node 2 took over from node 1 (its connection broke), at most 310 ms without a leader``.
+
+    ``gap_ms`` is the time since the entry before, if that is known: the last sign of the leader before, so
+    an upper bound of the outage.
+    """
+    if not is_takeover(term):
+        why = TERM_WHYS.get(term.why, f"why {int(term.why)} (unknown to this release)")
+        before = f" (before: node {term.previous_leader})" if term.previous_leader >= 0 else ""
+        return f"node {term.node_id} leads from term {term.term} on: {why}{before}"
+    if term.previous_leader == term.node_id:
+        said = f"term {term.term}: node {term.node_id} leads again"
+    else:
+        known = term.previous_leader >= 0
+        previous = f" from node {term.previous_leader}" if known else " from the leader before"
+        said = f"term {term.term}: " + TAKEOVERS[term.why].format(node=term.node_id, previous=previous)
+    if gap_ms is None:
+        return said
+    if gap_ms > OUTAGE_MS_MAX:
+        return f"{said}, {duration(gap_ms)} after the entry before"
+    return f"{said}, at most {duration(gap_ms)} without a leader"
 
 
 def type_name(record_type: int) -> str:

@@ -1,6 +1,7 @@
 """`quorate log …`: the offline readers of `history` on a node's directory, which they never write to.
 
-The directory comes first, then what is asked. It may belong to a running node, be a copy, or be damaged.
+The directory comes first, then what is asked. It may belong to a running node, be a copy, or be damaged; the
+folder that holds a cluster's nodes (node-1, node-2, …) stands for whichever of them is furthest.
 """
 
 from __future__ import annotations
@@ -85,17 +86,24 @@ def dump(
 def verify(directory: Directory, json: Json = False) -> None:
     """Check every byte and every invariant; exit code 1 and the exact place if something is broken.
 
+    Of a folder that holds a cluster's nodes each is checked; `quorate log compare` holds them to each other.
+
     Example: quorate log verify quorate-data
     """
+    from history.members import node_directories
     from history.verify import report_text
     from history.verify import verify as check
 
-    report = _read(directory, lambda: check(str(directory)))
+    reports = _read(directory, lambda: [check(path) for path in node_directories(str(directory))])
     if json:
-        print_json({"ok": report.ok, "findings": report.findings} | plain(report))
+        shown = [{"ok": one.ok, "findings": one.findings} | plain(one) for one in reports]
+        print_json(shown[0] if len(shown) == 1 else {"ok": all(r.ok for r in reports), "nodes": shown})
     else:
-        _print_lines(directory, report_text(report))
-    if not report.ok:
+        for report in reports:
+            if len(reports) > 1:
+                print(report.path)
+            _print_lines(directory, report_text(report))
+    if not all(report.ok for report in reports):
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -221,6 +229,23 @@ def timeline(
     _print_lines(directory, timeline_text(rows, width=width, style=_style(utc)))
     for name, described in explanation.members.items():
         print(f"{name} is {described}")
+
+
+@app.command("terms")
+def terms(directory: Directory, shard: Shard = None, utc: Utc = False, json: Json = False) -> None:
+    """One row per term: who led, why it began, how long nobody led; failovers and hand-overs at a glance.
+
+    Example: quorate log terms quorate-data
+    """
+    from history.terms import terms as read
+    from history.terms import terms_text
+
+    found = _read(directory, lambda: read(str(directory), None if shard is None else _shard_number(shard)))
+    if json:
+        print_json({"terms": [plain(one) for one in found]})
+        return
+    width = shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, 24)).columns
+    _print_lines(directory, terms_text(found, width=width, style=_style(utc)))
 
 
 def plain(value: Any) -> Any:

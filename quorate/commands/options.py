@@ -27,7 +27,12 @@ Bootstrap = Annotated[
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds after which to give up.")]
 Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="A node's data directory, or a copy of one.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="DIR",
+        help="A node's data directory, a copy of one, or the folder that holds a cluster's.",
+        show_default=False,
+    ),
 ]
 
 

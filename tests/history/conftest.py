@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from history import commits, dump, explain, replay, verify
+from history import commits, dump, explain, replay, terms, verify
 from history.node import NodeLog
 
 from .memlog import MemoryReader
@@ -20,8 +20,9 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
 
     def serves(readers: dict[int, MemoryReader], num_shards: int | None = 4) -> NodeLog:
         node = NodeLog("node-1", readers, num_shards)
-        for module in (commits, dump, explain, replay, verify):
+        for module in (commits, dump, explain, replay, terms):
             monkeypatch.setattr(module, "open_node", lambda path: node)
+        monkeypatch.setattr(verify, "open_one", lambda path: node)
         return node
 
     return serves

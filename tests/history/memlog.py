@@ -63,6 +63,7 @@ class MemoryReader:
     broken: set[int] = field(default_factory=set)
     notes: list[dict[str, Any]] = field(default_factory=list)
     kept_snapshot: MemorySnapshot | None = None
+    node: str = ""
 
     def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
         for frame in self.written:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from raftlog.directory import NodeIdentity, format_node, shard_name
-from raftlog.files import OsFiles
+from raftlog.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node, shard_name
+from raftlog.files import OsFiles, join
 from raftlog.frames import encode_frame
+from raftlog.metafile import write_meta
 from raftlog.segments import log_name
 from records import Cause, Record, TermStartKey, TermStartValue, TermWhy, Trigger, encode_entry, encode_record
 
@@ -28,6 +29,7 @@ class ThreeLogs:
     shard: int = 0
     now_ms: int = NOON_MS
     last: dict[int, int] = field(default_factory=dict)
+    terms: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in self.voters:
@@ -85,6 +87,10 @@ class ThreeLogs:
             with self.file(node).open("ab") as file:
                 file.write(frame)
             self.last[node] = index
+            if self.terms.get(node) != term:
+                home = str(self.file(node).parent)
+                write_meta(OsFiles(), join(home, TERM_FILE), TERM_KIND, term, None)
+                self.terms[node] = term
         return index
 
     def opens(

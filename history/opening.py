@@ -1,0 +1,104 @@
+"""Opening what a person names: the directory of one node, or the folder that holds a cluster's.
+
+Of a cluster every shard is read from the node that is furthest in it, since all hold the same history
+(`compare` checks that), and what is decided is judged by all directories together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from raftlog.frames import Frame
+
+from .members import Member, node_directories, num_voters, open_members, strangers
+from .node import NodeLog, ShardFiles, open_one
+from .quorum import Decided, Tail, decided
+from .sidebyside import LogSide, tails_of
+from .source import NothingToRead, Reader
+
+
+class ClusterShard(ShardFiles):
+    """The shard's files of the node that is furthest; decided is what all nodes together prove."""
+
+    def __init__(self, member: Member, shard: int, decided_index: int, paths: Sequence[str]) -> None:
+        super().__init__(member.path, shard)
+        self.node = member.name
+        self._decided_index = decided_index
+        self._paths = paths
+
+    def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
+        for frame in super().frames(from_index, to_index):
+            frame.decided = frame.index <= self._decided_index
+            yield frame
+
+    def evidence(self) -> list[dict[str, Any]]:
+        """What all nodes noted: requests are refused by whoever leads at the time."""
+        notes = [note for path in self._paths for note in ShardFiles(path, self.shard).evidence()]
+        return sorted(notes, key=lambda note: note.get("at_ms", note.get("minute_ms", 0)))
+
+
+def open_node(path: str) -> NodeLog:
+    """Opens a node's directory, a copy or a part of one, or the folder that holds a cluster's as node-1,
+    node-2, ...; never writes to it.
+
+    Raises `NothingToRead` saying what is expected when there is no shard in it.
+    """
+    paths = node_directories(path)
+    return open_one(path) if paths == [path] else _open_cluster(path, paths)
+
+
+def _open_cluster(path: str, paths: Sequence[str]) -> NodeLog:
+    opened = open_members(paths)
+    members = [member for member, _ in opened]
+    for found in strangers(members):
+        raise NothingToRead(f"the nodes in {path} are not of one cluster: {found}; name one of them")
+    return NodeLog(
+        path=path,
+        readers=_Furthest(opened, num_voters(members), paths),
+        num_shards=next((m.num_shards for m in members if m.num_shards is not None), None),
+        problems=tuple(problem for _, log in opened for problem in log.problems),
+    )
+
+
+class _Furthest(Mapping[int, Reader]):
+    """Readers by shard; who is furthest is looked up when a shard is asked for, as it costs reading."""
+
+    def __init__(self, opened: Sequence[tuple[Member, NodeLog]], voters: int, paths: Sequence[str]) -> None:
+        self._opened = opened
+        self._voters = voters
+        self._paths = paths
+        self._shards = sorted({shard for _, log in opened for shard in log.shards})
+        self._known: dict[int, Reader] = {}
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._shards)
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    def __getitem__(self, shard: int) -> Reader:
+        if shard not in self._shards:
+            raise KeyError(shard)
+        if shard not in self._known:
+            holders = [(at, member) for at, (member, log) in enumerate(self._opened) if shard in log.readers]
+            self._known[shard] = _furthest(shard, holders, self._voters, self._paths)
+        return self._known[shard]
+
+
+def _furthest(
+    shard: int, holders: Sequence[tuple[int, Member]], voters: int, paths: Sequence[str]
+) -> ClusterShard:
+    sides = [
+        LogSide(member.name, member.counted_as(place), ShardFiles(member.path, shard))
+        for place, member in holders
+    ]
+    tails = tails_of(sides, voters)
+    proven = decided(tails, voters)
+    best = max(range(len(sides)), key=lambda at: _rank(sides[at], tails[at], proven, at))
+    return ClusterShard(holders[best][1], shard, proven.index, paths)
+
+
+def _rank(side: LogSide, tail: Tail, proven: Decided, at: int) -> tuple[int, int, int, int]:
+    """Surely holding what is decided counts first, then no damage, then the longest history kept."""
+    return (min(proven.known[at], tail.last_index), -len(side.problems), -side.base_index, -at)

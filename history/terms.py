@@ -1,0 +1,141 @@
+"""Who led each shard, since when and why: the terms, read from their first entries.
+
+Every term opens with a frame that names its leader, why it began and who led before.  The gap between that
+frame and the one before it is an upper bound of the time without a leader: the last sign of the one before,
+and the first of the new one, each by its node's clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from raftlog.frames import Frame
+from records import Entry, RecordsError, RecordType, TermStartValue, TermWhy, decode_entry, decode_value
+
+from .node import NodeLog
+from .opening import open_node
+from .render import LOCAL, TimeStyle, duration, table
+from .source import Gap, Walk
+from .words import is_takeover, shard_name, term_words
+
+HEADERS = ("shard", "term", "index", "began", "gap", "entries", "leader", "why")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One term of a shard, as far as its entries are kept."""
+
+    shard: int
+    term: int
+    node_id: int | None
+    """Its leader; ``None`` where the first entry of the term is not kept or not readable."""
+    why: str
+    """`START`, `EXPIRY`, `RESET`, `TRANSFER`, or the number of one that this release does not know."""
+    previous_leader: int
+    """Node id, as the new leader knew it; -1: not known."""
+    is_takeover: bool
+    index: int
+    timestamp_ms: int
+    gap_ms: int | None
+    """Since the last entry of the term before; ``None`` where that is not kept."""
+    entries: int
+    last_index: int
+    last_timestamp_ms: int
+    decided: bool
+    """The first entry of the term is known to be committed: the leader served."""
+    words: str
+
+
+def terms(path: str, shard: int | None = None) -> tuple[Term, ...]:
+    """The terms of all shards (or one), each shard's in order; raises `NothingToRead`."""
+    node = open_node(path)
+    wanted = node.shards if shard is None else (shard,)
+    return tuple(term for number in wanted for term in _terms_of(node, number))
+
+
+def _terms_of(node: NodeLog, shard: int) -> Iterator[Term]:
+    first: Frame | None = None
+    last: Frame | None = None
+    gap_ms: int | None = None
+    entries = 0
+    for item in Walk(shard, node.reader(shard), stateless=True, with_undecided=True):
+        if not isinstance(item, Frame):
+            assert isinstance(item, Gap)
+            continue
+        if first is None or last is None or item.term != first.term:
+            if first is not None and last is not None:
+                yield _term(shard, first, last, gap_ms, entries)
+            gap_ms = (
+                None
+                if last is None or last.index != item.index - 1
+                else item.timestamp_ms - last.timestamp_ms
+            )
+            first, entries = item, 0
+        last = item
+        entries += 1
+    if first is not None and last is not None:
+        yield _term(shard, first, last, gap_ms, entries)
+
+
+def _term(shard: int, first: Frame, last: Frame, gap_ms: int | None, entries: int) -> Term:
+    start = _start_in(first)
+    return Term(
+        shard=shard,
+        term=first.term,
+        node_id=None if start is None else start.node_id,
+        why="" if start is None else _why_name(start.why),
+        previous_leader=-1 if start is None else start.previous_leader,
+        is_takeover=start is not None and is_takeover(start),
+        index=first.index,
+        timestamp_ms=first.timestamp_ms,
+        gap_ms=gap_ms,
+        entries=entries,
+        last_index=last.index,
+        last_timestamp_ms=last.timestamp_ms,
+        decided=first.decided,
+        words="its first entry is not here" if start is None else term_words(start, gap_ms),
+    )
+
+
+def _start_in(frame: Frame) -> TermStartValue | None:
+    try:
+        return term_start_of(decode_entry(frame.body))
+    except RecordsError:
+        return None
+
+
+def term_start_of(entry: Entry) -> TermStartValue | None:
+    """What the first entry of a term says; ``None`` for any other entry."""
+    for raw in entry.records:
+        if raw.type == RecordType.TERM_START:
+            with contextlib.suppress(ValueError, TypeError):
+                value = decode_value(raw)
+                return value if isinstance(value, TermStartValue) else None
+    return None
+
+
+def _why_name(why: int) -> str:
+    try:
+        return TermWhy(why).name
+    except ValueError:
+        return str(int(why))
+
+
+def terms_text(found: Sequence[Term], *, width: int = 120, style: TimeStyle = LOCAL) -> Iterator[str]:
+    """A table, one row a term."""
+    rows = [
+        (
+            shard_name(one.shard),
+            str(one.term),
+            str(one.index),
+            style.full(one.timestamp_ms),
+            "" if one.gap_ms is None else duration(one.gap_ms),
+            str(one.entries),
+            "not known" if one.node_id is None else f"node {one.node_id}",
+            one.words + ("" if one.decided else " (UNDECIDED)"),
+        )
+        for one in found
+    ]
+    yield from table(HEADERS, rows, width=width)
