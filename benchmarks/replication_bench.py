@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks import load
 from benchmarks.floor import floor
 from benchmarks.raw import RawGroup
-from cluster.supervision import ClusterProcess, launch_cluster
+from cluster.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
 
 CONNECTIONS = 50
