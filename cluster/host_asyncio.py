@@ -34,6 +34,9 @@ FATAL_EXIT_CODE: Final = 70
 
 LOOPBACK: Final = "127.0.0.1"
 
+CONNECT_TIMEOUT_S: Final = 2.0
+"""For a connection with its TLS handshake: who is there needs less, and who is not must not pile up."""
+
 LISTEN_BACKLOG: Final = 1024
 """After a restart every client connects again within a second; the default of 100 would refuse some."""
 
@@ -192,6 +195,7 @@ class AsyncioHost:
                     port,
                     backlog=LISTEN_BACKLOG,
                     ssl=_tls_context(tls, is_server=True),
+                    ssl_handshake_timeout=CONNECT_TIMEOUT_S if tls is not None else None,
                 )
             except OSError as error:
                 done(None, error)
@@ -212,14 +216,18 @@ class AsyncioHost:
         *,
         tls: TlsSettings | None = None,
     ) -> None:
-        """Connects; `done` is called after the handler's `connection_made`."""
+        """Connects within `CONNECT_TIMEOUT_S`; `done` is called after the handler's `connection_made`."""
         factory = cast("Callable[[], asyncio.BaseProtocol]", protocol_factory)
 
         async def go() -> None:
             try:
-                _, handler = await self.loop.create_connection(
-                    factory, host or LOOPBACK, port, ssl=_tls_context(tls, is_server=False)
-                )
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    _, handler = await self.loop.create_connection(
+                        factory, host or LOOPBACK, port, ssl=_tls_context(tls, is_server=False)
+                    )
+            except TimeoutError:
+                done(None, TimeoutError(f"no answer from {host}:{port} within {CONNECT_TIMEOUT_S:g} s"))
+                return
             except OSError as error:
                 done(None, error)
                 return

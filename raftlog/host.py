@@ -147,7 +147,7 @@ class Host(Protocol):
         *,
         tls: TlsSettings | None = None,
     ) -> None:
-        """Connect; `done` follows the handler's `connection_made`.
+        """Connect, within seconds; `done` follows the handler's `connection_made`.
 
         With `tls` the server's certificate must be signed by our authority; its name is not compared, because
         a node may move, and because the peers' own handshake says who it is.

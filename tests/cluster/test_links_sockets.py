@@ -1,0 +1,235 @@
+"""Links over real sockets: the asyncio Host, TCP_NODELAY, hostile bytes, mutual TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cluster.host_asyncio import AsyncioHost
+from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_node
+from raftlog.files import OsFiles
+from raftlog.host import TlsSettings
+from raftlog.peers import Links, PeerAddress, PeersError, PeerSettings, SelfDescription
+from tests.cluster.links_lab import SHARDS, Recorder
+
+DESCRIPTION = SelfDescription(
+    release="1.0",
+    kafka_host="127.0.0.1",
+    kafka_port=9092,
+    http_host="127.0.0.1",
+    http_port=8092,
+    format_level_max=1,
+    format_level=1,
+)
+
+
+class Rig:
+    """Two nodes' links on one loop, in real directories."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.host = AsyncioHost(asyncio.get_running_loop())
+        self.secret = home / "secret"
+        self.secret.write_bytes(b"0123456789abcdef\n")
+        self.secret.chmod(0o600)
+        self.nodes = tuple(
+            PeerAddress(node_id=node_id, host="127.0.0.1", port=_free_port()) for node_id in (1, 2)
+        )
+        self.links: dict[int, Links] = {}
+        self.users: dict[int, Recorder] = {}
+        self.directories: list[NodeDirectory] = []
+
+    async def start(self, node_id: int, tls: TlsSettings | None = None) -> Links:
+        path = str(self.home / f"node-{node_id}")
+        identity = NodeIdentity(
+            cluster_id="cluster",
+            node_id=node_id,
+            incarnation=f"disk {node_id}",
+            num_shards=2,
+            voters=(1, 2),
+        )
+        format_node(OsFiles(), path, identity)
+        directory = open_node(OsFiles(), path, self.host.fresh_id)
+        self.directories.append(directory)
+        own = self.nodes[node_id - 1]
+        settings = PeerSettings(
+            nodes=self.nodes, bind_host=own.host, bind_port=own.port, secret_file=str(self.secret), tls=tls
+        )
+        links = Links(self.host, directory, settings, lambda: DESCRIPTION)
+        self.users[node_id] = Recorder()
+        for shard in SHARDS:
+            links.attach(shard, self.users[node_id])
+        done: asyncio.Future[BaseException | None] = self.host.loop.create_future()
+        links.start(done.set_result)
+        error = await done
+        if error is not None:
+            raise error
+        self.links[node_id] = links
+        return links
+
+    async def until_up(self) -> None:
+        await until(lambda: all(links.peers for links in self.links.values()))
+
+    async def close(self) -> None:
+        for links in self.links.values():
+            links.stop()
+        await asyncio.sleep(0.01)
+        for directory in self.directories:
+            directory.close()
+        self.host.close()
+
+
+async def until(condition: object, within_s: float = 5.0) -> None:
+    async def look() -> None:
+        while not condition():  # type: ignore[operator]
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(look(), within_s)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    rig = Rig(tmp_path)
+    yield rig
+    await rig.close()
+
+
+async def test_two_nodes_talk_without_delay_of_small_packets(rig: Rig) -> None:
+    await rig.start(1)
+    await rig.start(2)
+    await rig.until_up()
+    for links, other in ((rig.links[1], 2), (rig.links[2], 1)):
+        transport = links._up[other]._transport
+        assert transport is not None
+        sock = transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    sent = [b"%d" % number for number in range(1_000)] + [bytes(5_000_000), b"end"]
+    for payload in sent:
+        rig.links[1].send(2, 0, payload)
+    await until(lambda: len(rig.users[2].messages(1)) == len(sent))
+    assert rig.users[2].messages(1) == sent
+
+
+async def test_a_node_that_comes_back_is_found_again(rig: Rig) -> None:
+    await rig.start(1)
+    await rig.start(2)
+    await rig.until_up()
+    transport = rig.links[2]._up[1]._transport
+    assert transport is not None
+    transport.abort()
+    await until(lambda: rig.users[1].heard.count(("up", 2)) == 2 * len(SHARDS))
+
+
+async def test_strangers_on_a_real_port(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    await rig.start(1)
+    for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", bytes(100_000)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.nodes[0].port)
+        writer.write(data)
+        with contextlib.suppress(ConnectionResetError):
+            await asyncio.wait_for(reader.read(), 1.0)
+        writer.close()
+    await rig.start(2)
+    await rig.until_up()
+    assert all(record.exc_info is None for record in caplog.records)
+    assert sum("not a node of Quorate" in record.message for record in caplog.records) == 3
+
+
+async def test_a_secret_that_everybody_can_read_is_refused(rig: Rig) -> None:
+    rig.secret.chmod(0o644)
+    with pytest.raises(PeersError, match="can be read by everybody: chmod 600"):
+        await rig.start(1)
+    rig.secret.unlink()
+    with pytest.raises(PeersError, match="cannot be read: No such file"):
+        await rig.start(2)
+
+
+# TLS
+
+openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
+
+
+NEW_KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+
+
+def authority(home: Path, name: str) -> Path:
+    """A certificate authority in `home/name`."""
+    home = home / name
+    home.mkdir()
+    _openssl(home, f"req -x509 {NEW_KEY} -keyout ca.key -out ca.pem -days 2 -subj /CN={name}")
+    return home
+
+
+def certificate(home: Path, name: str) -> TlsSettings:
+    """A certificate of the authority in `home`."""
+    _openssl(home, f"req {NEW_KEY} -keyout {name}.key -out {name}.csr -subj /CN={name}")
+    _openssl(
+        home, f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out {name}.pem"
+    )
+    return TlsSettings(
+        cert_file=str(home / f"{name}.pem"), key_file=str(home / f"{name}.key"), ca_file=str(home / "ca.pem")
+    )
+
+
+def _openssl(home: Path, arguments: str) -> None:
+    subprocess.run(["openssl", *arguments.split()], cwd=home, check=True, capture_output=True, timeout=30)
+
+
+@openssl
+async def test_mutual_tls_and_nobody_without_a_certificate(
+    rig: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours = authority(tmp_path, "ours")
+    await rig.start(1, certificate(ours, "one"))
+    await rig.start(2, certificate(ours, "two"))
+    await rig.until_up()
+    transport = rig.links[1]._up[2]._transport
+    assert transport is not None
+    assert transport.get_extra_info("ssl_object").version() == "TLSv1.3"
+    rig.links[1].send(2, 0, bytes(3_000_000))
+    await until(lambda: rig.users[2].messages(1) == [bytes(3_000_000)])
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.nodes[0].port)
+    writer.write(b"plain text, a whole line of it\r\n")
+    with contextlib.suppress(ConnectionResetError):
+        await asyncio.wait_for(reader.read(), 2.0)
+    writer.close()
+    assert rig.links[1].peers
+    assert all(record.exc_info is None for record in caplog.records if record.levelno > logging.DEBUG)
+
+
+@openssl
+@pytest.mark.parametrize("case", ["another authority", "no certificate"])
+async def test_a_certificate_of_another_authority_is_no_certificate(
+    rig: Rig, tmp_path: Path, case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await rig.start(1, certificate(authority(tmp_path, "ours"), "one"))
+    await rig.start(
+        2, certificate(authority(tmp_path, "theirs"), "two") if case == "another authority" else None
+    )
+    await until(lambda: rig.links[2].status()[0]["trouble"])
+    await asyncio.sleep(0.3)
+    assert not rig.links[1].peers
+    assert not rig.links[2].peers
+    if case == "another authority":
+        assert "certificate" in rig.links[2].status()[0]["trouble"].lower()
+    assert all(record.exc_info is None for record in caplog.records if record.levelno > logging.DEBUG)
+
+
+@openssl
+async def test_files_that_are_no_certificates_are_named(rig: Rig, tmp_path: Path) -> None:
+    tls = certificate(authority(tmp_path, "ours"), "one")
+    Path(tls.cert_file).write_text("not a certificate")
+    with pytest.raises(OSError, match=r"cannot use .*one\.pem with .*one\.key"):
+        await rig.start(1, tls)
