@@ -1,22 +1,52 @@
 """The runtime of the metadata shard: keeps the committed catalog, which is the one that everybody else reads.
 
 The metadata shard decides on its latest projection, like every shard. Groups must not: each shard has a log
-of its own, so after a crash a group's entry could name a catalog change that was lost. They see a change once
-it is committed, in the order: catalog, then group shards, then the reply to whoever asked for the change.
+of its own, so after a failure a group's entry could name a catalog change that was lost. They see a change
+once it is committed, on every node alike, whoever leads: first the catalog, then the group shards, then the
+reply to whoever asked for the change, which also waits (a second at most) until every node in contact has it:
+a client that was told of a topic finds it wherever it asks next.
+
+What must stay true: the committed catalog never goes back, also while the projection is built again; no
+change is passed over in telling the groups, and where one may have been, they are told that.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final
 
-from cluster.shard_runtime import ShardRuntime, Surroundings
-from cluster.shard_state import ShardEvent, ShardState
+from cluster.answers import Why
+from cluster.held import Barrier, Question, Reply
+from cluster.node_info import ClientInfo
+from cluster.shard_runtime import ShardRuntime
+from cluster.surroundings import Surroundings
+from coordinator.api import Outcome
 from coordinator.catalog import CatalogShard
 from coordinator.topics import CatalogTopic, CatalogView
 from raftlog.directory import NodeDirectory
-from records import METADATA_SHARD, RawRecord, RecordType, TopicKey, TopicValue, decode_key, decode_value
+from records import (
+    METADATA_SHARD,
+    Cause,
+    FormatLevelKey,
+    FormatLevelValue,
+    RawRecord,
+    Record,
+    RecordType,
+    TopicKey,
+    TopicValue,
+    Trigger,
+    decode_key,
+    decode_value,
+    encode_record,
+)
+
+SPREAD_MAX_MS: Final = 1_000
+"""An admin reply waits this long for nodes that are in contact and slow."""
+
+FIRST_FORMAT_LEVEL: Final = 1
+"""Of a cluster that has never raised it."""
 
 
 class CatalogRuntime(ShardRuntime):
@@ -24,17 +54,44 @@ class CatalogRuntime(ShardRuntime):
 
     machine: CatalogShard
 
-    def __init__(self, node: Surroundings, directory: NodeDirectory, machine: CatalogShard) -> None:
-        super().__init__(node, directory, METADATA_SHARD, machine)
+    def __init__(
+        self, node: Surroundings, directory: NodeDirectory, make_machine: Callable[[], CatalogShard]
+    ) -> None:
+        super().__init__(node, directory, METADATA_SHARD, make_machine)
         self.committed_catalog = CatalogView()
+        self._learning = self.committed_catalog
+        """The catalog that takes in what is committed: another one while the projection is built again."""
         self._topic_changes: deque[tuple[int, RawRecord]] = deque()
-
-    def ready(self, term: int) -> None:
-        if self.standing.state is ShardState.CATCH_UP:
-            self._move(ShardEvent.CAUGHT_UP)
+        self._spreading: dict[Callable[[], None], None] = {}
 
     def catalog_version(self) -> int:
         return self.machine.view.version
+
+    @property
+    def format_level(self) -> int:
+        """The highest level whose records may be written."""
+        return self.machine.format_level or FIRST_FORMAT_LEVEL
+
+    # Readiness: nothing but the log decides.
+
+    def _may_serve(self) -> bool:
+        return True
+
+    def _become_ready(self) -> Iterator[None]:
+        return iter(())
+
+    def _began_to_serve(self) -> None:
+        """Nothing in the metadata shard is due by time."""
+
+    def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
+        """Nothing in the metadata shard is due by time."""
+
+    # The committed catalog.
+
+    def reset(self) -> None:
+        super().reset()
+        self._topic_changes.clear()
+        self._learning = CatalogView()
 
     def _restored(self, raws: Iterable[RawRecord], index: int) -> None:
         for raw in raws:
@@ -45,26 +102,89 @@ class CatalogRuntime(ShardRuntime):
         self._topic_changes.extend((index, raw) for raw in raws if raw.type == RecordType.TOPIC)
 
     def _learned(self, index: int) -> None:
-        changes = self._topic_changes
-        names: list[str] = []
+        index = min(index, self.machine.applied_index)  # less while the projection is built again
+        changes, names = self._topic_changes, dict[str, None]()
         while changes and changes[0][0] <= index:
-            names.append(self._learn(*changes.popleft()))
-        self.committed_catalog.version = index
-        if names:
-            self.node.catalog_changed(names)
+            name = self._learn(*changes.popleft())
+            if name in names:  # came and went, or the other way round: each is told
+                self._tell(names)
+                names = {}
+            names[name] = None
+        self._learning.version = max(index, self._learning.version)
+        if self._learning is not self.committed_catalog:
+            self._catch_up_with_learning()
+        else:
+            self._tell(names)
+        self.node.catalog_moved()
 
-    def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
-        """Nothing in the metadata shard is due by time."""
+    def _tell(self, names: Iterable[str]) -> None:
+        if names and self._learning is self.committed_catalog:
+            self.node.catalog_changed(list(names), is_complete=True)
+
+    def _catch_up_with_learning(self) -> None:
+        """The rebuilt catalog takes over when it is as new as the one before. What came and went between the
+        two (there may have been a snapshot) is in neither."""
+        old, new = self.committed_catalog, self._learning
+        if new.version < old.version:
+            return
+        self.committed_catalog = new
+        before, after = ({topic.name: topic for topic in view} for view in (old, new))
+        names = [name for name in before | after if before.get(name) != after.get(name)]
+        self.node.catalog_changed(names, is_complete=False)
 
     def _learn(self, index: int, raw: RawRecord) -> str:
-        """Applies one topic record to the committed catalog; returns the topic's name."""
+        """Applies one topic record to the catalog that learns; returns the topic's name."""
         key = decode_key(raw)
         assert isinstance(key, TopicKey)
         if raw.value is None:
-            self.committed_catalog.remove(key.name, index)
+            self._learning.remove(key.name, index)
             return key.name
         value = decode_value(raw)
         assert isinstance(value, TopicValue)
         topic = CatalogTopic(key.name, value.topic_id, value.num_partitions)
-        self.committed_catalog.put(topic, index)
+        self._learning.put(topic, index)
         return key.name
+
+    # Replies that wait for the other nodes.
+
+    def _hold(self, now_ms: float, question: Question, response: object, has_written: bool) -> None:
+        if has_written and not self._is_alone:
+            question.reply = partial(self._spread, self.replica.last_index, question.reply)
+        super()._hold(now_ms, question, response, has_written)
+
+    def _spread(self, index: int, reply: Reply, response: object) -> None:
+        """Passes a reply on: what is committed once the other nodes have it too, anything else at once."""
+        if index > self._committed_index or not self.is_ready:
+            reply(response)
+            return
+
+        def done() -> None:
+            if self._spreading.pop(done, done) is None:
+                reply(response)
+
+        self._spreading[done] = None
+        self.replica.when_everywhere(index, SPREAD_MAX_MS, done)
+
+    def _stand_down(self) -> None:
+        """Replies that only wait for other nodes say what is committed, whoever leads now."""
+        super()._stand_down()
+        for done in list(self._spreading):
+            done()
+
+    # The format level.
+
+    def raise_format_level(self, level: int, done: Callable[[str | None], None]) -> None:
+        """Lets all nodes write records of `level` from now on; `done(None)`, or why not, in words."""
+        if (why := self._why_not()) is not None:
+            done(why.value)
+            return
+        now_ms = self.host.monotonic_ms()
+        ctx = self._context(now_ms, ClientInfo())
+        records = [encode_record(Record(FormatLevelKey(), FormatLevelValue(level=level)))]
+        self.machine.apply_all(records, ctx.next_index)
+        self._append(Outcome(cause=Cause(trigger=Trigger.FORMAT_RAISED), records=records), ctx)
+
+        def told(why: object) -> None:
+            done(why.value if isinstance(why, Why) else None)
+
+        self._hold(now_ms, Barrier(told), None, has_written=True)

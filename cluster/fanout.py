@@ -1,8 +1,9 @@
 """Requests that concern several shards: split by shard, answered by each, merged in the order asked.
 
-Pure functions in a table; the node supplies the shards. ListGroups asks every shard and, as Kafka does,
-leaves out those that this node does not lead and fails on any other error. The other requests name their
-groups, and each shard answers for its own.
+Pure functions in a table; the node supplies the shards. ListGroups asks every shard but those that another
+node leads, as that one lists them: clients ask all nodes. It fails as a whole on any error, also where nobody
+leads a shard just now, since a list that silently lacks groups is worse than one that is asked for again. The
+other requests name their groups, and each shard answers for its own.
 
 What must stay true: every group of the request is answered by the shard that it belongs to, and the order of
 the answers is that of the request; one shard's failure is an error of its groups alone.
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.list_groups import ListGroupsResponse
 
 ShardOf = Callable[[str], int]
 Parts = dict[int, Any]
@@ -62,12 +64,14 @@ def _split_list(request: Any, shard_of: ShardOf, num_shards: int) -> Parts:
 
 
 def _merge_list(request: Any, responses: Mapping[int, Any]) -> Any:
-    parts = [part for part in responses.values() if part.error_code != ErrorCode.NOT_COORDINATOR]
+    if not responses:
+        return ListGroupsResponse()
+    parts = list(responses.values())
     for part in parts:
+        if part.error_code == ErrorCode.NOT_COORDINATOR:  # clients ask again for this one only
+            return replace(part, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if part.error_code != ErrorCode.NONE:
             return part
-    if not parts:
-        return next(iter(responses.values()))
     return replace(parts[0], groups=[group for part in parts for group in part.groups])
 
 

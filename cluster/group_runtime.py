@@ -4,22 +4,24 @@ Session and rebalance time-outs, pending targets and catalog checks are decision
 projection says when the next one is due. They run in slices, each decision an entry of its own.
 
 What must stay true: the shard is Ready only on a catalog at least as new as the newest that its groups were
-decided on; nothing expires in the turn in which the loop woke from a gap, and nobody for heartbeats that the
-node itself refused for want of room; due work never holds the loop for more than a slice.
+decided on; timers run only while it is; nothing expires in the turn in which the loop woke from a gap, and
+nobody for heartbeats that the node itself refused for want of room; due work never holds the loop for more
+than a slice.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from cluster.node_info import ClientInfo
 from cluster.regularity import MeasuredEntry, Regularity
-from cluster.shard_runtime import SLICE_MS, ShardRuntime, Surroundings
-from cluster.shard_state import ShardEvent, ShardState
-from coordinator.api import Outcome
+from cluster.shard_runtime import ShardRuntime
+from cluster.shard_state import ShardState
+from cluster.surroundings import SLICE_MS, Surroundings
+from coordinator.api import Context, Outcome
 from coordinator.shard import GroupShard
 from raftlog.directory import NodeDirectory
 from raftlog.host import Timer
@@ -48,17 +50,26 @@ class GroupRuntime(ShardRuntime):
 
     machine: GroupShard
 
-    def __init__(self, node: Surroundings, directory: NodeDirectory, shard: int, machine: GroupShard) -> None:
-        super().__init__(node, directory, shard, machine)
-        self._regularity = Regularity(self.host, node.evidence, shard)
-        self._is_log_ready = False
+    def __init__(
+        self,
+        node: Surroundings,
+        directory: NodeDirectory,
+        shard: int,
+        make_machine: Callable[[], GroupShard],
+    ) -> None:
+        super().__init__(node, directory, shard, make_machine)
+        lease = None if self._is_alone else self.replica.has_lease
+        self._regularity = Regularity(self.host, node.evidence, shard, lease)
         self._work_timer: Timer | None = None
         self._work_at_ms = math.inf
         self._continues = False
         self._no_room_since_ms: float | None = None
 
     def fast_entry(self, group_id: str, member_id: str) -> MeasuredEntry | None:
-        """See the steady-heartbeat fast path; None unless Ready."""
+        """See the steady-heartbeat fast path; None unless Ready.
+
+        It ends with the leadership (`GroupShard.serving`), and with peers it is good only while this node has
+        a lease: asked whenever a reply is written."""
         if self.standing.state is not ShardState.READY:
             return None
         entry = self.machine.fast_entry(group_id, member_id)
@@ -74,36 +85,36 @@ class GroupRuntime(ShardRuntime):
 
     # Readiness.
 
-    def ready(self, term: int) -> None:
-        self._is_log_ready = True
-        self.check_ready()
+    def _may_serve(self) -> bool:
+        return self.node.is_catalog_usable(self.machine.newest_catalog_version)
 
-    def check_ready(self) -> None:
-        """Ready needs both: the own term committed and applied, and a catalog that is new enough."""
-        if self.standing.state is not ShardState.CATCH_UP or not self._is_log_ready:
-            return
-        if not self.node.is_catalog_usable(self.machine.newest_catalog_version):
-            return
-        self.machine.on_ready(self._context(self.host.monotonic_ms(), NOBODY))
-        self._move(ShardEvent.CAUGHT_UP)
+    def _become_ready(self) -> Iterator[None]:
+        return self.machine.becoming_ready(self._own_context)
+
+    def _began_to_serve(self) -> None:
         self._arm()
 
-    def deposed(self, reason: str) -> None:
-        self._is_log_ready = False
+    def _stand_down(self) -> None:
+        super()._stand_down()
         self.machine.on_deposed()
-        super().deposed(reason)
-        self._cancel_timers()
+        self._no_room_since_ms = None
+        self._cancel_work_timer()
+        self._regularity.forget_all()
 
     def catalog_version(self) -> int:
         return self.machine.newest_catalog_version
 
-    def on_catalog_changed(self, topic_names: Sequence[str]) -> None:
-        """The committed catalog moved; groups that use these topics are looked at when their turn comes."""
+    def on_catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
+        """The committed catalog moved; groups that use these topics are looked at when their turn comes.
+
+        A shard that is not Ready yet looks at every group when it is."""
         if self.standing.state is ShardState.READY:
-            self.machine.on_catalog_changed(self._context(self.host.monotonic_ms(), NOBODY), topic_names)
+            self.machine.on_catalog_changed(self._own_context(), topic_names, is_complete=is_complete)
             self._arm()
-        else:
-            self.check_ready()
+
+    def _own_context(self) -> Context:
+        """For what nobody asked for."""
+        return self._context(self.host.monotonic_ms(), NOBODY)
 
     # Room.
 

@@ -1,18 +1,22 @@
-"""Replies that wait until what they say is durable.
+"""Replies that wait until what they say is durable, and until it is proven that this node may say it.
 
-A reply is held with the index of the last entry that it may reveal. Indexes and deadlines only grow, so one
-queue in order of arrival serves for release, for expiry and for failure.
+A reply is held with the index of the last entry that it may reveal, and with a moment since when leadership
+must have been proven: a read's arrival, for a write nothing of its own, as the commit of its entry is proof
+enough. Indexes, moments and deadlines only grow, so one queue in order of arrival serves for release, for
+expiry and for failure.
 
-What must stay true: each reply is answered exactly once; none before its index is committed; in the order
-of their indexes; none waits longer than the time-out.
+What must stay true: each reply is answered exactly once; none before its index is committed and its proof
+obtained; in the order of their arrival; none waits longer than the time-out.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from cluster.answers import Why, refusal
 
@@ -20,12 +24,15 @@ LOG = logging.getLogger("quorate.runtime")
 
 Reply = Callable[[object], None]
 
+NO_PROOF = -math.inf
+"""The moment of a reply that needs no proof of leadership."""
+
 
 @dataclass(slots=True)
 class Question:
     """A request together with whom to answer; enough to refuse it in its own shape.
 
-    While it is held: what to answer, once which index is committed, and until when.
+    While it is held: what to answer, once which index is committed and which proof obtained, and until when.
     """
 
     api_key: int
@@ -34,6 +41,7 @@ class Question:
     reply: Reply
     response: object = None
     index: int = 0
+    proof_ms: float = NO_PROOF
     deadline_ms: float = 0.0
 
     def answer(self, response: object) -> None:
@@ -50,8 +58,21 @@ class Question:
         return refusal(why, self.api_key, self.api_version, self.request, message)
 
 
+class Barrier(Question):
+    """Somebody who asks nothing, and wants to know when a read of this moment would be answered: told None
+    then, or why it would be refused."""
+
+    __slots__ = ()
+
+    def __init__(self, told: Callable[[Any], None]) -> None:
+        super().__init__(-1, 0, None, told)
+
+    def refuse(self, why: Why, message: str = "") -> None:
+        self.answer(why)
+
+
 class HeldReplies:
-    """The replies of one shard that wait for its log."""
+    """The replies of one shard that wait for its log, or for its peers."""
 
     def __init__(self, timeout_ms: float) -> None:
         self._timeout_ms = timeout_ms
@@ -64,16 +85,22 @@ class HeldReplies:
     def next_deadline_ms(self) -> float | None:
         return self._queue[0].deadline_ms if self._queue else None
 
-    def hold(self, index: int, now_ms: float, question: Question, response: object) -> None:
-        assert not self._queue or index >= self._queue[-1].index, "indexes only grow"
-        question.response, question.index = response, index
+    def hold(
+        self, index: int, now_ms: float, question: Question, response: object, proof_ms: float = NO_PROOF
+    ) -> None:
+        if self._queue:
+            last = self._queue[-1]
+            assert index >= last.index, "indexes only grow"
+            proof_ms = max(proof_ms, last.proof_ms)
+        question.response, question.index, question.proof_ms = response, index, proof_ms
         question.deadline_ms = now_ms + self._timeout_ms
         self._queue.append(question)
 
-    def release(self, commit_index: int) -> None:
-        """Answers everything that is durable now, oldest first."""
-        while self._queue and self._queue[0].index <= commit_index:
-            question = self._queue.popleft()
+    def release(self, commit_index: int, proven_ms: float = math.inf) -> None:
+        """Answers, oldest first, everything that is durable now and whose proof is there."""
+        queue = self._queue
+        while queue and queue[0].index <= commit_index and queue[0].proof_ms <= proven_ms:
+            question = queue.popleft()
             question.answer(question.response)
 
     def expire(self, now_ms: float) -> int:

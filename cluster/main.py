@@ -2,7 +2,8 @@
 
     python -P -m cluster [--config FILE] [--announce] [--lifeline FD] [--SETTING VALUE ...]
 
-`--announce` prints one JSON line on standard output once every shard serves. `--lifeline` names an inherited
+`--announce` prints one JSON line on standard output once every shard serves, here or at a leader that this
+node follows. `--lifeline` names an inherited
 pipe; when its other end closes, whoever started the node is gone and the node stops too. Everything else is a
 setting. Logs go to standard error.
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import importlib
 import json
 import logging
 import os
@@ -42,8 +44,8 @@ STOP_TIMEOUT_S: Final = 10.0
 """A stop waits for one sync; a disk that takes longer than this does not answer any more."""
 
 HTTP_PATIENCE_S: Final = 2.0
-"""HTTP waits this long for the shards: what it has to import takes a fifth of a second from their load. A
-node that needs longer tells its state meanwhile."""
+"""HTTP waits this long for the shards: what it has to import takes a fifth of a second from their load, or
+from their election. A node that needs longer tells its state meanwhile."""
 
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 """Requests make and drop thousands of small objects a second, without cycles; the default is too eager."""
@@ -109,13 +111,22 @@ def main(words: Sequence[str]) -> int:
     )
     provide_descriptors(settings)
     gc.set_threshold(*GC_THRESHOLDS)
-    gc.disable()  # until everything is loaded
+    gc.disable()  # until everything is loaded, or takes long
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(NodeProcess(loop, settings, arguments).run())
     finally:
         loop.close()
+
+
+def _release() -> str:
+    """This release, as peers are told it. Imported here: a node that is alone starts without it."""
+    metadata = importlib.import_module("importlib.metadata")
+    try:
+        return str(metadata.version("quorate"))
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 class NodeProcess:
@@ -126,9 +137,10 @@ class NodeProcess:
         self._settings = settings
         self._arguments = arguments
         self._host = AsyncioHost(loop)
-        self._node = Node(self._host, settings)
+        self._node = Node(self._host, settings, _release() if settings.cluster_nodes else "")
         self._http = HttpListener(self._node, settings, self._node.kafka)
         self._stop_asked = asyncio.Event()
+        self._is_left_alone = False
 
     async def run(self) -> int:
         """Starts, waits for a signal, stops; returns the exit code."""
@@ -147,7 +159,7 @@ class NodeProcess:
         except OSError as error:
             way_out = ""
             if error.errno == errno.EADDRINUSE:
-                way_out = "; choose another port (kafka.port, http.port), or 0 for any free one"
+                way_out = "; choose another port (kafka.port, http.port, peer.port)"
             LOG.critical("cannot listen or read: %s%s", error, way_out)
             return FATAL_EXIT_CODE
         await self._stop_asked.wait()
@@ -171,19 +183,19 @@ class NodeProcess:
         await asyncio.wait(both, timeout=HTTP_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
         await self._http.start()
         self._node.http_bound(self._http.address)
+        gc.enable()
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if ready.done():
             self._announce()
 
     def _announce(self) -> None:
-        """What was loaded stays: it is taken out of garbage collection's sight, and only now that begins.
+        """What was loaded stays: it is taken out of garbage collection's sight, which hardly ran before that.
 
         Loading leaves no cycles behind, and one collection over a million offsets would stall the loop."""
         gc.freeze()
-        gc.enable()
         info = self._node.info
-        LOG.info("every shard serves; HTTP at http://%s:%d", info.http_host, info.http_port)
+        LOG.info("every shard serves or is followed; HTTP at http://%s:%d", info.http_host, info.http_port)
         if self._arguments.announce:
             line = {
                 "node_id": info.node_id,
@@ -195,7 +207,7 @@ class NodeProcess:
 
     async def _stop(self) -> int:
         stopped = asyncio.Event()
-        self._node.stop(stopped.set)
+        self._node.stop(stopped.set, hand_over=not self._is_left_alone)
         try:
             await asyncio.wait_for(stopped.wait(), STOP_TIMEOUT_S)
         except TimeoutError:
@@ -214,4 +226,5 @@ class NodeProcess:
     def _on_lifeline(self, fd: int) -> None:
         if not os.read(fd, 1):
             self._loop.remove_reader(fd)
+            self._is_left_alone = True  # so are the other nodes: nobody will be there to take over
             self._ask_to_stop("whoever started this node is gone")

@@ -1,8 +1,9 @@
-"""A node: one directory, the metadata shard, the group shards, and the Kafka listener in front of them.
+"""A node: one directory, the metadata shard, the group shards, links to its peers, and a Kafka listener.
 
 The node routes requests to shards, tells the group shards when the committed catalog has moved, and starts
 and stops everything in the right order: the listener is up as soon as the shards have been opened, so that
-clients that come early hear LOAD_IN_PROGRESS and not a refused connection.
+clients that come early hear LOAD_IN_PROGRESS and not a refused connection; the links come after it, as a node
+tells its peers where its clients find it. A stop hands over what the node leads before anything is closed.
 
 What must stay true: a group belongs to the shard that its id hashes to, for the life of the cluster; a group
 shard never serves on a catalog older than one it has already decided on; a stopped node has synced its logs
@@ -20,11 +21,15 @@ from cluster.catalog_runtime import CatalogRuntime
 from cluster.clock_guard import ClockGuard
 from cluster.fanout import FANS, ONE_GROUP_APIS, Gathering
 from cluster.group_runtime import GroupRuntime
+from cluster.handover import HandOver
 from cluster.kafka import KafkaListener
+from cluster.membership import Membership, check_identity
 from cluster.node_info import ClientInfo, NodeInfo
 from cluster.regularity import MeasuredEntry
 from cluster.settings import Settings, SettingsError
-from cluster.shard_runtime import RuntimeSettings, ShardRuntime, TurnCounter
+from cluster.shard_life import ShardLife
+from cluster.shard_runtime import ShardRuntime
+from cluster.surroundings import RuntimeSettings, TurnCounter
 from coordinator.catalog import CatalogShard
 from coordinator.limits import SameForAll, SettingsView
 from coordinator.shard import GroupShard
@@ -32,7 +37,9 @@ from coordinator.topics import CatalogView
 from raftlog.directory import NodeDirectory, open_node
 from raftlog.evidence import Evidence
 from raftlog.host import Host
-from records import METADATA_SHARD, shard_of
+from raftlog.peers import Links, SelfDescription
+from records import LATEST_FORMAT_LEVEL, METADATA_SHARD, shard_of
+from wire.apis import ApiKey
 
 LOG = logging.getLogger("quorate.node")
 
@@ -43,7 +50,7 @@ Done = Callable[[BaseException | None], None]
 class Node:
     """One node on one Host. `start` once, `stop` once; a node that has stopped is not started again."""
 
-    def __init__(self, host: Host, settings: Settings) -> None:
+    def __init__(self, host: Host, settings: Settings, release: str = "") -> None:
         self.host = host
         self.settings = settings
         self.turns = TurnCounter(host)
@@ -53,6 +60,7 @@ class Node:
             held_replies_max=settings.runtime_held_replies_max,
             log=settings.log_settings(),
         )
+        self._release = release
         self._clock = ClockGuard(host, self._shift_deadlines)
         self._directory: NodeDirectory | None = None
         self._http_address = ("", 0)
@@ -61,64 +69,103 @@ class Node:
         self.evidence: Evidence
         self.metadata: CatalogRuntime
         self.shards: list[GroupRuntime] = []
+        self.links: Links | None = None
+        self._membership: Membership
         self._on_ready: list[Callable[[], None]] = []
 
     # Life.
 
     def when_ready(self, fn: Callable[[], None]) -> None:
-        """Calls `fn` once, when every shard serves; to be asked before `start`."""
+        """Calls `fn` once, when every shard serves here or follows its leader; to be asked before `start`."""
         self._on_ready.append(fn)
 
     def start(self, done: Done) -> None:
         """Opens the directory, starts the shards, listens; `done(None)` when connections are accepted.
 
         Raises what `raftlog.directory.open_node` raises: NotFormatted, AlreadyRunning, Corrupt; and
-        SettingsError when the settings are those of another directory.
+        SettingsError when the settings are those of another directory. PeersError comes through `done`.
         """
         directory = open_node(self.host.files, self.settings.data_dir, self.host.fresh_id)
         try:
-            _check_identity(directory, self.settings)
+            check_identity(directory, self.settings)
         except SettingsError:
             directory.close()
             raise
         self._directory = directory
         evidence_bytes_max = self.runtime_settings.log.evidence_bytes_max
         self.evidence = Evidence(self.host, directory.path, evidence_bytes_max)
-        limits = self.settings.limits()
-        self.metadata = CatalogRuntime(self, directory, CatalogShard(limits))
-        self.shards = [
-            GroupRuntime(self, directory, number, GroupShard(number, limits))
-            for number in range(directory.identity.num_shards)
-        ]
+        self._make_shards(directory)
         self._clock.start()
         for runtime in self._all_shards():
             runtime.start()
         self.kafka.start(functools.partial(self._listening, done))
 
+    def _make_shards(self, directory: NodeDirectory) -> None:
+        identity, limits = directory.identity, self.settings.limits()
+        peer_settings = self.settings.peer_settings()
+        if peer_settings is not None:
+            self.links = Links(self.host, directory, peer_settings, self._describe)
+        self.metadata = CatalogRuntime(self, directory, functools.partial(CatalogShard, limits))
+        self.shards = [
+            GroupRuntime(self, directory, number, functools.partial(GroupShard, number, limits))
+            for number in range(identity.num_shards)
+        ]
+        runtimes = {runtime.shard: runtime for runtime in self._all_shards()}
+        voters = identity.voters or (identity.node_id,)
+        self._membership = Membership(lambda: self.info, voters, self.links, runtimes)
+
     def _listening(self, done: Done, error: BaseException | None) -> None:
         self.__dict__.pop("info", None)
         if error is None:
             LOG.info("node %d serves Kafka clients at %s:%d", self.info.node_id, *self.kafka.address)
+            if self.links is not None:
+                self.links.start(done)
+                return
         done(error)
 
-    def stop(self, done: Callable[[], None]) -> None:
-        """Refuses new requests, syncs and answers the others, marks the stop as clean, gives up the lock."""
+    def _describe(self) -> SelfDescription:
+        """What peers are told, at each hello."""
+        info = self.info
+        return SelfDescription(
+            release=self._release,
+            kafka_host=info.kafka_host,
+            kafka_port=info.kafka_port,
+            http_host=info.http_host,
+            http_port=info.http_port or self.settings.http_port,
+            format_level_max=LATEST_FORMAT_LEVEL,
+            format_level=self.format_level,
+        )
+
+    def stop(self, done: Callable[[], None], *, hand_over: bool = True) -> None:
+        """Hands over what this node leads, refuses new requests, syncs and answers the others, marks the stop
+        as clean, gives up the lock."""
+        if self.links is None or not hand_over:
+            self._stop_shards(done)
+        else:
+            HandOver(self.host, self._all_shards(), functools.partial(self._stop_shards, done))
+
+    def _stop_shards(self, done: Callable[[], None]) -> None:
         missing = len(self.shards) + 1
 
         def one_stopped() -> None:
             nonlocal missing
             missing -= 1
             if not missing:
-                self._clock.stop()
-                self.kafka.stop()
-                self.evidence.close()
-                assert self._directory is not None
-                self._directory.close()
-                LOG.info("node stopped")
-                done()
+                self._close(done)
 
         for runtime in self._all_shards():
             runtime.stop(one_stopped)
+
+    def _close(self, done: Callable[[], None]) -> None:
+        self._clock.stop()
+        self.kafka.stop()
+        if self.links is not None:
+            self.links.stop()
+        self.evidence.close()
+        assert self._directory is not None
+        self._directory.close()
+        LOG.info("node stopped")
+        done()
 
     # What listeners ask.
 
@@ -141,16 +188,19 @@ class Node:
     @property
     def nodes(self) -> tuple[NodeInfo, ...]:
         """Every node in contact, this one included, by id."""
-        return (self.info,)
+        return self._membership.nodes
 
     @property
     def voters(self) -> tuple[int, ...]:
         """The ids of all nodes of the cluster, in contact or not."""
-        return (self.info.node_id,)
+        return self._membership.voters
 
     def leader_of(self, shard: int) -> NodeInfo | None:
         """Who leads the shard; never a node that this one has no link to."""
-        return self.info
+        return self._membership.leader_of(shard)
+
+    def coordinator_of(self, group_id: str) -> NodeInfo | None:
+        return self.leader_of(shard_of(group_id, len(self.shards)))
 
     @property
     def controller(self) -> NodeInfo | None:
@@ -158,7 +208,13 @@ class Node:
 
     @property
     def is_catalog_current(self) -> bool:
-        return self.metadata.is_ready
+        """Whether the committed catalog has been as new as its leader's since the node started."""
+        return self.metadata.replica.is_current
+
+    @property
+    def format_level(self) -> int:
+        """The highest format level that writers may use."""
+        return self.metadata.format_level
 
     def http_bound(self, address: tuple[str, int]) -> None:
         """The HTTP listener, which starts last, says where it listens."""
@@ -176,8 +232,10 @@ class Node:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every shard serves."""
-        return bool(self.shards) and all(runtime.is_ready for runtime in self._all_shards())
+        """Whether every shard serves here, or follows a leader that serves it."""
+        return bool(self.shards) and all(
+            runtime.is_ready or runtime.is_following for runtime in self._all_shards()
+        )
 
     def shard_for(self, group_id: str) -> GroupRuntime:
         return self.shards[shard_of(group_id, len(self.shards))]
@@ -193,6 +251,8 @@ class Node:
             "boot_id": self._directory.boot_id,
             "uptime_ms": int(self.host.monotonic_ms() - self._started_ms),
             "ready": self.is_ready,
+            "voters": list(self.voters),
+            "format_level": self.format_level,
             "catalog_version": self.catalog.version,
             "shards": [runtime.status() for runtime in self._all_shards()],
         }
@@ -215,38 +275,76 @@ class Node:
             return
         num_shards = len(self.shards)
         parts = fan.split(body, lambda group_id: shard_of(group_id, num_shards), num_shards)
+        if api_key == ApiKey.LIST_GROUPS:
+            parts = {
+                shard: part for shard, part in parts.items() if not self._membership.is_led_elsewhere(shard)
+            }
+            if not parts:
+                reply(fan.merge(body, parts))
+                return
         gathering = Gathering(fan, body, parts, reply)
         for shard, part in parts.items():
             receive = functools.partial(gathering.receive, shard)
             self.shards[shard].submit(api_key, api_version, part, client, receive)
 
+    # What operators ask.
+
+    def transfer(self, shard: int, to: int | None, done: Callable[[str | None], None]) -> None:
+        """Hands a shard that this node leads to `to`, or to the peer that is furthest: `done(None)`, or why
+        not, in words."""
+        runtime = next(runtime for runtime in self._all_shards() if runtime.shard == shard)
+        if self.links is None:
+            done("there is no other node in this cluster")
+        elif not runtime.replica.is_leader:
+            done(f"node {self.info.node_id} does not lead {runtime.name}")
+        else:
+            runtime.replica.transfer(to, done)
+
+    def upgrade(self, done: Callable[[str | None], None]) -> None:
+        """Raises the format level to the highest that every node can read: `done(None)`, or why not."""
+        level = self._membership.level_for_all(LATEST_FORMAT_LEVEL)
+        if isinstance(level, str):
+            done(level)
+        elif level <= self.format_level:
+            done(None)
+        else:
+            self.metadata.raise_format_level(level, done)
+
     # What the shards' runtimes ask.
 
     def is_catalog_usable(self, version: int) -> bool:
-        if not self.metadata.is_ready:
+        if not self.is_catalog_current:
             return False
         if self.catalog.version < version:
-            LOG.error(
-                "a group was decided on version %d of the catalog, which is at %d here: its shard waits for "
-                "the rest of the metadata shard's log; was an older copy of it put back?",
-                version,
-                self.catalog.version,
-            )
+            if self.metadata.is_ready:  # nobody has more
+                LOG.error(
+                    "a group was decided on version %d of the catalog, which is at %d here: its shard waits "
+                    "for the rest of the metadata shard's log; was an older copy of it put back?",
+                    version,
+                    self.catalog.version,
+                )
             return False
         return True
 
-    def catalog_changed(self, topic_names: Sequence[str]) -> None:
+    def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         for runtime in self.shards:
-            runtime.on_catalog_changed(topic_names)
+            runtime.on_catalog_changed(topic_names, is_complete=is_complete)
 
-    def shard_moved(self, runtime: ShardRuntime) -> None:
-        if runtime is self.metadata and runtime.is_ready:
-            for group_runtime in self.shards:
-                group_runtime.check_ready()
+    def catalog_moved(self) -> None:
+        for runtime in self.shards:
+            runtime.check_ready()
+
+    def shard_moved(self, runtime: ShardLife) -> None:
+        if runtime is self.metadata:
+            self.catalog_moved()
         if self._on_ready and self.is_ready:
             waiting, self._on_ready = self._on_ready, []
             for fn in waiting:
                 fn()
+
+    def shard_given_away(self, runtime: ShardLife) -> None:
+        """Clients notice a closed connection sooner than an error."""
+        self.kafka.close_users_of(runtime.shard)
 
     def observe_clock(self, now_ms: float) -> None:
         self._clock.observe(now_ms)
@@ -261,17 +359,3 @@ class Node:
 
     def _all_shards(self) -> list[ShardRuntime]:
         return [self.metadata, *self.shards]
-
-
-def _check_identity(directory: NodeDirectory, settings: Settings) -> None:
-    """What was fixed when the directory was formatted must not be said otherwise by the settings."""
-    identity = directory.identity
-    for name, given, formatted in (
-        ("node.id", settings.node_id, identity.node_id),
-        ("cluster.shards", settings.cluster_shards, identity.num_shards),
-    ):
-        if given != formatted:
-            raise SettingsError(
-                f"{name} = {given}, but {directory.path} was formatted with {formatted}, which cannot be "
-                f"changed: set {name} = {formatted}, or name another data.dir"
-            )

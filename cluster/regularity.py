@@ -5,11 +5,13 @@ steady heartbeats write nothing. So the gaps are measured here, on the slow path
 handed to the evidence file every few seconds.
 
 What must stay true: a steady heartbeat pays for two comparisons and no more; the table is bounded and forgets
-members that have been silent for longer than any session.
+members that have been silent for longer than any session, and everybody when another node leads: what they
+send there is no gap here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from coordinator.shard import FastEntry
@@ -60,14 +62,42 @@ class MeasuredEntry:
         self._touch(monotonic_ms, wall_ms)
 
 
-class Regularity:
-    """The members of one shard."""
+class LeasedEntry(MeasuredEntry):
+    """A MeasuredEntry of a node with peers: good only while it is known that nobody else can lead."""
 
-    def __init__(self, host: Host, evidence: Evidence, shard: int) -> None:
+    __slots__ = ("_has_lease", "_is_entry_valid", "_now_ms")
+
+    def __init__(
+        self,
+        entry: FastEntry,
+        rhythm: Rhythm,
+        has_lease: Callable[[float], bool],
+        now_ms: Callable[[], float],
+    ) -> None:
+        super().__init__(entry, rhythm)
+        self._is_entry_valid = entry.is_valid
+        self._has_lease = has_lease
+        self._now_ms = now_ms
+        self.is_valid = self._is_good
+
+    def _is_good(self) -> bool:
+        return self._is_entry_valid() and self._has_lease(self._now_ms())
+
+
+Rhythms = dict[tuple[str, str], Rhythm]
+
+
+class Regularity:
+    """The members of one shard. `has_lease` tells whether the lead is certain at a moment; None: always."""
+
+    def __init__(
+        self, host: Host, evidence: Evidence, shard: int, has_lease: Callable[[float], bool] | None = None
+    ) -> None:
         self._host = host
         self._evidence = evidence
         self._shard = shard
-        self._rhythms: dict[tuple[str, str], Rhythm] = {}
+        self._has_lease = has_lease
+        self._rhythms: Rhythms = {}
         self._timer: Timer | None = None
 
     def beat(self, group_id: str, member_id: str, now_ms: float) -> None:
@@ -85,7 +115,9 @@ class Regularity:
     def measured(self, group_id: str, member_id: str, entry: FastEntry) -> MeasuredEntry:
         """`entry`, measured."""
         rhythm = self._rhythms.get((group_id, member_id)) or Rhythm(self._host.monotonic_ms())
-        return MeasuredEntry(entry, rhythm)
+        if self._has_lease is None:
+            return MeasuredEntry(entry, rhythm)
+        return LeasedEntry(entry, rhythm, self._has_lease, self._host.monotonic_ms)
 
     def shift(self, gap_ms: float) -> None:
         """The node itself stood still for `gap_ms`: that is no gap of any member's."""
@@ -100,23 +132,29 @@ class Regularity:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._report(list(self._rhythms), MEMBERS_MAX)
+        self._report(self._rhythms, list(self._rhythms), MEMBERS_MAX)
+
+    def forget_all(self) -> None:
+        """The members talk to another node from now on; what is left is reported."""
+        rhythms, self._rhythms = self._rhythms, {}
+        if rhythms:
+            self._report(rhythms, list(rhythms), MEMBERS_PER_TURN)
 
     def _begin_report(self) -> None:
         self._timer = self._host.call_later(REPORT_EVERY_MS, self._begin_report)
         if self._rhythms:
-            self._report(list(self._rhythms), MEMBERS_PER_TURN)
+            self._report(self._rhythms, list(self._rhythms), MEMBERS_PER_TURN)
 
-    def _report(self, members: list[tuple[str, str]], at_once: int) -> None:
+    def _report(self, rhythms: Rhythms, members: list[tuple[str, str]], at_once: int) -> None:
         silent_ms = self._host.monotonic_ms() - SILENT_MAX_MS
         for key in members[:at_once]:
-            rhythm = self._rhythms.get(key)
+            rhythm = rhythms.get(key)
             if rhythm is None:
                 continue
             if rhythm.longest_ms:
                 self._evidence.heartbeat_gap(self._shard, *key, rhythm.longest_ms)
                 rhythm.longest_ms = 0.0
             elif rhythm.last_ms < silent_ms:
-                del self._rhythms[key]
+                del rhythms[key]
         if len(members) > at_once:
-            self._host.call_soon(self._report, members[at_once:], at_once)
+            self._host.call_soon(self._report, rhythms, members[at_once:], at_once)

@@ -1,11 +1,12 @@
-"""One shard on one node: its projection, its log, and the replies between the two.
+"""One shard on one node: requests in, decisions to the log, replies when they may be given.
 
 A request is decided against the latest projection, the decision's records become one log entry in the same
-turn of the loop, and the reply is held until that entry is durable. A decision without records waits for the
-last entry before it, so that nobody reads what a crash could take back.
+turn of the loop, and the reply is held until that entry is committed. A decision without records waits for
+the last entry before it, so that nobody reads what could be taken back, and for a proof, obtained after the
+request arrived, that this node still leads: so nobody reads what another leader has replaced. One round to
+the peers proves it for all requests of a turn.
 
 What must stay true:
-- The projection changes through `apply` only, in index order, live as at load.
 - A decision's records are appended at the index that it was told, in the turn in which they were applied;
   if that fails the node stops, for its projection is ahead of its log.
 - Each reply is called exactly once, on the loop, and never before what it says is committed.
@@ -15,200 +16,28 @@ What must stay true:
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 from cluster.answers import Why
-from cluster.held import HeldReplies, Question, Reply
+from cluster.held import NO_PROOF, Barrier, Question, Reply
 from cluster.node_info import ClientInfo
 from cluster.refusal_notes import NOTED_APIS, first_error
-from cluster.shard_counters import ShardCounters
-from cluster.shard_state import ShardEvent, ShardState, Standing
+from cluster.shard_life import ShardLife
+from cluster.shard_state import ShardState
 from coordinator.api import Context, Outcome
-from coordinator.limits import SettingsView
-from coordinator.topics import CatalogView
-from raftlog.directory import NodeDirectory, shard_name
-from raftlog.evidence import Evidence
-from raftlog.host import Host, Timer
-from raftlog.machine import SnapshotHeader
-from raftlog.replica import Replica
-from raftlog.settings import LogSettings
-from records import RawRecord, encode_entry, iter_records
+from records import encode_entry
 
 LOG = logging.getLogger("quorate.runtime")
 
-SLICE_MS: Final = 5.0
-"""Due work of one shard may hold the loop this long: all of them in one turn stay below half of the longest
-stall."""
 
-
-class Projection(Protocol):
-    """What every shard's state machine has."""
-
-    def apply_all(self, raws: Iterable[RawRecord], index: int) -> None: ...
-
-    def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome: ...
-
-    @property
-    def applied_index(self) -> int: ...
-
-    @property
-    def state_hash(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeSettings:
-    """Bounds of one shard's runtime (`cluster.settings` has defaults and reasons)."""
-
-    held_reply_timeout_ms: int = 5_000
-    held_replies_max: int = 100_000
-    log: LogSettings = field(default_factory=LogSettings)
-
-
-class TurnCounter:
-    """Numbers the turns of the loop, so that pure code can tell "again in this turn" from "later"."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._turn = 1
-        self._is_ending = False
-
-    def current(self) -> int:
-        if not self._is_ending:
-            self._is_ending = True
-            self._host.call_soon(self._end)
-        return self._turn
-
-    def _end(self) -> None:
-        self._turn += 1
-        self._is_ending = False
-
-
-class Surroundings(Protocol):
-    """What a shard's runtime takes from its node."""
-
-    host: Host
-    evidence: Evidence
-    turns: TurnCounter
-    group_settings: SettingsView
-    runtime_settings: RuntimeSettings
-
-    @property
-    def catalog(self) -> CatalogView: ...
-
-    def is_catalog_usable(self, version: int) -> bool:
-        """Whether the committed catalog is at least this new."""
-
-    def catalog_changed(self, topic_names: Sequence[str]) -> None:
-        """The committed catalog moved."""
-
-    def observe_clock(self, now_ms: float) -> None:
-        """A fresh reading, before any deadline is compared with it."""
-
-    def quiet_ms(self, now_ms: float) -> float:
-        """How much longer no timer may act, after a gap."""
-
-    def shard_moved(self, runtime: ShardRuntime) -> None:
-        """The state of a shard changed."""
-
-
-class _Waiter:
-    """Somebody who wants to know when an index is committed; one of `others` until then."""
-
-    __slots__ = ("fn", "index", "others")
-
-    def __init__(self, index: int, fn: Callable[[], None], others: dict[_Waiter, None]) -> None:
-        self.index = index
-        self.fn: Callable[[], None] | None = fn
-        self.others = others
-
-    def cancel(self) -> None:
-        self.fn = None
-        self.others.pop(self, None)
-
-
-class ShardRuntime(ABC):
-    """The runtime of one shard; `raftlog.machine.StateMachine` towards its replica."""
-
-    def __init__(self, node: Surroundings, directory: NodeDirectory, shard: int, machine: Projection) -> None:
-        self.node = node
-        self.host = node.host
-        self.shard = shard
-        self.name = shard_name(shard)
-        self.machine = machine
-        self.counters = ShardCounters()
-        self.standing = Standing(since_ms=self.host.wall_ms())
-        settings = node.runtime_settings
-        self._settings = settings
-        self._held = HeldReplies(settings.held_reply_timeout_ms)
-        self._held_timer: Timer | None = None
-        self._committed_index = 0
-        self._waiters: dict[_Waiter, None] = {}
-        self.replica = Replica(self.host, directory, shard, self, settings.log)
-
-    # What others see of it.
-
-    @property
-    def state(self) -> ShardState:
-        return self.standing.state
-
-    @property
-    def is_ready(self) -> bool:
-        return self.standing.state is ShardState.READY
-
-    @property
-    def commit_index(self) -> int:
-        return self._committed_index
-
-    @property
-    def num_held(self) -> int:
-        return len(self._held)
-
-    def status(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {
-            "shard": self.shard,
-            "name": self.name,
-            "state": self.state.value,
-            "since_ms": self.standing.since_ms,
-            "applied_index": self.machine.applied_index,
-            "committed_index": self._committed_index,
-            "state_hash": f"{self.machine.state_hash:016x}",
-            "replies_held": len(self._held),
-            "waiting_for_commit": len(self._waiters),
-            "log": self.replica.status(),
-        }
-
-    def when_committed(self, index: int, fn: Callable[[], None]) -> _Waiter:
-        """Calls `fn` once, in a later turn, when `index` is committed; `cancel` keeps it from that."""
-        waiter = _Waiter(index, fn, self._waiters)
-        if index <= self._committed_index:
-            self.host.call_soon(self._wake, waiter)
-        else:
-            self._waiters[waiter] = None
-        return waiter
-
-    # Its life.
-
-    def start(self) -> None:
-        """Loads the log in slices; requests are answered LOAD_IN_PROGRESS until `ready`."""
-        self._move(ShardEvent.LEADING)
-        self.replica.start()
+class ShardRuntime(ShardLife):
+    """The runtime of one shard."""
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Takes nothing more, syncs and answers what that decides, leaves the marker of a clean stop."""
-        self._move(ShardEvent.DEPOSED)
         self._cancel_timers()
-
-        def stopped() -> None:
-            self._held.fail(Why.STOPPED)
-            done()
-
-        self.replica.stop(stopped)
-
-    # Requests.
+        super().stop(done)
 
     def submit(
         self, api_key: int, api_version: int, request: object, client: ClientInfo, reply: Reply
@@ -231,12 +60,14 @@ class ShardRuntime(ABC):
         except Exception as error:
             outcome = Outcome(error=error)
         self._append(outcome, ctx)
+        has_written = bool(outcome.records)
         if outcome.error is not None or outcome.reply is None:
-            self._hold(now_ms, question, None, self._report(outcome.error, api_key))
+            response = question.refusal(Why.FAILED, self._report(outcome.error, api_key))
         else:
-            if not outcome.records and api_key in NOTED_APIS:
-                self._note_refusal(question, client, outcome.reply)
-            self._hold(now_ms, question, outcome.reply)
+            response = outcome.reply
+            if not has_written and api_key in NOTED_APIS:
+                self._note_refusal(question, client, response)
+        self._hold(now_ms, question, response, has_written)
         self._handled(api_key, request, outcome.reply, now_ms)
 
     def _why_not(self) -> Why | None:
@@ -244,6 +75,8 @@ class ShardRuntime(ABC):
             return Why.NOT_LEADER if self.standing.state is ShardState.DOWN else Why.LOADING
         if self._has_room():
             return None
+        if self.replica.is_handing_over:
+            return Why.NOT_LEADER
         return Why.DISK_FULL if self.replica.is_disk_full else Why.OVERLOADED
 
     def _has_room(self) -> bool:
@@ -288,20 +121,29 @@ class ShardRuntime(ABC):
             LOG.warning("%s: %s", self.name, outcome.warning)
         self._decided(index, outcome.records)
 
-    def _hold(self, now_ms: float, question: Question, response: object, failure: str | None = None) -> None:
-        """Waits for the last entry so far: the decision's own, or the newest that it has seen.
+    def when_consistent(self, told: Callable[[Why | None], None]) -> None:
+        """Calls `told(None)`, perhaps at once, when a read that had arrived now would be answered: everything
+        applied so far is committed, and this node was the leader meanwhile. Else `told(why)`."""
+        now_ms = self.host.monotonic_ms()
+        self.node.observe_clock(now_ms)
+        barrier = Barrier(told)
+        if (why := self._why_not()) is not None:
+            barrier.refuse(why)
+        else:
+            self._hold(now_ms, barrier, None, has_written=False)
 
-        One node alone needs no more. With peers a decision without records also waits for a proof of
-        leadership obtained after the request arrived; that belongs here, before `hold`.
-        """
-        if failure is not None:
-            response = question.refusal(Why.FAILED, failure)
+    def _hold(self, now_ms: float, question: Question, response: object, has_written: bool) -> None:
+        """Waits for the last entry so far: the decision's own, or the newest that it has seen. The commit of
+        its own entry also proves the lead; who wrote nothing waits for a proof."""
         index = self.replica.last_index
-        if index <= self._committed_index:
+        proof_ms = NO_PROOF if has_written else now_ms
+        if index <= self._committed_index and proof_ms <= self._proven_ms:
             question.answer(response)
             return
-        self._held.hold(index, now_ms, question, response)
+        self._held.hold(index, now_ms, question, response, proof_ms)
         self.counters.replies_held += 1
+        if proof_ms > self._proven_ms:
+            self.replica.ask_proof()
         if self._held_timer is None:
             self._held_timer = self.host.call_later(self._settings.held_reply_timeout_ms, self._expire_held)
 
@@ -334,77 +176,9 @@ class ShardRuntime(ABC):
         if deadline_ms is not None:
             self._held_timer = self.host.call_later(max(1.0, deadline_ms - now_ms), self._expire_held)
 
-    # What the replica calls (raftlog.machine.StateMachine).
-
-    def restore(self, records: list[RawRecord], header: SnapshotHeader) -> None:
-        self.machine.apply_all(records, header.last_index)
-        self._restored(records, header.last_index)
-
-    def apply_frame(self, index: int, term: int, timestamp_ms: int, body: bytes) -> None:
-        raws = iter_records(body)
-        self.machine.apply_all(raws, index)
-        self._decided(index, raws)
-
-    def committed(self, index: int) -> None:
-        """Lets go, in order: what the node learns from it, then the replies, then those who wait for more."""
-        self._committed_index = index
-        self._learned(index)
-        self._held.release(index)
-        if self._waiters:
-            for waiter in [waiter for waiter in self._waiters if waiter.index <= index]:
-                del self._waiters[waiter]
-                self.host.call_soon(self._wake, waiter)
-
-    @abstractmethod
-    def ready(self, term: int) -> None: ...
-
-    def deposed(self, reason: str) -> None:
-        LOG.warning("%s: leadership lost (%s)", self.name, reason)
-        self._move(ShardEvent.DEPOSED)
-        self._held.fail(Why.DEPOSED)
-
-    def state_hash(self) -> int:
-        return self.machine.state_hash
-
-    def applied_index(self) -> int:
-        return self.machine.applied_index
-
-    @abstractmethod
-    def catalog_version(self) -> int: ...
-
-    # What the two kinds of shards do differently.
-
     @abstractmethod
     def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
         """A request was decided: deadlines may have moved."""
-
-    @abstractmethod
-    def _decided(self, index: int, raws: Iterable[RawRecord]) -> None:
-        """An entry was applied; perhaps it is not committed yet."""
-
-    @abstractmethod
-    def _restored(self, raws: Iterable[RawRecord], index: int) -> None:
-        """A chunk of a snapshot was applied."""
-
-    @abstractmethod
-    def _learned(self, index: int) -> None:
-        """Everything up to `index` is committed."""
-
-    def shift_deadlines(self, gap_ms: float) -> None:
-        """The loop stood still for `gap_ms`."""
-        self._held.shift_deadlines(gap_ms)
-
-    # Inside.
-
-    def _move(self, event: ShardEvent) -> None:
-        if self.standing.on(event, self.host.wall_ms()):
-            LOG.info("%s is %s", self.name, self.state.value)
-            self.node.shard_moved(self)
-
-    def _wake(self, waiter: _Waiter) -> None:
-        fn, waiter.fn = waiter.fn, None
-        if fn is not None:
-            fn()
 
     def _cancel_timers(self) -> None:
         if self._held_timer is not None:

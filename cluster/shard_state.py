@@ -1,13 +1,14 @@
 """Down, CatchUp, Ready: whether a shard serves on this node, as a table.
 
-Down: this node does not lead the shard. CatchUp: it leads, but the first entry of its own term is not yet
-committed and applied, or the catalog is older than what the shard's groups were decided on. Ready: it serves.
-The three and the moments of their changes are shown in the node's status.
+Down: another node leads the shard, or nobody. CatchUp: this node leads, but the first entry of its own term
+is not yet committed and applied, or the catalog is older than what the shard's groups were decided on; also a
+node that has just started, reads its log and has not heard of a leader. Ready: it serves. The three and the
+moments of their changes are shown in the node's status.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -19,7 +20,9 @@ class ShardState(Enum):
 
 
 class ShardEvent(Enum):
-    LEADING = "leading"  # the log is being loaded for, or a term has been won by, this node
+    LOADING = "loading"  # the node starts and reads its log
+    FOLLOWING = "following"  # another node leads
+    LEADING = "leading"  # a term has been won by this node
     CAUGHT_UP = "caught up"  # own term committed and applied, catalog new enough
     DEPOSED = "deposed"  # leadership lost, or the node stops
 
@@ -27,8 +30,11 @@ class ShardEvent(Enum):
 _S, _E = ShardState, ShardEvent
 
 TRANSITIONS: Final[dict[tuple[ShardState, ShardEvent], ShardState]] = {
+    (_S.DOWN, _E.LOADING): _S.CATCH_UP,
+    (_S.DOWN, _E.FOLLOWING): _S.DOWN,
     (_S.DOWN, _E.LEADING): _S.CATCH_UP,
     (_S.DOWN, _E.DEPOSED): _S.DOWN,
+    (_S.CATCH_UP, _E.FOLLOWING): _S.DOWN,
     (_S.CATCH_UP, _E.LEADING): _S.CATCH_UP,
     (_S.CATCH_UP, _E.CAUGHT_UP): _S.READY,
     (_S.CATCH_UP, _E.DEPOSED): _S.DOWN,
@@ -38,10 +44,13 @@ TRANSITIONS: Final[dict[tuple[ShardState, ShardEvent], ShardState]] = {
 
 @dataclass(slots=True)
 class Standing:
-    """The state of one shard on this node and since when (wall clock, epoch ms)."""
+    """The state of one shard on this node and since when (wall clock, epoch ms).
+
+    `entered_ms` has the newest entry into each state that there has been."""
 
     state: ShardState = ShardState.DOWN
     since_ms: int = 0
+    entered_ms: dict[str, int] = field(default_factory=dict)
 
     def on(self, event: ShardEvent, wall_ms: int) -> bool:
         """Moves by the table; True when the state changed. An event that the table lacks is a bug."""
@@ -49,4 +58,5 @@ class Standing:
         if following is self.state:
             return False
         self.state, self.since_ms = following, wall_ms
+        self.entered_ms[following.value] = wall_ms
         return True

@@ -55,9 +55,6 @@ class Core:
         In steps, as it takes time for every member: `now` gives each its own clock, and nothing may be
         applied before the last."""
         self.forget_volatile()
-        ctx = now()
-        for topic in ctx.catalog:
-            self.known_topics[topic.name] = topic.topic_id
         for group in self.projection.groups.values():
             yield
             ctx = now()
@@ -73,12 +70,13 @@ class Core:
         for group_id in self.projection.offsets.group_ids():
             yield
             self.checks[group_id] = Trigger.READY_CHECK
+        self.known_topics = {topic.name: topic.topic_id for topic in now().catalog}
 
-    def topics_changed(self, topic_names: Iterable[str], ctx: Context) -> None:
+    def topics_changed(self, topic_names: Iterable[str], ctx: Context, *, is_complete: bool) -> None:
         """Queues a look at every group that subscribes to one of the topics, and at all groups that have
-        offsets if one of them is gone."""
+        offsets if one of them is gone, or may be: not `is_complete`, there are others that came and went."""
         names = set(topic_names)
-        is_one_gone = False
+        is_one_gone = not is_complete
         for name in names:
             topic = ctx.catalog.topic(name)
             known = self.known_topics.pop(name, None)

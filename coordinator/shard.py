@@ -180,9 +180,13 @@ class GroupShard:
         self.serving += 1
         self.core.forget_volatile()
 
-    def on_catalog_changed(self, ctx: Context, topic_names: Iterable[str]) -> None:
-        """Topics were created, grew or were deleted; affected groups become due for a check."""
-        self.core.topics_changed(topic_names, ctx)
+    def on_catalog_changed(
+        self, ctx: Context, topic_names: Iterable[str], *, is_complete: bool = True
+    ) -> None:
+        """Topics were created, grew or were deleted; affected groups become due for a check.
+
+        Not `is_complete`: other topics may have come and gone since the last call."""
+        self.core.topics_changed(topic_names, ctx, is_complete=is_complete)
 
     def shift_deadlines(self, gap_ms: float) -> None:
         """The node did not run for `gap_ms`; nobody is to blame for what they could not do meanwhile."""

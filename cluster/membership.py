@@ -1,0 +1,114 @@
+"""Who belongs to the cluster, who of them is in contact, and who leads what: as far as this node knows.
+
+What must stay true: nobody is sent to a leader that this node has no link to, or that is just giving the
+shard away; a node that is alone always names itself, also while it loads: there is nobody else to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cluster.node_info import NodeInfo
+from cluster.settings import Settings, SettingsError
+from cluster.settings.nodes import parse_nodes
+from cluster.shard_life import ShardLife
+from raftlog.directory import NodeDirectory
+from raftlog.peers import Links
+
+
+class Membership:
+    """The nodes of one cluster, seen from one of them. `runtimes` are its shards by number."""
+
+    def __init__(
+        self,
+        own: Callable[[], NodeInfo],
+        voters: tuple[int, ...],
+        links: Links | None,
+        runtimes: Mapping[int, ShardLife],
+    ) -> None:
+        self._own = own
+        self._links = links
+        self._runtimes = runtimes
+        self.voters = voters
+        """The ids of all nodes, in contact or not."""
+
+    @property
+    def nodes(self) -> tuple[NodeInfo, ...]:
+        """Every node in contact, this one included, by id."""
+        own = self._own()
+        if self._links is None:
+            return (own,)
+        others = (info for peer_id in self._links.peers if (info := self._info(peer_id)) is not None)
+        return tuple(sorted((own, *others), key=lambda info: info.node_id))
+
+    def leader_of(self, shard: int) -> NodeInfo | None:
+        """Who leads the shard."""
+        if self._links is None:
+            return self._own()
+        replica = self._runtimes[shard].replica
+        leader_id = replica.leader_id
+        if leader_id is None or replica.is_handing_over:
+            return None
+        return self._info(leader_id)
+
+    def is_led_elsewhere(self, shard: int) -> bool:
+        leader = self.leader_of(shard)
+        return leader is not None and leader.node_id != self._own().node_id
+
+    def _info(self, node_id: int) -> NodeInfo | None:
+        own = self._own()
+        if node_id == own.node_id:
+            return own
+        assert self._links is not None
+        peer = self._links.peers.get(node_id)
+        if peer is None:
+            return None
+        return NodeInfo(
+            node_id=node_id,
+            cluster_id=own.cluster_id,
+            kafka_host=peer.kafka_host,
+            kafka_port=peer.kafka_port,
+            http_host=peer.http_host,
+            http_port=peer.http_port,
+        )
+
+    def level_for_all(self, own_level_max: int) -> int | str:
+        """The highest format level that every node can read; or, in words, why that cannot be told."""
+        peers = {} if self._links is None else self._links.peers
+        own_id = self._own().node_id
+        missing = [str(voter) for voter in self.voters if voter != own_id and voter not in peers]
+        if missing:
+            return f"what node {', '.join(missing)} can read is not known: it is not in contact"
+        return min([own_level_max, *(peer.format_level_max for peer in peers.values())])
+
+
+def check_identity(directory: NodeDirectory, settings: Settings) -> None:
+    """What was fixed when the directory was formatted must not be said otherwise by the settings.
+
+    Raises SettingsError, which says which of the two to change."""
+    identity, path = directory.identity, directory.path
+    for name, value, formatted in (
+        ("node.id", settings.node_id, identity.node_id),
+        ("cluster.shards", settings.cluster_shards, identity.num_shards),
+    ):
+        if value != formatted:
+            raise SettingsError(
+                f"{name} = {value}, but {path} was formatted with {formatted}, which cannot be "
+                f"changed: set {name} = {formatted}, or name another data.dir"
+            )
+    named = tuple(address.node_id for address in parse_nodes(settings.cluster_nodes))
+    if identity.is_alone and len(named) > 1:
+        raise SettingsError(
+            f"cluster.nodes names nodes {_listed(named)}, but {path} was formatted for a node that is alone: "
+            "leave cluster.nodes empty, or format another directory with --voters"
+        )
+    if not identity.is_alone and named != identity.voters:
+        given = f"names nodes {_listed(named)}" if named else "is empty"
+        raise SettingsError(
+            f"cluster.nodes {given}, but {path} was formatted as one of nodes {_listed(identity.voters)}, "
+            "which cannot be changed: name the addresses of exactly these"
+        )
+
+
+def _listed(node_ids: tuple[int, ...]) -> str:
+    return ", ".join(map(str, node_ids))

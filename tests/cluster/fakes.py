@@ -1,0 +1,229 @@
+"""A shard's runtime over a replica that does what the test says, and nothing by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from cluster.catalog_runtime import CatalogRuntime
+from cluster.group_runtime import GroupRuntime
+from cluster.node_info import ClientInfo
+from cluster.shard_life import ShardLife
+from cluster.simulator import Network, World
+from cluster.simulator.host import VirtualHost
+from cluster.surroundings import RuntimeSettings, TurnCounter
+from coordinator.catalog import CatalogShard
+from coordinator.limits import SameForAll
+from coordinator.shard import GroupShard
+from coordinator.topics import CatalogView
+from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_node
+from raftlog.evidence import Evidence
+from raftlog.machine import SnapshotHeader
+from raftlog.simfiles import SimFiles
+from records import METADATA_SHARD, RawRecord, iter_records
+from wire.apis import ApiKey
+
+Told = Callable[[str | None], None]
+PEERS = (1, 2, 3)
+
+
+class FakeReplica:
+    """`raftlog.replica.Replica` as the runtime sees it. What was proposed waits for `commit`."""
+
+    def __init__(
+        self, host: Any, directory: NodeDirectory, shard: int, machine: Any, settings: Any, links: Any
+    ) -> None:
+        self.machine = machine
+        self.shard = shard
+        self.node_id = directory.identity.node_id
+        self.bodies: list[bytes] = []
+        self.leader_id: int | None = None
+        self.term = 0
+        self.is_leader = self.is_current = self.is_disk_full = self.is_handing_over = False
+        self.can_append = True
+        self.lease = True
+        self.last_timestamp_ms = 0
+        self.proofs_asked = 0
+        self.everywhere: list[tuple[int, Callable[[], None]]] = []
+        self.transfers: list[tuple[int | None, Told]] = []
+
+    def start(self) -> None:
+        """Nothing by itself."""
+
+    def stop(self, done: Callable[[], None]) -> None:
+        done()
+
+    @property
+    def last_index(self) -> int:
+        return len(self.bodies)
+
+    @property
+    def next_index(self) -> int:
+        return self.last_index + 1
+
+    def propose(self, body: bytes, record_count: int, timestamp_ms: int) -> int:
+        assert self.is_leader
+        self.bodies.append(body)
+        return self.last_index
+
+    def ask_proof(self) -> None:
+        self.proofs_asked += 1
+
+    def has_lease(self, now_ms: float) -> bool:
+        return self.lease
+
+    def when_everywhere(self, index: int, timeout_ms: float, fn: Callable[[], None]) -> None:
+        self.everywhere.append((index, fn))
+
+    def transfer(self, target: int | None, done: Told) -> None:
+        self.transfers.append((target, done))
+
+    def status(self) -> dict[str, Any]:
+        return {}
+
+    # What the test says.
+
+    def lead(self, *, until_ready: bool = True) -> None:
+        self.term += 1
+        self.is_leader, self.leader_id = True, self.node_id
+        self.machine.leading(self.term)
+        self.machine.followed(self.node_id)
+        if until_ready:
+            self.ready()
+
+    def ready(self) -> None:
+        self.is_current = True
+        self.commit()
+        self.machine.ready(self.term)
+
+    def commit(self, index: int | None = None) -> None:
+        self.machine.committed(self.last_index if index is None else index)
+
+    def lose(self, reason: str = "term 9 began", leader_id: int | None = 2) -> None:
+        self.is_leader, self.leader_id = False, None
+        self.machine.deposed(reason)
+        if leader_id is not None:
+            self.follow(leader_id)
+
+    def follow(self, leader_id: int | None, *, is_current: bool = True) -> None:
+        self.leader_id, self.is_current = leader_id, is_current
+        self.machine.followed(leader_id)
+
+    def receive(self, *bodies: bytes) -> None:
+        """A follower's share: entries come with their commit."""
+        for body in bodies:
+            self.bodies.append(body)
+            self.machine.apply_frame(self.last_index, self.term, 0, body)
+        self.commit()
+
+    def rebuild(self, bodies: Sequence[bytes]) -> None:
+        """The log is another one now."""
+        self.machine.reset()
+        self.bodies = []
+        for body in bodies:
+            self.receive(body)
+
+    def install(self, records: list[RawRecord], last_index: int) -> None:
+        """A snapshot came in place of the log."""
+        self.machine.reset()
+        self.bodies = [b""] * last_index
+        header = SnapshotHeader(
+            cluster_id="c", shard=self.shard, num_shards=1, last_index=last_index, last_term=1,
+            last_timestamp_ms=0, chain_hash=b"", state_hash=0, catalog_version=0, record_count=len(records),
+        )  # fmt: skip
+        self.machine.restore(records, header)
+        self.commit()
+
+
+class FakeLinks:
+    """Links that carry nothing: the replicas are fakes as well."""
+
+    def attach(self, shard: int, user: object) -> None:
+        """Nobody sends anything."""
+
+
+class Bench:
+    """The runtimes of a node, one metadata and one group shard, over fake replicas."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, is_alone: bool = False, clock_step_ms: float = 0.0
+    ) -> None:
+        monkeypatch.setattr("cluster.shard_life.Replica", FakeReplica)
+        self.world = World(1)
+        files = SimFiles(1)
+        self.host = VirtualHost(
+            self.world, Network(self.world), files, name="bench", clock_step_ms=clock_step_ms
+        )
+        voters = () if is_alone else PEERS
+        identity = NodeIdentity(cluster_id="c", node_id=1, incarnation="i", num_shards=1, voters=voters)
+        format_node(files, "/data", identity)
+        directory = open_node(files, "/data", self.host.fresh_id)
+        self.links: Any = None if is_alone else FakeLinks()
+        self.evidence = Evidence(self.host, directory.path, 1 << 20)
+        self.turns = TurnCounter(self.host)
+        self.group_settings = SameForAll()
+        self.runtime_settings = RuntimeSettings()
+        self.moves: list[str] = []
+        self.given_away: list[int] = []
+        self.catalog_changes: list[tuple[list[str], bool]] = []
+        self.metadata = CatalogRuntime(self, directory, CatalogShard)
+        self.groups = GroupRuntime(self, directory, 0, lambda: GroupShard(0))
+        for runtime in (self.metadata, self.groups):
+            runtime.start()
+
+    # What the runtimes ask of their node.
+
+    @property
+    def catalog(self) -> CatalogView:
+        return self.metadata.committed_catalog
+
+    def is_catalog_usable(self, version: int) -> bool:
+        return self.metadata.replica.is_current and self.catalog.version >= version
+
+    def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
+        self.catalog_changes.append((list(topic_names), is_complete))
+        self.groups.on_catalog_changed(topic_names, is_complete=is_complete)
+
+    def catalog_moved(self) -> None:
+        self.groups.check_ready()
+
+    def observe_clock(self, now_ms: float) -> None:
+        """No gaps here."""
+
+    def quiet_ms(self, now_ms: float) -> float:
+        return 0.0
+
+    def shard_moved(self, runtime: ShardLife) -> None:
+        move = f"{runtime.name} {runtime.state.value}"
+        if not self.moves or self.moves[-1] != move:
+            self.moves.append(move)
+
+    def shard_given_away(self, runtime: ShardLife) -> None:
+        self.given_away.append(runtime.shard)
+
+    # What tests say.
+
+    def log(self, runtime: ShardLife) -> FakeReplica:
+        replica = runtime.replica
+        assert isinstance(replica, FakeReplica)
+        return replica
+
+    def ask(self, request: Any, api_key: int, version: int, *, shard: int = 0) -> list[Any]:
+        """Submits in a turn of its own; the list gets the answers."""
+        answers: list[Any] = []
+        runtime = self.metadata if shard == METADATA_SHARD else self.groups
+        self.host.call_soon(runtime.submit, api_key, version, request, ClientInfo(), answers.append)
+        self.world.run_for(0.001)
+        return answers
+
+    def heartbeat(self, request: Any) -> list[Any]:
+        return self.ask(request, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)
+
+    def later(self, ms: float) -> None:
+        self.world.run_for(ms)
+
+
+def records_of(*bodies: bytes) -> list[RawRecord]:
+    return [raw for body in bodies for raw in iter_records(body)]

@@ -1,0 +1,419 @@
+"""Who may answer: proofs, leases, and what becomes of replies, timers and cached heartbeats with the lead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.answers import Why
+from cluster.shard_state import ShardState
+from records import METADATA_SHARD, MemberState
+from tests.cluster.fakes import Bench, records_of
+from tests.cluster.lab import commit_request, join_request
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+FETCH = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="billing", topics=None)])
+JOIN = join_request("billing", "one", "orders")
+
+
+def create(name: str) -> CreateTopicsRequest:
+    return CreateTopicsRequest(
+        topics=[CreatableTopic(name=name, num_partitions=4, replication_factor=1)], timeout_ms=5000
+    )
+
+
+def delete(name: str) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=5000)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)
+
+
+@pytest.fixture
+def led(bench: Bench) -> Bench:
+    """Leads both shards, knows topic orders, and has one member, steady, with nothing held."""
+    bench.log(bench.metadata).lead()
+    bench.log(bench.groups).lead()
+    created = bench.ask(create("orders"), ApiKey.CREATE_TOPICS, 7, shard=METADATA_SHARD)
+    bench.log(bench.metadata).commit()
+    spread_everywhere(bench)
+    assert created[0].topics[0].error_code == 0
+    joined = bench.heartbeat(JOIN)
+    bench.log(bench.groups).commit()
+    assert joined[0].member_epoch == 1
+    return bench
+
+
+def spread_everywhere(bench: Bench) -> None:
+    waiting, bench.log(bench.metadata).everywhere = bench.log(bench.metadata).everywhere, []
+    for _, fn in waiting:
+        fn()
+
+
+def error_of(answer: Any) -> int:
+    return int(answer.groups[0].error_code)
+
+
+# Proof.
+
+
+def test_a_read_waits_for_a_proof_obtained_after_it_came(led: Bench) -> None:
+    replica = led.log(led.groups)
+    came_ms = led.world.now_ms
+    answers = led.ask(FETCH, ApiKey.OFFSET_FETCH, 9)
+    assert (answers, replica.proofs_asked) == ([], 1)
+    led.groups.proven(came_ms - 0.1)
+    assert answers == []
+    led.groups.proven(came_ms)
+    assert [error_of(answer) for answer in answers] == [0]
+    led.groups.proven(came_ms + 1)
+    assert len(answers) == 1
+
+
+def test_a_read_waits_for_what_it_has_seen_too(led: Bench) -> None:
+    led.ask(commit_request("simple", {0: 1}), ApiKey.OFFSET_COMMIT, 9)
+    answers = led.ask(FETCH, ApiKey.OFFSET_FETCH, 9)
+    led.groups.proven(led.world.now_ms)
+    assert answers == []
+    led.log(led.groups).commit()
+    assert len(answers) == 1
+
+
+def test_the_commit_of_an_entry_is_proof_enough_for_its_reply(led: Bench) -> None:
+    answers = led.ask(commit_request("simple", {0: 1}), ApiKey.OFFSET_COMMIT, 9)
+    assert led.log(led.groups).proofs_asked == 0
+    led.log(led.groups).commit()
+    assert len(answers) == 1
+
+
+def test_a_refusal_by_the_coordinator_is_a_read_as_well(led: Bench) -> None:
+    """A deposed leader that does not know of it must fence nobody."""
+    stale = join_request("billing", "one", "orders")
+    stale.member_epoch = 77
+    answers = led.heartbeat(stale)
+    assert answers == []
+    led.log(led.groups).lose()
+    assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_a_barrier_is_a_read_that_asks_nothing(led: Bench) -> None:
+    told: list[Why | None] = []
+    led.groups.when_consistent(told.append)
+    assert told == []
+    led.groups.proven(led.world.now_ms)
+    assert told == [None]
+    led.groups.when_consistent(told.append)
+    led.later(1)
+    led.groups.when_consistent(told.append)
+    led.log(led.groups).lose()
+    assert told == [None, None, Why.DEPOSED]
+    led.groups.when_consistent(told.append)
+    assert told[3:] == [Why.NOT_LEADER]
+
+
+def test_one_node_alone_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, is_alone=True)
+    bench.log(bench.metadata).lead()
+    bench.log(bench.groups).lead()
+    answers = bench.ask(FETCH, ApiKey.OFFSET_FETCH, 9)
+    assert [error_of(answer) for answer in answers] == [0]
+    assert bench.log(bench.groups).proofs_asked == 0
+
+
+# Losing the lead.
+
+
+def test_whoever_loses_the_lead_answers_everything_once(led: Bench) -> None:
+    replica = led.log(led.groups)
+    written = led.ask(commit_request("simple", {0: 1}), ApiKey.OFFSET_COMMIT, 9)
+    read = led.ask(FETCH, ApiKey.OFFSET_FETCH, 9)
+    replica.lose()
+    assert written[0].topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+    assert error_of(read[0]) == ErrorCode.NOT_COORDINATOR
+    replica.commit()
+    led.groups.proven(led.world.now_ms + 1)
+    led.later(10_000)
+    assert (len(written), len(read)) == (1, 1)
+
+
+def test_an_old_proof_is_worth_nothing_in_a_new_term(led: Bench) -> None:
+    replica = led.log(led.groups)
+    led.groups.proven(led.world.now_ms + 1_000)
+    replica.lose()
+    replica.lead()
+    assert led.ask(FETCH, ApiKey.OFFSET_FETCH, 9) == []
+
+
+def test_a_planned_end_closes_the_connections_and_another_does_not(led: Bench) -> None:
+    replica = led.log(led.groups)
+    replica.lose("term 5 began")
+    assert led.given_away == []
+    replica.lead()
+    replica.lose("handed over to node 2")
+    assert led.given_away == [0]
+
+
+def test_a_shard_that_is_being_handed_over_sends_its_clients_away(led: Bench) -> None:
+    replica = led.log(led.groups)
+    replica.can_append, replica.is_handing_over = False, True
+    assert led.heartbeat(JOIN)[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+# The fast path.
+
+
+def test_a_steady_heartbeat_needs_the_lead_and_a_lease(led: Bench) -> None:
+    replica = led.log(led.groups)
+    entry = led.groups.fast_entry("billing", "one")
+    assert entry is not None
+    assert entry.is_valid()
+    replica.lease = False
+    assert not entry.is_valid()
+    replica.lease = True
+    replica.lose()
+    assert not entry.is_valid()
+    assert led.groups.fast_entry("billing", "one") is None
+    replica.lead()
+    assert not entry.is_valid()
+
+
+def test_a_rebuilt_projection_ends_every_cached_heartbeat(led: Bench) -> None:
+    replica = led.log(led.groups)
+    entry = led.groups.fast_entry("billing", "one")
+    assert entry is not None
+    replica.lose()
+    replica.rebuild(replica.bodies)
+    replica.lead()
+    assert not entry.is_valid()
+
+
+# States.
+
+
+def test_the_states_of_a_shard_from_its_start_to_its_end(bench: Bench) -> None:
+    groups, replica = bench.groups, bench.log(bench.groups)
+    bench.log(bench.metadata).lead()
+    assert groups.state is ShardState.CATCH_UP, "it loads, and knows no leader"
+    assert bench.heartbeat(JOIN)[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    replica.follow(None)
+    assert groups.state is ShardState.CATCH_UP
+    replica.follow(2)
+    assert groups.state is ShardState.DOWN
+    assert bench.heartbeat(JOIN)[0].error_code == ErrorCode.NOT_COORDINATOR
+    replica.follow(None)
+    assert groups.state is ShardState.DOWN
+    replica.lead(until_ready=False)
+    assert groups.state is ShardState.CATCH_UP
+    assert bench.heartbeat(JOIN)[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    bench.later(7)
+    replica.ready()
+    assert groups.state is ShardState.READY
+    replica.lose()
+    assert groups.state is ShardState.DOWN
+    entered = groups.status()["state_since_ms"]
+    assert entered["CatchUp"] + 7 == entered["Ready"] == entered["Down"]
+
+
+def test_a_term_begins_in_slices_and_ends_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.log(bench.metadata).lead()
+    replica = bench.log(bench.groups)
+    replica.lead()
+    for number in range(300):
+        bench.heartbeat(join_request(f"group-{number}", "one", "orders"))
+    replica.commit()
+    replica.lose()
+    bench.host.clock_step_ms = 0.1
+    replica.lead()
+    assert bench.groups.state is ShardState.CATCH_UP
+    replica.lose()
+    bench.later(1_000)
+    assert bench.groups.state is ShardState.DOWN
+    assert bench.groups.machine.next_deadline_ms() is None
+    replica.lead()
+    turns: list[ShardState] = []
+
+    def look() -> None:
+        turns.append(bench.groups.state)
+        if bench.groups.state is not ShardState.READY:
+            bench.host.call_soon(look)
+
+    bench.host.call_soon(look)
+    bench.later(1_000)
+    assert len(turns) > 5
+    assert turns[-1] is ShardState.READY
+    bench.host.clock_step_ms = 0.0
+    before = len(replica.bodies)
+    bench.later(43_900)
+    assert len(replica.bodies) == before, "every session has its full time from the new term on"
+    bench.later(2_000)
+    assert len(replica.bodies) == before + 300
+
+
+def test_only_a_leader_that_is_ready_expires_anybody(led: Bench) -> None:
+    replica = led.log(led.groups)
+    replica.lose()
+    before = len(replica.bodies)
+    led.later(120_000)
+    assert len(replica.bodies) == before
+    replica.lead(until_ready=False)
+    led.later(120_000)
+    assert len(replica.bodies) == before
+    replica.ready()
+    led.later(40_000)
+    assert len(replica.bodies) == before
+    led.later(10_000)
+    assert len(replica.bodies) == before + 1
+
+
+def test_gaps_of_members_are_not_measured_while_another_node_leads(led: Bench) -> None:
+    replica, gaps = led.log(led.groups), []
+    led.evidence.heartbeat_gap = lambda *args: gaps.append(args[-1])  # type: ignore[assignment]
+    for pause_ms in (500, 900, 500):
+        led.later(pause_ms)
+        beat = join_request("billing", "one", "orders")
+        beat.member_epoch = 1
+        led.heartbeat(beat)
+    replica.lose()
+    assert gaps == [pytest.approx(900, abs=1)]
+    led.later(20_000)
+    replica.lead()
+    led.heartbeat(beat)
+    led.later(6_000)
+    assert len(gaps) == 1
+
+
+# Followers.
+
+
+def test_a_follower_is_hot(led: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    follower = Bench(monkeypatch)
+    replica = follower.log(follower.groups)
+    replica.follow(2)
+    replica.receive(*led.log(led.groups).bodies)
+    assert follower.groups.machine.state_hash == led.groups.machine.state_hash
+    assert follower.groups.is_readable
+    assert follower.groups.is_following
+    group = follower.groups.machine.projection.groups["billing"]
+    assert group.members["one"].current.state is MemberState.STABLE
+
+
+def test_a_rebuilt_projection_is_another_one_and_not_readable_before_its_end(led: Bench) -> None:
+    replica, before = led.log(led.groups), led.groups.machine
+    bodies = list(replica.bodies)
+    replica.lose()
+    replica.machine.reset()
+    assert led.groups.machine is not before
+    assert not led.groups.is_readable
+    replica.bodies = []
+    replica.receive(*bodies)
+    assert led.groups.is_readable
+    assert led.groups.machine.state_hash == before.state_hash
+
+
+# The catalog.
+
+
+def test_a_shard_waits_for_the_catalog_that_its_groups_were_decided_on(
+    led: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Bench(monkeypatch)
+    metadata, replica = other.log(other.metadata), other.log(other.groups)
+    replica.follow(2)
+    replica.receive(*led.log(led.groups).bodies)
+    metadata.follow(2)
+    replica.lead()
+    assert other.groups.state is ShardState.CATCH_UP
+    metadata.receive(*led.log(led.metadata).bodies)
+    assert other.groups.state is ShardState.READY
+
+
+def test_followers_learn_topics_in_order_and_groups_of_the_leader_here_are_told(
+    led: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Bench(monkeypatch)
+    metadata = other.log(other.metadata)
+    metadata.follow(2)
+    metadata.receive(*led.log(led.metadata).bodies)
+    assert other.catalog_changes == [(["orders"], True)]
+    assert other.catalog.topic("orders") is not None
+
+
+def test_what_came_and_went_in_one_commit_is_told_apart(led: Bench) -> None:
+    led.catalog_changes.clear()
+    led.ask(create("brief"), ApiKey.CREATE_TOPICS, 7, shard=METADATA_SHARD)
+    led.ask(delete("brief"), ApiKey.DELETE_TOPICS, 6, shard=METADATA_SHARD)
+    led.ask(create("other"), ApiKey.CREATE_TOPICS, 7, shard=METADATA_SHARD)
+    led.log(led.metadata).commit()
+    assert led.catalog_changes == [(["brief"], True), (["brief", "other"], True)]
+
+
+def test_a_rebuilt_catalog_takes_over_when_it_is_as_new_and_never_goes_back(led: Bench) -> None:
+    metadata = led.log(led.metadata)
+    led.ask(create("payments"), ApiKey.CREATE_TOPICS, 7, shard=METADATA_SHARD)
+    metadata.commit()
+    led.ask(create("lost"), ApiKey.CREATE_TOPICS, 7, shard=METADATA_SHARD)
+    bodies = metadata.bodies[:2]
+    metadata.lose()
+    led.catalog_changes.clear()
+    metadata.machine.reset()
+    metadata.bodies = []
+    sizes = []
+    for body in bodies:
+        metadata.receive(body)
+        sizes.append(len(led.catalog))
+    assert sizes == [2, 2]
+    assert led.catalog.topic("lost") is None
+    assert led.catalog_changes == [([], False)]
+
+
+def test_an_installed_snapshot_tells_what_differs_and_that_more_may_have_come_and_gone(led: Bench) -> None:
+    metadata = led.log(led.metadata)
+    metadata.lose()
+    led.catalog_changes.clear()
+    led.metadata.catalog_version()
+    other = records_of(metadata.bodies[0].replace(b"orders", b"others"))
+    metadata.install(other, 9)
+    assert led.catalog.version == 9
+    assert led.catalog_changes == [(["orders", "others"], False)]
+
+
+def test_an_admin_reply_waits_until_every_node_in_contact_has_the_change(led: Bench) -> None:
+    metadata = led.log(led.metadata)
+    answers = led.ask(create("payments"), ApiKey.CREATE_TOPICS, 7, shard=METADATA_SHARD)
+    metadata.commit()
+    assert (answers, metadata.everywhere[0][0]) == ([], 2)
+    spread_everywhere(led)
+    assert [answer.topics[0].error_code for answer in answers] == [0]
+
+
+def test_an_admin_reply_that_only_waits_for_others_is_given_when_the_lead_is_lost(led: Bench) -> None:
+    metadata = led.log(led.metadata)
+    done = led.ask(create("payments"), ApiKey.CREATE_TOPICS, 7, shard=METADATA_SHARD)
+    metadata.commit()
+    unknown = led.ask(create("refunds"), ApiKey.CREATE_TOPICS, 7, shard=METADATA_SHARD)
+    metadata.lose()
+    assert [answer.topics[0].error_code for answer in done] == [0]
+    assert [answer.topics[0].error_code for answer in unknown] == [ErrorCode.REQUEST_TIMED_OUT]
+    spread_everywhere(led)
+    assert len(done) == len(unknown) == 1
+
+
+def test_the_format_level_is_raised_by_a_record_that_all_nodes_have(led: Bench) -> None:
+    metadata, told = led.log(led.metadata), []
+    assert led.metadata.format_level == 1
+    led.metadata.raise_format_level(2, told.append)
+    metadata.commit()
+    assert told == []
+    spread_everywhere(led)
+    assert (told, led.metadata.format_level) == ([None], 2)
+    metadata.lose()
+    led.metadata.raise_format_level(3, told.append)
+    assert told[1:] == [Why.NOT_LEADER.value]
