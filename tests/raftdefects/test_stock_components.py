@@ -213,8 +213,9 @@ def test_d17_the_child_that_writes_a_dump_keeps_the_port(tmp_path: Path) -> None
 import os, signal, socket
 from pysyncobj import SyncObj, SyncObjConf
 os.mkfifo({str(tmp_path / "dump.tmp")!r})
-conf = SyncObjConf(autoTick=False, fullDumpFile={str(tmp_path / "dump")!r}, logCompactionMinEntries=2, bindAddress="127.0.0.1:{port}")
-node = SyncObj("127.0.0.1:{port}", [], conf)
+address, dump = "127.0.0.1:{port}", {str(tmp_path / "dump")!r}
+conf = SyncObjConf(autoTick=False, fullDumpFile=dump, logCompactionMinEntries=2, bindAddress=address)
+node = SyncObj(address, [], conf)
 node._SyncObj__raftElectionDeadline = 0
 while not node._SyncObj__serializer._Serializer__pid:
     node.forceLogCompaction()

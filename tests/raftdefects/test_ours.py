@@ -1,0 +1,468 @@
+"""The defects of the stock library, tried on ours: three replicas in virtual time, with the override that
+answers a defect switched off, and with none.
+
+Each test runs one story twice. `off` is the engine without the override; the story must then show the defect,
+or the story proves nothing. `Raft` is the engine as it is, and must not show it. (What stock does in the same
+story: `test_stock_in_virtual_time.py`; what cannot be switched off because nothing of it is there:
+`test_stock_components.py`.)
+
+| Defect | Override | Switched off |
+|---|---|---|
+| D1 | 1 `first_new`: truncate at the first conflict only | truncate behind what the message follows |
+| D1 | 4 `acknowledged`: only what is synced | what is in memory |
+| D2 | 1 `is_answer`: of the own term | of any term |
+| D4 | 3 fail-stop while applying | go on, and apply again |
+| D5 | 5 waiters hear of the end; fall back after 300 ms | nobody is told; 30 s |
+| D6 | 7 `getRaftCommitIndex`: the snapshot's | what was stored once |
+| D7 | 7 `__tryLogCompaction` does nothing | the library's |
+| D10 | 7 a damaged snapshot stops the node | it is only logged |
+| D11 | 1 `back_off`: by whole terms | by one entry |
+| D15 | 6 `is_serving`: the own term's first entry is applied | leads, hence serves |
+| D16 | 5 `propose`, no forwarding, no verdict on what may still commit | (nothing to switch off) |
+| D18 | 4 `committable`, the library's `matchIndex` stays 0 | the library commits |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import Any
+
+import pytest
+from pysyncobj import syncobj
+
+from raftlog.applying import Applying
+from raftlog.errors import Corrupt
+from raftlog.messages import Ack, Append, Reject, SnapshotAck, decode
+from raftlog.raft import LogView, Raft
+from raftlog.replica import Replica
+from raftlog.simfiles import Crash
+from tests.raftlog.cluster import PATH, ClusterMachine, ClusterNode, World
+from tests.raftlog.nodes import SETTINGS
+from tests.report import count_fault
+
+SMALL_BATCHES = dataclasses.replace(SETTINGS, replicate_batch_bytes=500)
+
+
+def started(engine: type[Raft] = Raft, **world: Any) -> tuple[World, ClusterNode]:
+    """Three nodes and the one that leads."""
+    made = World(engine=engine, **world).start()
+    leader = made.elect()
+    made.settle()
+    return made, leader
+
+
+def hold(world: World, *ways: tuple[int, int]) -> None:
+    """What is sent on these ways vanishes; the links know nothing of it."""
+    count_fault("raftdefects", "one-way cut", len(ways))
+    world.cut |= set(ways)
+
+
+def next_leaders_log(world: World) -> int:
+    """The last entry that the next leader has, but for its own first; before it can commit anything."""
+    world.until(lambda: any(node.replica.is_leader for node in world.running))
+    return max(node.replica.last_index for node in world.running if node.replica.is_leader) - 1
+
+
+# D1
+
+
+class TruncatesAlways(Raft):
+    def first_new(self, frames: bytes, prev: int) -> tuple[int, int]:
+        return 0, prev
+
+
+def lose_with_a_batch_that_comes_twice(engine: type[Raft]) -> tuple[int, int]:
+    """(last acknowledged entry, last entry of the next leader)."""
+    world, leader = started(engine, settings=SMALL_BATCHES)
+    follower, slow = world.followers()
+    hold(world, (leader.number, slow.number))
+    batches: list[bytes] = []
+
+    def overhear(source: int, target: int, payload: bytes) -> bool:
+        message = decode(payload)
+        if target == follower.number and isinstance(message, Append) and message.frames:
+            batches.append(payload)
+        return False
+
+    world.dropped = overhear
+    last = leader.put_many(100)
+    world.until(lambda: leader.machine.committed_index >= last)
+    assert len(batches) > 3
+    follower.replica.peer_message(leader.number, batches[1])
+    leader.kill()
+    world.heal()
+    return last, next_leaders_log(world)
+
+
+def test_d1_a_batch_that_comes_twice_truncates_nothing() -> None:
+    acknowledged, kept = lose_with_a_batch_that_comes_twice(TruncatesAlways)
+    assert kept < acknowledged
+    acknowledged, kept = lose_with_a_batch_that_comes_twice(Raft)
+    assert kept == acknowledged
+
+
+class AcknowledgesWhatIsInMemory(Raft):
+    def acknowledged(self, matched_index: int) -> int:
+        return matched_index
+
+    def committable(self) -> int:
+        index = self.progress.commit_index(self._log.last_index)
+        return index if self._log.term_at(index) == self.term else 0
+
+
+def lose_with_a_power_failure(engine: type[Raft]) -> tuple[int, int]:
+    world, leader = started(engine)
+    for node in world.running:
+        node.host.hold_disk = True
+        node.replica._sync_average_ms = 100.0  # syncs are slow: they have gone to the disk thread
+    last = leader.put_many(50)
+    world.advance(20)
+    acknowledged = min(leader.machine.committed_index, last)
+    for node in world.nodes.values():
+        node.kill(Crash.LOST)
+    world.start()
+    return acknowledged, next_leaders_log(world)
+
+
+def test_d1_only_what_is_synced_is_acknowledged() -> None:
+    acknowledged, kept = lose_with_a_power_failure(AcknowledgesWhatIsInMemory)
+    assert kept < acknowledged
+    acknowledged, kept = lose_with_a_power_failure(Raft)
+    assert kept >= acknowledged
+
+
+# D2
+
+
+class CountsAnswersOfAnyTerm(Raft):
+    def is_answer(self, term: int) -> bool:
+        return self.is_leader
+
+
+def commit_with_an_old_answer(engine: type[Raft]) -> bool:
+    """Whether a leader that reaches nobody commits."""
+    world, leader = started(engine)
+    old_term = leader.replica.term
+    leader.restart()
+    leader = world.elect()
+    assert leader.replica.term > old_term
+    others = [node.number for node in world.followers()]
+    hold(world, *((leader.number, other) for other in others), *((other, leader.number) for other in others))
+    index = leader.put(("a", "1"))
+    late = Ack(old_term, 1_000_000, 0, world.now_ms)
+    leader.replica.peer_message(others[0], late.encode())
+    world.advance(20)
+    return leader.machine.committed_index >= index
+
+
+def test_d2_an_answer_of_an_old_term_counts_for_nothing() -> None:
+    assert commit_with_an_old_answer(CountsAnswersOfAnyTerm)
+    assert not commit_with_an_old_answer(Raft)
+
+
+# D4
+
+
+def apply_what_raises(patch: pytest.MonkeyPatch) -> tuple[int, bool]:
+    """How often a follower applied an entry that raises, and whether it still runs."""
+    world, leader = started()
+    follower = world.followers()[0]
+    applied = 0
+
+    def broken(*_entry: object) -> None:
+        nonlocal applied
+        applied += 1
+        raise RuntimeError("a bug in the state machine")
+
+    patch.setattr(follower.machine, "apply_frame", broken)
+    for number in range(5):
+        leader.put_committed(("a", str(number)))
+        world.advance(100)
+    return applied, follower.host.fatal_message is None
+
+
+def test_d4_an_entry_that_cannot_be_applied_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as off:
+        off.setattr(Replica, "fail", lambda self, error: None)
+        applied, runs = apply_what_raises(off)
+        assert applied > 1
+        assert runs
+    assert apply_what_raises(monkeypatch) == (1, False)
+
+
+# D5
+
+
+class TellsNobody(Raft):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.conf.leaderFallbackTimeout = 30.0
+
+    def _state_changed(self, before: int, after: int) -> None:
+        """As the library: its callbacks are simply never called."""
+
+
+def cut_a_leader_off(engine: type[Raft]) -> tuple[int, float]:
+    """How often its waiters were told, and for how long two nodes led, in ms."""
+    world, old = started(engine)
+    others = [node.number for node in world.followers()]
+    old.put(("a", "1"))
+    hold(world, *((old.number, other) for other in others), *((other, old.number) for other in others))
+    world.until(lambda: any(world.nodes[other].replica.is_leader for other in others))
+    began_ms = world.now_ms
+    while old.replica.is_leader and world.now_ms < began_ms + 10_000:
+        world.advance(10)
+    return len(old.machine.deposed_reasons), world.now_ms - began_ms
+
+
+def test_d5_a_leader_without_contact_tells_its_waiters_and_ends_soon() -> None:
+    told, both_ms = cut_a_leader_off(TellsNobody)
+    assert told == 0
+    assert both_ms >= 10_000
+    told, both_ms = cut_a_leader_off(Raft)
+    assert told == 1
+    assert both_ms < SETTINGS.raft_min_timeout_ms
+
+
+# D6
+
+
+def believe_a_stored_commit_index(patch: pytest.MonkeyPatch, *, off: bool) -> bool:
+    """Whether a leader that reaches nobody commits, after a power failure that took its log's end."""
+    world, leader = started()
+    for number in range(5):
+        leader.put_committed(("a", str(number)))
+    for node in world.nodes.values():
+        node.kill(Crash.LOST)
+    if off:
+        patch.setattr(LogView, "getRaftCommitIndex", lambda self: 1_000)
+    world.start()
+    world.until(lambda: any(node.replica.is_leader for node in world.running))
+    (leader,) = [node for node in world.running if node.replica.is_leader]
+    others = [number for number in world.voters if number != leader.number]
+    hold(world, *((leader.number, other) for other in others), *((other, leader.number) for other in others))
+    engine = leader.replica._raft
+    assert engine is not None
+    return engine.commit_index >= leader.replica.last_index
+
+
+def test_d6_a_start_believes_no_commit_index_beyond_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        assert believe_a_stored_commit_index(patch, off=True)
+    assert not believe_a_stored_commit_index(monkeypatch, off=False)
+
+
+# D7
+
+
+def test_d7_the_librarys_compaction_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switched off, it reaches for our log, and the node stops rather than let it."""
+    for is_off in (True, False):
+        with monkeypatch.context() as patch:
+            if is_off:
+                patch.delattr(Raft, "_SyncObj__tryLogCompaction")
+            world, leader = started()
+            leader.put_committed(("a", "1"))
+            engine = leader.replica._raft
+            assert engine is not None
+            engine.forceLogCompaction()
+            world.advance(1_000)
+            assert leader.is_up is not is_off
+
+
+def test_d7_a_crash_between_snapshot_and_trim_loses_nothing() -> None:
+    """All three are killed in the same instant, with the snapshot in place and the log not yet shortened."""
+    settings = dataclasses.replace(SETTINGS, segment_bytes=4096, snapshot_tail_records=64)
+    world, leader = started(settings=settings)
+    placed: list[int] = []
+
+    def on_call(_number: int, operation: str, path: str, done: bool) -> None:
+        if operation == "rename" and path.endswith("/snapshot") and done:
+            placed.append(leader.machine.committed_index)
+
+    leader.files.on_call = on_call
+    last = 0
+    while not placed:
+        last = leader.put_committed((f"k{last % 10}", str(last)))
+    for node in world.nodes.values():
+        node.kill()
+    world.start()
+    again = world.elect()
+    assert again.replica.last_index > last
+    world.assert_equal()
+
+
+# D10
+
+
+def start_on_a_damaged_snapshot(patch: pytest.MonkeyPatch, *, off: bool) -> ClusterNode:
+    settings = dataclasses.replace(SETTINGS, segment_bytes=4096, snapshot_tail_records=64)
+    world, leader = started(settings=settings)
+    number = 0
+    while leader.replica._journal.base_index == 0:
+        number += 1
+        leader.put_committed((f"k{number % 10}", str(number)))
+    leader.kill()
+    leader.files.damage(f"{PATH}/shard-0/snapshot", 40)
+    count_fault("raftdefects", "damaged snapshot")
+    if off:
+        restore = Applying.restore
+
+        def careless(self: Applying) -> Any:
+            with contextlib.suppress(Corrupt):  # logged, and on with what there is
+                yield from restore(self)
+
+        patch.setattr(Applying, "restore", careless)
+    leader.start()
+    world.advance(5_000)
+    return leader
+
+
+def test_d10_a_damaged_snapshot_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switched off, it still does not lead empty: its log does not begin where it must."""
+    with monkeypatch.context() as patch:
+        careless = start_on_a_damaged_snapshot(patch, off=True)
+        assert "snapshot: byte" not in (careless.fatal_message or "")
+    node = start_on_a_damaged_snapshot(monkeypatch, off=False)
+    assert not node.is_up
+    assert "snapshot" in (node.fatal_message or "")
+
+
+# D11
+
+
+class BacksOffByOne(Raft):
+    def back_off(self, index: int) -> int:
+        return index
+
+
+def resynchronise(engine: type[Raft], tail: int) -> int:
+    """How many refusals it takes until a deposed leader with `tail` entries of its own is a replica again."""
+    world, old = started(engine, settings=SMALL_BATCHES)
+    others = [node.number for node in world.followers()]
+    world.isolate(old.number)
+    old.put_many(tail, prefix="lost")
+    world.until(lambda: any(world.nodes[other].replica.is_ready for other in others))
+    (new,) = (world.nodes[other] for other in others if world.nodes[other].replica.is_ready)
+    new.put_many(tail + 20, prefix="kept")
+    refusals = 0
+
+    def count(source: int, _target: int, payload: bytes) -> bool:
+        nonlocal refusals
+        refusals += source == old.number and isinstance(decode(payload), Reject)
+        return False
+
+    world.advance(1_000)
+    world.dropped = count
+    world.heal()
+    world.settle()
+    world.assert_equal()
+    return refusals
+
+
+def test_d11_a_divergent_tail_goes_back_by_whole_terms() -> None:
+    assert resynchronise(BacksOffByOne, 200) > 100
+    assert resynchronise(Raft, 200) < 6
+
+
+# D15, D16
+
+
+class ServesAtOnce(Raft):
+    @property
+    def is_serving(self) -> bool:
+        return self.is_leader
+
+
+def serve_after_a_restart(engine: type[Raft], patch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """(last acknowledged entry, what was applied when a node first said that it serves)."""
+    world, leader = started(engine)
+    last = leader.put_many(300)
+    world.until(lambda: leader.machine.committed_index >= last)
+    for node in world.nodes.values():
+        node.kill()
+    applied: list[int] = []
+    ready = ClusterMachine.ready
+
+    def watched(self: ClusterMachine, term: int) -> None:
+        applied.append(self.applied)
+        ready(self, term)
+
+    patch.setattr(ClusterMachine, "ready", watched)
+    world.start()
+    world.elect()
+    return last, applied[0]
+
+
+def test_d15_a_leader_serves_when_it_has_applied_all_that_was_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        acknowledged, applied = serve_after_a_restart(ServesAtOnce, patch)
+        assert applied < acknowledged
+    acknowledged, applied = serve_after_a_restart(Raft, monkeypatch)
+    assert applied > acknowledged
+
+
+def test_d16_nobody_is_told_that_what_may_commit_did_not() -> None:
+    """The leader dies with an entry that one follower has: it commits, once, and was never called failed."""
+    world, leader = started()
+    follower, slow = world.followers()
+    hold(world, (leader.number, slow.number), (follower.number, leader.number))
+    index = leader.put(("a", "1"))
+    world.until(lambda: follower.replica.last_index == index)
+    assert leader.machine.committed_index < index
+    leader.kill()
+    world.heal()
+    successor = world.elect()
+    assert successor is follower, "the one that has it"
+    world.settle()
+    found = [
+        number for number, (_, body) in successor.machine.log.items() if b"\xa1a" in body or number == index
+    ]
+    assert found == [index]
+    assert leader.machine.deposed_reasons == []
+
+
+# D18
+
+
+class LetsTheLibraryCommit(Raft):
+    def committable(self) -> int:
+        return 0
+
+    def answered(self, peer: int, message: Ack | Reject | SnapshotAck) -> bool:
+        if isinstance(message, Ack):
+            self._SyncObj__raftMatchIndex[self._nodes[peer]] = message.match_index
+        return super().answered(peer, message)
+
+
+def walk(engine: type[Raft], patch: pytest.MonkeyPatch) -> int:
+    """How many entries are looked at from a full restart to the first thing served."""
+    world, leader = started()
+    last = leader.put_many(2_000)
+    world.until(lambda: leader.machine.committed_index >= last)
+    for node in world.nodes.values():
+        node.kill()
+    world.engine = engine
+    looked_at = 0
+    look = syncobj.SyncObj._SyncObj__getEntries
+
+    def counting(self: Raft, *arguments: Any) -> Any:
+        nonlocal looked_at
+        looked_at += 1
+        return look(self, *arguments)
+
+    patch.setattr(engine, "_SyncObj__getEntries", counting)
+    world.start()
+    world.until(lambda: any(node.replica.is_leader for node in world.running))
+    world.advance(500)
+    return looked_at
+
+
+def test_d18_an_election_does_not_walk_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        assert walk(LetsTheLibraryCommit, patch) > 1_000
+    with monkeypatch.context() as patch:
+        assert walk(Raft, patch) < 100
