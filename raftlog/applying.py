@@ -134,6 +134,12 @@ class Applying:
             self._catch_up = self._new_catch_up(index, chains=True)
         return index < self.projected_index
 
+    def installed(self) -> None:
+        """A snapshot took the place of the log: `rebuild` follows."""
+        assert self._snapshotter is not None
+        self._snapshotter.installed()
+        self._loaded_index = 0
+
     def rebuild(self) -> Iterator[None]:
         """Forget everything and build it again up to what is committed; the caller goes on in slices."""
         self.is_rebuilding = True

@@ -96,7 +96,9 @@ class Election:
 
     def linked(self, now_ms: float) -> None:
         """A link came up: at a cold start the preferred node has waited for somebody to ask."""
-        if self.is_preferred and self._is_leader_gone and self._asking is None:
+        unheard = self._asking is None or not self._asking.grants
+        if self.is_preferred and self._is_leader_gone and unheard:
+            self._asking = None
             self.deadline_ms = min(self.deadline_ms, now_ms + self._rng.uniform(0, PREFERRED_JITTER_MS))
 
     def voted(self, now_ms: float) -> None:

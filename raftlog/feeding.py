@@ -1,23 +1,73 @@
 """Feeding a follower whose next entry is not in the live log any more: from the archive, or by snapshot.
 
 A follower with a log of its own gets archived frames as long as the archive has its next entry, so that its
-history stays whole; one with an empty log, or too far behind, gets the snapshot in chunks.
+history stays whole.  One whose log is empty, or that is too far behind, gets the snapshot in chunks; the live
+log follows.  Both are bounded: `replicate_window_bytes` of frames, or `CHUNKS_UNDER_WAY` chunks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from raftlog.archive import ArchiveCursor
+from raftlog.files import Files
+from raftlog.frames import HEADER, last_in
 from raftlog.host import Host
+from raftlog.install import SnapshotSource
 from raftlog.journal import Journal
-from raftlog.messages import SnapshotAck, SnapshotChunk
+from raftlog.messages import Append, SnapshotAck, SnapshotChunk
 from raftlog.progress import Peer
 from raftlog.raft import Raft
-from raftlog.settings import LogSettings
+from raftlog.settings import KIB, LogSettings
+
+CHUNK_BYTES = 256 * KIB
+"""Of a snapshot at once: about a millisecond of reading here and writing there."""
+CHUNKS_UNDER_WAY = 4
+"""Enough to keep both ends busy over a link of some milliseconds."""
+SILENCE_MS = 2000
+"""A follower that says nothing to chunks for so long was still loading: it gets them again."""
+ARCHIVE_BATCHES = 8
+"""Read from the archive in one turn at most, a megabyte each by default."""
+
+
+class _Archive:
+    """Where one follower is in the archive."""
+
+    def __init__(self, files: Files, home: str) -> None:
+        self._cursor = ArchiveCursor(files, home)
+        self._last_index = -1
+        self._last_term = 0
+
+    def batch(self, from_index: int, bytes_max: int) -> tuple[int, bytes, int]:
+        """(term of the entry before, frames from `from_index` on, last index in them); raises KeyError."""
+        if self._last_index != from_index - 1:
+            before = self._cursor.frames(from_index - 1, 1) if from_index > 1 else b""
+            self._last_term = HEADER.unpack_from(before)[5] if before else 0
+        prev_term = self._last_term
+        frames = self._cursor.frames(from_index, bytes_max)
+        self._last_index, self._last_term = (
+            last_in(frames),
+            HEADER.unpack_from(frames, _last_start(frames))[5],
+        )
+        return prev_term, frames, self._last_index
+
+    def close(self) -> None:
+        self._cursor.close()
+
+
+@dataclass(slots=True)
+class _Sending:
+    """A snapshot on its way: sent and acknowledged up to these bytes."""
+
+    source: SnapshotSource
+    sent: int = 0
+    acknowledged: int = 0
+    heard_ms: float = 0.0
 
 
 class Feeding:
-    """Both ends of it, for one replica."""
+    """What a leader does for followers that are behind its live log."""
 
     def __init__(
         self,
@@ -26,26 +76,122 @@ class Feeding:
         raft: Raft,
         settings: LogSettings,
         send: Callable[[int, bytes], bool],
-        home: str,
+        can_send: Callable[[int], bool],
     ) -> None:
         self._host = host
         self._journal = journal
         self._raft = raft
         self._settings = settings
         self._send = send
-        self._home = home
+        self._can_send = can_send
+        self._archives: dict[int, _Archive] = {}
+        self._sending: dict[int, _Sending] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Some follower is fed."""
+        return bool(self._archives or self._sending)
 
     def feed(self, peer: Peer) -> None:
         """Send a follower the next of what it lacks."""
+        if peer.node_id in self._sending:
+            self._send_chunks(peer)
+        elif not peer.last_index or not self._feed_archive(peer):
+            self._begin_snapshot(peer)
 
     def drop(self, node_id: int) -> None:
-        """The link to a follower is gone."""
+        """The link to a follower is gone, or it has what it needs."""
+        archive = self._archives.pop(node_id, None)
+        if archive is not None:
+            archive.close()
+        sending = self._sending.pop(node_id, None)
+        if sending is not None:
+            sending.source.close()
 
     def stop(self) -> None:
-        """Nothing is fed or received any more."""
+        """This node does not lead any more."""
+        for node_id in {*self._archives, *self._sending}:
+            self.drop(node_id)
 
-    def received(self, leader: int, message: SnapshotChunk, *, is_joining: bool) -> None:
-        """A chunk of the leader's snapshot."""
+    def describe(self, node_id: int) -> str | None:
+        """In words, how a follower is fed; None when it takes the live log."""
+        if node_id in self._sending:
+            sending = self._sending[node_id]
+            return f"snapshot ({100 * sending.acknowledged // max(1, sending.source.size)} %)"
+        return "archive" if node_id in self._archives else None
+
+    # The archive
+
+    def _feed_archive(self, peer: Peer) -> bool:
+        """Send archived frames; False when the archive does not have the next one."""
+        archive = self._archives.get(peer.node_id)
+        if archive is None:
+            archive = self._archives[peer.node_id] = _Archive(self._host.files, self._journal.home)
+        window_bytes, raft = self._settings.replicate_window_bytes, self._raft
+        for _ in range(ARCHIVE_BATCHES):
+            first = peer.next_index
+            has_room = not peer.is_waiting and peer.in_flight_bytes < window_bytes
+            if first > self._journal.base_index or not has_room or not self._can_send(peer.node_id):
+                break
+            try:
+                prev_term, frames, last = archive.batch(first, self._settings.replicate_batch_bytes)
+            except KeyError:
+                self.drop(peer.node_id)
+                return False
+            now_ms = self._host.monotonic_ms()
+            message = Append(raft.term, first - 1, prev_term, raft.commit_index, now_ms, frames)
+            if not self._send(peer.node_id, message.encode()):
+                break
+            peer.sent(last, len(frames))
+        return True
+
+    # The snapshot
+
+    def _begin_snapshot(self, peer: Peer) -> None:
+        source = SnapshotSource(self._host.files, self._journal.home)
+        self._sending[peer.node_id] = _Sending(source, heard_ms=self._host.monotonic_ms())
+        self._send_chunks(peer)
+
+    def _send_chunks(self, peer: Peer) -> None:
+        sending = self._sending[peer.node_id]
+        if self._host.monotonic_ms() - sending.heard_ms > SILENCE_MS:
+            sending.sent = sending.acknowledged
+        header, size, raft = sending.source.header, sending.source.size, self._raft
+        while sending.sent < size and sending.sent - sending.acknowledged < CHUNKS_UNDER_WAY * CHUNK_BYTES:
+            if not self._can_send(peer.node_id):
+                break
+            data = sending.source.chunk(sending.sent, CHUNK_BYTES)
+            message = SnapshotChunk(
+                raft.term,
+                raft.commit_index,
+                self._host.monotonic_ms(),
+                header.last_index,
+                header.last_term,
+                size,
+                sending.sent,
+                data,
+            )
+            if not self._send(peer.node_id, message.encode()):
+                break
+            sending.sent += len(data)
 
     def acknowledged(self, peer: Peer, message: SnapshotAck) -> None:
-        """A follower has a chunk."""
+        """A follower has a part of a snapshot, or wants it from another place on."""
+        sending = self._sending.get(peer.node_id)
+        if sending is None or sending.source.header.last_index != message.last_index:
+            return
+        sending.heard_ms = self._host.monotonic_ms()
+        if message.is_refused:
+            sending.sent = sending.acknowledged = message.offset
+        else:
+            sending.acknowledged = max(sending.acknowledged, message.offset)
+        self._send_chunks(peer)
+
+
+def _last_start(frames: bytes) -> int:
+    """Where the last of these whole frames begins."""
+    at, start = 0, 0
+    while at < len(frames):
+        start = at
+        at += HEADER.size + HEADER.unpack_from(frames, at)[2]
+    return start

@@ -81,6 +81,10 @@ class Following:
             self._unanswered = (leader, message.sent_ms)
         return raft.commit_to(min(message.commit_index, self._matched_index))
 
+    def knows(self, index: int) -> None:
+        """The log equals the leader's up to `index`, which is committed and synced."""
+        self._matched_index = max(self._matched_index, index)
+
     def refuse(self, leader: int, message: Append, next_index: int) -> None:
         """Say where to go on, or only which term it is."""
         raft, journal = self._raft, self._journal

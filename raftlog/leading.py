@@ -16,10 +16,12 @@ term, as the message may still be under way.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from raftlog.feeding import Feeding
 from raftlog.frames import last_in
 from raftlog.host import Host, Timer
 from raftlog.journal import Journal
@@ -28,6 +30,7 @@ from raftlog.progress import NEVER_MS, Peer
 from raftlog.raft import Raft
 from raftlog.settings import LogSettings
 
+LOG = logging.getLogger("quorate.raftlog")
 TRANSFER_CATCH_UP_MS = 5_000
 """A target that cannot take the backlog by then would only be a slower leader."""
 TRANSFER_CLOSING_MS = 500
@@ -66,7 +69,7 @@ class Leading:
         settings: LogSettings,
         send: Callable[[int, bytes], bool],
         can_send: Callable[[int], bool],
-        feed_old: Callable[[Peer], None],
+        feeding: Feeding,
         proven: Callable[[float], None],
     ) -> None:
         self._host = host
@@ -75,7 +78,7 @@ class Leading:
         self._settings = settings
         self._send = send
         self._can_send = can_send
-        self._feed_old = feed_old
+        self._feeding = feeding
         self._tell_proven = proven
         self._progress = raft.progress
         self._last_round_ms = NEVER_MS
@@ -111,7 +114,7 @@ class Leading:
                 break
             first = peer.next_index
             if first <= journal.base_index:
-                self._feed_old(peer)
+                self._feeding.feed(peer)
                 break
             if first not in encoded:
                 encoded[first] = self._encode(first, last, now_ms)
@@ -132,11 +135,14 @@ class Leading:
 
     def _beat(self, peer: Peer, now_ms: float, checkpoint: Checkpoint | None) -> None:
         """Say that this node leads, and how far everybody is."""
-        prev = max(peer.next_index - 1, self._journal.base_index)
-        prev_term = self._journal.term_at(prev)
-        if peer.next_index <= self._journal.base_index:
-            self._feed_old(peer)
-        assert prev_term is not None
+        journal = self._journal
+        if peer.next_index > journal.base_index:
+            prev = peer.next_index - 1
+            prev_term = journal.term_at(prev)
+            assert prev_term is not None
+        else:  # nobody's log lacks what was before the first entry
+            prev = prev_term = 0
+            self._feeding.feed(peer)
         joined_index = self._joined_index(peer) if peer.is_joining else -1
         raft = self._raft
         message = Append(raft.term, prev, prev_term, raft.commit_index, now_ms, b"", joined_index, checkpoint)
@@ -155,6 +161,8 @@ class Leading:
         """A follower has synced entries; whether that may commit some."""
         peer.last_index = max(peer.last_index, message.match_index)
         is_news = peer.matches(message.match_index)
+        if self._feeding.is_busy and peer.next_index > self._journal.base_index:
+            self._feeding.drop(peer.node_id)
         if message.applied_index > peer.applied_index:
             peer.applied_index = message.applied_index
             if self._waiting:
@@ -175,6 +183,10 @@ class Leading:
         if message.prev_index < peer.match_index or (peer.is_probing and not self._is_asked(peer, message)):
             return
         peer.rewind(max(peer.match_index + 1, min(message.next_index, self._journal.last_index + 1)))
+        if message.next_index <= peer.match_index:
+            what = "node %d acknowledged entry %d and lacks entry %d now: was its disk put back or damaged?"
+            LOG.error(what, peer.node_id, peer.match_index, message.next_index)
+            return
         self.feed(peer)
         if peer.next_index > self._journal.last_index:
             self._beat(peer, self._host.monotonic_ms(), None)
@@ -317,7 +329,7 @@ class Leading:
         return [self._describe(peer, now_ms, last) for peer in self._progress.peers.values()]
 
     def _describe(self, peer: Peer, now_ms: float, last: int) -> dict[str, Any]:
-        mode = "joining" if peer.is_joining else "probing" if peer.is_probing else "replicating"
+        mode = self._feeding.describe(peer.node_id) or ("probing" if peer.is_probing else "replicating")
         ago_ms = None if peer.last_ack_ms == NEVER_MS else round(now_ms - peer.last_ack_ms, 1)
         return {
             "node_id": peer.node_id,
@@ -327,4 +339,5 @@ class Leading:
             "lag": max(0, last - peer.match_index),
             "last_ack_ago_ms": ago_ms,
             "mode": mode,
+            "is_joining": peer.is_joining,
         }

@@ -208,6 +208,7 @@ class SnapshotChunk:
     commit_index: int
     sent_ms: float
     last_index: int
+    last_term: int
     size: int
     offset: int
     data: bytes
@@ -218,13 +219,14 @@ class SnapshotChunk:
 
 @dataclass(slots=True)
 class SnapshotAck:
-    """A follower's: it has the snapshot of `last_index` up to `offset`."""
+    """A follower's: it has the snapshot of `last_index` up to `offset`; `is_refused`: go on there."""
 
     term: int
     last_index: int
     offset: int
     sent_ms: float
     is_joining: bool = False
+    is_refused: bool = False
 
     def encode(self) -> bytes:
         return _encode(Kind.SNAPSHOT_ACK, self)

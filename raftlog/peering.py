@@ -22,9 +22,10 @@ from raftlog.election import Due, Election
 from raftlog.feeding import Feeding
 from raftlog.following import Following
 from raftlog.host import Host, Timer
+from raftlog.installing import Installing
 from raftlog.journal import Journal
 from raftlog.leading import Leading
-from raftlog.machine import StateMachine
+from raftlog.machine import SnapshotHeader, StateMachine
 from raftlog.messages import (
     Ack,
     Append,
@@ -42,6 +43,7 @@ from raftlog.messages import (
 )
 from raftlog.raft import Raft
 from raftlog.settings import LogSettings
+from raftlog.snapshotting import Snapshotter
 from records import TermWhy
 
 LOG = logging.getLogger("quorate.raftlog")
@@ -75,6 +77,7 @@ class Owner(Protocol):
     def advance(self) -> None: ...
     def queue_flush(self) -> None: ...
     def leader_changed(self) -> None: ...
+    def installed(self, header: SnapshotHeader) -> None: ...
     def fail(self, error: BaseException) -> None: ...
 
 
@@ -89,6 +92,7 @@ class Peering:
         links: Links,
         journal: Journal,
         raft: Raft,
+        snapshotter: Snapshotter,
         machine: StateMachine,
         settings: LogSettings,
     ) -> None:
@@ -114,9 +118,10 @@ class Peering:
         )
         self.is_joining = is_joining(host.files, self._home)
         self._terms_heard: set[int] = set()
-        self.feeding = Feeding(host, journal, raft, settings, self._send, self._home)
+        self.feeding = Feeding(host, journal, raft, settings, self._send, links.can_send)
+        self.installing = Installing(host, journal, snapshotter, self._installed, owner.fail)
         self.leading = Leading(
-            host, journal, raft, settings, self._send, links.can_send, self.feeding.feed, machine.proven
+            host, journal, raft, settings, self._send, links.can_send, self.feeding, machine.proven
         )
         self.following = Following(journal, raft, self._send, lambda: self.is_joining, lambda: None)
         self._timer: Timer | None = None
@@ -153,6 +158,7 @@ class Peering:
         if self._timer is not None:
             self._timer.cancel()
         self.feeding.stop()
+        self.installing.stop()
 
     def _send(self, peer: int, payload: bytes) -> bool:
         return not self._is_stopped and self._links.send(peer, self._owner.shard, payload)
@@ -207,7 +213,7 @@ class Peering:
         if not self._followed(peer, message.term):
             self.following.refuse(peer, message, 0)
             return
-        if not self.following.must_wait(peer, message):
+        if not self.installing.is_finishing and not self.following.must_wait(peer, message):
             self._take(peer, message)
 
     def _followed(self, peer: int, term: int) -> bool:
@@ -264,8 +270,24 @@ class Peering:
             self.leading.refused(self._raft.progress.peers[peer], message)
 
     def _on_snapshot(self, peer: int, message: SnapshotChunk) -> None:
-        if self._followed(peer, message.term):
-            self.feeding.received(peer, message, is_joining=self.is_joining)
+        """A chunk of the leader's snapshot; one that is not needed is answered with what is here."""
+        if not self._followed(peer, message.term):
+            return
+        following, journal = self.following, self._journal
+        following.begin_term(message.term)
+        if (
+            journal.term_at(message.last_index) == message.last_term
+            or message.last_index <= journal.base_index
+        ):
+            following.knows(message.last_index)
+            following.answer(peer, message.sent_ms)
+        else:
+            answer = self.installing.take(message, self._raft.term, is_joining=self.is_joining)
+            self._send(peer, answer.encode())
+
+    def _installed(self, header: SnapshotHeader) -> None:
+        self._owner.installed(header)
+        self.following.knows(header.last_index)
 
     def _on_snapshot_ack(self, peer: int, message: SnapshotAck) -> None:
         if self._raft.answered(peer, message):
@@ -334,6 +356,7 @@ class Peering:
         return (
             self.is_joining
             or self._owner.is_rebuilding
+            or self.installing.is_finishing
             or self._owner.sync_outstanding_ms > self._settings.sync_stall_ms
         )
 

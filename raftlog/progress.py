@@ -46,6 +46,12 @@ class Peer:
         self.is_up = is_up
         self.rewind(max(next_index, self.match_index + 1))
 
+    def forgot(self, now_ms: float) -> None:
+        """Its disk was replaced: what it had acknowledged says nothing any more."""
+        self.match_index = self.applied_index = self.last_index = 0
+        self.joining_since_ms, self.joined_index = now_ms, -1
+        self.rewind(self.next_index)
+
     def rewind(self, next_index: int) -> None:
         """Send from `next_index` on, one message until it is answered."""
         self.next_index = next_index

@@ -390,7 +390,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         now_ms = self._host.monotonic_ms()
         follower = self.progress.peers[peer]
         if message.is_joining and not follower.is_joining:
-            follower.joining_since_ms, follower.joined_index = now_ms, -1
+            follower.forgot(now_ms)
         follower.is_joining = message.is_joining
         follower.answered(message.sent_ms, now_ms)
         if not message.is_joining:

@@ -90,6 +90,7 @@ class Replica:
         self._flush_queued = False
         self._sync_queued = False
         self._advance_queued = False
+        self._rebuilding: Iterator[None] | None = None
         self._told_leader: int | None = None
         self._sync_average_ms = 0.0
         self._sync_started_ms: float | None = None
@@ -209,7 +210,15 @@ class Replica:
             return
         self.enter("Following")
         self._peering = Peering(
-            host, self._directory, self, self._links, journal, self._raft, self._machine, settings
+            host,
+            self._directory,
+            self,
+            self._links,
+            journal,
+            self._raft,
+            self._snapshotter,
+            self._machine,
+            settings,
         )
         self._peering.start(sorted(self._linked))
 
@@ -298,12 +307,26 @@ class Replica:
         """Another leader has other entries; what the machine took of ours it must forget."""
         LOG.info("%s: entries %d to %d are replaced", self.home, index + 1, self._journal.last_index)
         self._journal.truncate_after(index)
-        if self._applying.truncated(index) and not self._applying.is_rebuilding:
-            self._host.call_soon(self._rebuild_slice, self._applying.rebuild())
-            self._applying.is_rebuilding = True
+        if self._applying.truncated(index):
+            self._rebuild()
+
+    def installed(self, header: SnapshotHeader) -> None:
+        """The leader's snapshot is in place: begin anew behind it."""
+        assert self._raft is not None
+        LOG.info("%s: goes on behind the snapshot up to entry %d", self.home, header.last_index)
+        self._journal.adopt_snapshot(header)
+        self._applying.installed()
+        self._raft.installed(header.last_index)
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Build the machine again, in slices; one that was being built is given up."""
+        self._rebuilding = self._applying.rebuild()
+        self._applying.is_rebuilding = True
+        self._host.call_soon(self._rebuild_slice, self._rebuilding)
 
     def _rebuild_slice(self, steps: Iterator[None]) -> None:
-        if self._is_over:
+        if self._is_over or steps is not self._rebuilding:
             return
         deadline_ms = self._host.monotonic_ms() + self._settings.load_slice_ms
         try:
@@ -333,8 +356,10 @@ class Replica:
         assert self._raft is not None
         assert self._peering is not None
         self.enter("Following")
+        is_planned = self.is_handing_over
         self._peering.no_longer_leads()
-        self._machine.deposed(f"shard {self.shard} has another leader, or none, in term {self._raft.term}")
+        what = "handed over" if is_planned else "another leader, or none"
+        self._machine.deposed(f"{what} in term {self._raft.term}")
         self._host.call_soon(self.leader_changed)
 
     def leader_changed(self) -> None:
@@ -354,7 +379,7 @@ class Replica:
         if now_ms - self._disk_checked_ms >= DISK_CHECK_MS:
             self._disk_checked_ms = now_ms
             self._check_disk()
-        if self._peering is not None and self._peering.leading.is_closing:
+        if self.is_handing_over:
             return False
         return self.is_ready and not self.is_disk_full and self._journal.has_room
 
@@ -484,13 +509,13 @@ class Replica:
 
     def _tell_committed(self, raft: Raft, applied: int) -> None:
         """What the machine has, and a majority too."""
+        if not self.is_current and self._peering is not None:
+            self.is_current = self._peering.is_level(applied)
         self._machine.committed(max(applied, min(raft.commit_index, self._applying.projected_index)))
         if raft.is_serving and not self.is_ready and self._stop_done is None and self.state == "CatchUp":
             self.is_ready = self.is_current = True
             self.enter("Ready")
             self._machine.ready(raft.term)
-        elif not self.is_current and self._peering is not None:
-            self.is_current = self._peering.is_level(applied)
 
     # What others ask
 
@@ -520,6 +545,11 @@ class Replica:
         if self._raft is None or self._is_over:
             return None
         return self._raft.leader_id
+
+    @property
+    def is_handing_over(self) -> bool:
+        """This node still leads, takes no more proposals, and waits for another to take over."""
+        return self._peering is not None and self._peering.leading.is_closing
 
     @property
     def is_rebuilding(self) -> bool:

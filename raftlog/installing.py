@@ -1,0 +1,109 @@
+"""Taking the leader's snapshot: chunks into a file aside, then the snapshot and an empty log behind it.
+
+    resting --first chunk--> receiving --last chunk--> finishing (disk thread) --> adopting --> resting
+                  ^               |                         |
+                  +--- another snapshot, refused file ------+
+
+What must stay true: nothing is appended from the last chunk on until the snapshot is adopted; no snapshot of
+this node's own is put in place meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from raftlog.errors import Refused
+from raftlog.host import Host
+from raftlog.install import SnapshotSink
+from raftlog.journal import Journal
+from raftlog.machine import SnapshotHeader
+from raftlog.messages import SnapshotAck, SnapshotChunk
+from raftlog.snapshotting import Snapshotter
+
+LOG = logging.getLogger("quorate.raftlog")
+LOOK_AGAIN_MS = 5.0
+"""While a group is in flight or a snapshot of our own is put in place: both take milliseconds."""
+
+
+class Installing:
+    """A follower's side of an installation."""
+
+    def __init__(
+        self,
+        host: Host,
+        journal: Journal,
+        snapshotter: Snapshotter,
+        adopt: Callable[[SnapshotHeader], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._host = host
+        self._journal = journal
+        self._snapshotter = snapshotter
+        self._adopt = adopt
+        self._fail = fail
+        self._sink: SnapshotSink | None = None
+        self._last_index = 0
+        self._is_stopped = False
+        self.is_finishing = False
+        """The file is complete: entries of the leader are not taken until it is adopted."""
+
+    def stop(self) -> None:
+        """The node stops: what has arrived is given up."""
+        self._is_stopped = True
+        if self._sink is not None and not self.is_finishing:
+            self._sink.abandon()
+
+    def take(self, message: SnapshotChunk, term: int, *, is_joining: bool) -> SnapshotAck:
+        """Store a chunk; the answer to it."""
+        if not self.is_finishing:
+            self._store(message)
+        sink = self._sink
+        is_ours = sink is not None and self._last_index == message.last_index
+        offset = sink.offset if sink is not None and is_ours else 0
+        is_refused = offset < message.offset + len(message.data)
+        return SnapshotAck(term, message.last_index, offset, message.sent_ms, is_joining, is_refused)
+
+    def _store(self, message: SnapshotChunk) -> None:
+        if message.offset == 0 and (self._sink is None or self._last_index != message.last_index):
+            if self._sink is not None:
+                self._sink.abandon()
+            LOG.info("%s: receives the snapshot up to entry %d", self._journal.home, message.last_index)
+            self._sink = SnapshotSink(self._host.files, self._journal.home, self._host.fresh_id())
+            self._last_index = message.last_index
+        sink = self._sink
+        if sink is None or self._last_index != message.last_index or sink.offset != message.offset:
+            return
+        sink.take(message.offset, message.data)
+        if sink.offset >= message.size:
+            self.is_finishing = True
+            self._finish()
+
+    def _finish(self) -> None:
+        """Check the file and put it in place, on the disk thread, when nothing else is in the way."""
+        if self._is_stopped:
+            return
+        if self._journal.is_flushing or self._journal.is_dirty or not self._snapshotter.hold():
+            self._host.call_later(LOOK_AGAIN_MS, self._finish)
+            return
+        sink = self._sink
+        assert sink is not None
+        self._host.run_on_disk(lambda: sink.finish(self._journal.identity), self._finished)
+
+    def _finished(self, header: object | None, error: BaseException | None) -> None:
+        if self._is_stopped:
+            return
+        self._sink = None
+        self.is_finishing = False
+        if isinstance(error, Refused):
+            LOG.warning("%s: %s; it will be sent again", self._journal.home, error)
+            self._snapshotter.release()
+            return
+        if error is not None:
+            self._fail(error)
+            return
+        assert isinstance(header, SnapshotHeader)
+        try:
+            self._adopt(header)
+        except Exception as failure:
+            self._fail(failure)

@@ -1,0 +1,164 @@
+"""Followers far behind, replaced disks, logs that went apart: how each becomes level again."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from raftlog.simfiles import Crash
+
+from .cluster import PATH, World
+from .nodes import SETTINGS
+
+SNAPSHOTS = dataclasses.replace(SETTINGS, segment_bytes=8_000, snapshot_tail_records=200)
+FORGETFUL = dataclasses.replace(SNAPSHOTS, log_archive_retention_bytes=0)
+
+
+def _grow(world: World, count: int) -> None:
+    leader = world.leader
+    assert leader is not None
+    for start in range(0, count, 50):
+        for number in range(start, start + 50):
+            leader.put((f"k{number % 97}", str(number)))
+        world.advance(20)
+    world.settle()
+    world.advance(100)
+
+
+def test_a_follower_behind_the_snapshot_is_fed_from_the_archive() -> None:
+    world = World(settings=SNAPSHOTS).start()
+    world.elect()
+    _grow(world, 100)
+    away = world.followers()[0]
+    away.kill()
+    _grow(world, 1500)
+    leader = world.leader
+    assert leader is not None
+    assert leader.replica.status()["snapshot_index"] > 1000
+    away.start()
+    world.assert_equal()
+    assert away.machine.resets == 0
+    world.advance(500)
+    archived = [name for name in away.files.listdir(f"{PATH}/shard-0/archive") if name.endswith(".log")]
+    assert "00000000000000000001.log" in archived
+
+
+def test_a_follower_whose_entries_are_gone_gets_the_snapshot() -> None:
+    world = World(settings=FORGETFUL).start()
+    world.elect()
+    _grow(world, 100)
+    away = world.followers()[0]
+    away.kill()
+    _grow(world, 1500)
+    away.start()
+    world.assert_equal()
+    assert away.machine.resets == 1
+    assert away.replica.status()["snapshot_index"] > 1000
+    _grow(world, 300)
+    world.assert_equal()
+    away.restart(Crash.LOST)
+    world.assert_equal()
+
+
+def test_a_leader_lost_in_the_middle_of_a_snapshot_is_followed_by_another() -> None:
+    world = World(settings=FORGETFUL, delay_ms=5.0).start()
+    world.elect()
+    _grow(world, 100)
+    away = world.followers()[0]
+    away.kill()
+    _grow(world, 1500)
+    away.start()
+    leader = world.elect()
+    world.until(lambda: any("snapshot" in one["mode"] for one in leader.replica.followers()))
+    leader.restart()
+    world.elect()
+    world.assert_equal()
+
+
+def test_a_replaced_disk_neither_votes_nor_counts_until_it_knows_everything() -> None:
+    world = World().start()
+    leader = world.elect()
+    leader.put_many(50)
+    world.settle()
+    lost = world.followers()[0]
+    other = world.followers()[1]
+    lost.wipe()
+    other.pause()
+    lost.start()
+    world.until(lambda: lost.machine.applied == 0 and lost.replica.leader_id == leader.number)
+    index = leader.put(("unsafe", "1"))
+    world.advance(200)
+    assert leader.machine.committed_index < index, "a joining node's answer must not count"
+    assert lost.replica.status()["is_joining"]
+    other.host.resume()
+    world.elect()
+    world.until(lambda: not lost.replica.status()["is_joining"])
+    world.assert_equal()
+    assert not lost.files.exists(f"{PATH}/shard-0/joining")
+
+
+def test_a_replaced_disk_does_not_elect_a_node_that_lacks_acknowledged_entries() -> None:
+    """The old disk acknowledged for a quorum; the new one has forgotten it."""
+    world = World().start()
+    leader = world.elect()
+    lost, lagging = world.followers()
+    world.isolate(lagging.number)
+    index = leader.put_committed(("precious", "1"))
+    leader.kill()
+    lost.wipe()
+    lost.start()
+    world.heal()
+    world.advance(5000)
+    assert world.leader is None, "only the node that is away has the entry"
+    leader.start()
+    world.elect()
+    world.assert_equal()
+    assert all(node.machine.applied > index for node in world.running)
+
+
+def test_a_deposed_leader_keeps_its_projection() -> None:
+    world = World().start()
+    leader = world.elect()
+    leader.put_many(100)
+    world.settle()
+    world.isolate(leader.number)
+    world.until(lambda: world.leader is not None and world.leader is not leader)
+    world.heal()
+    world.assert_equal()
+    assert leader.machine.resets == 0
+    assert leader.machine.deposed_reasons
+
+
+def test_a_deposed_leader_whose_entries_are_replaced_is_rebuilt() -> None:
+    world = World().start()
+    leader = world.elect()
+    leader.put_many(100)
+    world.settle()
+    world.isolate(leader.number)
+    unsure = leader.put_many(300, "never-")
+    world.until(lambda: world.leader is not None and world.leader is not leader)
+    other = world.leader
+    assert other is not None
+    other.put_many(5, "instead-")
+    world.advance(50)
+    world.heal()
+    world.assert_equal()
+    assert leader.machine.resets == 1
+    assert leader.replica.status()["rebuilds"] == 1
+    assert leader.replica.last_index < unsure
+    assert not any(b"never-" in key for _, key in leader.machine.values)
+
+
+def test_a_divergent_tail_is_found_in_a_few_round_trips() -> None:
+    """D11: the library backs off one entry per heartbeat: 300 entries took 36 seconds."""
+    world = World().start()
+    leader = world.elect()
+    world.isolate(leader.number)
+    leader.put_many(300, "never-")
+    world.until(lambda: world.leader is not None and world.leader is not leader)
+    other = world.leader
+    assert other is not None
+    other.put_many(300, "instead-")
+    world.advance(50)
+    world.heal()
+    other.put(("one more", "entry"))
+    assert world.until(lambda: leader.replica.commit_index >= 300) < 200
