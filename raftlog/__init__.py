@@ -6,6 +6,7 @@
     segments, journal   the live log: append, group commit, load, torn tails, sealing, archive
     raft                pysyncobj with every override that makes it safe, each naming its defect
     replica, machine    one shard's replica, and the projection that it drives
+    peers               links to the other nodes: handshake, sealed packets, accepted boots
     snapshots, merge    compaction of sealed segments by a child process
     reader, verify      offline: never writes, reads damaged and copied directories too
     evidence            what the log does not say: refusals and heartbeat gaps

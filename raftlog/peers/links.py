@@ -28,12 +28,9 @@ from raftlog.peers.link import TICK_MS, Link, State
 from raftlog.peers.packets import BadPacket
 from raftlog.peers.peer import Notes, Peer
 from raftlog.peers.refusals import Refused, RefusedByPeer
+from raftlog.peers.secret import read_secret
 
 LOG = logging.getLogger("quorate.peers")
-
-SECRET_BYTES_MIN: Final = 16
-SECRET_BYTES_MAX: Final = 4096
-"""Nobody writes a longer secret by intent; it is the wrong file."""
 
 STRANGERS_MAX: Final = 16
 """Accepted connections that have not proven themselves. One more cuts off the oldest: the handshake of a real
@@ -71,6 +68,7 @@ class Links:
             for address in settings.nodes
             if address.node_id != own_id
         }
+        self._peers: Mapping[int, PeerInfo] = {}
         self._up: dict[int, Link] = {}
         self._open: dict[Link, None] = {}
         self._notes = Notes(host)
@@ -174,8 +172,8 @@ class Links:
 
     @property
     def peers(self) -> Mapping[int, PeerInfo]:
-        """The links that are up, by node id."""
-        return {id_: peer.info for id_, peer in self._configured.items() if peer.info is not None}
+        """The links that are up, by node id, as they are now: what changes later is another mapping."""
+        return self._peers
 
     @property
     def port(self) -> int:
@@ -274,7 +272,7 @@ class Links:
         peer.failures = 0
         peer.trouble = ""
         peer.changed_ms = self._host.monotonic_ms()
-        peer.info = _info(hello, peer.changed_ms)
+        self._set_info(peer, _info(hello, peer.changed_ms))
         if self._described is not None and link.own.description != self._described:
             link.describe(self._described)
         text = f"link to node {hello.node_id} at {link.remote} is up (release {hello.description.release})"
@@ -294,14 +292,14 @@ class Links:
         assert link.peer is not None
         peer = self._configured[link.peer.node_id]
         if peer.info is not None:
-            peer.info = dataclasses.replace(peer.info, **dataclasses.asdict(description))
+            self._set_info(peer, dataclasses.replace(peer.info, **dataclasses.asdict(description)))
             self.on_change()
 
     def link_clock(self, link: Link, skew_ms: float) -> None:
         assert link.peer is not None
         peer = self._configured[link.peer.node_id]
         if peer.info is not None:
-            peer.info = dataclasses.replace(peer.info, clock_skew_ms=skew_ms)
+            self._set_info(peer, dataclasses.replace(peer.info, clock_skew_ms=skew_ms))
             peer.note_skew(skew_ms)
 
     def link_writable(self, link: Link) -> None:
@@ -318,7 +316,8 @@ class Links:
         node_id = peer.address.node_id
         is_current = peer.link is link
         if is_current:
-            peer.link = peer.info = None
+            peer.link = None
+            self._set_info(peer, None)
             del self._up[node_id]
             peer.changed_ms = self._host.monotonic_ms()
             peer.past_bytes_in += link.bytes_in
@@ -332,6 +331,11 @@ class Links:
             self.on_change()
         if link.is_dialer and not self._is_stopped:
             self._dial_again(peer)
+
+    def _set_info(self, peer: Peer, info: PeerInfo | None) -> None:
+        peer.info = info
+        known = {id_: each.info for id_, each in self._configured.items()}
+        self._peers = {id_: each for id_, each in known.items() if each is not None}
 
     def _dial_again(self, peer: Peer) -> None:
         delay_ms = min(DIAL_AGAIN_MAX_MS, DIAL_AGAIN_MS * DIAL_GROWTH ** min(peer.failures, 16))
@@ -375,20 +379,3 @@ def _info(hello: Hello, now_ms: float) -> PeerInfo:
         since_ms=now_ms,
         **dataclasses.asdict(hello.description),
     )
-
-
-def read_secret(host: Host, path: str) -> bytes:
-    """The cluster's secret; raises PeersError when the file cannot be one."""
-    try:
-        secret = host.files.read(path).strip()
-        is_private = host.files.is_private(path)
-    except OSError as error:
-        raise PeersError(f"cluster.secret.file {path} cannot be read: {error.strerror or error}") from None
-    if not is_private:
-        raise PeersError(f"cluster.secret.file {path} can be read by everybody: chmod 600 it")
-    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
-        raise PeersError(
-            f"cluster.secret.file {path} holds {len(secret)} bytes; a secret has {SECRET_BYTES_MIN} to "
-            f"{SECRET_BYTES_MAX}, e.g. of `openssl rand -hex 32`"
-        )
-    return secret
