@@ -1,0 +1,108 @@
+"""A follower's log without a replica around it: opened, fed with a leader's frames, read back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from raftlog.chain import Chain
+from raftlog.directory import NodeIdentity, format_node
+from raftlog.files import Files, join
+from raftlog.frames import encode_frame
+from raftlog.journal import Journal
+from raftlog.loading import clean_up, load_journal
+from raftlog.machine import SnapshotHeader
+from raftlog.metafile import write_meta
+from raftlog.settings import LogSettings
+from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile, write_snapshot
+from records import Stamped
+
+from .nodes import PATH, SETTINGS, entry, record
+
+HOME = f"{PATH}/shard-0"
+MEMBER = NodeIdentity(cluster_id="cluster-a", node_id=1, incarnation="first", num_shards=1, voters=(1, 2, 3))
+SMALL = dataclasses.replace(SETTINGS, segment_bytes=6_000)
+"""About 64 entries of these tests to a segment."""
+TERM_MAX = 1_000
+
+
+def member_disk(files: Files, identity: NodeIdentity = MEMBER) -> None:
+    """Format a member of three; its term is far above what these tests write."""
+    format_node(files, PATH, identity)
+    write_meta(files, join(HOME, "term"), "term", TERM_MAX, None)
+
+
+def open_log(files: Files, settings: LogSettings = SMALL, *, is_alone: bool = False) -> Journal:
+    """What a replica does with the shard's directory at a start."""
+    clean_up(files, HOME)
+    snapshot, path = None, join(HOME, SNAPSHOT_FILE)
+    if files.exists(path):
+        file = SnapshotFile(files, path)
+        snapshot = file.header
+        file.close()
+    journal = Journal(files, HOME, MEMBER.log(0), settings, is_alone=is_alone)
+    for _ in load_journal(files, journal, snapshot):
+        pass
+    return journal
+
+
+def frame(index: int, term: int, commit_index: int = 0, time_ms: int = 1000, text: str = "") -> bytes:
+    """A leader's frame with one record."""
+    body = entry((f"key-{index}", text or f"value-{term}-{index}"))
+    return encode_frame(index, term, min(commit_index, index - 1), time_ms, 1, body)
+
+
+def frames(first: int, last: int, term: int, commit_index: int = 0) -> bytes:
+    """The leader's frames from `first` to `last`, of one term."""
+    return b"".join(frame(index, term, commit_index) for index in range(first, last + 1))
+
+
+def flush(journal: Journal) -> None:
+    """Write and sync everything that is queued."""
+    while journal.is_dirty:
+        work = journal.begin_flush()
+        work()
+        journal.end_flush()
+
+
+def terms_of(journal: Journal) -> list[int]:
+    """Terms of all entries above the snapshot."""
+    return list(journal.terms)
+
+
+def on_disk(journal: Journal) -> list[bytes]:
+    """The frames of all synced entries, read back."""
+    found: list[bytes] = []
+    index = journal.base_index + 1
+    while index <= journal.durable_index:
+        read = journal.read(index, journal.durable_index, 5_000)
+        found += [one.encode() for one in read]
+        index += len(read)
+    return found
+
+
+def chain_of(parts: Iterable[bytes]) -> bytes:
+    """The hash chain over frames from the first one on."""
+    chain = Chain()
+    for number, part in enumerate(parts, 1):
+        chain.add(part, number)
+    return chain.digest
+
+
+def snapshot_file(files: Files, path: str, last_index: int, term: int, records: int = 3) -> SnapshotHeader:
+    """Write a leader's snapshot at `path`."""
+    header = SnapshotHeader(
+        cluster_id=MEMBER.cluster_id,
+        shard=0,
+        num_shards=MEMBER.num_shards,
+        last_index=last_index,
+        last_term=term,
+        last_timestamp_ms=1000,
+        chain_hash=bytes(range(16)),
+        state_hash=7,
+        catalog_version=5,
+        record_count=records,
+    )
+    stamped = [Stamped(number + 1, 900, record(f"k{number}", "v")) for number in range(records)]
+    write_snapshot(files, path, header, stamped)
+    return header
