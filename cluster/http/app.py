@@ -18,7 +18,7 @@ import msgpack
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from cluster.http import reads
+from cluster.http import reads, writes
 from cluster.http.metrics import NodeMetrics
 from cluster.http.node_view import HttpNode, Json, ShardView
 from cluster.http.routes import ROUTES, HttpError, Route, openapi
@@ -48,11 +48,14 @@ def application(
     node: HttpNode, settings: Settings, kafka: KafkaListener | None, version: str
 ) -> web.Application:
     """The whole API over one node."""
-    api = Api(node, settings, NodeMetrics(node, kafka, version), openapi(version))
+    api = Api(node, settings, NodeMetrics(node, kafka, version), version)
     logging.getLogger("aiohttp.server").addFilter(_CLIENTS_FAULT)
     app = web.Application(client_max_size=settings.http_body_max_bytes, middlewares=[api.guard])
     for route in ROUTES:
-        app.router.add_get(route.path, api.handler(route), name=route.name)
+        if route.method == "GET":  # and HEAD
+            app.router.add_get(route.path, api.handler(route), name=route.name)
+        else:
+            app.router.add_route(route.method, route.path, api.handler(route), name=route.name)
     return app
 
 
@@ -67,28 +70,39 @@ _CLIENTS_FAULT = _ClientsFault()
 
 
 def refusal(error: HttpError) -> web.Response:
-    return web.json_response(error.body, status=error.status)
+    return web.json_response(error.body, status=error.status, headers=error.headers)
 
 
 class Api:
     """Handlers, one per route; each has the route's name."""
 
-    def __init__(self, node: HttpNode, settings: Settings, metrics: NodeMetrics, document: Json) -> None:
+    def __init__(self, node: HttpNode, settings: Settings, metrics: NodeMetrics, release: str) -> None:
         self._node = node
         self._settings = settings
         self._metrics = metrics
-        self._document = document
+        self._release = release
+        self._document = openapi(release)
         self._at_work = 0
         self._waiting = 0
         self._archive = asyncio.Lock()
 
     # Around every request
 
+    @staticmethod
+    def _bound(request: web.Request) -> tuple[str, int]:
+        """The address of this end of the connection."""
+        transport = request.transport
+        name = transport.get_extra_info("sockname") if transport is not None else None
+        return (str(name[0]), int(name[1])) if name else ("", 0)
+
     def handler(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         handle: Handler = getattr(self, route.name)
 
         async def parsed(request: web.Request) -> web.StreamResponse:
-            return await handle(request, route.parse(request.match_info, request.query))
+            given = route.parse(request.match_info, request.query)
+            if route.method == "POST":
+                given |= await writes.body_of(request, route, self._node.info, self._bound(request))
+            return await handle(request, given)
 
         return parsed
 
@@ -120,11 +134,59 @@ class Api:
         finally:
             self._at_work -= 1
 
-    async def as_of(self, shard: ShardView, index: int) -> None:
-        """Waits until what was read at `index` is committed; HttpError 503 if it is not in time."""
-        if not await self._committed(shard, index, self._settings.held_reply_timeout_ms):
+    async def as_of(self, shard: ShardView, machine: Any, index: int) -> None:
+        """Waits until what was read of `machine` at `index` is committed; HttpError 503 if it never is.
+
+        Entries that a deposed leader had applied may be replaced by others with the same indexes; then its
+        projection is built anew, and what was read of the old one is dropped.
+        """
+        committed = await self._committed(shard, index, self._settings.held_reply_timeout_ms)
+        if not committed or shard.machine is not machine:
             message = f"index {index} of {reads.shard_name(shard)} is not committed yet"
             raise HttpError(503, "NOT_COMMITTED", message, "ask again")
+
+    def proof(self, request: web.Request, shard: ShardView) -> asyncio.Future[object]:
+        """Begins to prove that this node leads the shard; to be called in the turn of the read.
+
+        HttpError 307 to the leader when another node leads, 503 when none does.
+        """
+        leader = self._node.leader_of(shard.shard)
+        if leader is None or not leader.http_port:
+            raise writes.no_leader(shard)
+        if leader.node_id != self._node.info.node_id:
+            raise HttpError(
+                307,
+                "NOT_LEADER",
+                f"node {leader.node_id} leads {reads.shard_name(shard)}",
+                "follow the redirect",
+                location=reads.http_url(leader) + request.path_qs,
+            )
+        proven: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        shard.when_consistent(lambda why: None if proven.done() else proven.set_result(why))
+        return proven
+
+    async def proven(self, shard: ShardView, proof: asyncio.Future[object]) -> None:
+        """Waits for the proof; HttpError 503 without one."""
+        try:
+            why = await asyncio.wait_for(proof, self._settings.held_reply_timeout_ms / 1000)
+        except TimeoutError:
+            why = "no quorum answered in time"
+        if why is not None:
+            reason = getattr(why, "value", why)
+            message = f"node {self._node.info.node_id} cannot prove that it leads {reads.shard_name(shard)}"
+            raise HttpError(503, "NOT_PROVEN", f"{message}: {reason}", "ask again")
+
+    async def read(
+        self, request: web.Request, shard: ShardView, consistent: int, take: Callable[[], Json]
+    ) -> Json:
+        """What `take` reads of a shard, when it may be told."""
+        proof = self.proof(request, shard) if consistent else None
+        machine, answer = shard.machine, take()
+        await asyncio.sleep(0)  # a group may have thousands of members: others have a turn before the text
+        if proof is not None:
+            await self.proven(shard, proof)
+        await self.as_of(shard, machine, answer["as_of_index"])
+        return answer
 
     async def _committed(self, shard: ShardView, index: int, wait_ms: int) -> bool:
         if shard.commit_index >= index:
@@ -161,24 +223,34 @@ class Api:
         return web.Response(body=self._metrics.render(counts), content_type="text/plain", charset="utf-8")
 
     async def cluster(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
-        return web.json_response(reads.cluster(self._node))
+        return web.json_response(reads.cluster(self._node, self._release))
 
     async def topics(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
-        answer = reads.topics(self._node)
-        await self.as_of(self._node.metadata, answer["as_of_index"])
+        node = self._node
+        answer = await self.read(request, node.metadata, given["consistent"], lambda: reads.topics(node))
         return web.json_response(answer)
 
     async def groups(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        machines = [shard.machine for shard in self._node.shards]
         answer = reads.groups(self._node, given["after"], given["limit"])
-        for shard, read in zip(self._node.shards, answer["as_of"], strict=True):
-            await self.as_of(shard, read["as_of_index"])
+        for shard, machine, read in zip(self._node.shards, machines, answer["as_of"], strict=True):
+            await self.as_of(shard, machine, read["as_of_index"])
         return web.json_response(answer)
 
     async def group(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
-        answer = reads.group(self._node, given["group_id"])
-        await asyncio.sleep(0)  # a group may have thousands of members: others have a turn before the text
-        await self.as_of(self._node.shard_for(given["group_id"]), answer["as_of_index"])
+        node, group_id = self._node, given["group_id"]
+        shard = node.shard_for(group_id)
+        answer = await self.read(request, shard, given["consistent"], lambda: reads.group(node, group_id))
+        if answer["group"] is None:
+            raise reads.no_group(group_id)
         return web.json_response(answer)
+
+    async def transfer(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        shard = reads.shard_named(self._node, given["shard"])
+        return web.json_response(await writes.transfer(self._node, shard, given["to"], str(request.remote)))
+
+    async def upgrade(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(await writes.upgrade(self._node, str(request.remote)))
 
     async def openapi(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         return web.json_response(self._document)
@@ -272,8 +344,8 @@ def _msgpack_entry(frame: Any) -> bytes:
 def _of_aiohttp(error: web.HTTPException) -> HttpError:
     hints = {
         404: "GET /v1/openapi.json lists all paths",
-        405: "everything here is read with GET",
-        413: "requests need no body",
+        405: "almost everything here is read with GET; /v1/openapi.json lists all methods",
+        413: "a body is a small JSON object, where there is one at all",
     }
     word = error.reason.upper().replace(" ", "_")
     return HttpError(error.status, word, f"{error.status} {error.reason}", hints.get(error.status, ""))

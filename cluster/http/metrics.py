@@ -19,7 +19,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from cluster.http.node_view import HttpNode, ShardView
+from cluster.http.node_view import HttpNode, Json, LinkTable, ShardView
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
 from cluster.kafka.listener import KafkaListener
 from coordinator.shard import Counts
@@ -28,6 +28,10 @@ from wire.apis import ApiKey
 from wire.errors import ErrorCode
 
 MS_PER_SECOND = 1000.0
+NO_LEADER = -1
+
+COUNTED = frozenset(("elections", "rebuilds", "snapshots_made", "syncs", "terms_won", "transfers"))
+"""What a shard's status counts since the start; all other numbers in it go up and down."""
 
 
 class NodeMetrics:
@@ -66,39 +70,90 @@ class _NodeCollector(Collector):
             },
         )
         ready = GaugeMetricFamily("quorate_shard_ready", "1 when the shard serves.", labels=["shard"])
+        leaders = GaugeMetricFamily(
+            "quorate_shard_leader", "Id of the node that leads the shard, -1: none known.", labels=["shard"]
+        )
         families: dict[str, Metric] = {}
         for shard in (node.metadata, *node.shards):
             name = "metadata" if shard.shard == METADATA_SHARD else str(shard.shard)
             ready.add_metric([name], float(shard.is_ready))
-            _add_status(families, shard, name)
+            leader = node.leader_of(shard.shard)
+            leaders.add_metric([name], NO_LEADER if leader is None else leader.node_id)
+            status = shard.status()
+            _add_status(families, status, name)
+            _add_followers(families, status, name)
             _add_counters(families, shard, name)
         yield ready
+        yield leaders
         yield from families.values()
+        if node.links is not None:
+            yield from _links(node.links)
         yield from _groups(node, self.counts)
 
 
-def _add_status(families: dict[str, Metric], shard: ShardView, name: str) -> None:
-    status = shard.status()
-    for key, value in (*status.items(), *status.get("log", {}).items()):
-        if key == "shard":
+def _add_status(families: dict[str, Metric], status: Json, name: str) -> None:
+    for key, value in {**status.get("log", {}), **status}.items():
+        if key in ("shard", "leader_id") or not _is_number(value):
             continue
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            metric = f"quorate_shard_{key}"
-            family = families.get(metric) or GaugeMetricFamily(
-                metric, f"{key} of the shard, as in /v1/cluster.", labels=["shard"]
-            )
-            families[metric] = family
-            family.add_sample(metric, {"shard": name}, float(value))
+        if key in COUNTED:
+            _count(families, key, name, value)
+            continue
+        metric = f"quorate_shard_{key}"
+        family = families.get(metric) or GaugeMetricFamily(
+            metric, f"{key} of the shard, as in /v1/cluster.", labels=["shard"]
+        )
+        families[metric] = family
+        family.add_sample(metric, {"shard": name}, float(value))
+
+
+def _add_followers(families: dict[str, Metric], status: Json, name: str) -> None:
+    """On the leader: how far each follower is behind it."""
+    metric = "quorate_shard_follower_lag"
+    for follower in status.get("log", {}).get("followers") or ():
+        if not _is_number(follower.get("lag")):
+            continue
+        family = families.get(metric) or GaugeMetricFamily(
+            metric, "Entries of the leader that the follower does not have yet.", labels=["shard", "node"]
+        )
+        families[metric] = family
+        labels = {"shard": name, "node": str(follower["node_id"])}
+        family.add_sample(metric, labels, float(follower["lag"]))
 
 
 def _add_counters(families: dict[str, Metric], shard: ShardView, name: str) -> None:
     for key, value in shard.counters.as_dict().items():
-        metric = f"quorate_shard_{key}"
-        family = families.get(metric + "_total") or CounterMetricFamily(
-            metric, f"{key.replace('_', ' ')} of the shard since the start.", labels=["shard"]
-        )
-        families[metric + "_total"] = family
-        family.add_sample(metric + "_total", {"shard": name}, float(value))
+        _count(families, key, name, value)
+
+
+def _count(families: dict[str, Metric], key: str, name: str, value: float) -> None:
+    metric = f"quorate_shard_{key}"
+    family = families.get(metric + "_total") or CounterMetricFamily(
+        metric, f"{key.replace('_', ' ')} of the shard since the start.", labels=["shard"]
+    )
+    families[metric + "_total"] = family
+    family.add_sample(metric + "_total", {"shard": name}, float(value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _links(links: LinkTable) -> Iterator[Metric]:
+    """One sample for each peer; a peer that was never met has no skew."""
+    up = GaugeMetricFamily("quorate_link_up", "1 while the node is in contact.", labels=["node"])
+    skew = GaugeMetricFamily(
+        "quorate_link_clock_skew_seconds", "The peer's clock less this node's.", labels=["node"]
+    )
+    sent = CounterMetricFamily("quorate_link_sent_bytes", "Bytes to the peer.", labels=["node"])
+    received = CounterMetricFamily("quorate_link_received_bytes", "Bytes from the peer.", labels=["node"])
+    for row in links.status():
+        node = [str(row["node_id"])]
+        up.add_metric(node, float(row["state"] == "up"))
+        if row.get("clock_skew_ms") is not None:
+            skew.add_metric(node, row["clock_skew_ms"] / MS_PER_SECOND)
+        sent.add_metric(node, row["bytes_out"])
+        received.add_metric(node, row["bytes_in"])
+    yield from (up, skew, sent, received)
 
 
 def _groups(node: HttpNode, counts_of: list[tuple[int, Counts]]) -> Iterator[Metric]:

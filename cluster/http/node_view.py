@@ -1,6 +1,5 @@
-"""What the HTTP listener asks of a node, beyond what the Kafka listener asks: to look into its shards.
-
-Reading is all that HTTP does, so nothing here changes anything.
+"""What the HTTP listener asks of a node, beyond what the Kafka listener asks: to look into its shards and
+links, and the two things that an operator may change over HTTP: who leads, and the format level.
 """
 
 from __future__ import annotations
@@ -12,6 +11,30 @@ from cluster.kafka.node_view import KafkaNode
 from raftlog.host import Host, Timer
 
 Json = dict[str, Any]
+
+
+class LinkInfo(Protocol):
+    """What a peer said of itself in its hello."""
+
+    @property
+    def incarnation(self) -> str: ...
+
+    @property
+    def boot_id(self) -> str: ...
+
+    @property
+    def release(self) -> str: ...
+
+
+class LinkTable(Protocol):
+    """The part of `raftlog.peers.Links` that is shown."""
+
+    @property
+    def peers(self) -> Mapping[int, LinkInfo]:
+        """The links that are up, by node id."""
+
+    def status(self) -> list[Json]:
+        """One row per configured peer: `node_id`, `state` (up, down), `for_ms`, `trouble` in words, bytes."""
 
 
 class LogReader(Protocol):
@@ -28,6 +51,7 @@ class ShardView(Protocol):
     """One shard's runtime as HTTP sees it. `machine` is a GroupShard, or a CatalogShard for metadata.
 
     The projection may be ahead of what is committed; `when_committed` calls once commit has reached an index.
+    When entries that it holds are cut off the log, the projection is built anew, in another `machine`.
     """
 
     @property
@@ -43,7 +67,12 @@ class ShardView(Protocol):
     def commit_index(self) -> int: ...
 
     @property
-    def is_ready(self) -> bool: ...
+    def is_ready(self) -> bool:
+        """Whether this node serves the shard to clients."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the projection is whole, and has been as new as its leader's: on followers too."""
 
     @property
     def counters(self) -> Counted: ...
@@ -51,6 +80,10 @@ class ShardView(Protocol):
     def status(self) -> Json: ...
 
     def when_committed(self, index: int, fn: Callable[[], None]) -> Timer: ...
+
+    def when_consistent(self, fn: Callable[[object], None]) -> None:
+        """`fn(None)` once this node is proven to lead after now, and all that it has applied is committed;
+        `fn(why)` when it cannot be proven."""
 
 
 class HttpNode(KafkaNode, Protocol):
@@ -65,4 +98,21 @@ class HttpNode(KafkaNode, Protocol):
     @property
     def metadata(self) -> ShardView: ...
 
+    @property
+    def links(self) -> LinkTable | None:
+        """None for a node alone."""
+
+    @property
+    def format_level(self) -> int:
+        """What writers of the cluster may use."""
+
     def shard_for(self, group_id: str) -> ShardView: ...
+
+    def status(self) -> Json:
+        """Who the node is: `incarnation`, `boot_id`, `uptime_ms`, and more."""
+
+    def transfer(self, shard: int, to: int | None, done: Callable[[str | None], None]) -> None:
+        """Hands the leadership of a shard over; `done(None)`, or why it stays, in words."""
+
+    def upgrade(self, done: Callable[[str | None], None]) -> None:
+        """Raises the format level to what every node can read; `done(None)`, or why not, in words."""

@@ -1,8 +1,8 @@
 """Answers of the HTTP API, read from the node's shards; nothing here knows of HTTP or waits.
 
-A projection may be ahead of what is committed. So each answer comes with the index that it was read at, taken
-in the same turn as the state, and whoever sends it first waits until that index is committed
-(`app.as_of`).
+Every node answers, leader or not, from its own projection. A leader's may be ahead of what is committed, and
+so may one's that was a leader. So each answer comes with the index that it was read at, taken in the same
+turn as the state, and whoever sends it first waits until that index is committed (`app.Api.as_of`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,28 @@ from records import METADATA_SHARD, topic_id_text
 
 
 def not_ready(node: HttpNode) -> list[str]:
-    """Why the node does not serve everything yet, one sentence per shard; empty when it does."""
+    """Why the node is not yet of use for everything, one sentence per shard; empty when it is: every shard
+    serves here, or follows a leader elsewhere."""
     return [
-        f"{shard_name(shard)} is {shard.status().get('state', 'not ready')}"
+        _why_not(node, shard)
         for shard in (node.metadata, *node.shards)
-        if not shard.is_ready
+        if not shard.is_ready and not _follows(node, shard)
     ]
+
+
+def _follows(node: HttpNode, shard: ShardView) -> bool:
+    leader = node.leader_of(shard.shard)
+    return shard.is_readable and leader is not None and leader.node_id != node.info.node_id
+
+
+def _why_not(node: HttpNode, shard: ShardView) -> str:
+    if shard.is_readable and node.leader_of(shard.shard) is None:
+        return f"{shard_name(shard)} has no leader"
+    return f"{shard_name(shard)} is {_state(shard)}"
+
+
+def _state(shard: ShardView) -> str:
+    return str(shard.status().get("state", "not ready"))
 
 
 def shard_name(shard: ShardView) -> str:
@@ -38,31 +54,64 @@ def shard_named(node: HttpNode, text: str) -> ShardView:
     raise HttpError(404, "NO_SUCH_SHARD", f"there is no shard {text[:100]!r}", f"shards: {known}")
 
 
-def check_ready(shard: ShardView) -> None:
-    if not shard.is_ready:
-        state = shard.status().get("state", "not ready")
-        raise HttpError(503, "NOT_READY", f"{shard_name(shard)} is {state}", "ask again; /readyz tells when")
+def check_readable(shard: ShardView) -> None:
+    if not shard.is_readable:
+        message = f"{shard_name(shard)} is {_state(shard)}, and has not caught up with its leader yet"
+        raise HttpError(503, "NOT_READY", message, "ask again; /readyz tells when")
 
 
-def cluster(node: HttpNode) -> Json:
+def cluster(node: HttpNode, release: str) -> Json:
+    """Every configured node as this one sees it, and this one's shards."""
+    about = node.status()
     return {
         "cluster_id": node.info.cluster_id,
         "node_id": node.info.node_id,
-        "nodes": [_node(info) for info in node.nodes],
+        "release": release,
+        "format_level": node.format_level,
+        "uptime_ms": about["uptime_ms"],
+        "nodes": _nodes(node, about, release),
         "shards": [{"shard": shard.shard, **shard.status()} for shard in (node.metadata, *node.shards)],
     }
 
 
-def _node(info: NodeInfo) -> Json:
-    return {
-        "node_id": info.node_id,
-        "kafka": {"host": info.kafka_host, "port": info.kafka_port},
-        "http": {"host": info.http_host, "port": info.http_port},
-    }
+def _nodes(node: HttpNode, about: Json, release: str) -> list[Json]:
+    """One row per voter. Of a node that is not in contact only the link is known, and why it is down."""
+    links = node.links
+    infos = {info.node_id: info for info in node.nodes}
+    rows = {row["node_id"]: row for row in links.status()} if links is not None else {}
+    peers = links.peers if links is not None else {}
+    found: list[Json] = []
+    for node_id in node.voters:
+        info, peer = infos.get(node_id), peers.get(node_id)
+        is_self = node_id == node.info.node_id
+        found.append(
+            {
+                "node_id": node_id,
+                "is_self": is_self,
+                "in_contact": info is not None,
+                "kafka": None if info is None else {"host": info.kafka_host, "port": info.kafka_port},
+                "http": None if info is None else http_address(info),
+                "release": release if is_self else getattr(peer, "release", None),
+                "incarnation": about["incarnation"] if is_self else getattr(peer, "incarnation", None),
+                "boot_id": about["boot_id"] if is_self else getattr(peer, "boot_id", None),
+                "link": rows.get(node_id),
+            }
+        )
+    return found
+
+
+def http_address(info: NodeInfo) -> Json:
+    return {"host": info.http_host, "port": info.http_port}
+
+
+def http_url(info: NodeInfo) -> str:
+    """Where a client reaches a node over HTTP; an IPv6 address stands in brackets."""
+    host = f"[{info.http_host}]" if ":" in info.http_host else info.http_host
+    return f"http://{host}:{info.http_port}"
 
 
 def topics(node: HttpNode) -> Json:
-    check_ready(node.metadata)
+    check_readable(node.metadata)
     return {
         "as_of_index": node.catalog.version,
         "topics": [
@@ -79,7 +128,7 @@ def topics(node: HttpNode) -> Json:
 def groups(node: HttpNode, after: str, limit: int) -> Json:
     """One page of all shards' groups, in the order of their names."""
     for shard in node.shards:
-        check_ready(shard)
+        check_readable(shard)
     page = views.page_of_groups([shard.machine for shard in node.shards], after, limit)
     return {
         "as_of": [
@@ -91,11 +140,13 @@ def groups(node: HttpNode, after: str, limit: int) -> Json:
 
 
 def group(node: HttpNode, group_id: str) -> Json:
+    """`group` is None where there is none."""
     shard = node.shard_for(group_id)
-    check_ready(shard)
+    check_readable(shard)
     view = views.group_view(shard.machine, group_id)
-    if view is None:
-        raise HttpError(
-            404, "GROUP_ID_NOT_FOUND", f"there is no group {group_id[:200]!r}", "/v1/groups lists them"
-        )
     return {"shard": shard.shard, "as_of_index": shard.machine.applied_index, "group": view}
+
+
+def no_group(group_id: str) -> HttpError:
+    message = f"there is no group {group_id[:200]!r}"
+    return HttpError(404, "GROUP_ID_NOT_FOUND", message, "/v1/groups lists them")

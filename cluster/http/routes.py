@@ -6,6 +6,7 @@ So the document cannot name a parameter that the node does not check, nor the ot
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +15,27 @@ Schema = dict[str, Any]
 
 
 class HttpError(Exception):
-    """An answer that is not 200: status, a word for programs, a sentence, and what to do."""
+    """An answer that is not 200: status, a word for programs, a sentence, and what to do.
 
-    def __init__(self, status: int, error: str, message: str, hint: str = "") -> None:
+    `leader` is shown where another node has to be asked, `location` is where a client is sent.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        message: str,
+        hint: str = "",
+        *,
+        leader: Mapping[str, Any] | None = None,
+        location: str = "",
+    ) -> None:
         super().__init__(message)
         self.status = status
-        self.body = {"error": error, "message": message, "hint": hint}
+        self.body: dict[str, Any] = {"error": error, "message": message, "hint": hint}
+        if leader is not None:
+            self.body["leader"] = dict(leader)
+        self.headers = {"Location": location} if location else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +53,9 @@ class Parameter:
 
     def schema(self) -> Schema:
         if self.is_integer:
-            return {"type": "integer", "minimum": self.low, "maximum": self.high, "default": self.default}
-        schema: Schema = {"type": "string"}
+            schema: Schema = {"type": "integer", "minimum": self.low, "maximum": self.high}
+        else:
+            schema = {"type": "string"}
         if self.choices:
             schema["enum"] = list(self.choices)
         if self.default is not None:
@@ -58,13 +75,20 @@ class Parameter:
             raise self._wrong(text, "one of " + ", ".join(self.choices))
         return text
 
+    def parse_json(self, value: object) -> int:
+        """The same for a field of a body; true is no number there."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self._wrong(value if isinstance(value, str) else type(value).__name__, "a whole number")
+        return int(self.parse(str(value)))
+
     def _wrong(self, text: str, what: str) -> HttpError:
         return HttpError(400, "BAD_PARAMETER", f"{self.name} must be {what}, not {text[:100]!r}", self.reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One GET. `answer` is the JSON schema of a 200; None where the answer is not JSON (`media`)."""
+    """One GET, or POST with the fields of its JSON body. `answer` is the JSON schema of a 200; None where the
+    answer is not JSON (`media`)."""
 
     path: str
     name: str
@@ -74,20 +98,44 @@ class Route:
     media: tuple[str, ...] = ("application/json",)
     refusals: tuple[int, ...] = ()
     keeps_waiting: bool = False  # a long poll has a bound of its own
+    method: str = "GET"
+    fields: tuple[Parameter, ...] = ()
 
     def parse(self, path: Mapping[str, str], query: Mapping[str, str]) -> dict[str, Any]:
         """All parameters with their values; HttpError 400 for an unknown or wrong one."""
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in query:
             if name not in known or known[name].in_path:
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {close[0]}?" if close else "known: " + (", ".join(known) or "none")
-                raise HttpError(400, "UNKNOWN_PARAMETER", f"unknown parameter {name[:100]!r}", hint)
+                raise _unknown("parameter", name, known)
         given = {**query, **path}
         return {
             name: parameter.parse(given[name]) if name in given else parameter.default
             for name, parameter in known.items()
         }
+
+    def parse_body(self, data: bytes) -> dict[str, Any]:
+        """All fields with their values; HttpError 400 for what is no JSON object, or has others."""
+        try:
+            document = json.loads(data)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            hint = "send a JSON object; {} will do"
+            raise HttpError(400, "BAD_BODY", "the body is not a JSON object", hint)
+        known = {parameter.name: parameter for parameter in self.fields}
+        for name in document:
+            if name not in known:
+                raise _unknown("field", name, known)
+        return {
+            name: parameter.default if (value := document.get(name)) is None else parameter.parse_json(value)
+            for name, parameter in known.items()
+        }
+
+
+def _unknown(what: str, name: str, known: Mapping[str, Parameter]) -> HttpError:
+    close = difflib.get_close_matches(name[:100], known, n=1)
+    hint = f"did you mean {close[0]}?" if close else "known: " + (", ".join(known) or "none")
+    return HttpError(400, f"UNKNOWN_{what.upper()}", f"unknown {what} {name[:100]!r}", hint)
 
 
 def _object(**properties: Schema) -> Schema:
@@ -98,12 +146,27 @@ def _array(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
 
+def _or_null(schema: Schema) -> Schema:
+    return {**schema, "type": [schema["type"], "null"]}
+
+
 INTEGER: Schema = {"type": "integer"}
 STRING: Schema = {"type": "string"}
 BOOLEAN: Schema = {"type": "boolean"}
 ANYTHING: Schema = {"type": "object", "additionalProperties": True}
 ADDRESS = _object(host=STRING, port=INTEGER)
-ERROR = _object(error=STRING, message=STRING, hint=STRING)
+ERROR: Schema = {**_object(error=STRING, message=STRING, hint=STRING), "additionalProperties": True}
+NODE = _object(
+    node_id=INTEGER,
+    is_self=BOOLEAN,
+    in_contact=BOOLEAN,
+    kafka=_or_null(ADDRESS),
+    http=_or_null(ADDRESS),
+    release=_or_null(STRING),
+    incarnation=_or_null(STRING),
+    boot_id=_or_null(STRING),
+    link=_or_null(ANYTHING),
+)
 AS_OF = _array(_object(shard=INTEGER, as_of_index=INTEGER))
 
 LOG_FRAMES_MAX = 1_000
@@ -142,6 +205,21 @@ _FORMAT = Parameter(
     default="jsonl",
     choices=("jsonl", "msgpack"),
 )
+_CONSISTENT = Parameter(
+    name="consistent",
+    reason="1: only the leader answers, and proves that it leads; another node redirects to it.",
+    default=0,
+    is_integer=True,
+    low=0,
+    high=1,
+)
+_TO = Parameter(
+    name="to",
+    reason="Id of the node that shall lead; left out: whoever is furthest.",
+    is_integer=True,
+    low=0,
+    high=2**31 - 1,
+)
 _AFTER = Parameter(name="after", reason="Group id after which the page begins.", default="")
 _PAGE = Parameter(
     name="limit",
@@ -157,7 +235,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         path="/readyz",
         name="readyz",
-        summary="Every shard serves; 503 with the reasons while one does not.",
+        summary="Every shard serves here or follows a leader; 503 with the reasons while one does not.",
         answer=_object(ready=BOOLEAN, reasons=_array(STRING)),
         refusals=(503,),
     ),
@@ -170,23 +248,46 @@ ROUTES: tuple[Route, ...] = (
     Route(
         path="/v1/cluster",
         name="cluster",
-        summary="Every node's Kafka and HTTP address; this node's shards with state, term and indexes.",
+        summary="Every node with its addresses and this node's link to it; this node's shards with state, "
+        "leader, term, indexes, and, where it leads, its followers.",
         answer=_object(
             cluster_id=STRING,
             node_id=INTEGER,
-            nodes=_array(_object(node_id=INTEGER, kafka=ADDRESS, http=ADDRESS)),
+            release=STRING,
+            format_level=INTEGER,
+            uptime_ms=INTEGER,
+            nodes=_array(NODE),
             shards=_array(ANYTHING),
         ),
+    ),
+    Route(
+        path="/v1/cluster/upgrade",
+        name="upgrade",
+        method="POST",
+        summary="Raises the format level to the newest that every node reads. The metadata leader does it.",
+        answer=_object(format_level=INTEGER),
+        refusals=(400, 403, 408, 409, 413, 415, 503),
+    ),
+    Route(
+        path="/v1/shards/{shard}/transfer",
+        name="transfer",
+        method="POST",
+        summary="Hands the leadership of a shard to another node. The shard's leader does it.",
+        parameters=(_SHARD,),
+        fields=(_TO,),
+        answer=_object(shard=INTEGER, was_leader=INTEGER, leader_id=_or_null(INTEGER)),
+        refusals=(400, 403, 404, 408, 409, 413, 415, 503),
     ),
     Route(
         path="/v1/topics",
         name="topics",
         summary="All topics of the catalog.",
+        parameters=(_CONSISTENT,),
         answer=_object(
             as_of_index=INTEGER,
             topics=_array(_object(name=STRING, topic_id=STRING, num_partitions=INTEGER)),
         ),
-        refusals=(503,),
+        refusals=(307, 400, 503),
     ),
     Route(
         path="/v1/groups",
@@ -200,9 +301,9 @@ ROUTES: tuple[Route, ...] = (
         path="/v1/groups/{group_id}",
         name="group",
         summary="One group: epochs, state, members with what they own and should own.",
-        parameters=(_GROUP_ID,),
+        parameters=(_GROUP_ID, _CONSISTENT),
         answer=_object(shard=INTEGER, as_of_index=INTEGER, group=ANYTHING),
-        refusals=(400, 404, 503),
+        refusals=(307, 400, 404, 503),
     ),
     Route(
         path="/v1/shards/{shard}/log",
@@ -218,8 +319,14 @@ ROUTES: tuple[Route, ...] = (
 
 
 STATUS_WORDS = {
-    400: "A parameter is unknown or wrong.",
+    307: "Another node leads; it is named in Location.",
+    400: "A parameter or the body is unknown or wrong.",
+    403: "A page of another site asks.",
     404: "There is no such thing.",
+    408: "The body did not come in time.",
+    409: "Another node has to be asked (`leader`), or the cluster cannot do it now.",
+    413: "The body is too large.",
+    415: "The body has to be application/json.",
     410: "These entries were removed by retention.",
     429: "Too many requests wait already.",
     503: "Not now: a shard is not ready, or the node is busy.",
@@ -228,13 +335,15 @@ STATUS_WORDS = {
 
 def openapi(version: str) -> Schema:
     """The OpenAPI 3.1 document of ROUTES."""
-    paths = {route.path: {"get": _operation(route)} for route in ROUTES}
+    paths: dict[str, Schema] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Quorate",
             "version": version,
-            "description": "Reads of one node: health, metrics, groups, topics and the committed log.",
+            "description": "One node: health, metrics, groups, topics, the committed log; who leads.",
         },
         "paths": paths,
         "components": {"schemas": {"Error": ERROR}},
@@ -262,9 +371,14 @@ def _operation(route: Route) -> Schema:
         }
         for parameter in route.parameters
     ]
-    return {
+    operation: Schema = {
         "operationId": route.name,
         "summary": route.summary,
         "parameters": parameters,
         "responses": responses,
     }
+    if route.method == "POST":
+        properties = {field.name: {**field.schema(), "description": field.reason} for field in route.fields}
+        body = {"type": "object", "properties": properties, "additionalProperties": False}
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    return operation

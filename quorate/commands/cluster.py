@@ -1,110 +1,148 @@
-"""`quorate cluster …`: what the nodes say about themselves, over HTTP."""
+"""`quorate cluster …`: what the nodes say about themselves, and who leads, over HTTP.
+
+Any node will do as the one that is asked: for the status it names the others, which are asked too, as only a
+leader knows how far its followers are; a change that another node has to make is sent on to that one.
+"""
 
 from __future__ import annotations
 
-import json as json_module
-import urllib.error
-import urllib.request
+import time
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
+from quorate.commands.http import HttpRefused, get_json, post_json
 from quorate.commands.options import DEFAULT_TIMEOUT_S, DEFAULT_URL, Json, Timeout, new_app
+from quorate.commands.overview import print_cluster
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, print_table
+from quorate.output import print_json
 
-app = new_app("Show the state of the cluster.")
+app = new_app("Show the cluster, and say who leads.")
 
-Url = Annotated[str, typer.Option("--url", help="HTTP address of a node.")]
+Url = Annotated[str, typer.Option("--url", help="HTTP address of any node; several with commas.")]
+Shard = Annotated[
+    str, typer.Argument(metavar="SHARD", help="A shard's number, or metadata.", show_default=False)
+]
+To = Annotated[
+    int | None, typer.Option("--to", metavar="NODE", min=0, help="Who shall lead; else who is furthest.")
+]
 
-ANSWER_BYTES_MAX = 16 * 1024 * 1024  # a status page; a larger answer is not one
-
-
-class HttpRefused(CommandError):
-    """The node answered, with another status than 200."""
-
-    def __init__(self, message: str, hint: str, status: int) -> None:
-        super().__init__(message, hint=hint, code=ExitCode.REFUSED)
-        self.status = status
+OTHERS_TIMEOUT_S = 2.0  # for each of the nodes that were not named: a stopped process answers nothing
+FOLLOWED_MAX = 4  # how often a change is sent on: leadership may move while it is
+PAUSE_S = 0.2  # between two tries while there is no leader: an election takes about as long
 
 
 @app.callback()
 def _cluster() -> None:
-    """Show the state of the cluster."""
+    """Show the cluster, and say who leads."""
 
 
 @app.command("status")
 def status(url: Url = DEFAULT_URL, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json: Json = False) -> None:
-    """Show every node and every shard: who leads, how far it is.
+    """Show every node and every shard: who leads, how far the others are, which links are down and why.
 
     Example: quorate cluster status --url http://127.0.0.1:8092
     """
-    document = get_json(url.rstrip("/") + "/v1/cluster", timeout_s)
+    document, address = _first(url, lambda one: get_json(one + "/v1/cluster", timeout_s))
+    views = {document["node_id"]: document, **_other_views(document, min(timeout_s, OTHERS_TIMEOUT_S))}
     if json:
-        print_json(document)
+        others = {str(node_id): view for node_id, view in views.items() if node_id != document["node_id"]}
+        print_json({**document, "views": others})
         return
-    _print(document)
+    print_cluster(address, document, views)
 
 
-def get_json(url: str, timeout_s: float) -> Any:
-    """The JSON document at `url`; raises `CommandError` if there is none."""
-    if not url.startswith(("http://", "https://")):
-        raise CommandError(
-            f"{url!r} is not an HTTP address", hint="for example http://127.0.0.1:8092", code=ExitCode.USAGE
-        )
-    try:
-        # No proxy: a node is reached directly, whatever the environment says about the rest of the world.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(url, timeout=timeout_s) as answer:
-            return json_module.loads(answer.read(ANSWER_BYTES_MAX))
-    except urllib.error.HTTPError as error:
-        with error:
-            raise _refused(url, error) from error
-    except OSError as error:
-        reason = getattr(error, "reason", error)
-        raise CommandError(
-            f"cannot reach {url} ({reason})",
-            hint="is the node running? start one with `quorate up`, or name its address with --url",
-            code=ExitCode.UNREACHABLE,
-        ) from error
-    except ValueError as error:
-        raise CommandError(
-            f"{url} does not answer with JSON",
-            hint="is that a Quorate node's HTTP port?",
-            code=ExitCode.REFUSED,
-        ) from error
+@app.command("transfer")
+def transfer(
+    shard: Shard,
+    to: To = None,
+    url: Url = DEFAULT_URL,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    json: Json = False,
+) -> None:
+    """Hand the leadership of a shard to another node, without loss and without an outage to speak of.
+
+    Example: quorate cluster transfer 2 --to 3
+    """
+    body = {} if to is None else {"to": to}
+    answer = _change(url, f"/v1/shards/{quote(shard, safe='')}/transfer", body, timeout_s)
+    if json:
+        print_json(answer)
+        return
+    name = "metadata" if answer["shard"] < 0 else f"shard {answer['shard']}"
+    old, new = answer["was_leader"], answer["leader_id"]
+    if new == old:
+        print(f"node {new} leads {name} already")
+    elif new is None:
+        print(f"node {old} gave {name} away; who leads it now is not known yet")
+    else:
+        print(f"node {new} leads {name} now; node {old} did")
 
 
-def _refused(url: str, error: urllib.error.HTTPError) -> HttpRefused:
-    """The node's own words, if it is one: every refusal of the HTTP API has a message and a hint."""
-    try:
-        said = json_module.loads(error.read(ANSWER_BYTES_MAX))
-        message, hint = str(said["message"]), str(said["hint"])
-    except (ValueError, TypeError, KeyError, OSError):
-        message, hint = f"{error.code} {error.reason}", "is that a Quorate node's HTTP port?"
-    return HttpRefused(f"{url} answers: {message}", hint, error.code)
+@app.command("upgrade")
+def upgrade(url: Url = DEFAULT_URL, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json: Json = False) -> None:
+    """Let the cluster write the newest format that every node can read. There is no way back.
+
+    Example: quorate cluster upgrade --url http://127.0.0.1:8092
+    """
+    answer = _change(url, "/v1/cluster/upgrade", {}, timeout_s)
+    if json:
+        print_json(answer)
+        return
+    print(f"the cluster writes format level {answer['format_level']}")
 
 
-def _print(document: Any) -> None:
-    print(f"cluster {document['cluster_id']}, as node {document['node_id']} sees it")
-    print()
-    nodes = [(node["node_id"], _address(node["kafka"]), _address(node["http"])) for node in document["nodes"]]
-    print_table(("NODE", "KAFKA", "HTTP"), nodes)
-    print()
-    shards = [
-        (
-            shard["name"],
-            shard["state"],
-            shard["log"]["term"],
-            shard["committed_index"],
-            shard["applied_index"],
-            shard["log"]["snapshot_index"],
-            shard["replies_held"],
-        )
-        for shard in document["shards"]
-    ]
-    print_table(("SHARD", "STATE", "TERM", "COMMITTED", "APPLIED", "SNAPSHOT", "REPLIES HELD"), shards)
+def _first(urls: str, ask: Callable[[str], Any]) -> tuple[Any, str]:
+    """What the first of several addresses that can be reached answers, and which it was."""
+    unreachable: CommandError | None = None
+    for text in urls.split(","):
+        url = text.strip().rstrip("/")
+        try:
+            return ask(url), url
+        except CommandError as error:
+            if error.code != ExitCode.UNREACHABLE:
+                raise
+            unreachable = error
+    assert unreachable is not None
+    raise unreachable
 
 
-def _address(address: dict[str, Any]) -> str:
-    return f"{address['host']}:{address['port']}"
+def _other_views(document: Mapping[str, Any], timeout_s: float) -> dict[int, Any]:
+    """The status of the other nodes in contact, as far as they answer."""
+    views = {}
+    for node in document["nodes"]:
+        if node["node_id"] == document["node_id"] or not node["http"] or not node["http"]["port"]:
+            continue
+        try:
+            view = get_json(_url(node["http"]) + "/v1/cluster", timeout_s)
+        except CommandError:
+            continue
+        if isinstance(view, dict) and view.get("node_id") == node["node_id"]:
+            views[node["node_id"]] = view
+    return views
+
+
+def _change(urls: str, path: str, body: Mapping[str, Any], timeout_s: float) -> Any:
+    """Asks for a change where it can be made: at the leader, as soon as there is one."""
+    deadline_s = time.monotonic() + timeout_s
+    followed = 0
+    while True:
+        left_s = max(0.1, deadline_s - time.monotonic())
+        try:
+            return _first(urls, lambda one: post_json(one + path, body, left_s))[0]  # noqa: B023
+        except HttpRefused as error:
+            leader = error.leader or {}
+            address = leader.get("http") or {}
+            if error.error == "NOT_LEADER" and address.get("port") and followed < FOLLOWED_MAX:
+                urls, followed = _url(address), followed + 1
+            elif error.error != "NO_LEADER" or time.monotonic() + PAUSE_S >= deadline_s:
+                raise
+            else:
+                time.sleep(PAUSE_S)
+
+
+def _url(address: Mapping[str, Any]) -> str:
+    host = f"[{address['host']}]" if ":" in address["host"] else address["host"]
+    return f"http://{host}:{address['port']}"

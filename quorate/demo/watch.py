@@ -1,4 +1,4 @@
-"""Seeing the cluster from outside while the demo runs: what the node shows over HTTP, what the clients wrote.
+"""Seeing the cluster from outside while the demo runs: what its nodes show over HTTP, what the clients wrote.
 
 A wait has a bound and a name; when the bound is reached, the demo's claim of that name did not hold.
 """
@@ -6,14 +6,16 @@ A wait has a bound and a name; when the bound is reached, the demo's claim of th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from quorate.commands.cluster import HttpRefused, get_json
+from quorate.commands.http import HttpRefused, get_json
 from quorate.demo.evidence import Evidence
 from quorate.errors import CommandError, ExitCode
 
-POLL_S = 0.05
+POLL_S = 0.02
 HTTP_TIMEOUT_S = 1.0
 NOT_NOW = (404, 503)  # the group is not there yet, or its shard does not serve yet
 
@@ -27,7 +29,7 @@ class SeenMember:
     member_epoch: int
     partitions: frozenset[int]
     last_heartbeat_ms: int
-    """Wall-clock time of the last heartbeat that this start of the node accepted, −1 if none yet."""
+    """Wall-clock time of the last heartbeat that the leader accepted since it leads, −1 if none yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +53,51 @@ class SeenGroup:
         )
 
 
-def see_group(url: str, group: str, topic: str) -> SeenGroup | None:
-    """The group from the node's HTTP view, or None while the node does not answer for it."""
+@dataclass(frozen=True, slots=True)
+class SeenShard:
+    """A shard as one node sees it; the leader is None when the node knows of none."""
+
+    leader_id: int | None
+    term: int
+    committed_index: int
+    applied_index: int
+
+
+def see_shards(url: str) -> dict[int, SeenShard]:
+    """Every shard by number, −1 is metadata; empty while the node does not answer."""
     try:
-        view = get_json(f"{url}/v1/groups/{group}", HTTP_TIMEOUT_S)["group"]
-    except HttpRefused as error:
-        if error.status in NOT_NOW:
-            return None
-        raise
+        rows = get_json(f"{url}/v1/cluster", HTTP_TIMEOUT_S)["shards"]
     except CommandError:
-        return None
+        return {}
+    return {
+        row["shard"]: SeenShard(row["leader_id"], row["term"], row["committed_index"], row["applied_index"])
+        for row in rows
+    }
+
+
+def see_leader(urls: Sequence[str], shard: int) -> int | None:
+    """Who leads the shard, when most of the nodes name the same; None in an election."""
+    votes = Counter(seen[shard].leader_id for url in urls if (seen := see_shards(url)))
+    leader, count = votes.most_common(1)[0] if votes else (None, 0)
+    return leader if 2 * count > len(urls) else None
+
+
+def see_group(urls: Sequence[str], group: str, topic: str) -> SeenGroup | None:
+    """The group as its leader shows it, whichever node is asked; None while nobody answers for it."""
+    for url in urls:
+        try:
+            view = get_json(f"{url}/v1/groups/{group}?consistent=1", HTTP_TIMEOUT_S)["group"]
+        except HttpRefused as error:
+            if error.status not in NOT_NOW:
+                raise
+        except CommandError:
+            continue
+        else:
+            return _seen_group(view, topic)
+    return None
+
+
+def _seen_group(view: Mapping[str, Any], topic: str) -> SeenGroup:
     members = {
         member["client_id"]: SeenMember(
             client_id=member["client_id"],

@@ -14,6 +14,7 @@ import aiohttp
 from cluster.host_asyncio import AsyncioHost
 from cluster.http import HttpListener
 from cluster.kafka import KafkaListener
+from cluster.node_info import NodeInfo
 from cluster.settings import Settings
 from coordinator.assignors import BUILT_IN
 from coordinator.catalog import CatalogShard
@@ -74,6 +75,9 @@ class Shard:
         self.machine = machine
         self.replica = Log()
         self.is_ready = True
+        self.is_readable = True
+        self.followers: list[dict[str, Any]] = []
+        self.proofs: list[Callable[[object], None]] = []
         self.commit_index = 0
         self.snapshot_index = 0
         self.counters = SimpleNamespace(as_dict=lambda: {"requests": 3, "commits": 4})
@@ -83,8 +87,17 @@ class Shard:
         state = "Ready" if self.is_ready else "CatchUp"
         return {"shard": self.shard, "state": state, "log": self.log_status()}
 
-    def log_status(self) -> dict[str, int]:
-        return {"term": 3, "commit_index": self.commit_index, "snapshot_index": self.snapshot_index}
+    def log_status(self) -> dict[str, Any]:
+        return {
+            "term": 3,
+            "commit_index": self.commit_index,
+            "snapshot_index": self.snapshot_index,
+            "elections": 2,
+            "followers": self.followers,
+        }
+
+    def when_consistent(self, fn: Callable[[object], None]) -> None:
+        self.proofs.append(fn)
 
     def when_committed(self, index: int, fn: Callable[[], None]) -> Waiter:
         self.waiters.append(Waiter(index, fn))
@@ -107,14 +120,34 @@ class Shard:
             waiter.fn()
 
 
+class Links:
+    """One peer in contact, one refused."""
+
+    def __init__(self) -> None:
+        self.peers = {9: SimpleNamespace(release="1.2.3", incarnation="inc-9", boot_id="boot-9")}
+        self.trouble = "node 8 has another secret: give all nodes the same cluster.secret.file"
+
+    def status(self) -> list[dict[str, Any]]:
+        up = {"node_id": 9, "state": "up", "for_ms": 5, "trouble": None, "clock_skew_ms": 1.5}
+        down = {"node_id": 8, "state": "down", "for_ms": 9, "trouble": self.trouble}
+        return [{**row, "bytes_out": 10, "bytes_in": 20} for row in (down, up)]
+
+
 class HttpFakeNode:
-    """As much of a node as the HTTP listener looks at."""
+    """As much of a node as the HTTP listener looks at. It leads every shard that `leaders` does not name."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.info = INFO
         self.nodes = (INFO, PEER)
+        self.voters = (7, 8, 9)
+        self.links: Links | None = Links()
+        self.leaders: dict[int, NodeInfo | None] = {}
+        self.format_level = 1
+        self.changes: list[tuple[Any, ...]] = []
+        self.refusal: str | None = None
         self.metadata_term = 3
+        self.is_catalog_current = True
         self.metadata = Shard(METADATA_SHARD, CatalogShard(Limits()))
         self.shards = [Shard(number, GroupShard(number, Limits(), BUILT_IN)) for number in range(NUM_SHARDS)]
 
@@ -122,13 +155,34 @@ class HttpFakeNode:
     def catalog(self) -> Any:
         return self.metadata.machine.view
 
+    def status(self) -> dict[str, Any]:
+        return {"incarnation": "inc-7", "boot_id": "boot-7", "uptime_ms": 12}
+
+    def leader_of(self, shard: int) -> NodeInfo | None:
+        return self.leaders.get(shard, self.info)
+
+    @property
+    def controller(self) -> NodeInfo | None:
+        return self.leader_of(METADATA_SHARD)
+
+    def transfer(self, shard: int, to: int | None, done: Callable[[str | None], None]) -> None:
+        self.changes.append(("transfer", shard, to))
+        if self.refusal is None:
+            self.leaders[shard] = PEER
+        done(self.refusal)
+
+    def upgrade(self, done: Callable[[str | None], None]) -> None:
+        self.changes.append(("upgrade",))
+        self.format_level += self.refusal is None
+        done(self.refusal)
+
     def shard_for(self, group_id: str) -> Shard:
         return self.shards[shard_of(group_id, NUM_SHARDS)]
 
     def observe_clock(self, now_ms: float) -> None: ...
 
     def submit(self, *asked: object) -> None:
-        raise AssertionError(f"HTTP only reads: {asked}")
+        raise AssertionError(f"HTTP asks shards, not Kafka's way: {asked}")
 
     def fast_entry(self, group_id: str, member_id: str) -> None:
         return None
@@ -161,6 +215,13 @@ class HttpRig:
 
     async def get(self, path: str) -> tuple[int, Any]:
         async with self.session.get(self.url + path) as answer:
+            return answer.status, await answer.json()
+
+    async def post(self, path: str, document: Any = None, **given: Any) -> tuple[int, Any]:
+        """POST of a JSON document, or with whatever `given` says to aiohttp."""
+        if not given:
+            given = {"json": {} if document is None else document}
+        async with self.session.post(self.url + path, **given) as answer:
             return answer.status, await answer.json()
 
     async def status(self, path: str) -> int:

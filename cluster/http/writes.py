@@ -1,0 +1,131 @@
+"""What an operator may change over HTTP: who leads a shard, and the cluster's format level.
+
+Only the node that leads can do it; another one answers 409 and names the leader. What must stay true: a page
+in a browser on the same machine cannot do it. It can send a POST anywhere, but only with the content types of
+a form unless the server allows more (CORS), and it cannot hide its Origin: both are checked before the body
+is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from cluster.http import reads
+from cluster.http.node_view import HttpNode, Json, ShardView
+from cluster.http.routes import HttpError, Route
+from cluster.node_info import NodeInfo
+
+LOG = logging.getLogger("quorate.http")
+
+BODY_S = 5.0
+"""A body is a few bytes; who takes longer holds a place at work."""
+
+CHANGE_S = 10.0
+"""A hand-over takes tens of milliseconds, an upgrade one commit; beyond this the outcome is not known."""
+
+NEW_LEADER_S = 1.0
+"""How long the answer to a transfer waits to name the new leader: twice what an election takes."""
+
+LEADER_POLL_S = 0.01
+
+Change = Callable[[Callable[[str | None], None]], None]
+
+
+async def body_of(
+    request: web.Request, route: Route, own: NodeInfo, bound: tuple[str, int]
+) -> dict[str, Any]:
+    """The fields of the body; HttpError 403, 408, 415 or 400 for a request that may or can not be."""
+    origin = request.headers.get("Origin")
+    if origin is not None and origin not in _own_origins(own, bound):
+        hint = "call it from a program, or from a page of the node itself"
+        raise HttpError(
+            403, "FOREIGN_ORIGIN", f"a page of {origin[:100]!r} may not change anything here", hint
+        )
+    if request.content_type != "application/json":
+        message = f"the body is {request.content_type[:100]!r}"
+        raise HttpError(415, "NOT_JSON", message, "send Content-Type: application/json and a JSON object")
+    try:
+        data = await asyncio.wait_for(request.read(), BODY_S)
+    except TimeoutError:
+        raise HttpError(408, "SLOW_BODY", "the body did not come in time", "send it at once") from None
+    return route.parse_body(data)
+
+
+def _own_origins(own: NodeInfo, bound: tuple[str, int]) -> set[str]:
+    host, port = bound
+    local = {f"http://{name}:{port}" for name in (host, "localhost", "127.0.0.1", "[::1]")}
+    return local | {reads.http_url(own)}
+
+
+def check_leads(node: HttpNode, shard: ShardView) -> None:
+    """HttpError 409 with the leader's address when this node does not lead, 503 when nobody does."""
+    leader = node.leader_of(shard.shard)
+    name = reads.shard_name(shard)
+    if leader is None:
+        raise no_leader(shard)
+    if leader.node_id != node.info.node_id:
+        named = {"node_id": leader.node_id, "http": reads.http_address(leader)}
+        message = f"node {leader.node_id} leads {name}, not node {node.info.node_id}"
+        raise HttpError(409, "NOT_LEADER", message, f"ask {reads.http_url(leader)}", leader=named)
+
+
+def no_leader(shard: ShardView) -> HttpError:
+    message = f"{reads.shard_name(shard)} has no leader at the moment"
+    return HttpError(503, "NO_LEADER", message, "ask again; /v1/cluster shows which nodes are in contact")
+
+
+async def transfer(node: HttpNode, shard: ShardView, to: int | None, asker: str) -> Json:
+    """Hands the shard over; naming the node that leads already is no change and no error."""
+    own = node.info.node_id
+    if to is not None and to not in node.voters:
+        known = ", ".join(str(node_id) for node_id in node.voters)
+        raise HttpError(400, "NO_SUCH_NODE", f"there is no node {to} in this cluster", f"nodes: {known}")
+    check_leads(node, shard)
+    if to != own:
+        name = "another node" if to is None else f"node {to}"
+        LOG.info("%s is to be handed to %s, asks %s", reads.shard_name(shard), name, asker)
+        await _carried_out(lambda done: node.transfer(shard.shard, to, done), "NOT_TRANSFERRED")
+    leader = await _leader_soon(node, shard)
+    return {
+        "shard": shard.shard,
+        "was_leader": own,
+        "leader_id": None if leader is None else leader.node_id,
+    }
+
+
+async def upgrade(node: HttpNode, asker: str) -> Json:
+    check_leads(node, node.metadata)
+    LOG.info("the format level is to be raised, asks %s", asker)
+    await _carried_out(node.upgrade, "NOT_UPGRADED")
+    return {"format_level": node.format_level}
+
+
+async def _carried_out(change: Change, error: str) -> None:
+    """Waits for a change; HttpError 409 with the reason when it was not made, 503 when nobody knows."""
+    ended: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+
+    def done(reason: str | None) -> None:
+        if not ended.done():
+            ended.set_result(reason)
+
+    change(done)
+    try:
+        reason = await asyncio.wait_for(ended, CHANGE_S)
+    except TimeoutError:
+        message = f"no outcome after {CHANGE_S:.0f} s; it may still happen"
+        raise HttpError(503, "UNKNOWN_OUTCOME", message, "look at /v1/cluster") from None
+    if reason is not None:
+        raise HttpError(409, error, reason, "/v1/cluster shows the nodes, their links and how far they are")
+
+
+async def _leader_soon(node: HttpNode, shard: ShardView) -> NodeInfo | None:
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + NEW_LEADER_S
+    while (leader := node.leader_of(shard.shard)) is None and loop.time() < deadline_s:
+        await asyncio.sleep(LEADER_POLL_S)
+    return leader

@@ -1,0 +1,85 @@
+"""Asking a node over HTTP: JSON there and back, and every failure one line with a way out."""
+
+from __future__ import annotations
+
+import json as json_module
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from quorate.errors import CommandError, ExitCode
+
+ANSWER_BYTES_MAX = 16 * 1024 * 1024  # a status page; a larger answer is not one
+
+
+class HttpRefused(CommandError):
+    """The node answered, with another status than 200. `error` is its word for programs, `leader` the
+    address of the node to ask instead, where it named one."""
+
+    def __init__(
+        self,
+        message: str,
+        hint: str,
+        status: int,
+        *,
+        error: str = "",
+        leader: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, code=ExitCode.REFUSED)
+        self.status = status
+        self.error = error
+        self.leader = leader
+
+
+def get_json(url: str, timeout_s: float) -> Any:
+    """The JSON document at `url`; raises `CommandError` if there is none."""
+    return _ask(url, timeout_s, None)
+
+
+def post_json(url: str, document: Mapping[str, Any], timeout_s: float) -> Any:
+    """Sends a JSON document to `url`; the one that is answered. Raises `CommandError`."""
+    return _ask(url, timeout_s, json_module.dumps(document).encode())
+
+
+def _ask(url: str, timeout_s: float, body: bytes | None) -> Any:
+    if not url.startswith(("http://", "https://")):
+        raise CommandError(
+            f"{url!r} is not an HTTP address", hint="for example http://127.0.0.1:8092", code=ExitCode.USAGE
+        )
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    try:
+        # No proxy: a node is reached directly, whatever the environment says about the rest of the world.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        request = urllib.request.Request(url, body, headers)
+        with opener.open(request, timeout=timeout_s) as answer:
+            return json_module.loads(answer.read(ANSWER_BYTES_MAX))
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _refused(url, error) from error
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise CommandError(
+            f"cannot reach {url} ({reason})",
+            hint="is the node running? start one with `quorate up`, or name its address with --url",
+            code=ExitCode.UNREACHABLE,
+        ) from error
+    except ValueError as error:
+        raise CommandError(
+            f"{url} does not answer with JSON",
+            hint="is that a Quorate node's HTTP port?",
+            code=ExitCode.REFUSED,
+        ) from error
+
+
+def _refused(url: str, error: urllib.error.HTTPError) -> HttpRefused:
+    """The node's own words, if it is one: every refusal of the HTTP API has a message and a hint."""
+    try:
+        said = json_module.loads(error.read(ANSWER_BYTES_MAX))
+        message, hint, word = str(said["message"]), str(said["hint"]), str(said["error"])
+        leader = said.get("leader")
+    except (ValueError, TypeError, KeyError, OSError):
+        message, hint = f"{error.code} {error.reason}", "is that a Quorate node's HTTP port?"
+        word, leader = "", None
+    named = leader if isinstance(leader, dict) else None
+    return HttpRefused(f"{url} answers: {message}", hint, error.code, error=word, leader=named)

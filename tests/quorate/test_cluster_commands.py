@@ -1,0 +1,282 @@
+"""`quorate cluster status|transfer|upgrade` against scripted nodes: what it shows, asks, and says."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from quorate.app import run
+from quorate.commands.overview import duration
+from quorate.errors import ExitCode
+
+Answer = tuple[int, Any]
+
+
+class HttpNode:
+    """Answers each path from a list, the last answer again and again; remembers what it was sent."""
+
+    def __init__(self) -> None:
+        node = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.answer("")
+
+            def do_POST(self) -> None:
+                assert self.headers["Content-Type"] == "application/json"
+                self.answer(self.rfile.read(int(self.headers["Content-Length"])).decode())
+
+            def answer(self, body: str) -> None:
+                node.asked.append((self.command, self.path, body))
+                script = node.script.get(self.path, [(404, {})])
+                status, document = script.pop(0) if len(script) > 1 else script[0]
+                data = document if isinstance(document, bytes) else json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *args: Any) -> None: ...
+
+        self.asked: list[tuple[str, str, str]] = []
+        self.script: dict[str, list[Answer]] = {}
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def address(self) -> dict[str, Any]:
+        return {"host": "127.0.0.1", "port": self.port}
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[], HttpNode]]:
+    nodes: list[HttpNode] = []
+
+    def start_one() -> HttpNode:
+        nodes.append(HttpNode())
+        return nodes[-1]
+
+    yield start_one
+    for node in nodes:
+        node.close()
+
+
+def refusal(error: str, leader: HttpNode | None = None) -> dict[str, Any]:
+    body: dict[str, Any] = {"error": error, "message": f"it is {error}", "hint": "do otherwise"}
+    if leader is not None:
+        body["leader"] = {"node_id": 2, "http": leader.address}
+    return body
+
+
+def shard(number: int, state: str, leader_id: int | None, **log: Any) -> dict[str, Any]:
+    name = "metadata" if number < 0 else f"shard-{number}"
+    committed = log.pop("committed", 120)
+    return {
+        "shard": number,
+        "name": name,
+        "state": state,
+        "leader_id": leader_id,
+        "committed_index": committed,
+        "log": {"term": 3, **log},
+    }
+
+
+def follower(node_id: int, lag: int | None = 0, **more: Any) -> dict[str, Any]:
+    return {"node_id": node_id, "in_contact": True, "lag": lag, "mode": "replicating", **more}
+
+
+def view(own: int, nodes: dict[int, HttpNode | None], shards: list[dict[str, Any]]) -> dict[str, Any]:
+    """/v1/cluster of node `own`; None stands for a node without contact."""
+    trouble = "node 3 has another secret: use one cluster.secret.file"
+    return {
+        "cluster_id": "test-cluster",
+        "node_id": own,
+        "format_level": 2,
+        "uptime_ms": 250_000,
+        "shards": shards,
+        "nodes": [
+            {
+                "node_id": node_id,
+                "is_self": node_id == own,
+                "in_contact": node is not None,
+                "kafka": {"host": "kafka", "port": 9090 + node_id} if node else None,
+                "http": node.address if node else None,
+                "release": "1.2.3" if node else None,
+                "link": None if node_id == own else {"for_ms": 40_000, "trouble": None if node else trouble},
+            }
+            for node_id, node in nodes.items()
+        ],
+    }
+
+
+def words(text: str) -> list[list[str]]:
+    return [[word.strip() for word in line.split("  ") if word.strip()] for line in text.splitlines()]
+
+
+def test_the_status_puts_the_views_of_all_nodes_together(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = start(), start()
+    nodes: dict[int, HttpNode | None] = {1: one, 2: two, 3: None}
+    gone = follower(3, None, in_contact=False)
+    one.script["/v1/cluster"] = [
+        (200, view(1, nodes, [shard(-1, "Ready", 1, followers=[follower(2, 4), gone]), shard(0, "Down", 2)]))
+    ]
+    joining = follower(1, 900, mode="joining")
+    two.script["/v1/cluster"] = [
+        (200, view(2, nodes, [shard(-1, "Down", 1), shard(0, "CatchUp", 2, followers=[joining, gone])]))
+    ]
+    assert run(["cluster", "status", "--url", one.url]) == 0
+    lines = words(capsys.readouterr().out)
+    assert lines[1] == ["format level 2"]
+    assert ["1", "kafka:9091", f"127.0.0.1:{one.port}", "1.2.3", "4 min", "asked"] in lines
+    assert ["2", "kafka:9092", f"127.0.0.1:{two.port}", "1.2.3", "4 min", "up 40 s"] in lines
+    assert ["3", "-", "-", "-", "-", "DOWN 40 s"] in lines
+    assert ["metadata", "1", "3", "120", "leads, Ready", "lag 4", "gone"] in lines
+    assert ["0", "2", "3", "120", "lag 900, joining", "leads, CatchUp", "gone"] in lines
+    assert sum("has another secret" in " ".join(line) for line in lines) == 2
+
+
+def test_a_node_that_does_not_answer_is_shown_as_far_as_it_is_known(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = start(), start()
+    nodes: dict[int, HttpNode | None] = {1: one, 2: two}
+    one.script["/v1/cluster"] = [(200, view(1, nodes, [shard(0, "Down", 2), shard(1, "Down", None)]))]
+    two.script["/v1/cluster"] = [(503, refusal("BUSY"))]
+    assert run(["cluster", "status", "--url", one.url]) == 0
+    lines = words(capsys.readouterr().out)
+    assert ["0", "2", "3", "120", "Down", "?"] in lines
+    assert ["1", "none", "3", "120", "Down", "?"] in lines
+
+
+def test_a_node_alone_is_shown_without_links(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = start()
+    node.script["/v1/cluster"] = [(200, view(1, {1: node}, [shard(0, "Ready", 1)]))]
+    assert run(["cluster", "status", "--url", node.url]) == 0
+    assert words(capsys.readouterr().out)[-1] == ["0", "1", "3", "120", "leads, Ready"]
+
+
+def test_the_status_as_json_has_the_views_of_the_others(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = start(), start()
+    nodes: dict[int, HttpNode | None] = {1: one, 2: two}
+    for own, node in ((1, one), (2, two)):
+        node.script["/v1/cluster"] = [(200, view(own, nodes, [shard(0, "Ready", own)]))]
+    assert run(["cluster", "status", "--json", "--url", one.url + "/"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["node_id"], document["views"]["2"]["node_id"]) == (1, 2)
+
+
+def test_any_of_several_addresses_will_do(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone, there = start(), start()
+    gone.close()
+    there.script["/v1/cluster"] = [(200, view(1, {1: there}, [shard(0, "Ready", 1)]))]
+    assert run(["cluster", "status", "--url", f"{gone.url}, {there.url}"]) == 0
+    assert run(["cluster", "status", "--url", gone.url]) == ExitCode.UNREACHABLE
+    assert gone.url in capsys.readouterr().err
+
+
+def test_a_transfer_follows_to_the_leader(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = start(), start()
+    one.script["/v1/shards/2/transfer"] = [(409, refusal("NOT_LEADER", two))]
+    two.script["/v1/shards/2/transfer"] = [(200, {"shard": 2, "was_leader": 2, "leader_id": 3})]
+    assert run(["cluster", "transfer", "2", "--to", "3", "--url", one.url]) == 0
+    assert capsys.readouterr().out == "node 3 leads shard 2 now; node 2 did\n"
+    assert two.asked == [("POST", "/v1/shards/2/transfer", '{"to": 3}')]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({"shard": -1, "was_leader": 1, "leader_id": 1}, "node 1 leads metadata already"),
+        ({"shard": -1, "was_leader": 1, "leader_id": None}, "node 1 gave metadata away"),
+    ],
+)
+def test_other_ends_of_a_transfer(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str], answer: dict[str, Any], says: str
+) -> None:
+    node = start()
+    node.script["/v1/shards/metadata/transfer"] = [(200, answer)]
+    assert run(["cluster", "transfer", "metadata", "--url", node.url]) == 0
+    assert says in capsys.readouterr().out
+    assert run(["cluster", "transfer", "metadata", "--json", "--url", node.url]) == 0
+    assert json.loads(capsys.readouterr().out) == answer
+    assert node.asked[0][2] == "{}"
+
+
+def test_a_change_waits_for_a_leader(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quorate.commands.cluster.PAUSE_S", 0.01)
+    node = start()
+    no_leader = (503, refusal("NO_LEADER"))
+    node.script["/v1/cluster/upgrade"] = [no_leader, no_leader, (200, {"format_level": 2})]
+    assert run(["cluster", "upgrade", "--url", node.url]) == 0
+    assert capsys.readouterr().out == "the cluster writes format level 2\n"
+    node.script["/v1/cluster/upgrade"] = [no_leader]
+    assert run(["cluster", "upgrade", "--timeout", "0.1", "--url", node.url]) == ExitCode.REFUSED
+    assert "it is NO_LEADER; do otherwise" in capsys.readouterr().err
+
+
+def test_two_nodes_that_name_each_other_are_not_followed_for_ever(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = start(), start()
+    one.script["/v1/cluster/upgrade"] = [(409, refusal("NOT_LEADER", two))]
+    two.script["/v1/cluster/upgrade"] = [(409, refusal("NOT_LEADER", one))]
+    assert run(["cluster", "upgrade", "--url", one.url]) == ExitCode.REFUSED
+    assert len(one.asked) + len(two.asked) == 5
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (409, refusal("NOT_TRANSFERRED")),
+        (409, {**refusal("NOT_LEADER"), "leader": {"node_id": 2, "http": None}}),
+        (409, {**refusal("NOT_LEADER"), "leader": "node 2"}),
+        (400, refusal("NO_SUCH_NODE")),
+        (200, b"<html>"),
+        (500, b"[]"),
+    ],
+    ids=str,
+)
+def test_refusals_of_a_change_are_one_line(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str], answer: Answer
+) -> None:
+    node = start()
+    node.script["/v1/shards/0/transfer"] = [answer]
+    assert run(["cluster", "transfer", "0", "--url", node.url]) == ExitCode.REFUSED
+    captured = capsys.readouterr()
+    assert (captured.out, len(captured.err.splitlines())) == ("", 1)
+
+
+def test_a_shard_is_named_in_the_path_as_it_is(start: Callable[[], HttpNode]) -> None:
+    node = start()
+    assert run(["cluster", "transfer", "../x?y", "--url", node.url]) == ExitCode.REFUSED
+    assert node.asked[0][1] == "/v1/shards/..%2Fx%3Fy/transfer"
+
+
+@pytest.mark.parametrize(
+    ("elapsed_ms", "text"), [(0, "0 s"), (119_999, "119 s"), (120_000, "2 min"), (8e6, "2 h"), (2e8, "2 d")]
+)
+def test_durations_are_in_units_for_people(elapsed_ms: float, text: str) -> None:
+    assert duration(elapsed_ms) == text
