@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cluster.shard_runtime import ShardRuntime
 from cluster.simulator import ConnectionGone, Machine, Network, WireClient, World
 from raftlog.simfiles import Crash
 from records import ReasonKind, RecordType, Trigger, decode_cause, iter_records, topic_id_text
@@ -24,9 +25,8 @@ from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGro
 PROMPT = "> "
 
 
-def perform(script: str) -> str:
+def perform(script: str, stage: Stage) -> str:
     """Runs the commands of a story; returns it with what was seen under each of them."""
-    stage = Stage()
     lines: list[str] = []
     seen_above = False
     for line in script.splitlines():
@@ -75,7 +75,7 @@ class Stage:
         options = dict(word.split("=", 1) for word in words if "=" in word)
         arguments = [word for word in words if "=" not in word]
         try:
-            return COMMANDS[name](self, *arguments, **options)
+            return self.commands[name](self, *arguments, **options)
         except ConnectionGone:
             return ["no answer, the connection is gone"]
         except PowerFailure:
@@ -83,6 +83,10 @@ class Stage:
             self.machine.on_disk_call = None
             self.machine.crash(self._failure, seed=1)
             return ["no answer, the power failed"]
+
+    @property
+    def commands(self) -> dict[str, Callable[..., list[str]]]:
+        return COMMANDS
 
     def member(self, name: str) -> Consumer:
         return self.members[name]
@@ -261,7 +265,10 @@ class Stage:
 
     def log(self, group: str) -> list[str]:
         """What the group's shard has written since the last `log`: why, and the types of the records."""
-        runtime = self.machine.node.shard_for(group)
+        return self.tell(self.machine.node.shard_for(group))
+
+    def tell(self, runtime: ShardRuntime) -> list[str]:
+        """What a shard has written since it was asked last."""
         lines = []
         for frame in runtime.replica.read_committed(self.told.get(runtime.shard, 0) + 1, 1 << 24):
             self.told[runtime.shard] = frame.index
