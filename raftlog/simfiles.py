@@ -295,6 +295,10 @@ class SimFiles:
         self._locks.add(path)
         return SimLock(self, path)
 
+    def process_ended(self) -> None:
+        """Whoever held locks is gone, and so are they."""
+        self._locks.clear()
+
     def free_bytes(self, path: str) -> int:
         self._need_dir(path)
         return self.free

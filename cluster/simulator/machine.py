@@ -85,6 +85,8 @@ class Machine:
 
     def boot(self) -> Node:
         """Starts a node on the disk as it is; it listens and loads as time passes."""
+        assert not self.is_up
+        self.disk.process_ended()
         self.boots += 1
         self.network.power_on(self.name)
         self.host = VirtualHost(

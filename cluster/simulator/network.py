@@ -5,7 +5,8 @@ take fills the writer's buffer until `pause_writing`. A closed stream delivers w
 aborted one resets its peer; so does a process that dies. A machine without power answers nothing at all.
 
 Faults go by the names of machines, each way on its own: what is sent into a cut is held back, as TCP would
-send it again, and arrives when the cut heals; the connection itself knows nothing of it.
+send it again, and arrives when the cut heals; the connection itself knows nothing of it. Who aborts it has
+nothing sent again.
 
 What must stay true: a protocol sees the same calls in the same order as under asyncio
 (connection_made, data_received*, eof_received?, connection_lost), never from inside its own write.
@@ -13,6 +14,7 @@ What must stay true: a protocol sees the same calls in the same order as under a
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -58,7 +60,7 @@ class Network:
         self.machines: dict[str, str] = {}
         self.latency_ms: dict[Way, float] = {}
         self._cuts: set[Way] = set()
-        self._held: dict[Way, deque[Callable[[], None]]] = {}
+        self._held: dict[Way, deque[tuple[SimTransport | None, Callable[[], None]]]] = {}
         self._dark: dict[str, list[Callable[[], None]]] = {}
         self._next_port = FIRST_EPHEMERAL_PORT
 
@@ -86,7 +88,7 @@ class Network:
 
         for way in ((here, there), (there, here)):
             if way in self._cuts:
-                self._held.setdefault(way, deque()).append(again)
+                self._held.setdefault(way, deque()).append((None, again))
                 return
         if there in self._dark:
             self._dark[there].append(again)
@@ -110,7 +112,7 @@ class Network:
         assert target is not None
         way = (source.machine, target.machine)
         if way in self._cuts:
-            self._held.setdefault(way, deque()).append(lambda: self.carry(source, method, args))
+            self._held.setdefault(way, deque()).append((source, lambda: self.carry(source, method, args)))
             return
         if target.has_no_power:
             if target.machine not in self._dark and method != "arrive_reset":
@@ -126,9 +128,17 @@ class Network:
         assert source.peer is not None
         way = (source.peer.machine, source.machine)
         if way in self._cuts:
-            self._held.setdefault(way, deque()).append(lambda: self.acknowledge(source, num_bytes))
+            go_on = functools.partial(self.acknowledge, source, num_bytes)
+            self._held.setdefault(way, deque()).append((None, go_on))
         else:
             source.drained(num_bytes)
+
+    def drop_held(self, source: SimTransport) -> None:
+        """Nobody sends again what this end has written and what has not arrived."""
+        assert source.peer is not None
+        way = (source.machine, source.peer.machine)
+        if way in self._held:
+            self._held[way] = deque(one for one in self._held[way] if one[0] is not source)
 
     def drop_host(self, owner: str, *, has_power: bool = True) -> None:
         """A host died: its addresses refuse and its connections are reset; without power, nothing is heard
@@ -186,7 +196,7 @@ class Network:
 
     def _heal(self, way: Way) -> None:
         self._cuts.discard(way)
-        for go_on in self._held.pop(way, ()):
+        for _, go_on in self._held.pop(way, ()):
             go_on()
 
     def slow_down(self, one: str, other: str, extra_ms: float) -> None:

@@ -65,6 +65,8 @@ class SimTransport(asyncio.Transport):
         if self._lost:
             return
         self._closing = True
+        if self.peer is not None:
+            self.network.drop_held(self)
         self._send("arrive_reset")
         self.network.soon(self.owner, self._lose, None)
 
@@ -115,6 +117,8 @@ class SimTransport(asyncio.Transport):
             self.has_no_power = not has_power
             if has_power:
                 self._send("arrive_reset")
+            elif self.peer is not None:
+                self.network.drop_held(self)
 
     def arrive(self, data: bytes) -> None:
         self._unread += data

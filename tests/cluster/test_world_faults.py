@@ -72,6 +72,19 @@ def test_a_cut_one_way_holds_bytes_back_and_lets_the_other_way_pass() -> None:
     assert pair.far.bytes == b"request and more"
 
 
+def test_what_an_aborted_connection_wrote_into_a_cut_never_arrives() -> None:
+    pair = Pair()
+    pair.network.cut_one_way("one", "two")
+    pair.near.transport.write(b"too late")
+    pair.near.transport.abort()
+    pair.world.run_for(1_000)
+    assert pair.far.lost == "not lost"
+    pair.network.heal_all()
+    pair.world.run_for(5)
+    assert pair.far.bytes == b""
+    assert isinstance(pair.far.lost, ConnectionResetError)
+
+
 def test_a_writer_into_a_cut_is_told_to_pause_in_the_end() -> None:
     pair = Pair()
     told: list[str] = []
