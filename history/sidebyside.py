@@ -14,7 +14,7 @@ from raftlog.chain import GENESIS, Chain
 from raftlog.directory import is_joining
 from raftlog.errors import RESTORE_HINT
 from raftlog.files import join
-from raftlog.frames import Frame
+from raftlog.frames import Frame, frame_at
 from raftlog.install import valid_segments
 from raftlog.machine import SnapshotHeader
 from raftlog.reader import Damaged, Problem, ShardReader
@@ -155,7 +155,9 @@ class LogSide:
             starts = decode_header(data, path).frames_offset
         except Damaged:
             return 0  # the walk tells
-        return len(data) - (last.offset + last.size if last is not None and last.file == path else starts)
+        at = last.offset + last.size if last is not None and last.file == path else starts
+        is_written = frame_at(memoryview(data), at) is not None  # a running node went on since the walk
+        return 0 if is_written else len(data) - at
 
     def _last_segment(self) -> int:
         return self._firsts[-1] if self._firsts else self.base_index + 1

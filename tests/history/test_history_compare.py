@@ -345,13 +345,19 @@ def test_any_file_harmed_is_told_and_breaks_nothing(logs: ThreeLogs, harm: str) 
 # -- long logs --------------------------------------------------------------------------------------------
 
 
-def test_a_long_log_is_compared_in_bounded_memory(tmp_path: Path) -> None:
+def test_a_long_log_is_compared_in_the_memory_of_a_few_segments(tmp_path: Path) -> None:
     logs = ThreeLogs(tmp_path)
-    logs.fill(3_000)
-    size = sum(logs.size(node) for node in (1, 2, 3))
+    key = OffsetCommitKey(group_id="payments", topic="orders", partition=0)
+    long = Record(key, OffsetCommitValue(offset=1, commit_timestamp_ms=1, metadata="x" * 4_000))
+    for _ in range(16):
+        for _ in range(64):
+            logs.entry(records=[long])
+        segment_bytes = logs.file(1).stat().st_size
+        logs.cut()
     tracemalloc.start()
     found = compared(logs)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert found.compared == 3_000
-    assert peak < size * 3, "a segment of each node and little else"
+    assert found.ok
+    assert found.compared == 16 * 64
+    assert peak < 3 * 3 * segment_bytes, "three segments a node: the read one, its frames, and little else"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from raftlog.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node, s
 from raftlog.files import OsFiles, join
 from raftlog.frames import encode_frame
 from raftlog.metafile import write_meta
-from raftlog.segments import log_name
+from raftlog.segments import LogIdentity, create_segment, log_name
 from records import Cause, Record, TermStartKey, TermStartValue, TermWhy, Trigger, encode_entry, encode_record
 
 from .memlog import NOON_MS, commit
@@ -28,6 +27,7 @@ class ThreeLogs:
     num_shards: int = 1
     shard: int = 0
     now_ms: int = NOON_MS
+    first: int = 1
     last: dict[int, int] = field(default_factory=dict)
     terms: dict[int, int] = field(default_factory=dict)
 
@@ -54,8 +54,16 @@ class ThreeLogs:
         return [self.path(node) for node in self.voters]
 
     def file(self, node: int) -> Path:
-        """The only segment of the shard."""
-        return Path(self.path(node), shard_name(self.shard), log_name(1))
+        """The newest segment of the shard."""
+        return Path(self.path(node), shard_name(self.shard), log_name(self.first))
+
+    def cut(self) -> None:
+        """All nodes, which must hold equally many entries, begin a new segment."""
+        (last,) = set(self.last.values())
+        identity = LogIdentity(cluster_id="test", shard=self.shard, num_shards=self.num_shards)
+        for node in self.voters:
+            create_segment(OsFiles(), str(self.file(node).parent), identity, last + 1)
+        self.first = last + 1
 
     def after(self, span_ms: int) -> ThreeLogs:
         self.now_ms += span_ms
@@ -124,6 +132,3 @@ class ThreeLogs:
         for _ in range(count):
             index = self.after(10).entry(*nodes, term=term, commit_index=commit_index)
         return index
-
-    def size(self, node: int) -> int:
-        return os.path.getsize(self.file(node))
