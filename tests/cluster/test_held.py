@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.answers import CODES, Why, code_for
-from cluster.held import HeldReplies, Question
+from cluster.held import NO_PROOF, HeldReplies, Question
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -20,26 +20,35 @@ def question(answers: list[object]) -> Question:
     return Question(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, HEARTBEAT, answers.append)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40)), max_size=60))
-def test_every_reply_goes_once_in_order_and_not_before_its_commit(steps: list[tuple[int, int]]) -> None:
-    held, answers, now_ms, index, committed = HeldReplies(100), [], 0.0, 0, 0
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40)), max_size=60))
+def test_every_reply_goes_once_in_order_and_not_before_its_commit_and_proof(
+    steps: list[tuple[int, int]],
+) -> None:
+    held, answers = HeldReplies(100), []
+    now_ms, index, committed, proven_ms = 0.0, 0, 0, NO_PROOF
     asked: list[int] = []
     for kind, amount in steps:
         if kind == 0:
             index += amount
-            if index > committed:
-                asked.append(index)
-                at = index
-                held.hold(index, now_ms, question(answers), ("durable", at))
+            asked.append(index)
+            held.hold(index, now_ms, question(answers), ("durable", index, NO_PROOF))
         elif kind == 1:
+            asked.append(index)
+            held.hold(index, now_ms, question(answers), ("proven", index, now_ms), now_ms)
+        elif kind == 2:
             committed = max(committed, min(index, committed + amount))
-            held.release(committed)
+        elif kind == 3:
+            proven_ms = max(proven_ms, now_ms - amount)
         else:
             now_ms += amount
             held.expire(now_ms)
-    durable = [answer[1] for answer in answers if isinstance(answer, tuple)]
-    assert durable == sorted(durable)
-    assert all(at <= committed for at in durable)
+        before = len(answers)
+        held.release(committed, proven_ms)
+        for answer in answers[before:]:
+            assert answer[1] <= committed
+            assert answer[2] <= proven_ms
+    told = [answer[1] for answer in answers if isinstance(answer, tuple)]
+    assert told == sorted(told)
     held.fail(Why.STOPPED)
     assert len(answers) == len(asked)
     assert len(held) == 0

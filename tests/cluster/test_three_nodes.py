@@ -1,0 +1,354 @@
+"""Three whole nodes: who answers what, what a change of leaders costs, and what nobody may see of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.node_info import ClientInfo, NodeInfo
+from cluster.settings import SettingsError
+from cluster.shard_state import ShardState
+from cluster.simulator import Network, SimCluster, WireClient, World
+from cluster.simulator.machine import KAFKA_PORT, Machine
+from records import METADATA_SHARD, shard_of
+from tests.cluster.lab import GROUPS, Consumer, commit_request, join_request
+from tests.report import count_fault
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from wire.messages.list_groups import ListGroupsRequest
+from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+GROUP = "billing"
+SHARD = shard_of(GROUP, 4)
+NEVER_BALANCE = {"leader_balance_delay_ms": 600_000}
+
+
+class Nodes:
+    """A cluster with a topic of 12 partitions, and clients that follow the leader of `GROUP`."""
+
+    def __init__(self, seed: int = 1, **machine: Any) -> None:
+        self.world = World(seed)
+        self.network = Network(self.world)
+        settings = NEVER_BALANCE | machine.pop("settings", {})
+        self.cluster = SimCluster(self.world, self.network, settings=settings, **machine)
+        self.cluster.boot_until_ready()
+        self._clients = 0
+        self.create("orders", 12)
+
+    def client(self, node_id: int) -> WireClient:
+        self._clients += 1
+        address = self.cluster[node_id].address
+        return WireClient(self.world, self.network, f"client-{self._clients}", KAFKA_PORT, address)
+
+    @property
+    def leader(self) -> int:
+        leader = self.cluster.leader_of(SHARD)
+        assert leader is not None
+        return leader
+
+    def consumer(self, member_id: str) -> Consumer:
+        return Consumer(self.client(self.leader), GROUP, member_id, "orders")
+
+    def move(self, consumer: Consumer, node_id: int | None = None) -> None:
+        consumer.client.close()
+        consumer.client = self.client(node_id or self.leader)
+
+    def ask(self, node_id: int, api_key: int, version: int, request: Any) -> Any:
+        return self.client(node_id).ask(api_key, version, request)
+
+    def create(self, name: str, num_partitions: int) -> int:
+        """On the controller; the error code."""
+        controller = self.cluster.leader_of(METADATA_SHARD)
+        assert controller is not None
+        topic = CreatableTopic(name=name, num_partitions=num_partitions, replication_factor=1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+        return int(self.ask(controller, ApiKey.CREATE_TOPICS, 7, request).topics[0].error_code)
+
+    def commit(self, node_id: int, offset: int) -> int:
+        answer = self.ask(node_id, ApiKey.OFFSET_COMMIT, 9, commit_request(GROUP, {0: offset}))
+        return int(answer.topics[0].partitions[0].error_code)
+
+    def fetch(self, node_id: int) -> tuple[int, list[int]]:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
+        group = self.ask(node_id, ApiKey.OFFSET_FETCH, 9, request).groups[0]
+        return group.error_code, [
+            part.committed_offset for topic in group.topics for part in topic.partitions
+        ]
+
+
+@pytest.fixture
+def nodes() -> Nodes:
+    return Nodes()
+
+
+# Who answers.
+
+
+def test_every_node_names_the_same_leaders_and_only_they_answer(nodes: Nodes) -> None:
+    cluster = nodes.cluster
+    for shard in cluster.shards:
+        leader = cluster.leader_of(shard)
+        named = {machine.node.leader_of(shard).node_id for machine in cluster.machines.values()}  # type: ignore[union-attr]
+        assert named == {leader}
+    for node_id in cluster.machines:
+        expected = ErrorCode.NONE if node_id == nodes.leader else ErrorCode.NOT_COORDINATOR
+        assert nodes.commit(node_id, 7) == expected
+    infos = cluster[1].node.nodes
+    assert [(info.node_id, info.kafka_host, info.kafka_port) for info in infos] == [
+        (node_id, cluster[node_id].address, KAFKA_PORT) for node_id in (1, 2, 3)
+    ]
+    assert isinstance(cluster[3].node.coordinator_of(GROUP), NodeInfo)
+
+
+def test_a_topic_is_known_everywhere_when_its_creation_is_answered(nodes: Nodes) -> None:
+    assert nodes.create("payments", 3) == 0
+    for machine in nodes.cluster.machines.values():
+        assert machine.node.catalog.topic("payments") is not None
+
+
+def test_a_node_that_is_cut_off_holds_up_no_admin_call_for_long(nodes: Nodes) -> None:
+    controller = nodes.cluster.leader_of(METADATA_SHARD)
+    nodes.cluster.isolate(next(iter(nodes.cluster.others(controller or 0))))
+    count_fault("cluster", "node cut off")
+    asked_ms = nodes.world.now_ms
+    assert nodes.create("payments", 3) == 0
+    assert nodes.world.now_ms - asked_ms < 1_100
+
+
+def test_each_group_is_listed_once_over_all_nodes(nodes: Nodes) -> None:
+    for group in GROUPS:
+        leader = nodes.cluster.leader_of(shard_of(group, 4))
+        assert leader is not None
+        request = join_request(group, "m", "orders")
+        assert nodes.ask(leader, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request).error_code == 0
+    listed = []
+    for node_id in nodes.cluster.machines:
+        answer = nodes.ask(node_id, ApiKey.LIST_GROUPS, 5, ListGroupsRequest())
+        assert answer.error_code == 0
+        listed += [group.group_id for group in answer.groups]
+    assert sorted(listed) == sorted(GROUPS)
+
+
+# A change of leaders.
+
+
+def test_members_stay_and_commits_are_there_when_the_leader_is_killed(nodes: Nodes) -> None:
+    one, two = nodes.consumer("one"), nodes.consumer("two")
+    for _ in range(4):
+        one.heartbeat()
+        two.heartbeat()
+    assert nodes.commit(nodes.leader, 42) == ErrorCode.UNKNOWN_MEMBER_ID, "the group has members"
+    had = [(member.epoch, member.partitions) for member in (one, two)]
+    killed, killed_ms = nodes.leader, nodes.world.now_ms
+    nodes.cluster[killed].kill()
+    count_fault("cluster", "leader killed")
+    nodes.cluster.wait_for_leader(SHARD, other_than=killed)
+    assert nodes.world.now_ms - killed_ms < 1_000
+    for member in (one, two):
+        nodes.move(member)
+        assert member.heartbeat().error_code == 0
+    assert [(member.epoch, member.partitions) for member in (one, two)] == had
+
+
+def test_sessions_start_in_full_at_the_new_leader(nodes: Nodes) -> None:
+    one = nodes.consumer("one")
+    one.heartbeat()
+    nodes.world.run_for(40_000)
+    killed = nodes.leader
+    nodes.cluster[killed].kill()
+    count_fault("cluster", "leader killed")
+    nodes.cluster.wait_for_leader(SHARD, other_than=killed)
+    runtime = nodes.cluster.runtime(nodes.leader, SHARD)
+    nodes.world.run_for(44_000)
+    assert runtime.machine.projection.groups[GROUP].num_members == 1  # type: ignore[attr-defined]
+    nodes.world.run_for(2_000)
+    assert runtime.machine.projection.groups[GROUP].num_members == 0  # type: ignore[attr-defined]
+
+
+def test_a_leader_that_is_cut_off_answers_nothing_that_it_cannot_prove(nodes: Nodes) -> None:
+    one, tool = nodes.consumer("one"), nodes.client(nodes.leader)
+    for _ in range(3):
+        assert one.heartbeat().error_code == 0
+    old = nodes.leader
+    runtime = nodes.cluster.runtime(old, SHARD)
+    nodes.cluster.isolate(old)
+    count_fault("cluster", "leader cut off")
+    nodes.world.run_for(150)  # half of the shortest election: nobody else can lead yet, and now it may
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
+    read = tool.send(ApiKey.OFFSET_FETCH, 9, request)
+    written = tool.send(ApiKey.OFFSET_COMMIT, 9, commit_request("simple", {0: 1}))
+    steady = one.client.send(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, one.next_heartbeat())
+    nodes.world.run_for(20)
+    assert runtime.is_ready, "it does not know yet"
+    assert read.response is written.response is steady.response is None
+    new = nodes.cluster.wait_for_leader(SHARD, other_than=old)
+    nodes.world.run_for(400)
+    assert runtime.state is ShardState.DOWN
+    assert read.response.groups[0].error_code == ErrorCode.NOT_COORDINATOR
+    assert steady.response.error_code == ErrorCode.NOT_COORDINATOR
+    assert new != old
+
+
+def test_what_a_cut_off_controller_decided_is_gone_and_its_catalog_goes_on(nodes: Nodes) -> None:
+    """It had applied a topic that nobody else has: its projection is built again, nobody used the topic."""
+    cluster, old = nodes.cluster, nodes.cluster.leader_of(METADATA_SHARD)
+    assert old is not None
+    metadata, before = cluster[old].node.metadata, cluster[old].node.metadata.machine
+    client = nodes.client(old)
+    cluster.isolate(old)
+    count_fault("cluster", "leader cut off")
+    topic = CreatableTopic(name="lost", num_partitions=1, replication_factor=1)
+    call = client.send(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+    new = cluster.wait_for_leader(METADATA_SHARD, other_than=old)
+    nodes.world.run_for(1_000)
+    assert call.response.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert before.view.topic("lost") is not None
+    assert nodes.create("payments", 2) == 0
+    delete = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")], timeout_ms=5000)
+    nodes.ask(new, ApiKey.DELETE_TOPICS, 6, delete)
+    nodes.network.heal_all()
+    cluster.wait_for(lambda: metadata.is_readable and metadata.machine is not before)
+    cluster.settle()
+    nodes.world.run_for(1_000)
+    assert [topic.name for topic in cluster[old].node.catalog.topics()] == ["payments"]
+    assert metadata.machine.state_hash == cluster[new].node.metadata.machine.state_hash
+
+
+def test_a_restarted_node_says_loading_until_it_knows_who_leads(nodes: Nodes) -> None:
+    other = next(node_id for node_id in nodes.cluster.machines if node_id != nodes.leader)
+    nodes.cluster[other].kill()
+    nodes.cluster.isolate(other)
+    node = nodes.cluster[other].boot()
+    nodes.world.run_for(1_000)
+    assert nodes.commit(other, 1) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert not node.is_ready
+    assert node.leader_of(SHARD) is None
+    nodes.network.heal_all()
+    nodes.cluster.settle()
+    assert nodes.commit(other, 1) == ErrorCode.NOT_COORDINATOR
+    assert set(node.shards[SHARD].status()["state_since_ms"]) == {"CatchUp", "Down"}
+
+
+# Hand-over.
+
+
+def test_a_stop_hands_over_within_a_second_and_clients_are_told_by_their_connections(nodes: Nodes) -> None:
+    one = nodes.consumer("one")
+    for _ in range(3):
+        one.heartbeat()
+    old, asked_ms = nodes.leader, nodes.world.now_ms
+    nodes.cluster[old].stop()
+    assert nodes.world.now_ms - asked_ms < 500
+    assert not one.client.is_connected
+    new = nodes.cluster.wait_for_leader(SHARD, other_than=old)
+    nodes.move(one, new)
+    assert one.heartbeat().error_code == 0
+    assert nodes.world.now_ms - asked_ms < 500
+
+
+def test_a_stop_without_a_quorum_gives_up_handing_over(nodes: Nodes) -> None:
+    old = nodes.leader
+    for other in nodes.cluster.others(old):
+        nodes.cluster[other].kill()
+    count_fault("cluster", "majority killed")
+    asked_ms = nodes.world.now_ms
+    nodes.cluster[old].stop()
+    assert nodes.world.now_ms - asked_ms < 1_000
+
+
+def test_a_stop_during_which_the_peers_do_not_answer_ends_in_time(nodes: Nodes) -> None:
+    old = nodes.leader
+    for other in nodes.cluster.others(old):
+        nodes.cluster[other].host.pause()
+    count_fault("cluster", "node paused", 2)
+    asked_ms = nodes.world.now_ms
+    nodes.cluster[old].stop()
+    assert nodes.world.now_ms - asked_ms < 1_000
+
+
+def test_a_transfer_goes_where_it_is_told_and_says_why_not(nodes: Nodes) -> None:
+    old = nodes.leader
+    target = nodes.cluster.others(old)[1]
+    told: list[str | None] = []
+    one = nodes.consumer("one")
+    one.heartbeat()
+    host = nodes.cluster[old].host
+    host.call_soon(nodes.cluster[old].node.transfer, SHARD, target, told.append)
+    nodes.cluster.wait_for(lambda: bool(told))
+    assert told == [None]
+    assert nodes.cluster.wait_for_leader(SHARD, other_than=old) == target
+    assert not one.client.is_connected
+    host.call_soon(nodes.cluster[old].node.transfer, SHARD, target, told.append)
+    nodes.cluster.wait_for(lambda: len(told) == 2)
+    assert told[1] == f"node {old} does not lead shard-{SHARD}"
+
+
+def test_commits_go_on_through_a_hand_over_without_one_that_is_lost(nodes: Nodes) -> None:
+    old = nodes.leader
+    target = nodes.cluster.others(old)[0]
+    acknowledged: list[int] = []
+    node, host = nodes.cluster[old].node, nodes.cluster[old].host
+
+    def commit(offset: int) -> None:
+        def reply(answer: Any) -> None:
+            code = answer.topics[0].partitions[0].error_code
+            if code == 0:
+                acknowledged.append(offset)
+            else:
+                assert code == ErrorCode.NOT_COORDINATOR
+
+        node.submit(ApiKey.OFFSET_COMMIT, 9, commit_request(GROUP, {0: offset}), ClientInfo(), reply)
+
+    for offset in range(400):
+        host.call_later(offset * 0.1, commit, offset)
+    host.call_later(10, node.transfer, SHARD, target, lambda reason: None)
+    nodes.world.run_for(1_000)
+    assert nodes.cluster.leader_of(SHARD) == target
+    assert len(acknowledged) > 50
+    error, offsets = nodes.fetch(target)
+    assert error == 0
+    assert offsets[0] >= acknowledged[-1]
+
+
+# The whole cluster.
+
+
+def test_the_format_level_is_raised_only_when_every_node_is_heard(nodes: Nodes) -> None:
+    controller = nodes.cluster.leader_of(METADATA_SHARD)
+    assert controller is not None
+    machine, told = nodes.cluster[controller], []
+    machine.host.call_soon(machine.node.upgrade, told.append)
+    nodes.cluster.wait_for(lambda: bool(told))
+    assert told == [None], "there is no higher level yet"
+    gone = nodes.cluster.others(controller)[0]
+    nodes.cluster[gone].kill()
+    nodes.world.run_for(100)
+    machine.host.call_soon(machine.node.upgrade, told.append)
+    nodes.cluster.wait_for(lambda: len(told) == 2)
+    assert told[1] == f"what node {gone} can read is not known: it is not in contact"
+
+
+def refused(machine: Machine) -> str:
+    with pytest.raises(SettingsError) as error:
+        machine.node_class(machine.host, machine.settings).start(lambda _error: None)
+    return str(error.value)
+
+
+def test_settings_that_are_not_the_directorys_are_refused_in_words() -> None:
+    world = World(1)
+    network = Network(world)
+    alone, member = Machine(world, network), Machine(world, network, name="n", node_id=2, voters=(1, 2, 3))
+    for machine in (alone, member):
+        machine.boot()
+        machine.kill()
+    alone.settings, member.settings = (
+        alone.settings.__class__(
+            data_dir="/data", cluster_nodes=("1@h:1", "2@h:2"), cluster_secret_file="/secret", insecure=True
+        ),
+        member.settings.__class__(node_id=2, data_dir="/data"),
+    )
+    assert "was formatted for a node that is alone" in refused(alone)
+    assert "cluster.nodes is empty, but /data was formatted as one of nodes 1, 2, 3" in refused(member)
