@@ -269,3 +269,18 @@ def test_an_address_that_is_taken_is_an_error_of_start() -> None:
     lab.boot(2)
     lab.settle()
     assert isinstance(lab[2].errors[0], OSError)
+
+
+def test_connections_that_come_about_late_are_not_taken_for_new_ones() -> None:
+    """A cut holds up the dials of seconds; when it heals they all open at once, and one link comes of it."""
+    lab = LinksLab()
+    lab.network.cut("n1", "n3")
+    lab.boot()
+    count_fault("cluster", "two-way cut between nodes")
+    lab.settle(15_000)
+    assert lab[1].ups == [2]
+    lab.network.heal_all()
+    assert lab.until(lambda: lab[1].ups == [2, 3] and lab[3].ups == [1, 2], within_ms=5_000)
+    lab.settle(5_000)
+    assert lab[1].users[0].heard.count(("up", 3)) == 1
+    assert len(lab[1].links._open) == len(lab[3].links._open) == 2
