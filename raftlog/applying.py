@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raftlog.agreement import Agreement
 from raftlog.catchup import CatchUp
 from raftlog.errors import Corrupt
 from raftlog.files import join
 from raftlog.host import Host
 from raftlog.journal import Journal
 from raftlog.machine import SnapshotHeader, StateMachine
+from raftlog.messages import Checkpoint
 from raftlog.settings import CHAIN_STRIDE, LogSettings
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 from raftlog.snapshotting import Snapshotter
@@ -39,6 +41,8 @@ class Applying:
         self.projected_index = 0
         self.is_rebuilding = False
         self.rebuilds = 0
+        self.agreement: Agreement | None = None
+        """Where checkpoints go, when there are nodes to compare with."""
 
     # From the snapshot
 
@@ -95,12 +99,15 @@ class Applying:
                 return applied_index
         if applied_index >= commit_index:
             return applied_index
-        if self.projected_index >= commit_index:  # this node's own proposals
+        if self.agreement is None and self.projected_index >= commit_index:  # own proposals, nobody compares
             self._snapshotter.take_committed(commit_index)
             return commit_index
         while applied_index < commit_index:
             applied_index = min(commit_index, (applied_index // CHAIN_STRIDE + 1) * CHAIN_STRIDE)
-            self._snapshotter.take_committed(applied_index, self._visit)
+            visit = None if self.projected_index >= applied_index else self._visit
+            self._snapshotter.take_committed(applied_index, visit)
+            if not applied_index % CHAIN_STRIDE and self.agreement is not None:
+                self.agreement.chained(applied_index, self._journal.chain.digest)
             if self._host.monotonic_ms() >= deadline_ms:
                 break
         return applied_index
@@ -121,6 +128,17 @@ class Applying:
     def _applied_one(self, index: int) -> None:
         assert self._snapshotter is not None
         self._snapshotter.after_apply(index)
+        if self.agreement is not None:
+            self.agreement.applied(index, self._machine.state_hash())
+            if self._journal.chain.index == index:
+                self.agreement.chained(index, self._journal.chain.digest)
+
+    def at_rest(self) -> Checkpoint | None:
+        """Both hashes at the log's end, when everything is committed and applied."""
+        index = self._journal.last_index
+        if self.is_rebuilding or not index == self._journal.chain.index == self.projected_index:
+            return None
+        return Checkpoint(index, self._journal.chain.digest, self._machine.state_hash())
 
     # Entries that turned out not to be
 
@@ -129,6 +147,8 @@ class Applying:
         assert self._catch_up is not None
         assert self._snapshotter is not None
         self._snapshotter.truncated(index)
+        if self.agreement is not None:
+            self.agreement.truncated(index)
         if index < self._loaded_index:
             self._loaded_index = index
             self._catch_up = self._new_catch_up(index, chains=True)

@@ -26,13 +26,11 @@ class Following:
         raft: Raft,
         send: Callable[[int, bytes], bool],
         is_joining: Callable[[], bool],
-        checkpoint: Callable[[], Checkpoint | None],
     ) -> None:
         self._journal = journal
         self._raft = raft
         self._send = send
         self._is_joining = is_joining
-        self._checkpoint = checkpoint
         self._term = 0
         self._matched_index = 0
         self._unanswered: tuple[int, float] | None = None
@@ -99,7 +97,7 @@ class Following:
         )
         self._send(leader, answer.encode())
 
-    def answer(self, leader: int, sent_ms: float) -> None:
+    def answer(self, leader: int, sent_ms: float, checkpoint: Checkpoint | None = None) -> None:
         """Acknowledge what is synced."""
         raft = self._raft
         answer = Ack(
@@ -108,7 +106,7 @@ class Following:
             raft.applied_index,
             sent_ms,
             self._is_joining(),
-            self._checkpoint(),
+            checkpoint,
         )
         self._send(leader, answer.encode())
 

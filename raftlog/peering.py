@@ -17,6 +17,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from raftlog.agreement import Agreement, explain
+from raftlog.agreement import Diverged as DivergedError
+from raftlog.applying import Applying
 from raftlog.directory import NodeDirectory, is_joining, joined, shard_name
 from raftlog.election import Due, Election
 from raftlog.feeding import Feeding
@@ -30,6 +33,8 @@ from raftlog.messages import (
     Ack,
     Append,
     BadMessage,
+    Checkpoint,
+    Diverged,
     PreVote,
     PreVoteRequest,
     Reject,
@@ -78,6 +83,7 @@ class Owner(Protocol):
     def queue_flush(self) -> None: ...
     def leader_changed(self) -> None: ...
     def installed(self, header: SnapshotHeader) -> None: ...
+    def halt(self, reason: str) -> None: ...
     def fail(self, error: BaseException) -> None: ...
 
 
@@ -93,6 +99,7 @@ class Peering:
         journal: Journal,
         raft: Raft,
         snapshotter: Snapshotter,
+        applying: Applying,
         machine: StateMachine,
         settings: LogSettings,
     ) -> None:
@@ -123,7 +130,12 @@ class Peering:
         self.leading = Leading(
             host, journal, raft, settings, self._send, links.can_send, self.feeding, machine.proven
         )
-        self.following = Following(journal, raft, self._send, lambda: self.is_joining, lambda: None)
+        self.following = Following(journal, raft, self._send, lambda: self.is_joining)
+        self.agreement = Agreement(identity.node_id, len(identity.voters))
+        self._applying = applying
+        applying.agreement = self.agreement
+        self._said: Checkpoint | None = None
+        self._rest: Checkpoint | None = None
         self._timer: Timer | None = None
         self._timer_ms = float("inf")
         self._balance_ms = 0.0
@@ -141,6 +153,7 @@ class Peering:
             PreVoteRequest: self._on_pre_vote_request,  # type: ignore[dict-item]
             PreVote: self._on_pre_vote,  # type: ignore[dict-item]
             TimeoutNow: self._on_timeout_now,  # type: ignore[dict-item]
+            Diverged: self._on_diverged,  # type: ignore[dict-item]
             Term: self._on_term,  # type: ignore[dict-item]
             SnapshotChunk: self._on_snapshot,  # type: ignore[dict-item]
             SnapshotAck: self._on_snapshot_ack,  # type: ignore[dict-item]
@@ -242,7 +255,7 @@ class Peering:
         if self.is_joining:
             self._look_whether_joined(message)
         if not message.frames or not following.is_waiting:
-            following.answer(peer, message.sent_ms)
+            following.answer(peer, message.sent_ms, self._comparable(message.checkpoint))
 
     def is_level(self, applied_index: int) -> bool:
         """A leader of this term named its commit index, and this node has applied up to there."""
@@ -264,6 +277,9 @@ class Peering:
             self._owner.advance()
         if follower.next_index <= self._journal.last_index:
             self.leading.feed(follower)
+
+        if message.checkpoint is not None:
+            self._compare(peer, message.checkpoint)
 
     def _on_reject(self, peer: int, message: Reject) -> None:
         if self._raft.answered(peer, message):
@@ -292,6 +308,67 @@ class Peering:
     def _on_snapshot_ack(self, peer: int, message: SnapshotAck) -> None:
         if self._raft.answered(peer, message):
             self.feeding.acknowledged(self._raft.progress.peers[peer], message)
+
+    # Both hashes
+
+    def _comparable(self, asked: Checkpoint | None) -> Checkpoint | None:
+        """What a follower says of its hashes: at the index that is asked for, else its newest once."""
+        if asked is not None:
+            point = self.agreement.at(asked.index)
+            if point is None and asked.index == self._journal.last_index:
+                point = self._applying.at_rest()
+            return point
+        newest = self.agreement.newest
+        if newest is self._said:
+            return None
+        self._said = newest
+        return newest
+
+    def checkpoint(self) -> Checkpoint | None:
+        """What a leader's heartbeats name: what it asks for, or the end of a log at rest."""
+        return self.agreement.asked or self._resting()
+
+    def _resting(self) -> Checkpoint | None:
+        index = self._journal.last_index
+        if self._rest is None or self._rest.index != index:
+            self._rest = self._applying.at_rest()
+        return self._rest
+
+    def _compare(self, peer: int, theirs: Checkpoint) -> None:
+        ours = self.agreement.at(theirs.index)
+        if ours is None and self._rest is not None and self._rest.index == theirs.index:
+            ours = self._rest
+        self.agreement.hear(peer, theirs, ours, self._host.monotonic_ms())
+        if self.agreement.asked is not None:
+            self._judge()
+
+    def _judge(self) -> None:
+        """Let the minority stop, or everybody when there is none."""
+        peers = self._raft.progress.peers.values()
+        in_contact = {peer.node_id for peer in peers if peer.is_up and not peer.is_joining}
+        ours = self.agreement.asked
+        verdict = self.agreement.verdict(in_contact, self._host.monotonic_ms())
+        if verdict is None or ours is None:
+            return
+        point = verdict.right or ours
+        for node_id in verdict.wrong if verdict.right is not None else self._peer_ids:
+            if node_id != self._node_id:
+                self._send(node_id, Diverged(self._raft.term, point, verdict.right is not None).encode())
+        self._links.flush()
+        if verdict.right is None:
+            self._owner.halt(f"no majority agrees on the hashes up to entry {verdict.index}")
+        elif self._node_id in verdict.wrong:
+            self._owner.fail(DivergedError(explain(ours, verdict.right)))
+
+    def _on_diverged(self, peer: int, message: Diverged) -> None:
+        if not self._followed(peer, message.term):
+            return
+        point = message.checkpoint
+        ours = self.agreement.at(point.index) or self._applying.at_rest()
+        if not message.is_majority:
+            self._owner.halt(f"no majority agrees on the hashes up to entry {point.index}")
+        elif ours is not None and ours.index == point.index and ours != point:
+            self._owner.fail(DivergedError(explain(ours, point)))
 
     # Elections
 
@@ -370,6 +447,7 @@ class Peering:
         """Somebody else will."""
         self.leading.end_term()
         self.feeding.stop()
+        self.agreement.forget()
         now_ms = self._host.monotonic_ms()
         self.last_leader = self._node_id
         self.election.voted(now_ms)
@@ -434,7 +512,10 @@ class Peering:
             self._raft.step_down()
         elif stalled_ms > self._settings.sync_stall_ms and self.leading.transfer_under_way is None:
             self.leading.transfer(None, lambda reason: None)
-        self._raft.tick()
+        if self.agreement.asked is not None:
+            self._judge()
+        if self._raft.is_leader:
+            self._raft.tick()
         if now_ms >= self._balance_ms and self._raft.is_leader:
             self._balance_ms = now_ms + BALANCE_LOOK_MS
             self._balance(now_ms)

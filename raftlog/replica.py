@@ -105,6 +105,7 @@ class Replica:
         self.term = 0
         self.vote: str | None = None
         self.leader_since_ms: float | None = None
+        self.halted_reason: str | None = None
 
     # Life
 
@@ -147,6 +148,20 @@ class Replica:
         else:
             what = f"{type(error).__name__}: {error}"
         self._host.fatal(f"{shard_name(self.shard)} of {self._directory.path}: {what}")
+
+    def halt(self, reason: str) -> None:
+        """No majority agrees on what the log or the state is: nobody serves this shard until a person has
+        looked."""
+        if self._is_over or self.state == "Halted":
+            return
+        LOG.error("%s: halted: %s", self.home, reason)
+        self.halted_reason = reason
+        if self.is_leader:
+            assert self._raft is not None
+            self._raft.step_down()
+        self.enter("Halted")
+        if self._peering is not None:
+            self._peering.stop()
 
     def _finish_stop(self) -> None:
         """Go on with a stop when nothing is in flight."""
@@ -217,6 +232,7 @@ class Replica:
             journal,
             self._raft,
             self._snapshotter,
+            self._applying,
             self._machine,
             settings,
         )
@@ -301,7 +317,7 @@ class Replica:
     def replicate(self) -> None:
         """Heartbeats are due."""
         if self._peering is not None:
-            self._peering.leading.replicate(is_heartbeat=True)
+            self._peering.leading.replicate(is_heartbeat=True, checkpoint=self._peering.checkpoint())
 
     def truncate_after(self, index: int) -> None:
         """Another leader has other entries; what the machine took of ours it must forget."""
@@ -542,7 +558,7 @@ class Replica:
     @property
     def leader_id(self) -> int | None:
         """Who leads the present term, as far as this node knows; None without one that is in contact."""
-        if self._raft is None or self._is_over:
+        if self._raft is None or self._is_over or self.state == "Halted":
             return None
         return self._raft.leader_id
 
@@ -662,6 +678,7 @@ class Replica:
             "sync_average_ms": round(self._sync_average_ms, 3),
             "sync_outstanding_ms": self.sync_outstanding_ms,
             "leader_id": self.leader_id,
+            "halted_reason": self.halted_reason,
             "leader_since_ms": self.leader_since_ms,
             "is_joining": self._peering is not None and self._peering.is_joining,
             "rebuilds": self._applying.rebuilds,

@@ -7,6 +7,7 @@ was acknowledged once is never replaced.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import random
 from collections import deque
@@ -87,11 +88,8 @@ class World:
         if host is not None and host.is_paused:
             host.held.append(event)
             return
-        try:
+        with contextlib.suppress(Stopped):
             event.fn(*event.args)
-        except Stopped:
-            assert host is not None
-            host.node.died()
 
     def advance(self, ms: float) -> None:
         """Let time pass."""
@@ -311,6 +309,11 @@ class ClusterHost(ManualHost):
         self.disk.append((fn, done))
         if not self.hold_disk:
             self._world.push(self._world.now_ms + self.disk_ms, self, self.do_disk)
+
+    def fatal(self, message: str) -> None:
+        self.fatal_message = message
+        self.node.died()
+        raise Stopped(message)
 
     def resume(self) -> None:
         """Everything that came due meanwhile runs, in its order."""

@@ -1,0 +1,126 @@
+"""Two hashes, compared between nodes at equal index: of the committed frames, and of the state made from them.
+
+Different chains mean that logs went apart, different states that applying is not deterministic; both are
+worse than an outage.  Followers name their newest checkpoint in their answers; the leader compares it with its own
+at that index.  When two differ, it asks all for that very index:
+
+    agreeing --a follower differs--> asking --a majority is equal--> the minority stops
+                                       |----all answered, or too late, without one--> the shard is halted
+
+Checkpoints are taken at multiples of `CHAIN_STRIDE`, where every node passes, and at the end of an idle log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from raftlog.errors import RaftlogError
+from raftlog.messages import Checkpoint
+
+CHECKPOINTS_KEPT = 256
+"""At one per 64 entries: nodes may be 16,000 entries apart and still compare."""
+ANSWERS_WAIT_MS = 2000
+"""Nodes in contact answer a heartbeat within some milliseconds; those that are not are not waited for."""
+
+
+class Diverged(RaftlogError):
+    """This node's history or state is not what the majority has."""
+
+
+@dataclass(slots=True)
+class _Question:
+    """A checkpoint of this node's that somebody has otherwise, and what others say."""
+
+    point: Checkpoint
+    until_ms: float
+    answers: dict[int, Checkpoint] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is equal on a majority, if anything, and who has something else."""
+
+    index: int
+    right: Checkpoint | None
+    wrong: tuple[int, ...]
+
+
+class Agreement:
+    """One node's checkpoints, and a leader's comparison."""
+
+    def __init__(self, node_id: int, num_voters: int) -> None:
+        self._node_id = node_id
+        self._majority = num_voters // 2 + 1
+        self._states: dict[int, int] = {}
+        self._points: dict[int, Checkpoint] = {}
+        self._question: _Question | None = None
+        self.newest: Checkpoint | None = None
+
+    # Own checkpoints
+
+    def applied(self, index: int, state_hash: int) -> None:
+        """The machine is exactly at `index`."""
+        self._states[index] = state_hash
+
+    def chained(self, index: int, chain: bytes) -> None:
+        """Everything up to `index` is committed, with this chain; the state was noted when it was applied."""
+        state = self._states.pop(index, None)
+        if state is None:
+            return
+        self.newest = self._points[index] = Checkpoint(index, chain, state)
+        if len(self._points) > CHECKPOINTS_KEPT:
+            del self._points[next(iter(self._points))]
+
+    def truncated(self, index: int) -> None:
+        """Entries behind `index` were replaced: what was made of them is nothing to compare."""
+        self._states = {one: state for one, state in self._states.items() if one <= index}
+
+    def at(self, index: int) -> Checkpoint | None:
+        """The checkpoint at `index`, if it is one of the newest."""
+        return self._points.get(index)
+
+    # A leader's comparison
+
+    @property
+    def asked(self) -> Checkpoint | None:
+        """What heartbeats name while somebody differs."""
+        return None if self._question is None else self._question.point
+
+    def forget(self) -> None:
+        """This node leads no more."""
+        self._question = None
+
+    def hear(self, node_id: int, theirs: Checkpoint, ours: Checkpoint | None, now_ms: float) -> None:
+        """A follower's checkpoint, and this node's at the same index."""
+        question = self._question
+        if question is not None and theirs.index == question.point.index:
+            question.answers[node_id] = theirs
+        elif question is None and ours is not None and theirs != ours:
+            self._question = _Question(ours, now_ms + ANSWERS_WAIT_MS, {node_id: theirs})
+
+    def verdict(self, in_contact: set[int], now_ms: float) -> Verdict | None:
+        """Who is right, as soon as it is clear, or clear that nobody is."""
+        question = self._question
+        if question is None:
+            return None
+        said = {self._node_id: question.point, **question.answers}
+        right, count = Counter(said.values()).most_common(1)[0]
+        is_decided = count >= self._majority
+        if not is_decided and not in_contact <= set(said) and now_ms < question.until_ms:
+            return None
+        self._question = None
+        wrong = tuple(node for node, point in said.items() if point != right)
+        return Verdict(question.point.index, right if is_decided else None, wrong)
+
+
+def explain(ours: Checkpoint, right: Checkpoint) -> str:
+    """What a node in the minority says when it stops."""
+    if ours.chain != right.chain:
+        kind, mine, others = "committed entries", ours.chain.hex(), right.chain.hex()
+    else:
+        kind, mine, others = "state", f"{ours.state:016x}", f"{right.state:016x}"
+    return (
+        f"the {kind} up to entry {right.index} have the hash {mine} here and {others} on the majority: keep "
+        "this directory for analysis, format another one with `quorate node format --replace`"
+    )

@@ -1,0 +1,61 @@
+"""Both hashes compared between running nodes: a log or a state that went its own way stops its node."""
+
+from __future__ import annotations
+
+import pytest
+
+from .cluster import ClusterNode, World
+
+
+def _spoil(node: ClusterNode) -> None:
+    node.machine.skew = 1
+
+
+@pytest.mark.parametrize("count", [1, 64, 200])
+def test_a_follower_whose_state_differs_stops_and_says_why(count: int) -> None:
+    world = World().start()
+    leader = world.elect()
+    spoiled = world.followers()[0]
+    _spoil(spoiled)
+    leader.put_many(count)
+    world.advance(500)
+    assert spoiled.fatal_message is not None
+    assert "state up to entry" in spoiled.fatal_message
+    assert "--replace" in spoiled.fatal_message
+    assert world.leader is leader
+    leader.put_committed(("still", "serving"))
+
+
+def test_a_leader_in_the_minority_stops() -> None:
+    world = World().start()
+    leader = world.elect()
+    _spoil(leader)
+    leader.put_many(100)
+    world.until(lambda: leader.fatal_message is not None)
+    assert world.elect() is not leader
+
+
+def test_without_a_majority_the_shard_is_halted() -> None:
+    world = World().start()
+    leader = world.elect()
+    away, other = world.followers()
+    away.kill()
+    _spoil(other)
+    leader.put_many(100)
+    world.advance(5000)
+    assert {node.replica.state for node in world.running} == {"Halted"}
+    assert leader.machine.deposed_reasons
+    assert "no majority agrees" in str(leader.replica.status()["halted_reason"])
+    world.advance(5000)
+    assert world.leader is None
+
+
+def test_nodes_that_agree_go_on() -> None:
+    world = World().start()
+    leader = world.elect()
+    for _ in range(30):
+        leader.put_many(70)
+        world.advance(60)
+    world.advance(5000)
+    assert all(node.fatal_message is None for node in world.nodes.values())
+    assert world.leader is leader
