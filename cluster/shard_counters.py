@@ -23,6 +23,9 @@ class ShardCounters:
     rebalances: int = 0  # group epochs begun
     replies_held: int = 0
     replies_expired: int = 0
+    elections_won: int = 0
+    leads_lost: int = 0  # to a new term that this node did not plan
+    leads_handed_over: int = 0
 
     def count(self, records: list[RawRecord], body_bytes: int) -> None:
         """One decision was appended."""

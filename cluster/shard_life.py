@@ -198,6 +198,7 @@ class ShardLife(ABC):
 
     def leading(self, term: int) -> None:
         """Elected; `ready` follows."""
+        self.counters.elections_won += 1
         self._move(ShardEvent.LEADING)
 
     def ready(self, term: int) -> None:
@@ -211,6 +212,8 @@ class ShardLife(ABC):
 
     def deposed(self, reason: str) -> None:
         is_given_away = reason.startswith(GIVEN_AWAY)
+        self.counters.leads_handed_over += is_given_away
+        self.counters.leads_lost += not is_given_away
         level = logging.INFO if is_given_away else logging.WARNING
         LOG.log(level, "%s: this node leads no longer: %s", self.name, reason)
         self._stand_down()

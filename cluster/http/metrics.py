@@ -30,7 +30,7 @@ from wire.errors import ErrorCode
 MS_PER_SECOND = 1000.0
 NO_LEADER = -1
 
-COUNTED = frozenset(("elections", "rebuilds", "snapshots_made", "syncs", "terms_won", "transfers"))
+COUNTED = frozenset(("rebuilds", "snapshots_made", "syncs"))
 """What a shard's status counts since the start; all other numbers in it go up and down."""
 
 

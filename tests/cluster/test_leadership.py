@@ -166,6 +166,15 @@ def test_a_shard_that_is_being_handed_over_sends_its_clients_away(led: Bench) ->
     assert led.heartbeat(JOIN)[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
+def test_changes_of_the_lead_are_counted(led: Bench) -> None:
+    replica, counters = led.log(led.groups), led.groups.counters
+    replica.lose()
+    replica.lead()
+    replica.lose("handed over to node 2")
+    counted = counters.as_dict()
+    assert [counted[name] for name in ("elections_won", "leads_lost", "leads_handed_over")] == [2, 1, 1]
+
+
 # The fast path.
 
 

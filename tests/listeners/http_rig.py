@@ -92,7 +92,7 @@ class Shard:
             "term": 3,
             "commit_index": self.commit_index,
             "snapshot_index": self.snapshot_index,
-            "elections": 2,
+            "rebuilds": 2,
             "followers": self.followers,
         }
 
