@@ -116,10 +116,10 @@ class ManualHost:
         for run in held:
             self.call_soon(run)
 
-    def listen(self, *_: object) -> None:
+    def listen(self, *_: object, **__: object) -> None:
         raise NotImplementedError("the log opens no sockets")
 
-    def connect(self, *_: object) -> None:
+    def connect(self, *_: object, **__: object) -> None:
         raise NotImplementedError("the log opens no sockets")
 
     def fatal(self, message: str) -> None:

@@ -49,7 +49,7 @@ def open_log(files: Files, settings: LogSettings = SMALL, *, is_alone: bool = Fa
 def frame(index: int, term: int, commit_index: int = 0, time_ms: int = 1000, text: str = "") -> bytes:
     """A leader's frame with one record."""
     body = entry((f"key-{index}", text or f"value-{term}-{index}"))
-    return encode_frame(index, term, min(commit_index, index - 1), time_ms, 1, body)
+    return encode_frame(index, term, max(0, min(commit_index, index - 1)), time_ms, 1, body)
 
 
 def frames(first: int, last: int, term: int, commit_index: int = 0) -> bytes:

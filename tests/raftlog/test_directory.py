@@ -7,6 +7,7 @@ import dataclasses
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,11 +22,12 @@ from raftlog.directory import (
     read_identity,
 )
 from raftlog.files import Files, OsFiles
+from raftlog.metafile import write_meta
 from raftlog.reader import ShardReader
 from raftlog.simfiles import SimFiles
 
 from .hosts import ManualHost
-from .nodes import IDENTITY
+from .nodes import IDENTITY, PATH
 
 
 @pytest.fixture(params=["simulated", "real"])
@@ -147,3 +149,34 @@ def test_two_formats_at_once_do_not_mix() -> None:
         assert ShardReader("/a", 0, files).verify() == []
         assert ShardReader("/a", -1, files).verify() == []
     assert calls > 20
+
+
+# Members of a cluster
+
+
+def test_members_are_kept_and_an_old_directory_is_alone() -> None:
+    disk = SimFiles()
+    member = dataclasses.replace(IDENTITY, node_id=2, voters=(1, 2, 3))
+    format_node(disk, PATH, member)
+    assert read_identity(disk, PATH) == member
+    assert not member.is_alone
+    fields = (IDENTITY.cluster_id, IDENTITY.node_id, IDENTITY.incarnation, IDENTITY.num_shards)
+    write_meta(disk, f"{PATH}/node", "node", *fields)
+    old = read_identity(disk, PATH)
+    assert (old, old.is_alone) == (IDENTITY, True)
+    assert dataclasses.replace(IDENTITY, voters=(1,)).is_alone
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"voters": (2, 3)}, "node 1 is not one of the cluster's nodes"),
+        ({"voters": (2, 1)}, "once each, rising"),
+        ({"voters": (1, 1, 2)}, "once each, rising"),
+        ({"is_replacement": True}, "a cluster of one has no other node"),
+        ({"voters": (1,), "is_replacement": True}, "a cluster of one has no other node"),
+    ],
+)
+def test_a_membership_that_cannot_be_is_refused(changes: dict[str, Any], what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        dataclasses.replace(IDENTITY, **changes)
