@@ -33,7 +33,7 @@ BUSY_S: Final = 0.005
 """The same while a request is under way."""
 
 SESSIONS_MAX: Final = 16
-REQUEST_TIMEOUT_S: Final = 2.0
+REQUEST_TIMEOUT_S: Final = 1.0
 STOP_TIMEOUT_S: Final = 10.0
 START_TIMEOUT_S: Final = 30.0
 
@@ -73,25 +73,22 @@ class Supervisor:
             "restart": self._restart,
         }
 
-    def start(self, wait_ready_s: float = START_TIMEOUT_S) -> None:
-        """Starts the cluster, showing what the nodes log meanwhile. Raises LaunchError."""
+    def run(self, on_ready: Callable[[], None]) -> None:
+        """Starts the cluster, calls `on_ready` when all nodes serve, goes on until interrupted, stops them.
+
+        Raises LaunchError when they do not come up. A second interrupt is the caller's.
+        """
         try:
-            self._cluster.start(wait_ready_s, self._look)
+            with listening(self._cluster.data) as listener:
+                self._cluster.start(START_TIMEOUT_S, self._look)
+                on_ready()
+                while True:
+                    self._turn(listener)
+        except KeyboardInterrupt:
+            self._is_stopping = True
+            self._cluster.stop(STOP_TIMEOUT_S)
         finally:
             self._look()
-
-    def serve(self) -> None:
-        """Does not return: ends with KeyboardInterrupt."""
-        with listening(self._cluster.data) as listener:
-            while True:
-                self._turn(listener)
-
-    def stop(self) -> dict[int, int]:
-        """Stops all nodes together; their exit codes by id."""
-        self._is_stopping = True
-        codes = self._cluster.stop(STOP_TIMEOUT_S)
-        self._look()
-        return codes
 
     def _turn(self, listener: socket.socket) -> None:
         has_room = len(self._sessions) < SESSIONS_MAX

@@ -19,7 +19,7 @@ from quorate.output import print_json
 
 if TYPE_CHECKING:
     from cluster.launcher import ClusterProcess, NodeProcess
-    from quorate.demo.tour import Result
+    from quorate.demo.scene import Result
 
 DEFAULT_DATA = Path("quorate-data")
 
@@ -27,11 +27,11 @@ DEFAULT_DATA = Path("quorate-data")
 def demo(
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", metavar="DIR", help="Keep the node's data and the consumers' files in DIR."),
+        typer.Option("--keep", metavar="DIR", help="Keep the nodes' data and the consumers' files in DIR."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show it: one node, seven real consumers, kill -9, and the proof from the files alone (20 s).
+    """Show it: three nodes, seven real consumers, the leader killed, the proof from the files alone (25 s).
 
     Example: quorate demo --keep /tmp/quorate-demo
     """
@@ -87,11 +87,12 @@ def _print_ending(result: Result, keep: Path | None) -> None:
     if keep is None:
         print("Keep the files with `quorate demo --keep DIR` to look further.")
         return
-    node = keep / "node"
+    cluster = keep / "cluster"
     print("Look further:")
-    print(f"  quorate log explain {node} billing")
-    print(f"  quorate log dump {node} --group billing")
-    print(f"  quorate log replay {node} --group billing")
+    print(f"  quorate log compare {cluster}")
+    print(f"  quorate log explain {cluster} billing")
+    print(f"  quorate log dump {cluster} --group billing")
+    print(f"  quorate log replay {cluster} --group billing")
 
 
 def up(
@@ -169,14 +170,11 @@ def _run_one(cluster: ClusterProcess, topics: list[tuple[str, int]], json: bool)
 def _run_several(cluster: ClusterProcess, topics: list[tuple[str, int]], json: bool) -> None:
     from cluster.supervisor import Supervisor
 
-    supervisor = Supervisor(cluster, _show)
-    try:
-        supervisor.start()
+    def on_ready() -> None:
         _create_topics(cluster.bootstrap, topics)
         _print_ready(cluster, json)
-        supervisor.serve()
-    except KeyboardInterrupt:
-        supervisor.stop()
+
+    Supervisor(cluster, _show).run(on_ready)
 
 
 def _show(line: str) -> None:

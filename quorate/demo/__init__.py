@@ -1,5 +1,5 @@
-"""The demo: one node, real consumers, a kill -9, and the proof from the files alone.
+"""The demo: three nodes, real consumers, the leader killed, and the proof from the files alone.
 
-`tour` tells the story, `fleet` runs the consumers, `consumer` is what each of them executes, `claims` is
-what must hold, `display` is what is seen.
+`tour` tells the story on the `scene`, `fleet` runs the consumers, `consumer` is what each of them executes,
+`claims` is what must hold, `proof` what the files say, `display` what is seen.
 """

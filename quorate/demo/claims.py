@@ -40,14 +40,20 @@ def acknowledged_commits(group: str, topic: str, evidence: Iterable[Evidence]) -
     ]
 
 
-def all_in_the_log(acknowledged: Sequence[tuple[Key, int]], log: Mapping[Key, Sequence[Commit]]) -> Claim:
-    """Nothing that was acknowledged is missing from the log."""
-    written = {(key, commit.offset) for key, commits in log.items() for commit in commits}
-    missing = [one for one in acknowledged if one not in written]
-    text = f"every one of the {len(acknowledged):,} acknowledged commits is in the log"
+def all_in_the_logs(
+    acknowledged: Sequence[tuple[Key, int]], logs: Mapping[str, Mapping[Key, Sequence[Commit]]]
+) -> Claim:
+    """Nothing that was acknowledged is missing from any node's log; `logs` by the node's name."""
+    text = f"every one of the {len(acknowledged):,} acknowledged commits is in each of the {len(logs)} logs"
     if not acknowledged:
         return Claim(text, "no commit was acknowledged at all")
-    return Claim(text, _some(f"{key[1]}-{key[2]} offset {offset}" for key, offset in missing))
+    missing: list[str] = []
+    for name, log in logs.items():
+        written = {(key, commit.offset) for key, commits in log.items() for commit in commits}
+        missing += [
+            f"{key[1]}-{key[2]} offset {n} in {name}" for key, n in acknowledged if (key, n) not in written
+        ]
+    return Claim(text, _some(missing))
 
 
 def final_offsets_match(
@@ -83,6 +89,24 @@ def no_partition_moved(
         f"{name} owned {sorted(owned)}, now {sorted(after[name].owned)}"
         for name, owned in before.items()
         if after[name].owned != owned
+    ]
+    return Claim(text, _some(against))
+
+
+def nothing_noticed(before: Mapping[str, int], after: Mapping[str, Evidence], since_ms: int) -> Claim:
+    """No callback and no failed commit since `since_ms`; `before` is how many had failed, by client."""
+    waited_ms = max((after[name].longest_gap_ms(since_ms) for name in before), default=0)
+    text = f"no client noticed: no callback, no failed commit, no acknowledgement later than {waited_ms} ms"
+    against = [
+        f"{name} saw {sorted(change.partitions)} {change.kind}"
+        for name in before
+        for change in after[name].changes
+        if change.at_ms >= since_ms
+    ]
+    against += [
+        f"a commit of {name} failed: {failure}"
+        for name, failed in before.items()
+        for failure in after[name].failures[failed:]
     ]
     return Claim(text, _some(against))
 

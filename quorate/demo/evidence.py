@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """A commit that the coordinator acknowledged: when the consumer learnt it, offset by partition."""
+    """A commit that the coordinator acknowledged: when it was sent, when the consumer learnt it, offset by
+    partition."""
 
+    sent_ms: int
     at_ms: int
     offsets: dict[int, int]
 
@@ -36,6 +39,8 @@ class Evidence:
     acknowledged: list[Acknowledgement] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    sent_ms: int = -1
+    """When the newest commit was sent."""
     unanswered: dict[int, int] = field(default_factory=dict)
     """Offsets of the last commit, if it was sent and its outcome never became known."""
 
@@ -52,9 +57,14 @@ class Evidence:
         """Acknowledged offsets, counted per partition."""
         return sum(len(commit.offsets) for commit in self.acknowledged)
 
-    def last_acknowledged_ms(self) -> int:
-        """When the newest acknowledgement came, or −1."""
-        return self.acknowledged[-1].at_ms if self.acknowledged else -1
+    def commits_since(self, since_ms: int) -> bool:
+        """Whether a commit that was sent after that was acknowledged."""
+        return bool(self.acknowledged) and self.acknowledged[-1].sent_ms > since_ms
+
+    def longest_gap_ms(self, since_ms: int) -> int:
+        """The longest time between two acknowledgements, the later of which came after that; 0 if none."""
+        times = [commit.at_ms for commit in self.acknowledged]
+        return max((later - earlier for earlier, later in pairwise(times) if later > since_ms), default=0)
 
 
 class EvidenceFile:
@@ -80,10 +90,11 @@ class EvidenceFile:
 
 def _add(evidence: Evidence, entry: dict[str, object]) -> None:
     match entry:
-        case {"event": "sent", "offsets": dict(offsets)}:
+        case {"event": "sent", "at_ms": int(at_ms), "offsets": dict(offsets)}:
+            evidence.sent_ms = at_ms
             evidence.unanswered = _by_partition(offsets)
         case {"event": "acknowledged", "at_ms": int(at_ms), "offsets": dict(offsets)}:
-            evidence.acknowledged.append(Acknowledgement(at_ms, _by_partition(offsets)))
+            evidence.acknowledged.append(Acknowledgement(evidence.sent_ms, at_ms, _by_partition(offsets)))
             evidence.unanswered = {}
         case {"event": "failed", "error": str(error)}:
             evidence.failures.append(error)

@@ -1,21 +1,25 @@
-"""From the files of the stopped node alone: is the log whole, is everything in it, and does it say why.
+"""From the files of the stopped nodes alone: are the logs the same and whole, is everything in them, do they
+say why.
 
-The readers are those of `quorate log verify`, `replay`, `explain` and `timeline`; the demo has none of its
-own.
+The readers are those of `quorate log compare`, `verify`, `replay`, `explain` and `timeline`; the demo has
+none of its own.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from history.commits import Key, commits
+from history.compare import Comparison, compare
 from history.explain import Explanation, explain
 from history.replay import replay
+from history.story import TermStep
 from history.timeline import timeline, timeline_text
 from history.verify import verify
-from quorate.demo.claims import Claim, acknowledged_commits, all_in_the_log, final_offsets_match
+from quorate.demo.claims import Claim, acknowledged_commits, all_in_the_logs, final_offsets_match
 from quorate.demo.evidence import Evidence
 
 WIDTH_WITHOUT_TERMINAL = 120
@@ -30,27 +34,42 @@ class Proof:
     timeline: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """Who led the group's shard, and who did next."""
+
+    before: int
+    after: int
+
+
 def prove(
     data: Path,
+    nodes: Mapping[str, Path],
     group: str,
     topic: str,
     num_partitions: int,
-    evidence: dict[str, Evidence],
-    told: dict[str, str],
+    evidence: Mapping[str, Evidence],
+    told: Mapping[str, str],
+    takeovers: Sequence[Takeover],
 ) -> Proof:
-    """Check a stopped node's directory against the clients' evidence.
+    """Check a stopped cluster's directories against the clients' evidence.
 
-    `told` maps client ids to the word that the log must use for the last thing each did: joined, left,
-    expired.
+    `data` holds the directories `nodes`, by name. `told` maps client ids to the word that the log must use
+    for the last thing each did: joined, left, expired. `takeovers` are those of the group's shard, in order.
     """
     acknowledged = acknowledged_commits(group, topic, evidence.values())
     explanation = explain(str(data), group)
+    comparison = compare([str(path) for path in nodes.values()])
     return Proof(
         claims=(
-            _verified(data),
-            all_in_the_log(acknowledged, commits(str(data), [group])),
+            _same(comparison, data),
+            _verified(nodes),
+            all_in_the_logs(
+                acknowledged, {name: commits(str(path), [group]) for name, path in nodes.items()}
+            ),
             final_offsets_match(acknowledged, _replayed(data, group), num_partitions=num_partitions),
             _says_why(explanation, told),
+            says_who_led(explanation, takeovers),
         ),
         num_acknowledged=len(acknowledged),
         timeline=tuple(
@@ -61,7 +80,34 @@ def prove(
     )
 
 
-def _says_why(explanation: Explanation, told: dict[str, str]) -> Claim:
+def _same(comparison: Comparison, data: Path) -> Claim:
+    """Equal, not only free of contradiction: both hashes are known of all nodes, in every shard."""
+    entries = sum(shard.common_index or 0 for shard in comparison.shards)
+    text = (
+        f"the {len(comparison.members)} logs are the same: chain and state hash of all "
+        f"{len(comparison.shards)} shards, {entries:,} entries"
+    )
+    if not comparison.ok:
+        return Claim(text, f"{comparison.num_findings} findings, see `quorate log compare {data}`")
+    unknown = [str(s.shard) for s in comparison.shards if s.chain_hash is None or s.state_hash is None]
+    return Claim(text, f"not known of shards {', '.join(unknown)}" if unknown else "")
+
+
+def says_who_led(explanation: Explanation, takeovers: Sequence[Takeover]) -> Claim:
+    """All takeovers that were seen are in the log, in their order."""
+    said = [
+        Takeover(step.previous_leader, step.node_id)
+        for step in explanation.steps
+        if isinstance(step, TermStep) and step.is_takeover
+    ]
+    words = [f"from node {one.before} to node {one.after}" for one in takeovers]
+    text = f"the log says who led: {', then '.join(words)}"
+    found = "; ".join(f"from node {one.before} to node {one.after}" for one in said) or "nothing"
+    rest = iter(said)
+    return Claim(text, "" if all(one in rest for one in takeovers) else f"it says: {found}")
+
+
+def _says_why(explanation: Explanation, told: Mapping[str, str]) -> Claim:
     reasons = [reason for epoch in explanation.epochs for reason in epoch.why]
     text = f"each of the {len(explanation.epochs)} epochs has its reason in the log, naming who did what"
     silent = [str(epoch.epoch) for epoch in explanation.epochs if not epoch.why]
@@ -75,11 +121,12 @@ def _says_why(explanation: Explanation, told: dict[str, str]) -> Claim:
     return Claim(text, f"the log does not say that {', '.join(unsaid)}" if unsaid else "")
 
 
-def _verified(data: Path) -> Claim:
-    report = verify(str(data))
-    entries = sum(shard.entries for shard in report.shards)
-    text = f"the log is whole: {entries:,} entries verified, every byte and every invariant"
-    return Claim(text, "" if report.ok else f"{report.findings} findings, see `quorate log verify {data}`")
+def _verified(nodes: Mapping[str, Path]) -> Claim:
+    reports = {name: verify(str(path)) for name, path in nodes.items()}
+    entries = sum(shard.entries for report in reports.values() for shard in report.shards)
+    text = f"each log is whole: {entries:,} entries verified, every byte and every invariant"
+    damaged = [name for name, report in reports.items() if not report.ok]
+    return Claim(text, f"see `quorate log verify` of {', '.join(damaged)}" if damaged else "")
 
 
 def _replayed(data: Path, group: str) -> dict[Key, int]:

@@ -1,8 +1,8 @@
-"""The demo's story: a rebalance, a crash, a recovery, and then the proof from the files alone.
+"""The demo's story: three nodes, the leader killed, nothing lost; and then the proof from the files alone.
 
 Two rules make it worth something. The clients are stock ones in processes of their own, and what they were
-told is taken from their own files; and once the node has stopped, every statement is derived from its
-directory by the same readers that `quorate log` uses. A claim that does not hold is printed as such and
+told is taken from their own files; and once the nodes have stopped, every statement is derived from their
+directories by the same readers that `quorate log` uses. A claim that does not hold is printed as such and
 makes the exit code 1.
 
 Whatever happens, Ctrl-C included, every process that was started is ended before `run` returns.
@@ -13,232 +13,248 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from cluster.launcher import LaunchError, NodeProcess, launch_node
+from cluster.launcher import LaunchError, NodeProcess
 from quorate.client import Client
+from quorate.commands.http import post_json
 from quorate.commands.options import launch_failure
-from quorate.demo.claims import Claim, no_partition_moved
+from quorate.demo.claims import Claim, no_partition_moved, nothing_noticed
 from quorate.demo.display import Display
 from quorate.demo.evidence import Evidence
-from quorate.demo.fleet import Fleet
-from quorate.demo.proof import prove
-from quorate.demo.watch import SeenGroup, agree, see_group, wait_until
-from quorate.errors import CommandError, ExitCode
+from quorate.demo.proof import Takeover, prove
+from quorate.demo.scene import (
+    GROUP,
+    HEARTBEAT_INTERVAL_MS,
+    NUM_PARTITIONS,
+    SESSION_TIMEOUT_MS,
+    TOPIC,
+    Result,
+    Scene,
+    now_ms,
+)
+from quorate.demo.watch import SeenGroup, see_group, see_leader, see_shards, wait_until
+from quorate.errors import CommandError
+from records import METADATA_SHARD, shard_of
 
-GROUP, TOPIC, NUM_PARTITIONS = "billing", "orders", 12
-SESSION_TIMEOUT_MS = 3_000
-HEARTBEAT_INTERVAL_MS = 500  # the demo is to be short; a rebalance takes about two heartbeats
-SETTINGS = {
-    "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
-    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
-}
 FIRST = tuple(f"consumer-{number}" for number in range(1, 7))
 JOINS_LATER, LEAVES, IS_KILLED = "consumer-7", "consumer-2", "consumer-3"
 
-REBALANCE_TIMEOUT_S = 15.0
-RECOVERY_TIMEOUT_S = 15.0
+OUTAGE_TIMEOUT_S = 15.0
+CATCH_UP_TIMEOUT_S = 15.0
+TRANSFER_TIMEOUT_S = 5.0
 STEADY_S = 0.5  # a moment of plain committing before each blow, so that there is something to lose
-
-
-@dataclass(slots=True)
-class Result:
-    """How the demo went; JSON-ready through `as_dict`."""
-
-    claims: list[Claim] = field(default_factory=list)
-    recovery_s: float = -1.0
-    seconds: float = -1.0
-    num_acknowledged: int = 0
-
-    @property
-    def held(self) -> bool:
-        return all(claim.held for claim in self.claims)
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "held": self.held,
-            "seconds": round(self.seconds, 2),
-            "recovery_seconds": round(self.recovery_s, 2),
-            "acknowledged_commits": self.num_acknowledged,
-            "claims": [
-                {"claim": c.text, "held": c.held, "contradiction": c.contradiction} for c in self.claims
-            ],
-        }
 
 
 class Tour:
     """One run of the demo in `directory`, which must exist; tells its story on `display`."""
 
     def __init__(self, directory: Path, display: Display) -> None:
-        self._data = directory / "node"
-        self._consumers = directory / "consumers"
+        self._scene = Scene(directory, display)
         self._display = display
-        self._result = Result()
-        self._node: NodeProcess | None = None
-        self._fleet: Fleet | None = None
+        self._shard = METADATA_SHARD
+        """The group's, once it is known."""
+        self._takeovers: list[Takeover] = []
 
     def run(self) -> Result:
         """Tell the whole story; raises `CommandError` when a step does not happen at all."""
         started_s = time.monotonic()
         previous = signal.signal(signal.SIGTERM, _interrupt)
         try:
-            node = self._start_node()
-            fleet = self._start_consumers(node)
-            self._membership(node, fleet)
-            self._crash(node, fleet)
-            evidence = self._stop(node, fleet)
+            self._start_nodes()
+            self._start_consumers()
+            dead = self._kill_the_leader()
+            self._bring_back(dead)
+            self._membership()
+            self._hand_over(dead)
+            evidence = self._stop()
             self._prove(evidence)
         finally:
-            self._end_everything()
+            self._scene.end()
             signal.signal(signal.SIGTERM, previous)
-        self._result.seconds = time.monotonic() - started_s
-        return self._result
+        self._scene.result.seconds = time.monotonic() - started_s
+        return self._scene.result
 
     # ---- chapters ----
 
-    def _start_node(self) -> NodeProcess:
-        self._display.step("One node")
-        try:
-            node = self._node = launch_node(self._data, settings=SETTINGS)
-        except LaunchError as error:
-            raise launch_failure(error) from error
-        self._display.line(
-            f"node {node.node_id} serves Kafka clients at {node.host}:{node.port} (pid {node.pid})"
-        )
+    def _start_nodes(self) -> None:
+        scene = self._scene
+        self._display.step("Three nodes")
+        scene.launch()
+        shards = see_shards(scene.urls[0])
+        self._shard = shard_of(GROUP, len(shards) - 1)
+        leaders = {shard: scene.leader_of(shard) for shard in sorted(shards)}
+        for node in scene.cluster.nodes:
+            led = [_shard_name(shard) for shard, leader in leaders.items() if leader == node.node_id]
+            leads = ", ".join(led) or "nothing"
+            self._display.line(f"node {node.node_id} at {node.bootstrap} (pid {node.pid}) leads {leads}")
         self._display.line(
             f"session timeout {SESSION_TIMEOUT_MS / 1000:g} s for this demo (the default is 45 s), "
             f"heartbeats every {HEARTBEAT_INTERVAL_MS / 1000:g} s (default 1 s)"
         )
-        with Client(_bootstrap(node)) as client:
+        with Client(scene.cluster.bootstrap) as client:
             client.create_topic(TOPIC, NUM_PARTITIONS)
-        return node
 
-    def _start_consumers(self, node: NodeProcess) -> Fleet:
+    def _start_consumers(self) -> None:
         self._display.step(
             f"Six confluent-kafka consumers join group {GROUP} on {TOPIC}, {NUM_PARTITIONS} partitions"
         )
-        self._consumers.mkdir()
-        fleet = self._fleet = Fleet(self._consumers, _bootstrap(node), GROUP, TOPIC)
-        for name in FIRST:
-            fleet.start(name)
-        self._balanced(node, fleet, "the first assignment")
-        return fleet
+        self._scene.start_consumers(FIRST)
+        self._scene.balanced("the first assignment")
+        time.sleep(STEADY_S)
 
-    def _membership(self, node: NodeProcess, fleet: Fleet) -> None:
+    def _kill_the_leader(self) -> NodeProcess:
+        scene, fleet = self._scene, self._scene.fleet
+        before = scene.group()
+        owned_before = {one.name: one.evidence().owned for one in fleet.running}
+        leader = scene.leader_of(self._shard)
+        self._display.step(
+            f"kill -9 of node {leader}, which leads {_shard_name(self._shard)}, that of {GROUP}, "
+            f"under {len(owned_before)} committing consumers"
+        )
+        node = scene.cluster.node(leader)
+        killed_ms, killed_s = now_ms(), time.monotonic()
+        node.kill()
+        self._outage(now_ms(), killed_s)
+        took = f"{scene.result.outage_s:.2f} s"
+        scene.claim(Claim(f"every member's heartbeats and commits went on {took} after the kill"))
+        self._takeover(leader)
+        time.sleep(STEADY_S)
+        scene.claim(no_partition_moved(owned_before, fleet.evidence(), killed_ms))
+        scene.claim(_same_group(before, scene.group()))
+        return node
+
+    def _outage(self, dead_ms: int, killed_s: float) -> None:
+        """The live line, until every member's heartbeat and its next commit have been accepted."""
+        scene, fleet = self._scene, self._scene.fleet
+        names = {one.name for one in fleet.running}
+
+        def ready(_elapsed_s: float) -> bool:
+            seen = see_group(scene.urls, GROUP, TOPIC)
+            members = {} if seen is None else seen.members
+            beating = sum(members[name].last_heartbeat_ms >= dead_ms for name in names if name in members)
+            committing = sum(one.evidence().commits_since(dead_ms) for one in fleet.running)
+            scene.result.outage_s = time.monotonic() - killed_s
+            progress = f"of {len(names)} members {beating} heartbeat again and {committing} commit again"
+            if seen is None:
+                progress = "nobody leads the shard"
+            self._display.live(f"{scene.result.outage_s:5.2f} s  {progress}", change=progress)
+            return beating == committing == len(names)
+
+        wait_until("that every member's heartbeats and commits went on", ready, OUTAGE_TIMEOUT_S)
+
+    def _takeover(self, before: int) -> None:
+        after = self._scene.leader_of(self._shard)
+        self._takeovers.append(Takeover(before, after))
+        term = see_shards(self._scene.cluster.node(after).url)[self._shard].term
+        self._display.line(f"node {after} leads {_shard_name(self._shard)} now, in term {term}")
+
+    def _bring_back(self, node: NodeProcess) -> None:
+        scene = self._scene
+        self._display.step(f"Node {node.node_id} is started again, and catches up")
+        begin_s = time.monotonic()
+        restart = _Restart(node)
+        restart.start()
+        try:
+            self._catch_up(node, restart)
+        finally:
+            restart.join()
+        took_s = time.monotonic() - begin_s
+        scene.claim(Claim(f"node {node.node_id} has all that was committed, {took_s:.1f} s after its start"))
+        self._display.line(f"restarted with the same command (pid {node.pid})")
+
+    def _catch_up(self, node: NodeProcess, restart: _Restart) -> None:
+        """Until it has applied, in every shard, what the others had committed when it served again."""
+        others = [other.url for other in self._scene.cluster.nodes if other is not node]
+        wanted: dict[int, int] = {}
+
+        def ready(elapsed_s: float) -> bool:
+            restart.check()
+            if not restart.is_alive() and not wanted:
+                for url in others:
+                    for shard, seen in see_shards(url).items():
+                        wanted[shard] = max(seen.committed_index, wanted.get(shard, 0))
+            has = see_shards(node.url)
+            missing = sum(max(0, index - has[s].applied_index) for s, index in wanted.items() if s in has)
+            progress = f"{missing:,} entries behind" if wanted and has else "it starts"
+            self._display.live(f"{elapsed_s:5.2f} s  {progress}", change=progress)
+            return bool(wanted) and has.keys() == wanted.keys() and not missing
+
+        wait_until(f"that node {node.node_id} caught up", ready, CATCH_UP_TIMEOUT_S)
+
+    def _membership(self) -> None:
+        scene, fleet = self._scene, self._scene.fleet
         self._display.step(f"{JOINS_LATER} joins")
-        fleet.start(JOINS_LATER)
-        self._balanced(node, fleet, f"the rebalance after {JOINS_LATER} joined")
+        scene.start_consumers((JOINS_LATER,))
+        scene.balanced(f"the rebalance after {JOINS_LATER} joined")
 
         self._display.step(f"{LEAVES} leaves cleanly")
         leaver = fleet.consumers[LEAVES]
         leaver.ask_to_leave()
         if not leaver.wait_gone():
             raise CommandError(f"{LEAVES} did not end cleanly, see {leaver.errors}")
-        self._balanced(node, fleet, f"the rebalance after {LEAVES} left")
+        scene.balanced(f"the rebalance after {LEAVES} left")
 
         self._display.step(f"kill -9 of {IS_KILLED}: its session ends after {SESSION_TIMEOUT_MS / 1000:g} s")
         fleet.consumers[IS_KILLED].kill()
-        self._balanced(node, fleet, f"the expiry of {IS_KILLED}")
+        scene.balanced(f"the expiry of {IS_KILLED}")
         time.sleep(STEADY_S)
 
-    def _crash(self, node: NodeProcess, fleet: Fleet) -> None:
-        before = self._seen(node)
-        owned_before = {one.name: one.evidence().owned for one in fleet.running}
-        self._display.step(f"kill -9 of the node under {len(owned_before)} committing consumers, and restart")
-        killed_ms = _now_ms()
-        killed_s = time.monotonic()
-        node.kill()
-        restarted_ms = _now_ms()
-        restart = _Restart(node)
-        restart.start()
-        try:
-            self._recovered(node, fleet, restart, restarted_ms, killed_s)
-        finally:
-            restart.join()
-        self._display.line(f"restarted with the same command (pid {node.pid})")
-        took = f"{self._result.recovery_s:.2f} s"
-        self._claim(Claim(f"every member's heartbeats and commits went on {took} after the kill"))
-        time.sleep(STEADY_S)
-        self._claim(no_partition_moved(owned_before, fleet.evidence(), killed_ms))
-        self._claim(_same_group(before, self._seen(node)))
-
-    def _recovered(
-        self, node: NodeProcess, fleet: Fleet, restart: _Restart, restarted_ms: int, killed_s: float
-    ) -> None:
-        names = {one.name for one in fleet.running}
+    def _hand_over(self, to: NodeProcess) -> None:
+        scene, fleet = self._scene, self._scene.fleet
+        leader = scene.leader_of(self._shard)
+        if leader == to.node_id:
+            raise CommandError(f"node {leader} leads already what is to be handed over to it")
+        self._display.step(f"Node {leader} hands {_shard_name(self._shard)} over to node {to.node_id}")
+        failed_before = {one.name: len(one.evidence().failures) for one in fleet.running}
+        asked_ms = now_ms()
+        url = f"{scene.cluster.node(leader).url}/v1/shards/{self._shard}/transfer"
+        post_json(url, {"to": to.node_id}, TRANSFER_TIMEOUT_S)
 
         def ready(_elapsed_s: float) -> bool:
-            restart.check()
-            seen = see_group(_url(node), GROUP, TOPIC)
-            members = {} if seen is None else seen.members
-            beating = sum(
-                members[name].last_heartbeat_ms >= restarted_ms for name in names if name in members
-            )
-            committing = sum(one.evidence().last_acknowledged_ms() >= restarted_ms for one in fleet.running)
-            progress = f"of {len(names)} members {beating} heartbeat again and {committing} commit again"
-            self._result.recovery_s = time.monotonic() - killed_s
-            self._display.live(f"{self._result.recovery_s:5.2f} s  {progress}", change=progress)
-            return beating == committing == len(names)
+            return see_leader(scene.urls, self._shard) == to.node_id
 
-        wait_until("that every member's heartbeats and commits went on", ready, RECOVERY_TIMEOUT_S)
+        wait_until(f"that node {to.node_id} leads", ready, TRANSFER_TIMEOUT_S)
+        self._takeover(leader)
+        led_ms = now_ms()
 
-    def _stop(self, node: NodeProcess, fleet: Fleet) -> dict[str, Evidence]:
+        def committing(_elapsed_s: float) -> bool:
+            return all(one.evidence().commits_since(led_ms) for one in fleet.running)
+
+        wait_until("that every member commits at the new leader", committing, TRANSFER_TIMEOUT_S)
+        time.sleep(2 * HEARTBEAT_INTERVAL_MS / 1000)  # every member's heartbeat has been there too
+        scene.claim(nothing_noticed(failed_before, fleet.evidence(), asked_ms))
+
+    def _stop(self) -> dict[str, Evidence]:
+        scene, fleet = self._scene, self._scene.fleet
         self._display.step("Everything stops")
         stuck = fleet.leave_all()
-        self._claim(Claim("every consumer left cleanly", f"{', '.join(stuck)} did not" if stuck else ""))
-        exit_code = node.stop()
-        self._claim(Claim("the node stopped cleanly", f"exit code {exit_code}" if exit_code else ""))
+        scene.claim(Claim("every consumer left cleanly", f"{', '.join(stuck)} did not" if stuck else ""))
+        codes = scene.cluster.stop()
+        unclean = [f"node {node_id} with exit code {code}" for node_id, code in codes.items() if code]
+        scene.claim(Claim(f"all {len(codes)} nodes stopped cleanly", ", ".join(unclean)))
         return fleet.evidence()
 
     def _prove(self, evidence: dict[str, Evidence]) -> None:
+        scene = self._scene
         self._display.step("From the files alone")
-        told = dict.fromkeys((*FIRST, JOINS_LATER), "joined") | {LEAVES: "left", IS_KILLED: "expired"}
-        proof = prove(self._data, GROUP, TOPIC, NUM_PARTITIONS, evidence, told)
-        self._result.num_acknowledged = proof.num_acknowledged
+        proof = prove(
+            scene.data,
+            {f"node {node.node_id}": node.data for node in scene.cluster.nodes},
+            GROUP,
+            TOPIC,
+            NUM_PARTITIONS,
+            evidence,
+            dict.fromkeys((*FIRST, JOINS_LATER), "joined") | {LEAVES: "left", IS_KILLED: "expired"},
+            self._takeovers,
+        )
+        scene.result.num_acknowledged = proof.num_acknowledged
         for claim in proof.claims:
-            self._claim(claim)
-        self._display.step("Every epoch of the group: when, why, who owned what")
+            scene.claim(claim)
+        self._display.step("Every epoch of the group, and who led: when, why, who owned what")
         for line in proof.timeline:
             self._display.raw(line)
-
-    # ---- helpers ----
-
-    def _balanced(self, node: NodeProcess, fleet: Fleet, what: str) -> None:
-        names = {one.name for one in fleet.running}
-
-        def ready(elapsed_s: float) -> bool:
-            evidence = fleet.evidence()
-            seen = see_group(_url(node), GROUP, TOPIC)
-            if agree(seen, evidence, names, NUM_PARTITIONS):
-                return all(evidence[name].num_acknowledged for name in names)
-            have = 0 if seen is None else len(seen.members)
-            progress = (
-                f"{have} members, waiting until {len(names)} own and commit {NUM_PARTITIONS} partitions"
-            )
-            self._display.live(f"{elapsed_s:5.2f} s  {progress}", change=progress)
-            return False
-
-        took_s = wait_until(what, ready, REBALANCE_TIMEOUT_S)
-        seen = self._seen(node)
-        self._display.line(f"epoch {seen.epoch}, balanced after {took_s:.1f} s: {_shares(seen)}")
-
-    def _seen(self, node: NodeProcess) -> SeenGroup:
-        seen = see_group(_url(node), GROUP, TOPIC)
-        if seen is None:
-            raise CommandError(f"the node does not show group {GROUP} over HTTP", code=ExitCode.FAILED)
-        return seen
-
-    def _claim(self, claim: Claim) -> None:
-        self._result.claims.append(claim)
-        self._display.claim(claim.held, claim.words())
-
-    def _end_everything(self) -> None:
-        if self._fleet is not None:
-            self._fleet.stop_all()
-        if self._node is not None and self._node.poll() is None:
-            self._node.kill()
 
 
 class _Restart(threading.Thread):
@@ -271,21 +287,8 @@ def _same_group(before: SeenGroup, after: SeenGroup) -> Claim:
     return Claim(text, "" if before.owners() == after.owners() else f"owners are {after.owners()}")
 
 
-def _shares(seen: SeenGroup) -> str:
-    sizes = sorted((len(partitions) for partitions in seen.owners().values()), reverse=True)
-    return f"{len(sizes)} members own {'+'.join(map(str, sizes))} partitions"
-
-
-def _bootstrap(node: NodeProcess) -> str:
-    return f"{node.host}:{node.port}"
-
-
-def _url(node: NodeProcess) -> str:
-    return f"http://{node.host}:{node.http_port}"
-
-
-def _now_ms() -> int:
-    return round(time.time() * 1000)
+def _shard_name(shard: int) -> str:
+    return "metadata" if shard == METADATA_SHARD else f"shard {shard}"
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

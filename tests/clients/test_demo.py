@@ -15,7 +15,7 @@ import pytest
 
 from tests.report import count_fault
 
-DEMO_S_MAX = 20.0  # what the README promises; a busy machine has room in it
+DEMO_S_MAX = 25.0  # what the README promises; a busy machine has room in it
 COMMAND = [sys.executable, "-P", "-m", "quorate", "demo"]
 
 
@@ -57,7 +57,8 @@ def test_every_claim_holds_in_time_without_a_terminal(tmp_path: Path, environmen
     )
     took_s = time.monotonic() - started_s
     count_fault("clients", "kill -9 of a consumer")
-    count_fault("clients", "kill -9 of the node")
+    count_fault("clients", "kill -9 of a leader")
+    count_fault("clients", "planned hand-over")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert took_s < DEMO_S_MAX
     assert "NOT TRUE" not in ran.stdout
@@ -65,11 +66,12 @@ def test_every_claim_holds_in_time_without_a_terminal(tmp_path: Path, environmen
     assert "\x1b" not in ran.stdout
     assert "\r" not in ran.stdout
     assert "session of" in ran.stdout
-    assert "leads from term 2" in ran.stdout
-    assert (keep / "node").is_dir()
+    assert "nobody leads the shard" in ran.stdout or "heartbeat again" in ran.stdout
+    assert "took over from" in ran.stdout
+    assert "handed over" in ran.stdout
     assert processes_of(tmp_path) == []
-    verified = [*COMMAND[:-1], "log", "verify", str(keep / "node"), "--json"]
-    again = subprocess.run(verified, capture_output=True, text=True, timeout=30, check=True)
+    compared = [*COMMAND[:-1], "log", "compare", str(keep / "cluster"), "--json"]
+    again = subprocess.run(compared, capture_output=True, text=True, timeout=30, check=True)
     assert json.loads(again.stdout)["ok"] is True
 
 

@@ -44,7 +44,7 @@ def test_an_assignment_while_it_closes_does_not_hold_up_the_leave(
         leaves.close()
 
         def has_all(_elapsed_s: float) -> bool:  # without a poll: the assignment waits in the client
-            seen = see_group(f"http://{node.host}:{node.http_port}", group, topic)
+            seen = see_group([node.url], group, topic)
             member = seen.members.get("member-0") if seen else None
             return member is not None and len(member.partitions) == NUM_PARTITIONS
 
