@@ -1,0 +1,354 @@
+"""Who may lead, and when: pre-votes, the lease, pauses, hand-over."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from raftlog.election import Due, Election
+from raftlog.messages import Vote, VoteRequest
+from raftlog.settings import LogSettings
+from records import TermStartValue, TermWhy, Trigger, decode_entry, decode_record
+
+from .cluster import ClusterNode, World
+
+LEASE_MS = LogSettings().raft_min_timeout_ms / 2
+
+
+def _election(*, is_preferred: bool = False, now_ms: float = 0.0) -> Election:
+    return Election(random.Random(1), LogSettings(), 2, 3, is_preferred=is_preferred, now_ms=now_ms)
+
+
+# The rules alone
+
+
+def test_a_node_that_hears_its_leader_helps_nobody() -> None:
+    election = _election()
+    election.heard(1000)
+    granted, wait_ms = election.answer(1299, 3, is_behind=False, is_equal=True)
+    assert (granted, wait_ms) == (False, 0)
+    granted, _ = election.answer(1301, 3, is_behind=False, is_equal=True)
+    assert granted
+
+
+def test_a_broken_connection_ends_hearing_but_not_the_lease() -> None:
+    election = _election()
+    election.heard(1000)
+    election.leader_lost(1010)
+    granted, wait_ms = election.answer(1020, 3, is_behind=False, is_equal=True)
+    assert granted
+    assert wait_ms == pytest.approx(1000 + LEASE_MS - 1020)
+    assert election.vote_wait_ms(1000 + LEASE_MS) == 0
+
+
+def test_a_start_is_as_if_a_leader_had_just_been_heard() -> None:
+    election = _election(now_ms=5000)
+    assert election.vote_wait_ms(5000) == LEASE_MS
+
+
+def test_a_candidate_campaigns_as_soon_as_its_voters_may() -> None:
+    election = _election()
+    election.heard(1000)
+    election.leader_lost(1001)
+    at_ms = election.next_deadline_ms()
+    assert at_ms <= 1051
+    assert election.due(at_ms) is Due.ASK
+    election.answered(at_ms + 1, 3, election.round, granted=True, wait_ms=90.0)
+    assert election.due(at_ms + 2) is Due.NOTHING
+    campaign_ms = election.next_deadline_ms()
+    assert campaign_ms == pytest.approx(max(1000 + LEASE_MS, at_ms + 1 + 90 + 1))
+    assert election.due(campaign_ms) is Due.CAMPAIGN
+
+
+def test_an_answer_to_an_earlier_round_counts_nothing() -> None:
+    election = _election()
+    at_ms = election.next_deadline_ms()
+    assert election.due(at_ms) is Due.ASK
+    election.answered(at_ms, 3, election.round - 1, granted=True, wait_ms=0)
+    assert election.due(election.next_deadline_ms()) is not Due.CAMPAIGN
+
+
+def test_who_grants_holds_back() -> None:
+    election = _election()
+    election.heard(1000)
+    election.leader_lost(1001)
+    assert election.answer(1002, 3, is_behind=False, is_equal=True)[0]
+    assert election.next_deadline_ms() > 1000 + 2 * LEASE_MS
+
+
+def test_of_two_that_ask_at_once_one_gives_way() -> None:
+    one = Election(random.Random(1), LogSettings(), 1, 3, is_preferred=False, now_ms=0)
+    two = Election(random.Random(2), LogSettings(), 2, 3, is_preferred=False, now_ms=0)
+    for election in (one, two):
+        assert election.due(election.next_deadline_ms() + 2000) is Due.ASK
+    assert not one.answer(3000, 2, is_behind=False, is_equal=True)[0]
+    assert two.answer(3000, 1, is_behind=False, is_equal=True)[0]
+
+
+# Three nodes
+
+
+def _after_a_while(seed: int = 0) -> tuple[World, ClusterNode]:
+    world = World(seed=seed).start()
+    leader = world.elect()
+    leader.put_many(10)
+    world.settle()
+    world.advance(1000 + seed * 7)
+    return world, leader
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_killed_leader_is_replaced_within_250_ms(seed: int) -> None:
+    world, leader = _after_a_while(seed)
+    leader.kill()
+    assert world.until(lambda: world.leader is not None) <= 250
+
+
+def _term_starts(node: ClusterNode) -> list[TermStartValue]:
+    values = []
+    for frame in node.replica.read_committed(1, 1 << 20):
+        opened = decode_entry(frame.body)
+        if opened.cause.trigger == Trigger.TERM_OPENED:
+            value = decode_record(opened.records[0]).value
+            assert isinstance(value, TermStartValue)
+            values.append(value)
+    return values
+
+
+def test_a_term_says_who_opened_it_and_why_and_who_led_before() -> None:
+    world, first = _after_a_while()
+    first.kill()
+    second = world.elect()
+    first.start()
+    world.settle()
+    world.advance(500)
+    done: list[str | None] = []
+    second.replica.transfer(first.number, done.append)
+    world.until(lambda: world.leader is first)
+    first.pause()
+    world.until(lambda: world.leader is not None)
+    third = world.leader
+    assert third is not None
+    found = [(value.node_id, value.why, value.previous_leader) for value in _term_starts(third)]
+    assert found == [
+        (first.number, TermWhy.START, -1),
+        (second.number, TermWhy.RESET, first.number),
+        (first.number, TermWhy.TRANSFER, second.number),
+        (third.number, TermWhy.EXPIRY, first.number),
+    ]
+
+
+def test_a_follower_that_was_stopped_deposes_nobody() -> None:
+    for seed in range(10):
+        world, leader = _after_a_while(seed)
+        term = leader.replica.term
+        follower = world.followers()[seed % 2]
+        follower.pause()
+        world.advance(5000)
+        follower.host.resume()
+        world.advance(3000)
+        assert world.leader is leader
+        assert leader.replica.term == term
+
+
+def test_a_follower_that_loses_only_its_link_to_the_leader_deposes_nobody() -> None:
+    world, leader = _after_a_while()
+    term = leader.replica.term
+    lonely = world.followers()[0].number
+    world.cut |= {(lonely, leader.number), (leader.number, lonely)}
+    world.unlink(lonely, leader.number, again_ms=None)
+    world.advance(10_000)
+    assert (world.leader, leader.replica.term) == (leader, term)
+    assert world.nodes[lonely].replica.leader_id is None
+
+
+def test_an_isolated_node_does_not_raise_its_term() -> None:
+    world, leader = _after_a_while()
+    away = world.followers()[0]
+    world.isolate(away.number)
+    world.advance(20_000)
+    assert away.replica.term == leader.replica.term
+    world.heal()
+    world.advance(2000)
+    assert world.leader is leader
+
+
+def test_all_stopped_at_once_go_on_as_before() -> None:
+    world, leader = _after_a_while()
+    for node in world.running:
+        node.pause()
+    world.advance(60_000)
+    for node in world.running:
+        node.host.resume()
+    world.until(lambda: world.leader is not None)
+    world.advance(3000)
+    assert world.leader is leader
+    world.assert_equal()
+
+
+def test_a_duplicated_vote_counts_once() -> None:
+    world = World(num_nodes=5).start()
+    leader = world.elect()
+    candidate = world.followers()[0]
+    raft = candidate.replica._raft
+    assert raft is not None
+    for node in world.running:
+        if node is not candidate:
+            node.pause()
+    raft.tick(campaign=True)
+    voter = leader.number
+    for _ in range(3):
+        candidate.replica.peer_message(voter, Vote(raft.term).encode())
+    assert not raft.is_leader
+
+
+def test_no_vote_is_given_while_a_leader_may_answer_from_its_lease() -> None:
+    world, leader = _after_a_while()
+    follower, other = world.followers()
+    world.until(lambda: world.now_ms % 50 < 1)
+    term = leader.replica.term
+    raft = follower.replica._raft
+    assert raft is not None
+    request = VoteRequest(term + 1, 10_000, term + 1, False)
+    world.unlink(leader.number, follower.number, again_ms=None)
+    world.advance(1)
+    follower.replica.peer_message(other.number, request.encode())
+    assert follower.replica.term == term
+    asked = VoteRequest(term + 1, 10_000, term + 1, True)
+    follower.replica.peer_message(other.number, asked.encode())
+    assert follower.replica.term == term + 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_lease_never_reaches_into_another_leaders_term(seed: int) -> None:
+    world, _ = _after_a_while(seed)
+    rng = world.rng
+    for _ in range(20):
+        choice = rng.randrange(4)
+        old = world.leader
+        if old is not None:
+            if choice == 0:
+                one = rng.choice(world.voters)
+                world.isolate(one)
+            elif choice == 1:
+                world.unlink(old.number, rng.choice([n for n in world.voters if n != old.number]))
+            elif choice == 2:
+                old.pause()
+                world.push(world.now_ms + rng.uniform(50, 800), None, old.host.resume)
+            else:
+                old.replica.transfer(None, lambda reason: None)
+        until = world.now_ms + rng.uniform(100, 900)
+        while world.now_ms < until:
+            world.advance(1)
+            holders = [
+                node
+                for node in world.running
+                if not node.host.is_paused and node.replica.has_lease(world.now_ms)
+            ]
+            newest = max((node.replica.term for node in world.running if node.replica.is_leader), default=0)
+            assert all(node.replica.term == newest for node in holders)
+        world.heal()
+
+
+def test_reads_are_proven_by_one_round() -> None:
+    world, leader = _after_a_while()
+    world.advance(3)
+    asked_ms = world.now_ms
+    assert leader.replica.proven_ms < asked_ms
+    leader.replica.ask_proof()
+    leader.replica.ask_proof()
+    took_ms = world.until(lambda: leader.replica.proven_ms >= asked_ms)
+    assert took_ms <= 1
+    assert leader.machine.proofs[-1] >= asked_ms
+    world.isolate(leader.number)
+    world.advance(10)
+    later_ms = world.now_ms
+    leader.replica.ask_proof()
+    world.advance(200)
+    assert leader.replica.proven_ms < later_ms
+    assert not leader.replica.has_lease(world.now_ms)
+
+
+def test_a_transfer_loses_nothing_under_load() -> None:
+    world, leader = _after_a_while()
+    target = world.followers()[0]
+    done: list[str | None] = []
+    leader.replica.transfer(target.number, done.append)
+    acknowledged = []
+    for number in range(200):
+        now = world.leader
+        if now is not None and now.replica.can_append:
+            acknowledged.append((now, now.put((f"t{number}", "x"))))
+        world.advance(0.3)
+    world.until(lambda: world.leader is target)
+    assert done == [None]
+    world.assert_equal()
+    for node, index in acknowledged:
+        assert target.machine.log[index] == node.machine.log[index]
+
+
+def test_a_transfer_to_nobody_says_why() -> None:
+    world, leader = _after_a_while()
+    target = world.followers()[0]
+    target.kill()
+    world.advance(10)
+    done: list[str | None] = []
+    leader.replica.transfer(target.number, done.append)
+    world.advance(1)
+    assert done == [f"node {target.number} is not in contact"]
+    leader.put_committed(("a", "1"))
+
+
+def test_a_target_that_falls_silent_leaves_the_leader_leading() -> None:
+    world, leader = _after_a_while()
+    target = world.followers()[0]
+    target.pause()
+    done: list[str | None] = []
+    leader.replica.transfer(target.number, done.append)
+    world.advance(6000)
+    assert done == [f"node {target.number} did not take over in time"]
+    leader.put_committed(("a", "1"))
+    assert not leader.replica.has_lease(world.now_ms), "timeout_now may still be read one day"
+
+
+def test_applied_everywhere_is_known_soon() -> None:
+    world, leader = _after_a_while()
+    index = leader.put_committed(("topic", "made"))
+    done: list[float] = []
+    leader.replica.when_everywhere(index, 1000, lambda: done.append(world.now_ms))
+    assert world.until(lambda: done) < 5
+    assert all(node.machine.applied >= index for node in world.running)
+    world.followers()[0].pause()
+    index = leader.put_committed(("topic", "again"))
+    leader.replica.when_everywhere(index, 1000, lambda: done.append(world.now_ms))
+    assert world.until(lambda: len(done) == 2) == pytest.approx(1000)
+
+
+def test_the_preferred_node_leads_again_when_it_has_been_back_for_a_while() -> None:
+    world, leader = _after_a_while()
+    leader.kill()
+    world.elect()
+    leader.start()
+    world.settle()
+    back_ms = world.now_ms
+    world.until(lambda: world.leader is leader, 20_000)
+    assert world.now_ms - back_ms >= 9000
+    assert len(world.leaders) == 3
+
+
+def test_a_leader_whose_disk_stands_still_hands_over() -> None:
+    world, leader = _after_a_while()
+    leader.host.hold_disk = True
+    leader.replica._sync_average_ms = 1000.0  # slow lately: syncs go to the disk thread
+    leader.put(("stuck", "1"))
+    world.until(lambda: world.leader is not leader and world.leader is not None)
+    took_ms = world.until(lambda: world.leader is not None and world.leader is not leader)
+    assert took_ms < 3000
+    world.advance(5000)
+    assert world.leader is not leader
+    while leader.host.disk:
+        leader.host.do_disk()
+        world.advance(10)
+    leader.host.hold_disk = False
+    world.assert_equal()
