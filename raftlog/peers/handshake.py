@@ -23,7 +23,7 @@ from enum import Enum
 
 from raftlog.peers.claims import check_claims, check_membership
 from raftlog.peers.hello import Frame, Hello, decode_hello, encode_hello, frame
-from raftlog.peers.refusals import Refusal, Refused, RefusedByPeer, told
+from raftlog.peers.refusals import Refusal, Refused, RefusedByPeer
 
 
 class Stage(Enum):
@@ -57,7 +57,8 @@ class Handshake:
         """
         if kind == Frame.REFUSED:
             self.stage = Stage.DONE
-            raise RefusedByPeer(told(body))
+            is_proven = bool(self._hellos) and hmac.compare_digest(body[1:], self._refusal_proof(body[:1]))
+            raise RefusedByPeer(body[:1], is_proven=is_proven)
         if kind == Frame.HELLO and self.stage is Stage.HELLO:
             return self._take_hello(body)
         if kind == Frame.PROOF and self.stage is Stage.PROOF:
@@ -69,6 +70,15 @@ class Handshake:
         assert self.stage is Stage.DECIDING, self.stage
         self.stage = Stage.DONE
         return b"" if self.is_dialer else self._proof_frame()
+
+    def refuse(self, code: Refusal) -> bytes:
+        """What to send to a peer that is refused; proven once both hellos are known."""
+        self.stage = Stage.DONE
+        reason = bytes([code])
+        return frame(Frame.REFUSED, reason + (self._refusal_proof(reason) if self._hellos else b""))
+
+    def _refusal_proof(self, reason: bytes) -> bytes:
+        return self._digest(b"refusal " + reason)
 
     def keys(self) -> tuple[bytes, bytes]:
         """Session keys: (for what we send, for what we receive)."""

@@ -3,7 +3,7 @@
     frame   u32 length of the rest, u8 kind, body        (little endian; at most 4 KiB)
     HELLO   magic, u16 protocol version, msgpack list    (fields are only ever appended)
     PROOF   32 bytes, see `handshake`
-    REFUSED one byte: why, so that both sides can say it
+    REFUSED one byte: why, so that both sides can say it; a proof, once both hellos are known
 
 What must stay true: any bytes decode to a hello or are Refused; nothing longer than a frame is kept.
 """

@@ -27,15 +27,13 @@ from raftlog.peers.contract import SelfDescription
 from raftlog.peers.handshake import Handshake, Stage
 from raftlog.peers.hello import (
     HELLO_BYTES_MAX,
-    Frame,
     Hello,
-    frame,
     pack_description,
     take_frame,
     unpack_description,
 )
 from raftlog.peers.packets import MESSAGE_HEAD, PAYLOAD_BYTES_MAX, BadPacket, Opener, Sealer
-from raftlog.peers.refusals import Refused, RefusedByPeer, told
+from raftlog.peers.refusals import Refused, RefusedByPeer
 
 MIB: Final = 1 << 20
 
@@ -263,12 +261,11 @@ class Link:
     def _tell(self, why: Refused) -> None:
         """The peer hears it in the form that it waits for: a an acceptor that
         has sent its proof waits for packets."""
-        reason = bytes([why.code])
         if self.is_dialer and self.state is State.DECIDING:
-            self.queue(REFUSAL, reason)
+            self.queue(REFUSAL, bytes([why.code]))
             self.flush()
         else:
-            self._write(frame(Frame.REFUSED, reason))
+            self._write(self._handshake.refuse(why.code))
 
     # Frames of the handshake.
 
@@ -296,7 +293,7 @@ class Link:
     def _take_packets(self, data: bytes) -> None:
         for kind, payload in self._opener.feed(data):
             if kind == REFUSAL:
-                raise RefusedByPeer(told(payload))
+                raise RefusedByPeer(payload, is_proven=True)
             if self.state is State.CONFIRMING:
                 self._come_up()
             if self.state is not State.UP:

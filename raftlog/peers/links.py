@@ -76,6 +76,7 @@ class Links:
         self._boots: Boots
         self._listener: Listener | None = None
         self._is_stopped = False
+        self._is_outdated = False
         self._is_flush_due = False
         self._ticked_ms = now_ms
 
@@ -205,8 +206,12 @@ class Links:
             nonce=self._host.fresh_uuid() + self._host.fresh_uuid(),
         )
 
+    @property
+    def _is_over(self) -> bool:
+        return self._is_stopped or self._is_outdated
+
     def _dial(self, peer: Peer) -> None:
-        if self._is_stopped:
+        if self._is_over:
             return
         peer.dials += 1
         address = peer.address
@@ -227,7 +232,7 @@ class Links:
             strangers[0].close(TimeoutError(f"{STRANGERS_MAX} others are in their hello too"))
         link = Link(self._host, self, Handshake(self._secret, self._hello(-1, 0), is_dialer=False))
         self._open[link] = None
-        if self._is_stopped:
+        if self._is_over:
             link.close(None)
         return link
 
@@ -323,14 +328,31 @@ class Links:
             peer.past_bytes_in += link.bytes_in
             peer.past_bytes_out += link.bytes_out
         text = self._note_trouble(node_id, f"link to node {node_id} at {link.remote}", why)
-        if peer.link is None:
+        if peer.link is None and text:
             peer.trouble = text
         if is_current:
             for user in self._users.values():
                 user.peer_down(node_id)
             self.on_change()
-        if link.is_dialer and not self._is_stopped:
+        if isinstance(why, RefusedByPeer) and why.is_outdated:
+            self._withdraw(node_id, text)
+        elif link.is_dialer and not self._is_over:
             self._dial_again(peer)
+
+    def _withdraw(self, node_id: int, text: str) -> None:
+        """A peer has proven that it knows of a newer disk of ours: no other may count on this one either."""
+        if self._is_outdated:
+            return
+        self._is_outdated = True
+        for peer in self._configured.values():
+            peer.trouble = text
+        LOG.error(
+            "node %d knows of a newer disk of this node: this one takes no part until it is formatted with "
+            "--replace; if two nodes run with this id, stop one and start the other again",
+            node_id,
+        )
+        for link in tuple(self._open):
+            link.close(None)
 
     def _set_info(self, peer: Peer, info: PeerInfo | None) -> None:
         peer.info = info
@@ -351,7 +373,7 @@ class Links:
     def _note_trouble(self, node_id: int | None, subject: str, why: Exception | None) -> str:
         """Logs the end of a connection; returns it in words."""
         if why is None:
-            return "stopping" if self._is_stopped else ""
+            return ""
         text = _said(why)
         level = logging.WARNING if isinstance(why, Refused | RefusedByPeer | BadPacket) else logging.INFO
         kind = why.code.name if isinstance(why, Refused) else type(why).__name__

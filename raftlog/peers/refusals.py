@@ -58,5 +58,15 @@ class Refused(Exception):
         self.code = code
 
 
+OUTDATED: Final = (Refusal.INCARNATION, Refusal.OLD_DISK)
+"""The refused node's disk is not the one that the cluster counts on: it must vote nowhere, also not with a
+peer that was away and does not know."""
+
+
 class RefusedByPeer(Exception):
     """The peer does not talk to us; the text says why and what to do."""
+
+    def __init__(self, body: bytes, *, is_proven: bool) -> None:
+        """`is_proven`: who says so knows the cluster's secret."""
+        super().__init__(told(body))
+        self.is_outdated = is_proven and body[:1] in [bytes([code]) for code in OUTDATED]

@@ -204,10 +204,20 @@ def test_frames_out_of_turn_are_refused(kind: int) -> None:
 
 def test_what_the_peer_refuses_is_told_in_words() -> None:
     dialer, _ = pair()
-    with pytest.raises(RefusedByPeer, match="--replace"):
+    with pytest.raises(RefusedByPeer, match="--replace") as caught:
         dialer.take(Frame.REFUSED, bytes([Refusal.OLD_DISK]))
+    assert not caught.value.is_outdated  # anybody can say so
     assert told(b"") == told(b"\0") == "it gives reason 0, which this release does not know"
     assert set(TOLD) == set(Refusal)
+
+
+@pytest.mark.parametrize("secret", [SECRET, b"of somebody else"])
+def test_only_a_peer_that_knows_the_secret_can_make_a_node_withdraw(secret: bytes) -> None:
+    dialer, acceptor = pair(secrets=(SECRET, secret))
+    give(dialer, give(acceptor, dialer.begin()))
+    with pytest.raises(RefusedByPeer) as caught:
+        give(dialer, acceptor.refuse(Refusal.OLD_DISK))
+    assert caught.value.is_outdated is (secret == SECRET)
 
 
 def test_another_protocol_version_is_named() -> None:
