@@ -13,12 +13,16 @@ from history.compare import Comparison, ShardComparison, compare, comparison_tex
 from history.render import UTC_STYLE
 from history.source import NothingToRead
 from quorate.commands.log import plain
-from raftlog.directory import NodeIdentity, format_node
+from raftlog.archive import ARCHIVE, read_manifest, write_manifest
+from raftlog.directory import NODE_FILE, NodeIdentity, format_node
 from raftlog.files import OsFiles
+from raftlog.metafile import write_meta
 from records import Cause, OffsetCommitKey, OffsetCommitValue, Record, TermWhy, Trigger
 from tests.report import count_fault
 
 from .memlog import commit, group_epoch
+from .reallog import Node
+from .test_history_real import GROUP, SMALL_SNAPSHOTS, long_story
 from .test_history_story import golden
 from .threelogs import ThreeLogs
 
@@ -312,7 +316,6 @@ def flip(file: Path, place: int) -> None:
 
 def test_a_log_that_ends_before_what_it_named_as_committed_has_lost_entries(logs: ThreeLogs) -> None:
     from raftlog.loading import CLEAN_FILE, CLEAN_KIND
-    from raftlog.metafile import write_meta
 
     clean = str(logs.file(2).parent / CLEAN_FILE)
     write_meta(OsFiles(), clean, CLEAN_KIND, 30, 1, 30, bytes(16), 30)
@@ -340,6 +343,77 @@ def test_any_file_harmed_is_told_and_breaks_nothing(logs: ThreeLogs, harm: str) 
                 assert not comparison.ok, f"{file} {harm}"
         file.write_bytes(sound)
     assert compare(logs.paths).ok
+
+
+# -- a replaced disk --------------------------------------------------------------------------------------
+
+
+def as_member(path: str, node_id: int) -> None:
+    """The directory of a node alone becomes that of one of three."""
+    write_meta(
+        OsFiles(), str(Path(path, NODE_FILE)), "node", "test", node_id, f"disk-{node_id}", 1, [1, 2, 3], False
+    )
+
+
+def without_history(path: str) -> None:
+    """Of the shard only the snapshot and what follows it is left, as a replaced disk gets it."""
+    archive = Path(path, "shard-0", ARCHIVE)
+    manifest = read_manifest(OsFiles(), str(archive))
+    for file in [*archive.glob("*.log"), *archive.glob("*.index")]:
+        file.unlink()
+    write_manifest(OsFiles(), str(archive), (), manifest.last_index)
+
+
+def test_a_node_that_began_with_a_snapshot_is_compared_by_chain_and_state(tmp_path: Path) -> None:
+    node, _ = long_story(str(tmp_path / "node-1"))
+    node.stop()
+    for number in (2, 3):
+        shutil.copytree(tmp_path / "node-1", tmp_path / f"node-{number}")
+    for number in (1, 2, 3):
+        as_member(str(tmp_path / f"node-{number}"), number)
+    without_history(str(tmp_path / "node-3"))
+    comparison = compare([str(tmp_path)])
+    found = shard_of(comparison)
+    assert comparison.ok
+    assert found.common_index == found.decided_index > 200
+    assert found.nodes[2].first_index == (found.nodes[2].snapshot_index or 0) + 1 > 1
+    assert found.chain_hash is not None
+    assert found.state_hash is not None
+
+
+def test_a_snapshot_that_is_not_its_logs_gives_itself_away(tmp_path: Path) -> None:
+    """Node 3 got the snapshot of a cluster that had gone another way; its entries since are the same."""
+    for number, offset in ((1, 5), (3, 6)):
+        node = Node(str(tmp_path / f"node-{number}"), num_shards=1, log=SMALL_SNAPSHOTS)
+        node.create_topic("orders", 4)
+        ann = node.member(GROUP, "app-1", "orders").join()
+        ann.commit({0: offset})
+        for later in range(300):
+            ann.commit({later % 4: 10 + later})
+            if later % 20 == 0:
+                node.pass_ms(500, ann)
+        node.stop()
+        as_member(str(tmp_path / f"node-{number}"), number)
+    without_history(str(tmp_path / "node-3"))
+    comparison = compare([str(tmp_path)])
+    found = shard_of(comparison)
+    assert not comparison.ok
+    assert any(what.startswith("the hash chain at index") for what in found.findings)
+
+
+def test_nodes_without_a_common_entry_are_not_called_the_same(tmp_path: Path) -> None:
+    node, _ = long_story(str(tmp_path / "node-1"))
+    node.stop()
+    shutil.copytree(tmp_path / "node-1", tmp_path / "node-3")
+    for number in (1, 3):
+        as_member(str(tmp_path / f"node-{number}"), number)
+    without_history(str(tmp_path / "node-3"))
+    shutil.rmtree(tmp_path / "node-1" / "shard-0")
+    ThreeLogs(tmp_path / "empty")
+    shutil.copytree(tmp_path / "empty" / "node-1" / "shard-0", tmp_path / "node-1" / "shard-0")
+    found = shard_of(compare([str(tmp_path / "node-1"), str(tmp_path / "node-3")]))
+    assert found.common_index is None
+    assert any(what.startswith("no entry is held by all: node 3 begins after") for what in found.findings)
 
 
 # -- long logs --------------------------------------------------------------------------------------------
