@@ -142,7 +142,7 @@ class Feeding:
             message = Append(raft.term, first - 1, prev_term, raft.commit_index, now_ms, frames)
             if not self._send(peer.node_id, message.encode()):
                 break
-            peer.sent(last, len(frames))
+            peer.sent(last, len(frames), now_ms)
         return True
 
     # The snapshot

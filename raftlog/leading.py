@@ -33,6 +33,8 @@ from raftlog.settings import LogSettings
 LOG = logging.getLogger("quorate.raftlog")
 TRANSFER_CATCH_UP_MS = 5_000
 """A target that cannot take the backlog by then would only be a slower leader."""
+PROBE_MS = 1000.0
+"""A batch that finds out where logs agree is sent again after this long without an answer."""
 TRANSFER_CLOSING_MS = 500
 """Without proposals and without a new leader: longer than an election that was asked for takes."""
 
@@ -121,7 +123,7 @@ class Leading:
             payload, to_index = encoded[first]
             if not self._send(peer.node_id, payload):
                 break
-            peer.sent(to_index, len(payload))
+            peer.sent(to_index, len(payload), now_ms)
             sent = True
         return sent
 
@@ -136,12 +138,14 @@ class Leading:
     def _beat(self, peer: Peer, now_ms: float, checkpoint: Checkpoint | None) -> None:
         """Say that this node leads, and how far everybody is."""
         journal = self._journal
-        if peer.next_index > journal.base_index:
-            prev = peer.next_index - 1
-            prev_term = journal.term_at(prev)
-            assert prev_term is not None
-        else:  # nobody's log lacks what was before the first entry
+        if peer.is_waiting and now_ms - peer.probed_ms > PROBE_MS:
+            peer.rewind(peer.probed_index + 1)  # it was loading, or the answer got lost
+            self._feed(peer, now_ms, {})
+        prev = peer.match_index if peer.is_waiting else peer.next_index - 1
+        prev_term = journal.term_at(prev)
+        if prev_term is None:  # behind the live log; nobody's log lacks what was before the first entry
             prev = prev_term = 0
+        if peer.next_index <= journal.base_index:
             self._feeding.feed(peer)
         joined_index = self._joined_index(peer) if peer.is_joining else -1
         raft = self._raft
@@ -180,7 +184,8 @@ class Leading:
         """
         peer.last_index = message.last_index
         peer.applied_index = message.applied_index
-        if message.prev_index < peer.match_index or (peer.is_probing and not self._is_asked(peer, message)):
+        asked = peer.probed_index if peer.is_waiting else peer.next_index - 1
+        if message.prev_index < peer.match_index or (peer.is_probing and message.prev_index != asked):
             return
         peer.rewind(max(peer.match_index + 1, min(message.next_index, self._journal.last_index + 1)))
         if message.next_index <= peer.match_index:
@@ -188,13 +193,8 @@ class Leading:
             LOG.error(what, peer.node_id, peer.match_index, message.next_index)
             return
         self.feed(peer)
-        if peer.next_index > self._journal.last_index:
+        if peer.next_index > self._journal.last_index and not peer.is_waiting:
             self._beat(peer, self._host.monotonic_ms(), None)
-
-    def _is_asked(self, peer: Peer, message: Reject) -> bool:
-        """It answers the one batch under way, or a heartbeat at the same place."""
-        first = message.prev_index + 1
-        return first == peer.next_index or (bool(peer.in_flight) and first < peer.next_index)
 
     # Proofs
 

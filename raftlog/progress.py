@@ -20,9 +20,10 @@ NEVER_MS = float("-inf")
 class Peer:
     """One follower, in one term of this node's.
 
-    `next_index` is the first entry not yet sent; while `is_probing`, one message at a time is under way,
-    until a place is found where the logs agree.  `in_flight` holds (last index, bytes) of what is sent and
-    not yet acknowledged.  `joined_index` is what a joining peer has to reach, once known.
+    `next_index` is the first entry not yet sent.  While `is_probing`, one message at a time is under way
+    (`is_waiting`, since `probed_ms`), until a place is found where the logs agree; `probed_index` is the
+    place that it asks about.  `in_flight` holds (last index, bytes) of what is sent and not yet acknowledged.
+    `joined_index` is what a joining peer has to reach, once known.
     """
 
     node_id: int
@@ -35,6 +36,8 @@ class Peer:
     last_ack_ms: float = NEVER_MS
     is_probing: bool = True
     is_waiting: bool = False
+    probed_index: int = 0
+    probed_ms: float = NEVER_MS
     is_joining: bool = False
     joining_since_ms: float = NEVER_MS
     joined_index: int = -1
@@ -60,8 +63,10 @@ class Peer:
         self.in_flight.clear()
         self.in_flight_bytes = 0
 
-    def sent(self, last_index: int, num_bytes: int) -> None:
+    def sent(self, last_index: int, num_bytes: int, now_ms: float) -> None:
         """Entries up to `last_index` are under way."""
+        if self.is_probing:
+            self.probed_index, self.probed_ms = self.next_index - 1, now_ms
         self.next_index = last_index + 1
         self.in_flight.append((last_index, num_bytes))
         self.in_flight_bytes += num_bytes
@@ -75,6 +80,8 @@ class Peer:
 
     def matches(self, index: int) -> bool:
         """Its log is synced and equal up to `index`; whether that is news.  Never goes back."""
+        if self.is_waiting and index < self.probed_index:
+            return False  # a heartbeat's answer: nothing new
         in_flight = self.in_flight
         while in_flight and in_flight[0][0] <= index:
             self.in_flight_bytes -= in_flight.popleft()[1]

@@ -1,0 +1,225 @@
+"""Each override of the library that needs peers: switched off, a defect of the audit shows; with it, not."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.messages import Ack, Append, Vote
+from raftlog.raft import Raft
+from raftlog.simfiles import Crash
+
+from .cluster import ClusterNode, World
+
+
+class TruncatesAlways(Raft):
+    """Override 1 off: whatever follows the leader's place goes, as in the library (D1)."""
+
+    def accept(self, message: Append) -> tuple[bool, int]:
+        keeps = message.prev_index
+        if self._log.term_at(keeps) == message.prev_term and keeps < self._log.last_index:
+            self._log.truncate_after(keeps)
+        return super().accept(message)
+
+
+class TakesAnyAnswer(Raft):
+    """Override 1 off: an answer carries no term (D2)."""
+
+    def is_answer(self, term: int) -> bool:
+        return self.is_leader
+
+
+class CountsEveryVote(Raft):
+    """Override 1 off: a duplicated vote counts twice."""
+
+    def count_vote(self, peer: int, term: int) -> bool:
+        return True
+
+
+class BacksOffByOne(Raft):
+    """Override 1 off: one entry at a time, once per heartbeat (D11)."""
+
+    def back_off(self, index: int) -> int:
+        return index
+
+
+class AcknowledgesAtOnce(Raft):
+    """Override 4 off: what is in memory is acknowledged."""
+
+    def acknowledged(self, matched_index: int) -> int:
+        return matched_index
+
+
+class CommitsAnyTerm(Raft):
+    """Override 4 off: entries of earlier terms commit by counting (Raft, figure 8)."""
+
+    def committable(self) -> int:
+        return self.progress.commit_index(self._log.durable_index)
+
+
+def _three(engine: type[Raft], seed: int = 0) -> tuple[World, ClusterNode]:
+    world = World(engine=engine, seed=seed).start()
+    return world, world.elect()
+
+
+def _resend(world: World, leader: ClusterNode, follower: ClusterNode, prev: int) -> None:
+    """The leader's message of long ago, without entries, arrives again."""
+    journal = leader.replica._journal
+    term = journal.term_at(prev)
+    assert term is not None
+    message = Append(leader.replica.term, prev, term, prev, world.now_ms)
+    follower.replica.peer_message(leader.number, message.encode())
+
+
+@pytest.mark.parametrize("engine", [Raft, TruncatesAlways])
+def test_override_1_what_was_acknowledged_is_not_truncated(engine: type[Raft]) -> None:
+    """D1: 629 of 1,000 acknowledged entries were lost: a slow follower, then one crash of the leader."""
+    world, leader = _three(engine)
+    leader.put_many(10)
+    world.settle()
+    world.advance(100)
+    follower, other = world.followers()
+    other.pause()
+    leader.put_many(100, "acknowledged-")
+    world.advance(1)
+    index = leader.replica.last_index
+    assert leader.machine.committed_index == index
+    before = follower.replica.last_index
+    assert before == index
+    if engine is TruncatesAlways:
+        follower.replica._journal.chain.index = 0  # our own journal would refuse, too
+        follower.replica._journal._recent_base = 0
+    try:
+        _resend(world, leader, follower, 50)
+    except AssertionError:
+        assert engine is not Raft
+    kept = follower.is_up and follower.replica.last_index == index
+    assert kept is (engine is Raft)
+
+
+@pytest.mark.parametrize("engine", [Raft, TakesAnyAnswer])
+def test_override_1_an_answer_of_an_earlier_term_commits_nothing(engine: type[Raft]) -> None:
+    """D2: a stale acknowledgement made a leader commit with no replica."""
+    world, leader = _three(engine)
+    leader.put_many(5)
+    world.settle()
+    followers = world.followers()
+    for node in followers:
+        node.pause()
+    index = leader.put(("alone", "1"))
+    world.advance(1)
+    stale = Ack(leader.replica.term - 1, index, index, world.now_ms)
+    leader.replica.peer_message(followers[0].number, stale.encode())
+    committed = leader.replica.commit_index >= index
+    assert committed is (engine is not Raft)
+
+
+@pytest.mark.parametrize("engine", [Raft, CountsEveryVote])
+def test_override_1_a_vote_counts_once(engine: type[Raft]) -> None:
+    world = World(num_nodes=5, engine=engine).start()
+    world.elect()
+    candidate, voter = world.followers()[:2]
+    for node in world.running:
+        if node is not candidate:
+            node.pause()
+    raft = candidate.replica._raft
+    assert raft is not None
+    raft.tick(campaign=True)
+    for _ in range(2):
+        candidate.replica.peer_message(voter.number, Vote(raft.term).encode())
+    assert raft.is_leader is (engine is not Raft)
+
+
+@pytest.mark.parametrize(("engine", "at_most_ms"), [(Raft, 100), (BacksOffByOne, 10_000)])
+def test_override_1_backing_off_goes_by_terms(engine: type[Raft], at_most_ms: float) -> None:
+    """D11: 300 entries of a divergent tail took 36 s."""
+    world, leader = _three(engine)
+    world.isolate(leader.number)
+    leader.put_many(300, "never-")
+    world.until(lambda: world.leader is not None and world.leader is not leader)
+    other = world.leader
+    assert other is not None
+    other.put_many(300, "instead-")
+    world.advance(50)
+    rejects = 0
+
+    def counting(source: int, target: int, payload: bytes) -> bool:
+        nonlocal rejects
+        rejects += payload[1] == 3
+        return False
+
+    world.dropped = counting
+    world.heal()
+    world.until(lambda: leader.replica.commit_index >= 300, at_most_ms)
+    assert (rejects < 10) is (engine is Raft)
+
+
+@pytest.mark.parametrize("engine", [Raft, AcknowledgesAtOnce])
+def test_override_4_an_acknowledgement_is_of_what_is_synced(engine: type[Raft]) -> None:
+    world, leader = _three(engine)
+    world.settle()
+    followers = world.followers()
+    for node in followers:
+        node.host.hold_disk = True
+        node.replica._sync_average_ms = 1000.0  # syncs on the disk thread, which does not come to it
+    index = leader.put(("acknowledged", "1"))
+    world.advance(200)
+    committed = leader.machine.committed_index >= index
+    assert committed is (engine is not Raft)
+    for node in world.running:
+        node.kill(Crash.LOST)
+    for node in followers:
+        node.start()
+        world.advance(1)
+        assert node.replica.last_index < index
+
+
+@pytest.mark.parametrize("engine", [Raft, CommitsAnyTerm])
+def test_override_4_only_entries_of_the_own_term_commit_by_counting(engine: type[Raft]) -> None:
+    world, leader = _three(engine)
+    world.settle()
+    world.isolate(leader.number)
+    index = leader.put_many(5, "old-")
+    world.advance(1)
+    raft = leader.replica._raft
+    assert raft is not None
+    for peer in raft.progress.peers.values():
+        peer.match_index = index
+    raft._SyncObj__raftCurrentTerm += 1  # leads a later term, whose first entry is nowhere yet
+    raft.advance()
+    assert (raft.commit_index >= index) is (engine is not Raft)
+
+
+def test_override_5_a_proposal_is_refused_by_who_does_not_lead() -> None:
+    """D5, D15: nothing is queued for a leader to come, and no outcome stays open."""
+    world, leader = _three(Raft)
+    world.isolate(leader.number)
+    leader.put(("open", "1"))
+    world.until(lambda: bool(leader.machine.deposed_reasons), 1000)
+    assert not leader.replica.can_append
+
+
+def test_override_6_a_new_leader_serves_when_it_has_applied_what_was_before() -> None:
+    """D15: ready in an earlier term says nothing."""
+    world, leader = _three(Raft)
+    index = leader.put_many(200)
+    world.until(lambda: leader.machine.committed_index >= index)
+    leader.kill()
+    new = world.elect()
+    assert new.machine.applied > index
+    assert new.machine.ready_terms == [new.replica.term]
+
+
+def test_override_9_the_library_would_deny_every_transfer() -> None:
+    """Its own match indexes stay 0 here; ours hands over by itself."""
+    world, leader = _three(Raft)
+    raft = leader.replica._raft
+    assert raft is not None
+    answers: list[object] = []
+    leader.put_many(3)
+    world.settle()
+    raft.transferLeadership(None, lambda _, error: answers.append(error))
+    assert answers == [6]
+    done: list[str | None] = []
+    leader.replica.transfer(None, done.append)
+    world.until(lambda: done)
+    assert done == [None]
