@@ -1,4 +1,4 @@
-"""Two hashes, compared between nodes at equal index: of the committed frames, and of the state made from them.
+"""Two hashes, compared between nodes at equal index: of the committed frames, of the state made from them.
 
 Different chains mean that logs went apart, different states that applying is not deterministic; both are
 worse than an outage.  Followers name their newest checkpoint in their answers; the leader compares it with its own

@@ -199,7 +199,7 @@ class Replica:
             return
         self._open()
 
-    def _load_steps(self) -> Iterator[object]:
+    def _load_steps(self) -> Iterator[None]:
         files = self._host.files
         clean_up(files, self.home)
         self.term, self.vote = read_meta(files, join(self.home, TERM_FILE), TERM_KIND)[:2]

@@ -80,6 +80,18 @@ class KeyValues:
     def deposed(self, reason: str) -> None:
         raise AssertionError(reason)
 
+    def leading(self, term: int) -> None:
+        raise AssertionError("a node that is alone leads from its start on")
+
+    def followed(self, leader_id: int | None) -> None:
+        raise AssertionError("a node that is alone has no other leader")
+
+    def proven(self, proven_ms: float) -> None:
+        raise AssertionError("a node that is alone needs no proof")
+
+    def reset(self) -> None:
+        raise AssertionError("nobody replaces what a node that is alone has written")
+
     def state_hash(self) -> int:
         total = 0
         for (kind, key), value in self.values.items():
