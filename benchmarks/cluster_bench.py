@@ -1,0 +1,150 @@
+"""A cluster as `quorate up --nodes 3` runs it: `python -m benchmarks.cluster_bench [--runs N] [--seconds S]`.
+
+The clock of a start runs from before the launcher's process is made, on a new directory and on one that was
+used before, until a member's first heartbeat is accepted; it is sent again and again to whoever is said to
+coordinate the group. Memory and CPU are those of the three nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks import load
+from benchmarks.raw import RawGroup, RawMember
+from cluster.launcher import ClusterProcess, launch_cluster
+from quorate.client import Client
+
+HOST = "127.0.0.1"
+FIRST_PORT = 21_000
+GROUP, TOPIC, PARTITIONS, MEMBERS = "bench", "orders", 100, 50
+SETTLED_S = 3.0
+"""After the start, before anything is measured: nobody loads or imports any more."""
+
+MB = 1e6
+
+
+def report(what: str, figure: str, target: str = "-", kafka: str = "-") -> None:
+    print(f"{what:<56} {figure:>30}   target {target:<10} Kafka {kafka}", flush=True)
+
+
+# Starts
+
+
+def seconds_to_join(data: Path, kafka_port: int, http_port: int) -> float:
+    """One `quorate up`, from before its process to the first heartbeat that is accepted."""
+    command = [sys.executable, "-P", "-m", "quorate", "up", "--nodes", "3", "--data", str(data), "--json"]
+    command += ["--port", str(kafka_port), "--http-port", str(http_port)]
+    group = RawGroup([(HOST, kafka_port + number) for number in range(3)], f"{GROUP}-first")
+    begin_s = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            group.until_accepted(RawMember(group, "first", [TOPIC]).beat)
+            joined_s = time.perf_counter() - begin_s
+            assert process.stdout is not None
+            process.stdout.readline()  # that it is ready: only then is it interrupted
+        finally:
+            group.close()
+            process.send_signal(signal.SIGTERM)
+    return joined_s
+
+
+def bench_start(runs: int) -> None:
+    fresh, again = [], []
+    for _ in range(runs):
+        kafka_port, http_port = free_ports()
+        with tempfile.TemporaryDirectory(prefix="quorate-bench-") as directory:
+            data = Path(directory) / "cluster"
+            fresh.append(seconds_to_join(data, kafka_port, http_port))
+            again.append(seconds_to_join(data, kafka_port, http_port))
+    for what, taken_s in (("on a new directory", fresh), ("again", again)):
+        figure = f"p50 {statistics.median(taken_s):.2f} s, max {max(taken_s):.2f} s"
+        report(f"quorate up --nodes 3 to first join, {what} ({runs})", figure, "<= 1.5 s", "9.0 s")
+
+
+def free_ports() -> tuple[int, int]:
+    """Two runs of three free ports each, below the range that the system hands out."""
+    for first in range(FIRST_PORT, FIRST_PORT + 1000, 6):
+        with ExitStack() as probes:
+            try:
+                for port in range(first, first + 6):
+                    probe = probes.enter_context(socket.socket())
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind((HOST, port))
+            except OSError:
+                continue
+            return first, first + 3
+    raise RuntimeError("no six free ports in a row")
+
+
+# At rest
+
+
+def bench_rest(seconds: float) -> None:
+    with tempfile.TemporaryDirectory(prefix="quorate-bench-") as directory:
+        cluster = launch_cluster(Path(directory) / "cluster", 3)
+        try:
+            pids = [node.pid for node in cluster.nodes]
+            time.sleep(SETTLED_S)
+            report("idle CPU of all three, no client", idle_cpu(pids, lambda: time.sleep(seconds)))
+            report("RSS of all three, empty", resident(pids))
+            with Client(cluster.bootstrap) as client:
+                client.create_topic(TOPIC, PARTITIONS)
+            with load.peers(coordinator(cluster), MEMBERS) as opened:
+                members = load.settled_members(opened, GROUP, [TOPIC])
+                report(f"RSS of all three, {MEMBERS} members", resident(pids), "<= 240 MB", "1,170 MB")
+                what = f"CPU of all three, {MEMBERS} members beating once a second"
+                report(what, idle_cpu(pids, lambda: beat_each_second(members, seconds)), "<= 9 %", "16 %")
+        finally:
+            cluster.kill()
+
+
+def coordinator(cluster: ClusterProcess) -> tuple[str, int]:
+    group = RawGroup([(node.host, node.port) for node in cluster.nodes], GROUP)
+    address = group.until_accepted(group.find)
+    group.close()
+    return address
+
+
+def beat_each_second(members: list[load.Member], seconds: float) -> None:
+    """Every member once a second, spread evenly."""
+    begin_s = time.perf_counter()
+    for number in range(round(seconds * len(members))):
+        time.sleep(max(0.0, begin_s + number / len(members) - time.perf_counter()))
+        members[number % len(members)].beat()
+
+
+def idle_cpu(pids: list[int], meanwhile: Callable[[], None]) -> str:
+    begin_s, cpu_s = time.perf_counter(), load.cpu_seconds(*pids)
+    meanwhile()
+    taken_s, cpu_s = time.perf_counter() - begin_s, load.cpu_seconds(*pids) - cpu_s
+    return f"{100 * cpu_s / taken_s:.1f} %"
+
+
+def resident(pids: list[int]) -> str:
+    return f"{sum(map(load.resident_bytes, pids)) / MB:.0f} MB"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=10, help="starts of each kind")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of CPU at rest")
+    parser.add_argument("--only", choices=["start", "rest"])
+    options = parser.parse_args()
+    if options.only != "rest":
+        bench_start(options.runs)
+    if options.only != "start":
+        bench_rest(options.seconds)
+
+
+if __name__ == "__main__":
+    main()
