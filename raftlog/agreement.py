@@ -1,8 +1,8 @@
 """Two hashes, compared between nodes at equal index: of the committed frames, of the state made from them.
 
 Different chains mean that logs went apart, different states that applying is not deterministic; both are
-worse than an outage.  Followers name their newest checkpoint in their answers; the leader compares it with its own
-at that index.  When two differ, it asks all for that very index:
+worse than an outage.  Followers name their newest checkpoint in their answers; the leader compares it with
+its own at that index.  When two differ, it asks all for that very index:
 
     agreeing --a follower differs--> asking --a majority is equal--> the minority stops
                                        |----all answered, or too late, without one--> the shard is halted

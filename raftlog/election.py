@@ -16,7 +16,7 @@ No clock, no messages: callers bring the time and carry out what `due` says.  Wh
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -54,7 +54,7 @@ class Election:
 
     def __init__(
         self,
-        rng: random.Random,
+        uniform: Callable[[float, float], float],
         settings: LogSettings,
         node_id: int,
         num_voters: int,
@@ -62,7 +62,7 @@ class Election:
         is_preferred: bool,
         now_ms: float,
     ) -> None:
-        self._rng = rng
+        self._uniform = uniform
         self._min_ms = float(settings.raft_min_timeout_ms)
         self._max_ms = float(settings.raft_max_timeout_ms)
         self._lease_ms = self._min_ms / 2
@@ -78,7 +78,7 @@ class Election:
         self.is_preferred = is_preferred
         patience_ms = 0.0 if is_preferred else self._max_ms
         jitter_ms = PREFERRED_JITTER_MS if is_preferred else self._max_ms
-        self.deadline_ms = now_ms + patience_ms + rng.uniform(0, jitter_ms)
+        self.deadline_ms = now_ms + patience_ms + uniform(0, jitter_ms)
 
     # What happens to this node
 
@@ -92,14 +92,14 @@ class Election:
     def leader_lost(self, now_ms: float) -> None:
         """The connection to the leader broke."""
         self._is_leader_gone = True
-        self.deadline_ms = min(self.deadline_ms, now_ms + self._rng.uniform(0, RESET_JITTER_MS))
+        self.deadline_ms = min(self.deadline_ms, now_ms + self._uniform(0, RESET_JITTER_MS))
 
     def linked(self, now_ms: float) -> None:
         """A link came up: at a cold start the preferred node has waited for somebody to ask."""
         unheard = self._asking is None or not self._asking.grants
         if self.is_preferred and self._is_leader_gone and unheard:
             self._asking = None
-            self.deadline_ms = min(self.deadline_ms, now_ms + self._rng.uniform(0, PREFERRED_JITTER_MS))
+            self.deadline_ms = min(self.deadline_ms, now_ms + self._uniform(0, PREFERRED_JITTER_MS))
 
     def voted(self, now_ms: float) -> None:
         """This node gave its vote away: let the candidate win."""
@@ -112,10 +112,10 @@ class Election:
         self.deadline_ms = max(self.deadline_ms, now_ms + delay_ms)
 
     def _timeout_ms(self) -> float:
-        return self._rng.uniform(self._min_ms, self._max_ms)
+        return self._uniform(self._min_ms, self._max_ms)
 
     def _retry_ms(self) -> float:
-        return self._rng.uniform(self._lease_ms / 3, self._lease_ms)
+        return self._uniform(self._lease_ms / 3, self._lease_ms)
 
     # What this node may do
 
@@ -162,7 +162,7 @@ class Election:
             return False, wait_ms
         if is_behind:
             if self._asking is None:  # somebody must stand, and it is not the one who asks
-                self.deadline_ms = min(self.deadline_ms, now_ms + self._rng.uniform(0, PREFERRED_JITTER_MS))
+                self.deadline_ms = min(self.deadline_ms, now_ms + self._uniform(0, PREFERRED_JITTER_MS))
             return False, wait_ms
         if self._asking is not None and is_equal and self._outranks(candidate):
             return False, wait_ms

@@ -116,7 +116,7 @@ class Peering:
         self._peer_ids = [one for one in identity.voters if one != identity.node_id]
         self.preferred = preferred_node(identity.voters, owner.shard)
         self.election = Election(
-            host.rng,
+            host.rng.uniform,
             settings,
             identity.node_id,
             len(identity.voters),

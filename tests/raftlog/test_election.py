@@ -17,7 +17,7 @@ LEASE_MS = LogSettings().raft_min_timeout_ms / 2
 
 
 def _election(*, is_preferred: bool = False, now_ms: float = 0.0) -> Election:
-    return Election(random.Random(1), LogSettings(), 2, 3, is_preferred=is_preferred, now_ms=now_ms)
+    return Election(random.Random(1).uniform, LogSettings(), 2, 3, is_preferred=is_preferred, now_ms=now_ms)
 
 
 # The rules alone
@@ -78,8 +78,8 @@ def test_who_grants_holds_back() -> None:
 
 
 def test_of_two_that_ask_at_once_one_gives_way() -> None:
-    one = Election(random.Random(1), LogSettings(), 1, 3, is_preferred=False, now_ms=0)
-    two = Election(random.Random(2), LogSettings(), 2, 3, is_preferred=False, now_ms=0)
+    one = Election(random.Random(1).uniform, LogSettings(), 1, 3, is_preferred=False, now_ms=0)
+    two = Election(random.Random(2).uniform, LogSettings(), 2, 3, is_preferred=False, now_ms=0)
     for election in (one, two):
         assert election.due(election.next_deadline_ms() + 2000) is Due.ASK
     assert not one.answer(3000, 2, is_behind=False, is_equal=True)[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 from pysyncobj import syncobj
@@ -53,7 +54,7 @@ def test_override_4_an_election_does_not_walk_the_log(ablated: bool, monkeypatch
     looked_at = 0
     look = Raft._SyncObj__getEntries
 
-    def counting(self: Raft, *args: object) -> object:
+    def counting(self: Raft, *args: Any) -> object:
         nonlocal looked_at
         looked_at += 1
         return look(self, *args)
@@ -105,7 +106,9 @@ def test_override_7_a_start_believes_no_commit_index(node: Node) -> None:
     view.setRaftCommitIndex(10_000)
     assert view.getRaftCommitIndex() == 0
     assert view[-1] == (b"", 2, 1)
-    assert [index for _, index, _ in view[:]] == [0, 1, 2]
+    entries = view[:]
+    assert isinstance(entries, list)
+    assert [index for _, index, _ in entries] == [0, 1, 2]
 
 
 def test_override_7_the_library_never_compacts_or_forks(node: Node) -> None:
@@ -140,7 +143,7 @@ def test_override_7_a_term_counts_only_when_it_is_synced() -> None:
 def test_a_node_alone_needs_no_ticks_and_no_threads(node: Node) -> None:
     ticks = []
     raft = _engine(node)
-    raft.tick = lambda: ticks.append(1)  # type: ignore[method-assign]
+    raft.tick = lambda **_: ticks.append(1)  # type: ignore[method-assign]
     node.host.advance(3_600_000)
     assert ticks == []
     assert raft.next_deadline_ms() is None

@@ -120,6 +120,10 @@ def test_syncs_come_back_to_the_loop_when_they_are_fast_again(disk: SimFiles) ->
     assert not node.host.disk
 
 
+def _takes_more(node: Node) -> bool:
+    return node.replica.can_append
+
+
 def test_proposing_needs_leadership_and_room(disk: SimFiles) -> None:
     small = dataclasses.replace(SETTINGS, uncommitted_bytes_max=500, entry_bytes_max=200)
     node = Node(disk, small)
@@ -128,24 +132,24 @@ def test_proposing_needs_leadership_and_room(disk: SimFiles) -> None:
     node.start()
     with pytest.raises(LogFull, match="entry_bytes_max"):
         node.replica.propose(bytes(201), 1, 0)
-    while node.replica.can_append:
+    while _takes_more(node):
         node.put(("a", "1"))
     with pytest.raises(LogFull, match="uncommitted_bytes_max"):
         node.replica.propose(entry(("a", "1")), 1, 0)
     node.host.run()
-    assert node.replica.can_append
+    assert _takes_more(node)
     node.put_synced(("b", "2"))
 
 
 def test_a_nearly_full_disk_is_refused_beforehand(disk: SimFiles) -> None:
     node = Node(disk).start()
-    assert node.replica.can_append
+    assert _takes_more(node)
     disk.free = SETTINGS.disk_free_bytes_min - 1
     node.host.advance(1001)
-    assert not node.replica.can_append
+    assert not _takes_more(node)
     disk.free = SETTINGS.disk_free_bytes_min
     node.host.advance(1001)
-    assert node.replica.can_append
+    assert _takes_more(node)
 
 
 def test_time_never_goes_back(disk: SimFiles) -> None:
