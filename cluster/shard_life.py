@@ -175,7 +175,15 @@ class ShardLife(ABC):
         LOG.info("%s is built from its log again", self.name)
         self._stand_down()
         self._whole_from_index = self._committed_index
-        self.machine = self._make_machine()
+        old, self.machine = self.machine, self._make_machine()
+        self._let_go(old.dissolve())
+
+    def _let_go(self, steps: Iterator[None]) -> None:
+        end_ms = self.host.monotonic_ms() + SLICE_MS
+        for _ in steps:
+            if self.host.monotonic_ms() >= end_ms:
+                self.host.call_soon(self._let_go, steps)
+                return
 
     def state_hash(self) -> int:
         return self.machine.state_hash

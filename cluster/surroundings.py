@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -29,6 +29,8 @@ class Projection(Protocol):
     def apply_all(self, raws: Iterable[RawRecord], index: int) -> None: ...
 
     def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome: ...
+
+    def dissolve(self) -> Iterator[None]: ...
 
     @property
     def applied_index(self) -> int: ...

@@ -9,7 +9,7 @@ tell a topic from one of the same name that was deleted before.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from coordinator.api import Context, Draft, Outcome, Refused, Steps
@@ -89,6 +89,10 @@ class CatalogShard:
             self.unknown_types[raw.type] += 1
             return
         self._hashes.touch(raw, key)
+
+    def dissolve(self) -> Iterator[None]:
+        """The log tells everything once more, to another shard: lets go of the state in small steps."""
+        return self._hashes.dissolve()
 
     def apply_all(self, raws: Iterable[RawRecord], index: int) -> None:
         """`apply` for many records of one index."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from zlib import crc32
 
+from coordinator.dissolving import emptied
 from coordinator.statehash import KEY_SALT, MASK, mix
 from records import (
     OffsetCommitKey,
@@ -146,6 +147,11 @@ class OffsetStore:
             value[-_TOPIC_ID_BYTES:] if value[0] == _ALL_FIELDS else _decoded(key, value).topic_id
             for key, value in offsets.items()
         }
+
+    def dissolve(self) -> Iterator[None]:
+        """Lets go of everything in steps; nothing may be asked any more."""
+        while self._groups:
+            yield from emptied(self._groups.popitem()[1])
 
     def keys_of_topic(self, group_id: str, topic_id: bytes) -> list[bytes]:
         offsets = self._groups.get(_prefix_of_group(group_id), _NOTHING)

@@ -10,9 +10,10 @@ a state that is missing something must not be served.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from coordinator.dissolving import emptied
 from coordinator.model import JOINING, Group, Member, current_of
 from coordinator.offsetstore import OffsetStore
 from coordinator.statehash import MASK, STALE_MAX, EntryHashes
@@ -80,6 +81,13 @@ class Projection:
     def state_hash(self) -> int:
         """u64 over every projected entry, in any order: equal states have equal hashes."""
         return (self._hashes.total + self.offsets.state_hash) & MASK
+
+    def dissolve(self) -> Iterator[None]:
+        """Lets go of everything in steps; nothing may be asked any more."""
+        yield from self.offsets.dissolve()
+        yield from self._hashes.dissolve()
+        while self.groups:
+            yield from emptied(self.groups.popitem()[1].members)
 
     def group(self, group_id: str) -> Group | None:
         return self.groups.get(group_id)

@@ -180,6 +180,11 @@ class GroupShard:
         self.serving += 1
         self.core.forget_volatile()
 
+    def dissolve(self) -> Iterator[None]:
+        """The log tells everything once more, to another shard: lets go of the state in small steps."""
+        self.on_deposed()
+        return self.projection.dissolve()
+
     def on_catalog_changed(
         self, ctx: Context, topic_names: Iterable[str], *, is_complete: bool = True
     ) -> None:

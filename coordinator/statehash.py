@@ -8,9 +8,10 @@ as a sum of CRCs alone would not notice that two keys exchanged their values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from zlib import crc32
 
+from coordinator.dissolving import emptied
 from records import Key, RawRecord, Value, encode_value
 
 MASK = (1 << 64) - 1
@@ -53,6 +54,11 @@ class EntryHashes:
         if self._stale:
             self._refresh()
         return self._hash
+
+    def dissolve(self) -> Iterator[None]:
+        """Lets go of everything in steps; nothing may be asked any more."""
+        yield from emptied(self._parts)
+        yield from emptied(self._stale)
 
     def _refresh(self) -> None:
         parts = self._parts

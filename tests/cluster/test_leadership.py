@@ -316,7 +316,7 @@ def test_a_follower_is_hot(led: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_rebuilt_projection_is_another_one_and_not_readable_before_its_end(led: Bench) -> None:
     replica, before = led.log(led.groups), led.groups.machine
-    bodies = list(replica.bodies)
+    bodies, state_hash = list(replica.bodies), before.state_hash
     replica.lose()
     replica.machine.reset()
     assert led.groups.machine is not before
@@ -324,7 +324,7 @@ def test_a_rebuilt_projection_is_another_one_and_not_readable_before_its_end(led
     replica.bodies = []
     replica.receive(*bodies)
     assert led.groups.is_readable
-    assert led.groups.machine.state_hash == before.state_hash
+    assert led.groups.machine.state_hash == state_hash
 
 
 # The catalog.
@@ -426,3 +426,18 @@ def test_the_format_level_is_raised_by_a_record_that_all_nodes_have(led: Bench) 
     metadata.lose()
     led.metadata.raise_format_level(3, told.append)
     assert told[1:] == [Why.NOT_LEADER.value]
+
+
+def test_a_projection_that_is_not_needed_any_more_goes_in_slices(led: Bench) -> None:
+    """The garbage collector will not look at it: what was loaded before the node served is frozen."""
+    replica = led.log(led.groups)
+    for number in range(30):
+        led.ask(commit_request(f"tool-{number}", dict.fromkeys(range(4), number)), ApiKey.OFFSET_COMMIT, 9)
+    replica.commit()
+    replica.lose()
+    old = led.groups.machine.projection
+    led.host.clock_step_ms = 1.0
+    replica.machine.reset()
+    assert len(old.offsets) > 0
+    led.later(1_000)
+    assert (len(old.offsets), old.groups) == (0, {})
