@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 ROOMS := records wire coordinator raftlog cluster history quorate
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test check format bench chaos clean
+.PHONY: help demo test failover check format bench chaos clean
 
 help:
-	@echo "make demo    install and run the tour: one node, seven consumers, kill -9, replay"
+	@echo "make demo    install and run the tour: three nodes, seven consumers, kill -9 of the leader, the proof"
 	@echo "make test    install and run the tests"
+	@echo "make failover  the tests that kill and stop nodes of real clusters"
 	@echo "make check   formatting, lint, types, import contracts"
 	@echo "make bench   the benchmarks (figures: docs/performance.md)"
 	@echo "make chaos   the long failure suites"
@@ -30,7 +31,10 @@ demo: $(VENV)/.demo
 	@$(BIN)/quorate demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow and not failover'
+
+failover: $(VENV)/.dev
+	$(BIN)/python -m pytest -m 'failover and not slow'
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -249,9 +249,8 @@ def steady_heartbeats(
     topic: str = "bench",
     group_id: str = "bench-heartbeats",
 ) -> Rate:
-    """Heartbeats of one settled group, one member per connection."""
+    """Heartbeats of one settled group, one member per connection; the topic must be there."""
     with peers(address, connections) as opened:
-        create_topic(opened[0], topic, connections)
         members = settled_members(opened, group_id, [topic])
         frames = [member.steady_frame() for member in members]
         rate = sliding_window(opened, frames, in_flight, duration_s, *pids)

@@ -32,6 +32,8 @@ def median(runs: int, measure: Callable[[int], load.Rate]) -> load.Rate:
 
 def heartbeats(node: NodeProcess, seconds: float, runs: int) -> None:
     address = (node.host, node.port)
+    with load.peers(address, 1) as (peer,):
+        load.create_topic(peer, "bench", CONNECTIONS)
     for in_flight, target, kafka in ((16, "80,000", "51,700"), (1, "45,000", "41,400")):
         rate = median(
             runs,

@@ -30,6 +30,7 @@ BUDGETS_S: dict[str, int] = {
     "history": 60,
     "quorate": 60,
     "clients": 240,
+    "failover": 480,
 }
 SLOW_BUDGET_S = 3_600
 """`make chaos` as a whole; its suites run alone, so they need no shares."""

@@ -1,0 +1,35 @@
+"""A three-node cluster of real processes for each test that asks for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.launcher import ClusterProcess, launch_cluster
+
+SESSION_TIMEOUT_MS = 10_000
+SETTINGS = {
+    "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker("failover")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ClusterProcess]:
+    """Three nodes that are ready; whatever is left of them is killed at the end."""
+    started = launch_cluster(tmp_path / "cluster", num_nodes=3, settings=SETTINGS)
+    try:
+        yield started
+    finally:
+        started.kill()

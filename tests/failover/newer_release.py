@@ -1,0 +1,16 @@
+"""A node of a release to come, which reads and writes one format level more than this one.
+
+python -P -m tests.failover.newer_release [as with `python -m cluster`]
+"""
+
+from __future__ import annotations
+
+import sys
+
+import cluster.node
+from cluster.main import main
+
+cluster.node.LATEST_FORMAT_LEVEL += 1
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

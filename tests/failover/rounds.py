@@ -1,0 +1,269 @@
+"""Kill rounds on a three-node cluster, under clients that commit as fast as they are acknowledged.
+
+A round takes the leader of one shard away (`Fault`) and follows rules that let it find a loss at all:
+
+* at least 100 acknowledged commits per second up to the fault, each written down by its client in a file;
+* the committing clients are killed in the same instant: librdkafka repeats a commit in flight by itself, and
+  that commit would cover up a lost one;
+* the leader must have changed;
+* every key is fetched from the new leader before anyone commits it again, and a third of the keys are never
+  committed again;
+* every acknowledged (key, offset) of all rounds is looked for in the log at the end.
+
+Beside them stands one group of consumers that live through all rounds (`benchmarks/consumer.py`); their
+diaries show that no partition moved and nobody owned one twice. A raw member measures each outage.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks import consumer
+from benchmarks.diaries import Diary, double_owners, read_diary
+from benchmarks.raw import RawGroup, RawMember
+from cluster.launcher import ClusterProcess, NodeProcess
+from history.commits import Key, missing_commits
+from records import shard_of
+from tests.clients import committers
+from tests.report import count_fault
+
+NUM_SHARDS = 4
+TOPIC, MEMBERS_TOPIC = "orders", "watched"
+MEMBERS_GROUP = "watchers"
+NUM_MEMBERS, MEMBERS_PARTITIONS = 4, 8
+GROUPS_PER_SHARD = 3
+KEYS_PER_GROUP = 3
+COMMIT_S = 0.5
+COMMITS_PER_S_MIN = 100
+START_S = 30.0
+PAUSED_S = 1.5
+"""How long a stopped leader stays stopped: several election timeouts."""
+
+
+class Fault(enum.Enum):
+    """What happens to a leader."""
+
+    KILL = "kill -9 of the leader"
+    PAUSE = "SIGSTOP of the leader, SIGCONT later"
+
+
+@dataclass(slots=True)
+class Outages:
+    """Seconds from the fault until the next leader accepted a heartbeat, by fault."""
+
+    by_fault: dict[Fault, list[float]] = field(default_factory=dict)
+
+    def add(self, fault: Fault, seconds: float) -> None:
+        self.by_fault.setdefault(fault, []).append(seconds)
+
+    def __str__(self) -> str:
+        lines = []
+        for fault, seconds in self.by_fault.items():
+            ordered = sorted(seconds)
+            middle = ordered[len(ordered) // 2]
+            lines.append(
+                f"{fault.value}: {len(ordered)} rounds, first heartbeat accepted after "
+                f"{ordered[0]:.2f} / {middle:.2f} / {ordered[-1]:.2f} s (min / median / max)"
+            )
+        return "\n".join(lines)
+
+
+class Rounds:
+    """The cluster, the keys, and all that was ever acknowledged."""
+
+    def __init__(self, cluster: ClusterProcess, directory: Path) -> None:
+        self.cluster = cluster
+        self.directory = directory
+        self.outages = Outages()
+        self.num_rounds = 0
+        self.groups = _groups_by_shard()
+        self.keys: dict[str, list[int]] = {group: [] for groups in self.groups.values() for group in groups}
+        self.next_partition = 0
+        self.offsets: dict[tuple[str, int], int] = {}
+        self.all_acknowledged: list[tuple[Key, int]] = []
+        self._members: list[subprocess.Popen[bytes]] = []
+        self._settled_s = 0.0
+
+    # ---- the group that lives through everything ----
+
+    def start_members(self) -> None:
+        for number in range(NUM_MEMBERS):
+            command = [sys.executable, "-P", consumer.__file__, self.cluster.bootstrap]
+            command += [MEMBERS_GROUP, MEMBERS_TOPIC, str(self._diary(number))]
+            self._members.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+        deadline_s = time.monotonic() + START_S
+        while not self._is_balanced():
+            assert time.monotonic() < deadline_s, "the consumers did not share out the partitions"
+            time.sleep(0.05)
+        self._settled_s = time.monotonic()
+
+    def kill_members(self) -> None:
+        for process in self._members:
+            process.kill()
+            process.wait()
+        self._members.clear()
+
+    def diaries(self) -> list[Diary]:
+        return [read_diary(self._diary(number)) for number in range(NUM_MEMBERS)]
+
+    def _diary(self, number: int) -> Path:
+        return self.directory / f"member-{number}.jsonl"
+
+    def _is_balanced(self) -> bool:
+        open_spans = [
+            span for diary in self.diaries() for span in diary.spans() if span.end_s == float("inf")
+        ]
+        owners = {span.member for span in open_spans}
+        return len(open_spans) == MEMBERS_PARTITIONS and len(owners) == NUM_MEMBERS
+
+    # ---- a round ----
+
+    def run_round(self, fault: Fault) -> None:
+        self.num_rounds += 1
+        shard = self.num_rounds % NUM_SHARDS
+        groups = self.groups[shard]
+        files = self.directory / f"round-{self.num_rounds}"
+        files.mkdir()
+        self._choose_keys(groups)
+        leader = self.leader_of(groups[0])
+        watcher = self._watcher(groups[0])
+        started = {
+            group: {str(key): self.offsets.get((group, key), 0) for key in self.keys[group]}
+            for group in groups
+        }
+        command = [sys.executable, "-P", committers.__file__, self.cluster.bootstrap, TOPIC, str(files)]
+        with subprocess.Popen([*command, json.dumps(started)], stderr=subprocess.DEVNULL) as process:
+            try:
+                self._wait_for_first_commits(files, groups)
+                time.sleep(COMMIT_S)
+                faulted_s, faulted_ms = time.monotonic(), time.time() * 1000
+                leader.kill() if fault is Fault.KILL else leader.pause()
+                count_fault("failover", fault.value)
+            finally:
+                process.kill()
+        try:
+            watcher.group.nodes, watcher.group.coordinator = self._others(leader), None
+            watcher.group.until_accepted(watcher.beat)
+            self.outages.add(fault, time.monotonic() - faulted_s)
+            self._check(files, groups, faulted_ms, self._others(leader))
+            assert self.leader_of(groups[0], self._others(leader)) is not leader
+        finally:
+            watcher.group.close()
+            if fault is Fault.PAUSE:
+                time.sleep(max(0.0, faulted_s + PAUSED_S - time.monotonic()))
+                leader.resume()
+            else:
+                leader.start()
+        self._wait_until_whole()
+
+    def leader_of(self, group_id: str, nodes: list[tuple[str, int]] | None = None) -> NodeProcess:
+        group = RawGroup(nodes or self._addresses(), group_id)
+        address = group.until_accepted(group.find)
+        group.close()
+        return next(node for node in self.cluster.nodes if (node.host, node.port) == address)
+
+    def _watcher(self, beside: str) -> RawMember:
+        """A settled member of a group of its own in the same shard."""
+        shard = shard_of(beside, NUM_SHARDS)
+        names = (f"watch-{self.num_rounds}-{number}" for number in range(1_000))
+        group_id = next(name for name in names if shard_of(name, NUM_SHARDS) == shard)
+        found = RawMember(RawGroup(self._addresses(), group_id), "watcher", [MEMBERS_TOPIC])
+        found.settle()
+        return found
+
+    def _addresses(self) -> list[tuple[str, int]]:
+        return [(node.host, node.port) for node in self.cluster.nodes]
+
+    def _others(self, leader: NodeProcess) -> list[tuple[str, int]]:
+        return [(node.host, node.port) for node in self.cluster.nodes if node is not leader]
+
+    def _choose_keys(self, groups: list[str]) -> None:
+        """Two thirds of the keys of the round before; the first third has stopped for good."""
+        for group in groups:
+            partitions = self.keys[group]
+            del partitions[:1]
+            while len(partitions) < KEYS_PER_GROUP:
+                partitions.append(self.next_partition)
+                self.next_partition += 1
+
+    def _wait_for_first_commits(self, files: Path, groups: list[str]) -> None:
+        deadline_s = time.monotonic() + START_S
+        while not all(committers.acknowledged(files / group) for group in groups):
+            assert time.monotonic() < deadline_s, "not every client committed"
+            time.sleep(0.01)
+
+    def _check(self, files: Path, groups: list[str], faulted_ms: float, nodes: list[tuple[str, int]]) -> None:
+        """Every key is fetched, from the new leader, before anyone commits it again."""
+        num_commits = 0
+        for group_id in groups:
+            acknowledged = committers.acknowledged(files / group_id)
+            group = RawGroup(nodes, group_id)
+            found = group.until_accepted(group.fetch, TOPIC, list(acknowledged[-1][1]))
+            group.close()
+            for partition, offset in acknowledged[-1][1].items():
+                assert found[partition] >= offset, f"{group_id} {TOPIC}-{partition} lost commits"
+                self.offsets[group_id, partition] = found[partition]
+            num_commits += sum(at_ms > faulted_ms - 1000 * COMMIT_S for at_ms, _ in acknowledged)
+            self.all_acknowledged += [
+                ((group_id, TOPIC, partition), offset)
+                for _, offsets in acknowledged
+                for partition, offset in offsets.items()
+            ]
+        assert num_commits / COMMIT_S >= COMMITS_PER_S_MIN, f"{num_commits / COMMIT_S:.0f} commits per second"
+
+    def _wait_until_whole(self) -> None:
+        """Every node names a coordinator for every group again, itself if it leads."""
+        for node in self.cluster.nodes:
+            for groups in self.groups.values():
+                group = RawGroup([(node.host, node.port)], groups[0])
+                group.until_accepted(group.find)
+                group.close()
+
+    # ---- the end ----
+
+    def check_members(self) -> None:
+        """No partition moved, nobody owned one twice, and nothing that they were told is lost."""
+        self.kill_members()  # what they were doing may still be carried out, so offsets may only be higher
+        diaries = self.diaries()
+        assert double_owners(diaries) == []
+        moves = [
+            event
+            for diary in diaries
+            for event in diary.of("assigned", "revoked", "lost")
+            if event["at_s"] > self._settled_s
+        ]
+        assert moves == []
+        group = RawGroup(self._addresses(), MEMBERS_GROUP)
+        found = group.until_accepted(group.fetch, MEMBERS_TOPIC, list(range(MEMBERS_PARTITIONS)))
+        group.close()
+        for diary in diaries:
+            for partition, offset in diary.last_acknowledged().items():
+                assert found[partition] >= offset, f"{diary.member} lost a commit of partition {partition}"
+
+    def longest_gaps_s(self, faults_s: list[float]) -> list[float]:
+        """Per fault (monotonic time): the longest time that a consumer waited for an acknowledgement."""
+        diaries = self.diaries()
+        return [max(diary.longest_gap_s(at_s, at_s + 1.0) for diary in diaries) for at_s in faults_s]
+
+    def check_logs(self) -> None:
+        """Every acknowledged (key, offset) of all rounds is in the files of every node."""
+        self.cluster.stop()
+        for node in self.cluster.nodes:
+            assert missing_commits(str(node.data), self.all_acknowledged) == [], f"node {node.node_id}"
+
+
+def _groups_by_shard() -> dict[int, list[str]]:
+    """Names of `GROUPS_PER_SHARD` groups for each shard."""
+    found: dict[int, list[str]] = {shard: [] for shard in range(NUM_SHARDS)}
+    for number in range(10_000):
+        name = f"group-{number}"
+        groups = found[shard_of(name, NUM_SHARDS)]
+        if len(groups) < GROUPS_PER_SHARD:
+            groups.append(name)
+    return found

@@ -1,0 +1,172 @@
+"""Links between real nodes are cut, half-opened and mended; nothing is lost and nobody is deposed needlessly.
+
+Every link goes through a proxy of the test (`proxy`): the node with the greater id dials, so node 2 reaches
+node 1 through one proxy, node 3 reaches nodes 1 and 2 through two others.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import tomllib
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.raw import RawGroup, RawMember
+from cluster.launcher import ClusterProcess, NodeProcess, prepare_cluster
+from history.compare import compare, comparison_text
+from quorate.client import Client
+from records import shard_of
+from tests.failover.proxy import Proxy, Way
+from tests.report import count_fault
+
+TOPIC = "orders"
+NUM_SHARDS = 4
+ROUNDS = 4
+ROUNDS_OF_CHAOS = 40
+CUT_S = 1.5
+"""Several election timeouts, and shorter than the silence after which a link is given up."""
+
+
+class Meshed:
+    """A cluster whose links can be cut: `proxies[dialling id, listening id]`."""
+
+    def __init__(self, cluster: ClusterProcess, proxies: dict[tuple[int, int], Proxy]) -> None:
+        self.cluster = cluster
+        self.proxies = proxies
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        return [(node.host, node.port) for node in self.cluster.nodes]
+
+    def links_of(self, node_id: int) -> list[tuple[Proxy, Way]]:
+        """The node's two links, each with the way that leads away from it."""
+        return [
+            (proxy, Way.THERE if dials == node_id else Way.BACK)
+            for (dials, listens), proxy in self.proxies.items()
+            if node_id in (dials, listens)
+        ]
+
+    def leader_of(self, group: RawGroup) -> NodeProcess:
+        address = group.until_accepted(group.find)
+        return next(node for node in self.cluster.nodes if (node.host, node.port) == address)
+
+    def terms(self, asked: NodeProcess) -> dict[int, int]:
+        """Every shard's term as one node tells it."""
+        with urllib.request.urlopen(f"{asked.url}/v1/cluster", timeout=5) as answer:
+            document: dict[str, Any] = json.loads(answer.read())
+        return {shard["shard"]: shard["term"] for shard in document["shards"]}
+
+
+@pytest.fixture
+def meshed(tmp_path: Path) -> Iterator[Meshed]:
+    cluster = prepare_cluster(tmp_path / "cluster", num_nodes=3)
+    listening = {
+        int(entry.partition("@")[0]): _address(entry.partition("@")[2])
+        for entry in tomllib.loads((cluster.nodes[0].data / "node.toml").read_text())["cluster.nodes"]
+    }
+    proxies = {(dials, to): Proxy(listening[to]) for dials, to in ((2, 1), (3, 1), (3, 2))}
+    for node in cluster.nodes:
+        seen = {
+            to: ("127.0.0.1", proxies[node.node_id, to].port) if (node.node_id, to) in proxies else address
+            for to, address in listening.items()
+        }
+        node.configure({"cluster.nodes": [f"{to}@{host}:{port}" for to, (host, port) in seen.items()]})
+    try:
+        cluster.start()
+        yield Meshed(cluster, proxies)
+    finally:
+        cluster.kill()
+        for proxy in proxies.values():
+            proxy.close()
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)
+
+
+def _group_in(shard: int, name: str) -> str:
+    names = (f"{name}-{number}" for number in range(1_000))
+    return next(one for one in names if shard_of(one, NUM_SHARDS) == shard)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("count", [ROUNDS, pytest.param(ROUNDS_OF_CHAOS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("is_half_open", [False, True])
+def test_a_leader_cut_off_is_replaced_and_loses_nothing(
+    meshed: Meshed, count: int, is_half_open: bool
+) -> None:
+    """Cut: both connections reset and refused. Half open: what the leader sends vanishes from sight."""
+    with Client(meshed.cluster.bootstrap) as client:
+        client.create_topic(TOPIC, 1)
+    offset = 0
+    for number in range(count):
+        group = RawGroup(meshed.addresses, _group_in(number % NUM_SHARDS, "cut"))
+        member = RawMember(RawGroup(meshed.addresses, _group_in(number % NUM_SHARDS, "beat")), "m", [TOPIC])
+        member.settle()
+        for _ in range(50):
+            offset += 1
+            group.until_accepted(group.commit, TOPIC, {0: offset})
+        leader = meshed.leader_of(group)
+        for proxy, away in meshed.links_of(leader.node_id):
+            proxy.hold(away) if is_half_open else proxy.cut()
+        count_fault("failover", "leader's links held one way" if is_half_open else "leader's links cut")
+        cut_s = time.monotonic()
+        others = [address for address in meshed.addresses if address != (leader.host, leader.port)]
+        group.nodes = member.group.nodes = others
+        group.coordinator = member.group.coordinator = None
+        assert group.until_accepted(group.fetch, TOPIC, [0])[0] >= offset
+        assert meshed.leader_of(group) is not leader
+        assert member.group.until_accepted(member.beat), "the failover moved partitions"
+        time.sleep(max(0.0, cut_s + CUT_S - time.monotonic()))
+        for proxy, away in meshed.links_of(leader.node_id):
+            proxy.pass_on(away) if is_half_open else proxy.heal()
+        group.nodes = [(leader.host, leader.port)]
+        group.coordinator = None
+        assert group.until_accepted(group.fetch, TOPIC, [0])[0] >= offset  # it finds the new leader
+        group.close()
+        member.group.close()
+    meshed.cluster.stop()
+    compared = compare([str(node.data) for node in meshed.cluster.nodes])
+    assert compared.ok, "\n".join(comparison_text(compared))
+
+
+@pytest.mark.timeout(120)
+def test_a_follower_that_hears_nobody_and_one_that_slept_depose_nobody(meshed: Meshed) -> None:
+    """Pre-vote: whoever lost touch asks first, and those who hear their leader refuse."""
+    group = RawGroup(meshed.addresses, _group_in(0, "calm"))
+    with Client(meshed.cluster.bootstrap) as client:
+        client.create_topic(TOPIC, 1)
+    group.until_accepted(group.commit, TOPIC, {0: 1})
+    leader = meshed.leader_of(group)
+    follower = next(node for node in meshed.cluster.nodes if node is not leader)
+    terms = meshed.terms(leader)
+    led = {shard for shard in terms if _leads(meshed, leader, shard)}  # what it led itself, others may take
+    for proxy, away in meshed.links_of(follower.node_id):
+        proxy.hold(Way.BACK if away is Way.THERE else Way.THERE)  # what is sent to it
+    count_fault("failover", "follower's links held one way")
+    time.sleep(CUT_S)
+    for proxy, away in meshed.links_of(follower.node_id):
+        proxy.pass_on(Way.BACK if away is Way.THERE else Way.THERE)
+    assert 0 in led
+    follower.pause()
+    count_fault("failover", "SIGSTOP of a follower")
+    time.sleep(CUT_S)
+    follower.resume()
+    group.until_accepted(group.commit, TOPIC, {0: 2})
+    after = meshed.terms(leader)
+    assert {shard: after[shard] for shard in led} == {shard: terms[shard] for shard in led}
+    group.close()
+
+
+def _leads(meshed: Meshed, node: NodeProcess, shard: int) -> bool:
+    group = RawGroup(meshed.addresses, _group_in(max(0, shard), "leads"))
+    try:
+        return shard >= 0 and meshed.leader_of(group) is node
+    finally:
+        group.close()

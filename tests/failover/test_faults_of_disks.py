@@ -1,0 +1,376 @@
+"""A node that was away for long, a disk that is new, old or full: what docs/operations.md says happens.
+
+The others serve meanwhile, nothing acknowledged is lost, and at the end all three hold the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import load
+from benchmarks.raw import RawGroup, Refused
+from cluster.launcher import ClusterProcess, LaunchError, NodeProcess, launch_cluster, prepare_cluster
+from history.commits import missing_commits
+from quorate.client import Client
+from quorate.connection import ConnectionLost
+from raftlog.directory import read_identity
+from raftlog.files import OsFiles
+from tests.failover.conftest import SETTINGS
+from tests.failover.watching import (
+    TOPIC,
+    Committer,
+    addresses,
+    check_equal,
+    check_fetched,
+    check_nothing_lost,
+    committers,
+    group_in,
+    is_joining,
+    leader_of,
+    log_status,
+    quorate,
+    status,
+    trouble,
+    wait_for,
+    wait_for_line,
+    wait_until_equal,
+)
+from tests.report import count_fault
+
+PARTITIONS = 100
+MISSED_RECORDS = 220_000
+TAIL_RECORDS = 60_000
+"""Several snapshots go by while the follower is away."""
+
+DISK_MIB = 160
+DISK_KEPT_MIB = 64
+"""Below it a leader takes no more writes (`raftlog.settings.disk_free_bytes_min`)."""
+
+
+# Away for long
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("keeps_archive", [True, False])
+def test_a_follower_long_behind_catches_up(tmp_path: Path, keeps_archive: bool) -> None:
+    """From the leader's archive, so that its history stays whole; by a snapshot where the archive is gone."""
+    settings = {"snapshot.tail.records": str(TAIL_RECORDS), "log.segment.bytes": str(1 << 20)}
+    if not keeps_archive:
+        settings["log.archive.retention.bytes"] = "0"
+    cluster = launch_cluster(tmp_path / "cluster", settings=settings)
+    try:
+        _create_topic(cluster, PARTITIONS)
+        group_id = group_in(0, "behind")
+        leader = leader_of(cluster.nodes, group_id)
+        follower = next(node for node in cluster.nodes if node is not leader)
+        _commit_rounds(leader, group_id, range(1, 10))
+        wait_until_equal(cluster.nodes)
+        missed_from = log_status(follower, 0)["last_index"] + 1
+        follower.kill()
+        count_fault("failover", "a follower away for 220,000 records")
+        others = [node for node in cluster.nodes if node is not follower]
+        leader = leader_of(others, group_id)
+        rounds = MISSED_RECORDS // PARTITIONS
+        _commit_rounds(leader, group_id, range(10, 10 + rounds))
+        _wait_for_snapshot(leader, missed_from)
+        follower.start()
+        wait_until_equal(cluster.nodes)
+        assert _was_installed(follower) is not keeps_archive
+        others[0].kill()  # the one that was behind now counts
+        remaining = [node for node in cluster.nodes if node is not others[0]]
+        check_fetched(remaining, group_id, 9 + rounds)
+        cluster.stop()
+        if keeps_archive:
+            every = [((group_id, TOPIC, 0), offset) for offset in range(1, 10 + rounds)]
+            assert missing_commits(str(follower.data), every) == []
+        check_equal(cluster)
+    finally:
+        cluster.kill()
+
+
+def _commit_rounds(leader: NodeProcess, group_id: str, offsets: range) -> None:
+    """Commits every partition once per offset."""
+    with load.peers((leader.host, leader.port), 1) as (peer,):
+        frames = [load.commit_frame(group_id, TOPIC, PARTITIONS, offset) for offset in offsets]
+        for at in range(0, len(frames), 100):
+            peer.socket.sendall(b"".join(frames[at : at + 100]))
+            for _ in frames[at : at + 100]:
+                peer.skip(int.from_bytes(peer.exactly(4), "big"))
+        load.check_commit(peer, frames[-1])
+
+
+def _wait_for_snapshot(leader: NodeProcess, missed_from: int) -> None:
+    """Until the leader has nothing in its live log of what the follower needs next."""
+    wait_for(
+        lambda: log_status(leader, 0).get("snapshot_index", 0) > missed_from, "the leader has a snapshot"
+    )
+
+
+def _was_installed(node: NodeProcess) -> bool:
+    return "receives the snapshot" in (node.data / "node.log").read_text()
+
+
+# A new disk
+
+
+@pytest.mark.timeout(120)
+def test_a_new_disk_is_refused_until_it_says_that_it_replaces_the_old(cluster: ClusterProcess) -> None:
+    _create_topic(cluster)
+    working = committers(cluster, "disk")
+    for one in working:
+        one.wait_for_more()
+    lost = cluster.node(3)
+    others = [node for node in cluster.nodes if node is not lost]
+    lost.kill()
+    count_fault("failover", "a disk lost")
+    _put_empty_disk(lost, replace=False)
+    lost.spawn()
+    for node in others:
+        wait_for_line(node, "link to node 3", "was formatted anew", "--replace")
+        wait_for(lambda node=node: "--replace" in trouble(node, 3), f"node {node.node_id} says why")
+    wait_for_line(lost, "refused by it", "it knows this node by another disk", "--replace")
+    wait_for(lambda: "--replace" in trouble(lost, 1), "the refused node says why")
+    wait_for(
+        lambda: "was formatted anew" in quorate("cluster", "status", "--url", others[0].url).stdout, "CLI"
+    )
+    for one in working:
+        one.wait_for_more()
+    lost.kill()
+    _put_empty_disk(lost, replace=True)
+    lost.start()
+    wait_for(lambda: not is_joining(lost), "the new disk votes")
+    for one in working:
+        one.wait_for_more()
+    others[0].kill()
+    for one in working:
+        one.wait_for_more()  # with a quorum of which the new disk is half
+    others[0].start()
+    check_nothing_lost(cluster, working, begins_with_snapshot=[3])
+
+
+@pytest.mark.timeout(120)
+def test_a_new_disk_acknowledges_nothing_before_it_has_met_every_other_node(cluster: ClusterProcess) -> None:
+    """Its old disk may have promised a vote to the one that it has not met."""
+    _create_topic(cluster)
+    group_id = group_in(0, "joining")
+    group = RawGroup(addresses(cluster.nodes), group_id)
+    group.until_accepted(group.commit, TOPIC, {0: 1})
+    leader = leader_of(cluster.nodes, group_id)
+    away, lost = (node for node in cluster.nodes if node is not leader)
+    lost.kill()
+    away.pause()
+    count_fault("failover", "a disk lost while another node is away")
+    _put_empty_disk(lost, replace=True)
+    lost.spawn()
+    wait_for(lambda: status(leader) and not trouble(leader, lost.node_id), "the new disk is in contact")
+    wait_for(lambda: log_status(lost, 0).get("is_joining"), "the new disk joins")
+    with pytest.raises((Refused, ConnectionLost)):
+        group.commit(TOPIC, {0: 2})
+    assert is_joining(lost)
+    away.resume()
+    wait_for(lambda: not is_joining(lost), "the new disk votes")
+    group.until_accepted(group.commit, TOPIC, {0: 3})
+    leader_of(cluster.nodes, group_id).kill()
+    running = [node for node in cluster.nodes if node.is_running]
+    group.nodes, group.coordinator = addresses(running), None
+    group.until_accepted(group.commit, TOPIC, {0: 4})
+    group.close()
+    check_fetched(running, group_id, 4)
+    cluster.stop()
+    check_equal(cluster)
+
+
+# An old disk
+
+
+@pytest.mark.timeout(120)
+def test_an_old_copy_of_a_disk_is_refused(cluster: ClusterProcess, tmp_path: Path) -> None:
+    _create_topic(cluster)
+    working = committers(cluster, "old")
+    for one in working:
+        one.wait_for_more()
+    restored = cluster.node(2)
+    others = [node for node in cluster.nodes if node is not restored]
+    restored.stop()
+    shutil.copytree(restored.data, tmp_path / "copy")
+    for _ in range(2):
+        restored.start()
+        for one in working:
+            one.wait_for_more()
+        restored.stop()
+    shutil.rmtree(restored.data)
+    shutil.copytree(tmp_path / "copy", restored.data)
+    count_fault("failover", "an old copy of a disk put back")
+    restored.spawn()
+    for node in others:
+        wait_for(lambda node=node: "--replace" in trouble(node, 2), f"node {node.node_id} says why")
+    wait_for_line(restored, "an old copy was put back here", "--replace")
+    wait_for(lambda: "--replace" in trouble(restored, 1), "the refused node says why")
+    for one in working:
+        one.wait_for_more()
+    restored.kill()
+    _put_empty_disk(restored, replace=True)
+    restored.start()
+    wait_for(lambda: not is_joining(restored), "the new disk votes")
+    check_nothing_lost(cluster, working, begins_with_snapshot=[2])
+
+
+def _put_empty_disk(node: NodeProcess, *, replace: bool) -> None:
+    """Wipes the node's disk and formats it as the documents say."""
+    identity = read_identity(OsFiles(), str(node.data))
+    shutil.rmtree(node.data)
+    words = ["--node-id", str(node.node_id), "--cluster-id", identity.cluster_id]
+    words += ["--nodes", ",".join(map(str, identity.voters)), "--shards", str(identity.num_shards)]
+    done = quorate("node", "format", "--data", str(node.data), *words, *(["--replace"] if replace else []))
+    assert done.returncode == 0, done.stderr
+    node.configure({})  # its configuration was on the disk
+
+
+# A full disk
+
+
+class SmallDisk:
+    """A file system of its own size in a mount namespace of its own; `path` is where nodes see it."""
+
+    def __init__(self, path: Path, size_mib: int) -> None:
+        path.mkdir()
+        self.path = path
+        script = f"mount -t tmpfs -o size={size_mib}m none {path} && echo mounted && exec sleep 600"
+        self._holder = subprocess.Popen(
+            ["unshare", "--mount", "sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self._holder.stdout is not None
+        self.is_mounted = self._holder.stdout.readline() == b"mounted\n"
+
+    @property
+    def inside(self) -> Path:
+        """Where the test sees it."""
+        return Path(f"/proc/{self._holder.pid}/root{self.path}")
+
+    def fill(self, leave_mib: float) -> None:
+        """Takes all space but so much."""
+        free = os.statvfs(self.inside)
+        left = free.f_bavail * free.f_frsize - int(leave_mib * (1 << 20))
+        with contextlib.suppress(OSError), (self.inside / "filler").open("ab") as file:
+            while left > 0:
+                left -= file.write(bytes(min(left, 1 << 20)))
+                file.flush()
+
+    def free(self) -> None:
+        (self.inside / "filler").unlink()
+
+    def hold(self, node: NodeProcess) -> None:
+        """Moves a node's log here, and starts the node where it can be seen."""
+        home = self.path / "node"
+        for name in ("node", "boot", "metadata", *(f"shard-{number}" for number in range(4))):
+            source = node.data / name
+            (self.inside / "node").mkdir(exist_ok=True)
+            copy = shutil.copytree if source.is_dir() else shutil.copy
+            copy(source, self.inside / "node" / name)
+            shutil.rmtree(source) if source.is_dir() else source.unlink()
+        node.configure({"data.dir": str(home)})
+        node.command[:0] = ["nsenter", "--target", str(self._holder.pid), "--mount"]
+
+    def close(self) -> None:
+        self._holder.kill()
+        self._holder.wait()
+        if self._holder.stdout is not None:
+            self._holder.stdout.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    if os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "nsenter"))):
+        pytest.skip("only root can mount a small file system")
+    disk = SmallDisk(tmp_path / "disk", DISK_MIB)
+    try:
+        if not disk.is_mounted:
+            pytest.skip("mounting a file system is not allowed here")
+        yield disk
+    finally:
+        disk.close()
+
+
+@pytest.fixture
+def on_small_disk(small_disk: SmallDisk, tmp_path: Path) -> Iterator[ClusterProcess]:
+    """A cluster whose node 3 has the small disk."""
+    cluster = prepare_cluster(tmp_path / "cluster", settings=SETTINGS)
+    try:
+        small_disk.hold(cluster.node(3))
+        cluster.start()
+        _create_topic(cluster)
+        yield cluster
+    finally:
+        cluster.kill()
+
+
+@pytest.mark.timeout(120)
+def test_a_follower_with_a_full_disk_stops_and_comes_back_when_there_is_space(
+    on_small_disk: ClusterProcess, small_disk: SmallDisk
+) -> None:
+    cluster = on_small_disk
+    full = cluster.node(3)
+    group_id = group_in(0, "full")
+    one = Committer(addresses(cluster.nodes), group_id)
+    one.wait_for_more()
+    if leader_of(cluster.nodes, group_id) is full:
+        assert quorate("cluster", "transfer", "0", "--to", "1", "--url", full.url).returncode == 0
+    small_disk.fill(leave_mib=0)
+    count_fault("failover", "a follower's disk is full")
+    one.wait_for_more(200)
+    full.wait(30)
+    wait_for_line(full, "CRITICAL", "No space left on device")
+    one.wait_for_more(200)
+    with pytest.raises(LaunchError, match="No space left on device"):
+        full.start()
+    small_disk.free()
+    full.start()
+    one.wait_for_more()
+    one.stop()
+    wait_until_equal(cluster.nodes)
+    cluster.node(1).kill()
+    check_fetched([cluster.node(2), full], group_id, one.acknowledged[-1][1])
+
+
+@pytest.mark.timeout(120)
+def test_a_leader_whose_disk_fills_loses_nothing(
+    on_small_disk: ClusterProcess, small_disk: SmallDisk
+) -> None:
+    """While there is little space it refuses, retriably; when there is none it stops and another one leads."""
+    cluster = on_small_disk
+    full = cluster.node(3)
+    group_id = group_in(0, "full")
+    if leader_of(cluster.nodes, group_id) is not full:
+        leader = leader_of(cluster.nodes, group_id)
+        assert quorate("cluster", "transfer", "0", "--to", "3", "--url", leader.url).returncode == 0
+    one = Committer(addresses(cluster.nodes), group_id)
+    one.wait_for_more()
+    small_disk.fill(leave_mib=DISK_KEPT_MIB / 2)
+    count_fault("failover", "a leader's disk is nearly full")
+    wait_for_line(full, "bytes are free on the disk of", "writes are refused below", "free some space")
+    small_disk.free()
+    wait_for_line(full, "writes are taken again")
+    one.wait_for_more()
+    small_disk.fill(leave_mib=0)
+    count_fault("failover", "a leader's disk is full")
+    one.stop()
+    check_fetched(cluster.nodes, group_id, one.acknowledged[-1][1])
+    small_disk.free()
+    if not full.is_running:
+        full.start()
+    wait_until_equal(cluster.nodes)
+    other = next(node for node in cluster.nodes if node is not full)
+    other.kill()
+    check_fetched([node for node in cluster.nodes if node.is_running], group_id, one.acknowledged[-1][1])
+
+
+def _create_topic(cluster: ClusterProcess, partitions: int = 1) -> None:
+    with Client(cluster.bootstrap) as client:
+        client.create_topic(TOPIC, partitions)

@@ -1,0 +1,205 @@
+"""How the tests of faults look at a cluster from outside, and who commits meanwhile.
+
+Everything is waited for as a condition with a deadline. A `Committer` counts one key up as fast as it is
+acknowledged and repeats nothing, so that `lost` can tell what a fault has cost.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.raw import Address, RawGroup, Refused
+from cluster.launcher import ClusterProcess, NodeProcess
+from history.commits import Key, missing_commits
+from history.compare import compare, comparison_text
+from quorate.connection import ConnectionLost
+from records import shard_of
+
+TOPIC = "orders"
+NUM_SHARDS = 4
+WITHIN_S = 30.0
+LOOK_AGAIN_S = 0.02
+HTTP_TIMEOUT_S = 5.0
+
+
+def wait_for(condition: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
+    """Looks again and again; `what` is what is said when time is up."""
+    deadline_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"not within {within_s:.0f} s: {what}"
+        time.sleep(LOOK_AGAIN_S)
+
+
+# What a node says
+
+
+def log_text(node: NodeProcess) -> str:
+    return (node.data / "node.log").read_text(errors="replace")
+
+
+def wait_for_line(node: NodeProcess, *words: str, within_s: float = WITHIN_S) -> str:
+    """The first line of the node's log with all these words in it."""
+    deadline_s = time.monotonic() + within_s
+    while True:
+        for line in log_text(node).splitlines():
+            if all(word in line for word in words):
+                return line
+        if time.monotonic() > deadline_s:
+            raise AssertionError(f"{words} is in no line of\n{log_text(node)}")
+        time.sleep(LOOK_AGAIN_S)
+
+
+def status(node: NodeProcess) -> dict[str, Any]:
+    """Its /v1/cluster; {} while it does not answer."""
+    try:
+        with urllib.request.urlopen(f"{node.url}/v1/cluster", timeout=HTTP_TIMEOUT_S) as answer:
+            document: dict[str, Any] = json.loads(answer.read())
+            return document
+    except OSError:
+        return {}
+
+
+def log_status(node: NodeProcess, shard: int) -> dict[str, Any]:
+    """What the node tells of its log of a shard; {} while it does not answer."""
+    found = [one["log"] for one in status(node).get("shards", []) if one["shard"] == shard]
+    return found[0] if found else {}
+
+
+def trouble(node: NodeProcess, peer_id: int) -> str:
+    """Why the node is not in contact with a peer, in words."""
+    for one in status(node).get("nodes", []):
+        if one["node_id"] == peer_id and one["link"] is not None:
+            return one["link"]["trouble"] or ""
+    return ""
+
+
+def is_joining(node: NodeProcess) -> bool:
+    """Whether any shard of the node may not vote yet; a node that does not answer may not."""
+    shards = status(node).get("shards", [])
+    return not shards or any(one["log"]["is_joining"] for one in shards)
+
+
+def quorate(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command line, as an operator uses it."""
+    command = [str(Path(sys.executable).parent / "quorate"), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def addresses(nodes: Iterable[NodeProcess]) -> list[Address]:
+    return [(node.host, node.port) for node in nodes]
+
+
+def group_in(shard: int, name: str) -> str:
+    names = (f"{name}-{number}" for number in range(1_000))
+    return next(one for one in names if shard_of(one, NUM_SHARDS) == shard)
+
+
+def leader_of(nodes: list[NodeProcess], group_id: str) -> NodeProcess:
+    group = RawGroup(addresses(nodes), group_id)
+    try:
+        address = group.until_accepted(group.find)
+    finally:
+        group.close()
+    return next(node for node in nodes if (node.host, node.port) == address)
+
+
+def wait_until_equal(nodes: list[NodeProcess], within_s: float = WITHIN_S) -> None:
+    """Every node has applied the same index of every shard, with the same state; nobody writes meanwhile."""
+
+    def are_equal() -> bool:
+        found = [
+            {
+                one["shard"]: (one["applied_index"], one["state_hash"])
+                for one in status(node).get("shards", [])
+            }
+            for node in nodes
+        ]
+        return bool(found[0]) and all(one == found[0] for one in found)
+
+    wait_for(are_equal, "all nodes have applied the same", within_s)
+
+
+# Who commits meanwhile
+
+
+class Committer:
+    """Commits one key in a thread of its own, one offset higher each time, and repeats nothing."""
+
+    def __init__(self, nodes: list[Address], group_id: str) -> None:
+        self.group_id = group_id
+        self.offset = 0
+        self.acknowledged: list[tuple[Key, int]] = []
+        self.longest_gap_s = 0.0
+        self._group = RawGroup(nodes, group_id)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def wait_for_more(self, count: int = 20, within_s: float = WITHIN_S) -> None:
+        """Until so many commits more than now are acknowledged."""
+        target = len(self.acknowledged) + count
+        wait_for(lambda: len(self.acknowledged) >= target, f"{self.group_id} commits", within_s)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._group.close()
+
+    def _run(self) -> None:
+        last_s = time.monotonic()
+        while not self._stop.is_set():
+            self.offset += 1
+            try:
+                self._group.commit(TOPIC, {0: self.offset})
+            except (Refused, ConnectionLost):
+                self._group.coordinator = None
+                self._stop.wait(LOOK_AGAIN_S)
+                continue
+            now_s = time.monotonic()
+            self.longest_gap_s, last_s = max(self.longest_gap_s, now_s - last_s), now_s
+            self.acknowledged.append(((self.group_id, TOPIC, 0), self.offset))
+
+
+def committers(cluster: ClusterProcess, name: str) -> list[Committer]:
+    """One in each shard."""
+    nodes = addresses(cluster.nodes)
+    return [Committer(nodes, group_in(shard, name)) for shard in range(NUM_SHARDS)]
+
+
+def check_fetched(nodes: list[NodeProcess], group_id: str, offset: int) -> None:
+    """Nobody commits meanwhile: what is read is no older than `offset`."""
+    group = RawGroup(addresses(nodes), group_id)
+    found = group.until_accepted(group.fetch, TOPIC, [0])
+    group.close()
+    assert found[0] >= offset, f"{group_id}: acknowledged {offset}, read {found[0]}"
+
+
+def check_nothing_lost(
+    cluster: ClusterProcess, working: list[Committer], begins_with_snapshot: Iterable[int] = ()
+) -> None:
+    """Stops everything: what was acknowledged is read, is in the logs, and all nodes hold the same.
+
+    `begins_with_snapshot`: nodes whose history does not go back to the beginning.
+    """
+    for one in working:
+        one.stop()
+        check_fetched(cluster.nodes, one.group_id, one.acknowledged[-1][1])
+    cluster.stop()
+    acknowledged = [commit for one in working for commit in one.acknowledged]
+    whole = [node for node in cluster.nodes if node.node_id not in set(begins_with_snapshot)]
+    for node in whole:
+        assert missing_commits(str(node.data), acknowledged) == [], f"node {node.node_id}"
+    check_equal(cluster)
+
+
+def check_equal(cluster: ClusterProcess) -> None:
+    compared = compare([str(node.data) for node in cluster.nodes])
+    assert compared.ok, "\n".join(comparison_text(compared))
