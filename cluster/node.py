@@ -130,7 +130,7 @@ class Node:
             release=self._release,
             kafka_host=info.kafka_host,
             kafka_port=info.kafka_port,
-            http_host=info.http_host,
+            http_host=info.http_host or self.settings.http_host,  # HTTP is bound later
             http_port=info.http_port or self.settings.http_port,
             format_level_max=LATEST_FORMAT_LEVEL,
             format_level=self.format_level,

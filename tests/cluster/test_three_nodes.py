@@ -100,6 +100,9 @@ def test_every_node_names_the_same_leaders_and_only_they_answer(nodes: Nodes) ->
     assert [(info.node_id, info.kafka_host, info.kafka_port) for info in infos] == [
         (node_id, cluster[node_id].address, KAFKA_PORT) for node_id in (1, 2, 3)
     ]
+    assert {(info.http_host, info.http_port) for info in infos[1:]} == {
+        (machine.settings.http_host, machine.settings.http_port) for machine in (cluster[2], cluster[3])
+    }, "HTTP is not up when nodes meet, and is where the settings say"
     assert isinstance(cluster[3].node.coordinator_of(GROUP), NodeInfo)
 
 
