@@ -86,6 +86,11 @@ class SimCluster:
             if machine.is_up and machine.node.shards and self.runtime(node_id, shard).is_ready
         ]
 
+    def takes_part(self, node_id: int) -> bool:
+        """The node is in contact with another one."""
+        machine = self.machines[node_id]
+        return machine.is_up and machine.node.links is not None and bool(machine.node.links.peers)
+
     def leader_of(self, shard: int) -> int | None:
         """The node that serves a shard in the highest term."""
         found = [(self.runtime(i, shard).replica.term, i) for i in self.leaders(shard)]

@@ -24,7 +24,7 @@ FIND_RETRY_MS = 100.0
 
 
 class FollowingConsumer(Consumer):
-    """Says everything in its first heartbeat to another node, as Kafka's clients do, for want of an answer."""
+    """Says everything in its first heartbeat to another node, as Kafka's clients do."""
 
     must_say_all = False
 

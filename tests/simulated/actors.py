@@ -117,12 +117,21 @@ class Member(Actor):
         """`topics` are ids by name."""
         self.topics = topics
         self.names = {topic_id: name for name, topic_id in topics.items()}
-        self.epoch = 0
-        self.owned: set[tuple[bytes, int]] = set()
-        self.ownership = Ownership(self.chronicle, self.group_id, self.name, session_ms)
+        self.session_ms = session_ms
+        self.lives = 0
+        self._begin()
         self._is_asking = False
         self.every(HEARTBEAT_MS, self.beat)
         self.every(COMMIT_MS, self._commit_one)
+
+    def _begin(self) -> None:
+        """A new consumer, under an id of its own: what is still under way of the last one cannot hurt it."""
+        self.lives += 1
+        self.member_id = f"{self.name}.{self.lives}"
+        self.epoch = 0
+        self.must_say_all = True
+        self.owned: set[tuple[bytes, int]] = set()
+        self.ownership = Ownership(self.chronicle, self.group_id, self.member_id, self.session_ms)
 
     def beat(self) -> None:
         if not self._is_asking:
@@ -130,44 +139,43 @@ class Member(Actor):
             self.caller.with_coordinator(self._send)
 
     def leave(self) -> None:
-        """Says good-bye, and joins again at its next heartbeat."""
-        if self.epoch > 0:
-            request = ConsumerGroupHeartbeatRequest(
-                group_id=self.group_id, member_id=self.name, member_epoch=-1
-            )
-            self._own(set())
-            self.epoch = 0
-            self.caller.with_coordinator(
-                lambda connection: connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, lambda _: None)
-            )
+        """Says good-bye, once; another consumer takes its place."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id, member_id=self.member_id, member_epoch=-1
+        )
+        self._own(set())
+        self._begin()
+        self.caller.with_coordinator(
+            lambda connection: connection.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, lambda _: None)
+        )
 
     def _send(self, connection: Connection) -> None:
-        sent_ms = self.world.now_ms
-        request = (
-            join_request(self.group_id, self.name, *self.topics)
-            if self.epoch == 0
-            else ConsumerGroupHeartbeatRequest(
-                group_id=self.group_id,
-                member_id=self.name,
-                member_epoch=self.epoch,
-                topic_partitions=_by_topic(self.owned),
-            )
-        )
-        epoch = self.epoch
+        """As Kafka's clients: everything after a heartbeat without an answer, as its answer may be lost."""
+        sent_ms, epoch, member_id = self.world.now_ms, self.epoch, self.member_id
+        request = join_request(self.group_id, member_id, *self.topics)
+        request.member_epoch = epoch
+        request.topic_partitions = _by_topic(self.owned)
+        if epoch and not self.must_say_all:
+            request.rebalance_timeout_ms = -1
+            request.subscribed_topic_names = None
+        self.must_say_all = True
         connection.ask(
-            ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, lambda answer: self._told(sent_ms, epoch, answer)
+            ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, lambda answer: self._told(sent_ms, member_id, answer)
         )
 
-    def _told(self, sent_ms: float, epoch: int, answer: Any) -> None:
+    def _told(self, sent_ms: float, member_id: str, answer: Any) -> None:
         self._is_asking = False
         code = None if answer is None else answer.error_code
         if code is None or code in MOVED:
             self.caller.moved()
+        elif member_id != self.member_id:
+            return  # it has left meanwhile
         elif code in REJOIN:
             self._own(set())
             self.epoch = 0
-        elif code == 0 and epoch == self.epoch:  # else it has left meanwhile
+        elif code == 0:
             self.epoch = answer.member_epoch
+            self.must_say_all = False
             self.ownership.accepted(sent_ms, self.world.now_ms)
             if answer.assignment is not None:
                 given = answer.assignment.topic_partitions
@@ -181,7 +189,7 @@ class Member(Actor):
     def _commit_one(self) -> None:
         if self.owned and self.epoch > 0:
             topic_id, partition = self.host.rng.choice(sorted(self.owned))
-            self.commit(self.names[topic_id], partition, member_id=self.name, epoch=self.epoch)
+            self.commit(self.names[topic_id], partition, member_id=self.member_id, epoch=self.epoch)
 
 
 def _by_topic(owned: set[tuple[bytes, int]]) -> list[TopicPartitions]:

@@ -39,6 +39,7 @@ class Chaos:
         self.done: Counter[str] = Counter()
         self.is_over = False
         self.backups: dict[int, SimFiles] = {}
+        self.violations: list[str] = []
 
     def start(self, period_ms: float) -> None:
         """Begins to inject, one fault per `period_ms` on average."""
@@ -88,13 +89,14 @@ class Chaos:
         how()
         self.while_on(DOWN_MS, lambda: None if machine.is_up else machine.boot())
 
-    def all_whole(self) -> bool:
-        """Every node is up, in contact and has all that is committed."""
+    def is_whole(self) -> bool:
+        """Every node is up, in contact, and past the loss of a disk."""
         cluster = self.cluster
         if len(cluster.up) < len(cluster.machines) or not cluster.is_settled():
             return False
-        return all(
-            len({cluster.runtime(i, shard).replica.commit_index for i in cluster.machines}) == 1
+        return not any(
+            cluster.runtime(node_id, shard).replica.status()["is_joining"]
+            for node_id in cluster.machines
             for shard in cluster.shards
         )
 
@@ -257,12 +259,35 @@ def set_a_clock(chaos: Chaos) -> bool:
 
 
 def replace_a_disk(chaos: Chaos) -> bool:
-    if not chaos.all_whole():
+    if not chaos.is_whole():
         return False
     machine = chaos.cluster[chaos.two()[0]]
+    chaos.backups[machine.node_id] = machine.copy_disk()
     machine.kill()
     machine.replace_disk()
     chaos.while_on((200.0, 500.0), lambda: None if machine.is_up else machine.boot())
+    return True
+
+
+def put_an_old_disk_back(chaos: Chaos) -> bool:
+    """A restored backup forgets what it promised: the others must refuse it until it is replaced."""
+    if not chaos.backups or not chaos.is_whole():
+        return False
+    node_id, disk = chaos.backups.popitem()
+    machine = chaos.cluster[node_id]
+    machine.kill()
+    machine.put_disk(disk)
+    machine.boot()
+
+    def replace() -> None:
+        if machine.is_up:
+            if chaos.cluster.takes_part(node_id):
+                chaos.violations.append(f"node {node_id} takes part with a disk of former times")
+            machine.kill()
+        machine.replace_disk()
+        machine.boot()
+
+    chaos.later(chaos.rng.uniform(1_000, 2_000), replace)
     return True
 
 
@@ -303,7 +328,8 @@ FAULTS: Final[dict[str, tuple[float, Fault]]] = {
     "full disk": (1, fill_a_disk),
     "failing disk": (1, break_a_disk),
     "clock set": (1, set_a_clock),
-    "replaced disk": (1, replace_a_disk),
+    "replaced disk": (2, replace_a_disk),
+    "old disk put back": (2, put_an_old_disk_back),
     "leadership transfer": (3, transfer),
     "member leaves": (2, leave),
 }

@@ -100,6 +100,7 @@ class Run:
         self.world.run_for(self.duration_ms)
         chaos.stop()
         self.outcome.faults = chaos.done
+        self.outcome.violations += chaos.violations
         self._settle()
         self.world.run_for(QUIET_MS)
         for actor in (*self.members, *others):

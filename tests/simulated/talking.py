@@ -79,6 +79,8 @@ class Connection(StreamHandler):
 
     def data_received(self, data: bytes) -> None:
         for payload in self._framer.feed(data):
+            if self.is_over:  # by what was done with the answer before
+                return
             api_key, api_version, then, timer = self._waiting.pop(int.from_bytes(payload[:4], "big"))
             timer.cancel()
             _, answer = decode_response(api_key, api_version, payload)

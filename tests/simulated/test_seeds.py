@@ -1,0 +1,44 @@
+"""Whole clusters under chaos, one seed after another: short ones always, long ones by `make chaos`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.report import count_fault
+from tests.simulated.run import Outcome, Run
+
+SHORT_MS = 15_000.0
+LONG_MS = 60_000.0
+FAULTS_MIN = 50
+ACKNOWLEDGED_MIN = 500
+
+
+def play(seed: int, duration_ms: float) -> Outcome:
+    outcome = Run(seed, duration_ms=duration_ms).play()
+    for kind, count in outcome.faults.items():
+        count_fault("simulated", kind, count)
+    print(outcome.say())
+    assert outcome.violations == [], outcome.say()
+    return outcome
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_short_seed(seed: int) -> None:
+    outcome = play(seed, SHORT_MS)
+    assert outcome.num_acknowledged >= ACKNOWLEDGED_MIN
+    assert outcome.faults.total() >= FAULTS_MIN / 4 / 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(1_000, 1_040))
+def test_a_long_seed(seed: int) -> None:
+    outcome = play(seed, LONG_MS)
+    assert outcome.num_acknowledged >= ACKNOWLEDGED_MIN
+    assert outcome.faults.total() >= FAULTS_MIN
+
+
+def test_one_seed_is_one_history() -> None:
+    first, again, other = (Run(seed, duration_ms=4_000.0).play() for seed in (7, 7, 8))
+    assert (first.trace_hash, first.events_run) == (again.trace_hash, again.events_run)
+    assert first.trace_hash != other.trace_hash
