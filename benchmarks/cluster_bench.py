@@ -46,12 +46,18 @@ def seconds_to_join(data: Path, kafka_port: int, http_port: int) -> float:
     command += ["--port", str(kafka_port), "--http-port", str(http_port)]
     group = RawGroup([(HOST, kafka_port + number) for number in range(3)], f"{GROUP}-first")
     begin_s = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    with (
+        data.with_name("up.log").open("ab") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log) as process,
+    ):
         try:
             group.until_accepted(RawMember(group, "first", [TOPIC]).beat)
             joined_s = time.perf_counter() - begin_s
             assert process.stdout is not None
             process.stdout.readline()  # that it is ready: only then is it interrupted
+        except TimeoutError:
+            print(data.with_name("up.log").read_text(), file=sys.stderr)
+            raise
         finally:
             group.close()
             process.send_signal(signal.SIGTERM)
