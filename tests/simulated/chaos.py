@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from cluster.simulator import Machine, Network, SimCluster, World
@@ -41,9 +41,10 @@ class Chaos:
         self.backups: dict[int, SimFiles] = {}
         self.violations: list[str] = []
 
-    def start(self, period_ms: float) -> None:
-        """Begins to inject, one fault per `period_ms` on average."""
+    def start(self, period_ms: float, kinds: Sequence[str] = ()) -> None:
+        """Begins to inject, one fault per `period_ms` on average; all kinds unless told which."""
         self._period_ms = period_ms
+        self._kinds = list(kinds or FAULTS)
         self._next()
 
     def stop(self) -> None:
@@ -61,7 +62,7 @@ class Chaos:
         if self.is_over:
             return
         for _ in range(10):
-            kind = self.rng.choices(list(FAULTS), [weight for weight, _ in FAULTS.values()])[0]
+            kind = self.rng.choices(self._kinds, [FAULTS[kind][0] for kind in self._kinds])[0]
             if FAULTS[kind][1](self):
                 self.done[kind] += 1
                 break
@@ -142,7 +143,8 @@ def restart(chaos: Chaos) -> bool:
 
     def stopped() -> None:
         host.kill()
-        chaos.while_on(DOWN_MS, lambda: None if machine.is_up else machine.boot())
+        delay_ms = 0.0 if chaos.is_over else chaos.rng.uniform(*DOWN_MS)
+        chaos.later(delay_ms, lambda: None if machine.is_up else machine.boot())
 
     host.call_soon(machine.node.stop, stopped)
     return True

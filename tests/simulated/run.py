@@ -8,6 +8,7 @@ clients noted is compared with the logs of all nodes.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -76,10 +77,17 @@ class Run:
     """One run; `play` gives its outcome. `machine` adds to MACHINE."""
 
     def __init__(
-        self, seed: int, *, duration_ms: float = 60_000.0, period_ms: float = 700.0, **machine: Any
+        self,
+        seed: int,
+        *,
+        duration_ms: float = 60_000.0,
+        period_ms: float = 700.0,
+        kinds: Sequence[str] = (),
+        **machine: Any,
     ) -> None:
         self.duration_ms = duration_ms
         self.period_ms = period_ms
+        self.kinds = kinds
         self.world = World(seed)
         self.network = Network(self.world)
         self.cluster = SimCluster(self.world, self.network, num_nodes=NUM_NODES, **(MACHINE | machine))
@@ -96,7 +104,7 @@ class Run:
         self._look()
         chaos = Chaos(self.world, self.network, self.cluster, self.members, self.outcome.seed)
         self.world.run_for(2_000)
-        chaos.start(self.period_ms)
+        chaos.start(self.period_ms, self.kinds)
         self.world.run_for(self.duration_ms)
         chaos.stop()
         self.outcome.faults = chaos.done
@@ -170,7 +178,9 @@ class Run:
 
     def _settle(self) -> None:
         try:
-            self.outcome.settled_ms = self.cluster.settle(SETTLE_MS)
+            self.outcome.settled_ms = self.cluster.wait_for(
+                lambda: len(self.cluster.up) == NUM_NODES and self.cluster.is_settled(), SETTLE_MS
+            )
         except TimeoutError as error:
             self.outcome.violations.append(str(error))
 
