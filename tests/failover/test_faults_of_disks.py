@@ -132,14 +132,11 @@ def test_a_new_disk_is_refused_until_it_says_that_it_replaces_the_old(cluster: C
     count_fault("failover", "a disk lost")
     _put_empty_disk(lost, replace=False)
     lost.spawn()
-    for node in others:
-        wait_for_line(node, "link to node 3", "was formatted anew", "--replace")
-        wait_for(lambda node=node: "--replace" in trouble(node, 3), f"node {node.node_id} says why")
+    refuses = _who_refuses(others, lost, "was formatted anew", "--replace")
+    wait_for_line(refuses, "link to node 3", "was formatted anew", "--replace")
     wait_for_line(lost, "refused by it", "it knows this node by another disk", "--replace")
     wait_for(lambda: "--replace" in trouble(lost, 1), "the refused node says why")
-    wait_for(
-        lambda: "was formatted anew" in quorate("cluster", "status", "--url", others[0].url).stdout, "CLI"
-    )
+    wait_for(lambda: "was formatted anew" in _shown(others[0]), "the command line says why")
     for one in working:
         one.wait_for_more()
     lost.kill()
@@ -209,8 +206,8 @@ def test_an_old_copy_of_a_disk_is_refused(cluster: ClusterProcess, tmp_path: Pat
     shutil.copytree(tmp_path / "copy", restored.data)
     count_fault("failover", "an old copy of a disk put back")
     restored.spawn()
-    for node in others:
-        wait_for(lambda node=node: "--replace" in trouble(node, 2), f"node {node.node_id} says why")
+    refuses = _who_refuses(others, restored, "old copy of its disk", "--replace")
+    wait_for_line(refuses, "link to node 2", "old copy of its disk", "--replace")
     wait_for_line(restored, "an old copy was put back here", "--replace")
     wait_for(lambda: "--replace" in trouble(restored, 1), "the refused node says why")
     for one in working:
@@ -220,6 +217,22 @@ def test_an_old_copy_of_a_disk_is_refused(cluster: ClusterProcess, tmp_path: Pat
     restored.start()
     wait_for(lambda: not is_joining(restored), "the new disk votes")
     check_nothing_lost(cluster, working, begins_with_snapshot=[2])
+
+
+def _who_refuses(nodes: list[NodeProcess], refused: NodeProcess, *words: str) -> NodeProcess:
+    """The node that says so in its status. One is enough: the refused node then withdraws from all."""
+    found: list[NodeProcess] = []
+
+    def look() -> bool:
+        found[:] = [node for node in nodes if all(word in trouble(node, refused.node_id) for word in words)]
+        return bool(found)
+
+    wait_for(look, f"a node says why it refuses node {refused.node_id}")
+    return found[0]
+
+
+def _shown(asked: NodeProcess) -> str:
+    return quorate("cluster", "status", "--url", asked.url).stdout
 
 
 def _put_empty_disk(node: NodeProcess, *, replace: bool) -> None:
@@ -343,7 +356,7 @@ def test_a_follower_with_a_full_disk_stops_and_comes_back_when_there_is_space(
 def test_a_leader_whose_disk_fills_loses_nothing(
     on_small_disk: ClusterProcess, small_disk: SmallDisk
 ) -> None:
-    """While there is little space it refuses, retriably; when there is none it stops and another one leads."""
+    """While there is little space it refuses, retriably; when there is none it stops and another leads."""
     cluster = on_small_disk
     full = cluster.node(3)
     group_id = group_in(0, "full")
