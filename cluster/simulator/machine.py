@@ -77,7 +77,7 @@ class Machine:
             node_id=node_id,
             incarnation=f"{name}-incarnation",
             num_shards=num_shards,
-            **({"voters": voters} if voters else {}),
+            voters=voters,
         )
         self.disk = self._fresh_disk(self.identity)
 
