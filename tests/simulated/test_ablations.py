@@ -17,6 +17,7 @@ from cluster.simulator import Network, SimCluster, WireClient, World
 from cluster.simulator.machine import address_of
 from raftlog.progress import Progress
 from raftlog.raft import Raft
+from raftlog.segments import LAGGING_GROUP_BYTES
 from tests.cluster.lab import commit_request
 from tests.report import count_fault
 from tests.simulated.run import MACHINE, Run
@@ -74,6 +75,13 @@ def test_chaos_finds_what_is_switched_off(
     raise AssertionError(f"{SEEDS_MAX} seeds found nothing wrong without it: {switch_off.__doc__}")
 
 
+def create_topic(cluster: SimCluster) -> None:
+    address = address_of(cluster.wait_for_leader(-1))
+    topic = CreatableTopic(name="orders", num_partitions=1, replication_factor=1)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
+    WireClient(cluster.world, cluster.network, "admin", address=address).ask(ApiKey.CREATE_TOPICS, 7, request)
+
+
 def read_at_a_leader_that_slept() -> int | None:
     """What a leader answers that was stopped while another took over: an offset, None when it refuses."""
     world = World(5)
@@ -89,9 +97,7 @@ def read_at_a_leader_that_slept() -> int | None:
         )
         assert answer.topics[0].partitions[0].error_code == 0
 
-    topic = CreatableTopic(name="orders", num_partitions=1, replication_factor=1)
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
-    client("admin", cluster.wait_for_leader(-1)).ask(ApiKey.CREATE_TOPICS, 7, request)
+    create_topic(cluster)
     old = cluster.wait_for_leader(0)
     commit(old, 10)
     reader = client("reader", old)
@@ -116,3 +122,26 @@ def test_a_read_without_proof_of_leadership_is_old(monkeypatch: pytest.MonkeyPat
     proven_for_ever = property(lambda self: math.inf, lambda self, proven_ms: None)
     monkeypatch.setattr(ShardRuntime, "_proven_ms", proven_for_ever, raising=False)
     assert read_at_a_leader_that_slept() == 10
+
+
+def test_a_damaged_log_stops_its_node_and_only_that() -> None:
+    """The detector with injected damage: a flipped bit in an early entry of one disk."""
+    world = World(6)
+    cluster = SimCluster(world, Network(world), num_shards=1).boot_until_ready()
+    create_topic(cluster)
+    leader = cluster.wait_for_leader(0)
+    machine = cluster[leader]
+    tool = WireClient(world, cluster.network, "tool", address=machine.address)
+    path = "/data/shard-0/00000000000000000001.log"
+    damaged = machine.disk.size(path) + 50
+    while machine.disk.size(path) < damaged + 2 * LAGGING_GROUP_BYTES:
+        calls = [tool.send(ApiKey.OFFSET_COMMIT, 9, commit_request("billing", {0: n})) for n in range(200)]
+        world.run_until(lambda calls=calls: calls[-1].response is not None, within_ms=1_000)  # type: ignore[misc]
+    machine.kill()
+    machine.disk.damage(path, damaged)
+    count_fault("simulated", "flipped bit")
+    machine.boot()
+    world.run_for(3_000)
+    assert not machine.is_up
+    assert "shows it was committed" in (machine.host.fatal_message or "")
+    assert cluster.leader_of(0) not in (None, leader)
