@@ -135,8 +135,7 @@ class GroupRuntime(ShardRuntime):
     def shift_deadlines(self, gap_ms: float) -> None:
         super().shift_deadlines(gap_ms)
         self._regularity.shift(gap_ms)
-        if self.standing.state is ShardState.READY:
-            self.machine.shift_deadlines(gap_ms)
+        self.machine.shift_deadlines(gap_ms)  # there are some on the way to Ready too
 
     def _arm(self) -> None:
         """Sees to it that `_work` runs by the next deadline; a later timer than needed is replaced."""

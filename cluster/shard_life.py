@@ -91,8 +91,10 @@ class ShardLife(ABC):
     @property
     def is_readable(self) -> bool:
         """Whether the projection may be looked at: it has been as new as the leader's since the start, and is
-        not being built again."""
-        return self.replica.is_current and self.machine.applied_index >= self._whole_from_index
+        not being built again. The index alone does not tell: all of a snapshot has that of its end."""
+        replica = self.replica
+        is_whole = not replica.is_rebuilding and self.machine.applied_index >= self._whole_from_index
+        return is_whole and replica.is_current
 
     @property
     def commit_index(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -42,6 +42,7 @@ class FakeReplica:
         self.leader_id: int | None = None
         self.term = 0
         self.is_leader = self.is_current = self.is_disk_full = self.is_handing_over = False
+        self.is_rebuilding = False
         self.can_append = True
         self.lease = True
         self.last_timestamp_ms = 0
@@ -127,13 +128,22 @@ class FakeReplica:
 
     def install(self, records: list[RawRecord], last_index: int) -> None:
         """A snapshot came in place of the log."""
+        for _ in self.installing(records, last_index, len(records)):
+            pass
+
+    def installing(self, records: list[RawRecord], last_index: int, chunk: int) -> Iterator[None]:
+        """The same in steps, one for each chunk of records."""
+        self.is_rebuilding = True
         self.machine.reset()
         self.bodies = [b""] * last_index
         header = SnapshotHeader(
             cluster_id="c", shard=self.shard, num_shards=1, last_index=last_index, last_term=1,
             last_timestamp_ms=0, chain_hash=b"", state_hash=0, catalog_version=0, record_count=len(records),
         )  # fmt: skip
-        self.machine.restore(records, header)
+        for begin in range(0, len(records), chunk):
+            self.machine.restore(records[begin : begin + chunk], header)
+            yield
+        self.is_rebuilding = False
         self.commit()
 
 

@@ -266,6 +266,27 @@ def test_a_term_begins_in_slices_and_ends_in_the_middle(monkeypatch: pytest.Monk
     assert len(replica.bodies) == before + 300
 
 
+def test_a_pause_in_the_middle_of_becoming_ready_expires_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.log(bench.metadata).lead()
+    replica = bench.log(bench.groups)
+    replica.lead()
+    for number in range(200):
+        bench.heartbeat(join_request(f"group-{number}", "one", "orders"))
+    replica.commit()
+    replica.lose()
+    bench.host.clock_step_ms = 0.1
+    replica.lead()
+    assert bench.groups.state is ShardState.CATCH_UP
+    armed_ms = bench.world.now_ms
+    bench.groups.shift_deadlines(60_000)  # as a pause of a minute does, which here takes no time
+    bench.later(1_000)
+    assert bench.groups.is_ready
+    first = bench.groups.machine.core.sessions.get(("group-0", "one"))
+    assert first is not None
+    assert first.deadline_ms >= armed_ms + 60_000 + 45_000
+
+
 def test_only_a_leader_that_is_ready_expires_anybody(led: Bench) -> None:
     replica = led.log(led.groups)
     replica.lose()
@@ -325,6 +346,20 @@ def test_a_rebuilt_projection_is_another_one_and_not_readable_before_its_end(led
     replica.receive(*bodies)
     assert led.groups.is_readable
     assert led.groups.machine.state_hash == state_hash
+
+
+def test_half_a_snapshot_is_not_readable(led: Bench) -> None:
+    """Its records all bear the index of its end, so that the index alone does not tell."""
+    replica = led.log(led.groups)
+    records = records_of(*replica.bodies)
+    replica.lose()
+    for last_index in (replica.last_index, 9):  # of what was committed before, and one that tells news
+        seen = []
+        for _ in replica.installing(records, last_index, 1):
+            seen.append(led.groups.is_readable)
+        assert len(seen) > 2
+        assert not any(seen)
+        assert led.groups.is_readable
 
 
 # The catalog.
