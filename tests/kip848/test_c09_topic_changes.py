@@ -6,7 +6,18 @@ import msgpack
 
 from coordinator.limits import Limits
 from coordinator.topics import CatalogView
-from records import METADATA_SHARD, RawRecord, ReasonKind, Ref, Trigger, offset_commit_key
+from records import (
+    METADATA_SHARD,
+    RawRecord,
+    ReasonKind,
+    Record,
+    Ref,
+    TopicKey,
+    TopicValue,
+    Trigger,
+    encode_record,
+    offset_commit_key,
+)
 from tests.coordinator.world import Client, Entry, World, settle
 from wire.apis import ApiKey
 from wire.messages.delete_topics import DeleteTopicsRequest
@@ -176,3 +187,18 @@ def test_offsets_of_a_topic_that_this_node_does_not_know_yet_stay(world: World) 
     world.admin(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["new"]))
     world.shard.on_catalog_changed(world.ctx(), ["new"])  # created and deleted, learned at once
     assert only(world.work()).cause.trigger == Trigger.TOPIC_DELETED
+
+
+def test_offsets_of_a_topic_that_was_made_before_ids_told_when_go_with_it_too(world: World) -> None:
+    """Its id is all random, and its last bytes name an index that no log reaches."""
+    random_id = bytes.fromhex("5c0e0d6a1d0f4e6b9a3fc7d2e8b41a90")
+    value = TopicValue(topic_id=random_id, num_partitions=1)
+    world.catalog_index += 1
+    world.catalog.apply(encode_record(Record(TopicKey(name="old"), value)), world.catalog_index)
+    world.shard.on_catalog_changed(world.ctx(), ["old"])
+    world.work()
+    world.commit({("old", 0): 6}, group_id="simple")
+    world.admin(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["old"]))
+    world.shard.on_catalog_changed(world.ctx(), ["old"])
+    assert only(world.work()).cause.trigger == Trigger.TOPIC_DELETED
+    assert "simple" not in world.shard.projection.offsets.group_ids()
