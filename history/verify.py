@@ -199,11 +199,14 @@ def _verify_shard(node: NodeLog, shard: int) -> ShardReport:
 
 
 def _across_shards(node: NodeLog, reports: tuple[ShardReport, ...]) -> Iterator[Problem]:
-    """No group may rely on a catalog newer than the metadata shard of the same directory."""
+    """No group may rely on a catalog newer than the metadata shard of the same directory.
+
+    An undecided entry will do: that the group was decided with it says that it was committed.
+    """
     metadata = next((report for report in reports if report.shard == METADATA_SHARD), None)
-    newest = metadata.basis.last_index if metadata is not None else None
-    if newest is None:
+    if metadata is None or metadata.basis.last_index is None:
         return
+    newest = metadata.basis.last_index + metadata.basis.undecided
     for report in reports:
         if report.catalog_version > newest:
             yield Problem(

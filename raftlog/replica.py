@@ -98,13 +98,13 @@ class Replica:
         self._disk_checked_ms = float("-inf")
         self.is_disk_full = False
         self._stop_done: Callable[[], None] | None = None
-        self._since_ms: dict[str, float] = {}
+        self._since_ms: dict[str, int] = {}
         self.state = "Down"
         self.is_ready = False
         self.is_current = False
         self.term = 0
         self.vote: str | None = None
-        self.leader_since_ms: float | None = None
+        self.leader_since_ms: int | None = None
         self.halted_reason: str | None = None
 
     # Life
@@ -125,9 +125,9 @@ class Replica:
         self._finish_stop()
 
     def enter(self, state: str) -> None:
-        """The state that operators see, and since when."""
+        """The state that operators see, and since when by the wall clock."""
         self.state = state
-        self._since_ms[state] = self._host.monotonic_ms()
+        self._since_ms[state] = self._host.wall_ms()
 
     @property
     def _is_over(self) -> bool:
@@ -358,7 +358,7 @@ class Replica:
     def led(self) -> None:
         """This node was elected; it serves when its term's first entry is applied."""
         self.enter("CatchUp")
-        self.leader_since_ms = self._host.monotonic_ms()
+        self.leader_since_ms = self._host.wall_ms()
         assert self._raft is not None
         if self._peering is not None:
             self._peering.led()
@@ -682,5 +682,6 @@ class Replica:
             "leader_since_ms": self.leader_since_ms,
             "is_joining": self._peering is not None and self._peering.is_joining,
             "rebuilds": self._applying.rebuilds,
+            "backfill": None if self._peering is None else self._peering.backfilling.status(),
             "followers": self.followers() if self.is_leader else [],
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from history.verify import report_text, verify
 from quorate.app import run as run_quorate
 from quorate.errors import ExitCode
 from records import TermWhy
+from records.ids import METADATA_SHARD
 
 from .memlog import GROUP, commit, current, group_epoch, group_topics, member, target, target_epoch
 from .stories import ANN, joined
@@ -151,6 +153,22 @@ def test_what_is_on_a_quorum_is_decided_in_the_folder_and_not_in_one_directory(t
     index = logs.entry(1, 2, term=8)
     assert replay(str(tmp_path), shard=0).index == index
     assert replay(logs.path(1), shard=0).index == index - 1
+
+
+def test_a_catalog_entry_that_one_directory_cannot_prove_is_no_loss(tmp_path: Path) -> None:
+    """As on every running node whose newest topic is its newest metadata entry."""
+    metadata = ThreeLogs(tmp_path, shard=METADATA_SHARD)
+    metadata.fill(6)
+    shard = ThreeLogs(tmp_path, is_formatted=True)
+    shard.opens(1, term=1, why=TermWhy.START)
+    shard.entry(cause=joined(ANN), records=[member(ANN, "app-1"), group_topics(6, 6), group_epoch(1)])
+    shard.fill(1)
+    report = verify(shard.path(1))
+    assert [found.basis.undecided for found in report.shards] == [1, 1]
+    assert report.problems == ()
+    os.truncate(metadata.file(1), metadata.file(1).stat().st_size - 1)  # now it is lost
+    (found,) = verify(shard.path(1)).problems
+    assert "relies on metadata index 6, but the metadata shard here ends at 5" in found.what
 
 
 def test_evidence_of_all_nodes_is_told_in_order(tmp_path: Path) -> None:

@@ -29,11 +29,16 @@ class ThreeLogs:
     now_ms: int = NOON_MS
     first: int = 1
     last: dict[int, int] = field(default_factory=dict)
+    is_formatted: bool = False
+    """The directories are there already, for another shard's entries."""
     terms: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in self.voters:
-            self.format(node)
+            if self.is_formatted:
+                self.last[node] = 0
+            else:
+                self.format(node)
 
     def format(self, node: int, *, cluster_id: str = "test", path: str | None = None) -> None:
         identity = NodeIdentity(

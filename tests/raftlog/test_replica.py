@@ -29,7 +29,10 @@ def test_an_empty_log_opens_a_term_and_serves(disk: SimFiles) -> None:
     assert node.machine.ready_terms == [1]
     assert node.machine.frames == [(1, 1)]
     assert node.replica.next_index == 2
-    assert node.replica.status()["state"] == "Ready"
+    status = node.replica.status()
+    assert status["state"] == "Ready"
+    times_ms = [*status["state_since_ms"].values(), status["leader_since_ms"]]
+    assert all(0 <= node.host.wall_ms() - at_ms < 60_000 for at_ms in times_ms), "wall time, for people"
 
 
 def test_each_start_takes_a_new_synced_term_and_says_who_and_why(disk: SimFiles) -> None:
