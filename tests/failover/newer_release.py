@@ -10,7 +10,7 @@ import sys
 import cluster.node
 from cluster.main import main
 
-cluster.node.LATEST_FORMAT_LEVEL += 1
+cluster.node.LATEST_FORMAT_LEVEL += 1  # type: ignore[attr-defined]  # what it was imported as
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -80,12 +80,17 @@ def test_a_follower_long_behind_catches_up(tmp_path: Path, keeps_archive: bool) 
         rounds = MISSED_RECORDS // PARTITIONS
         _commit_rounds(leader, group_id, range(10, 10 + rounds))
         _wait_for_snapshot(leader, missed_from)
+        busy = Committer(addresses(others), group_in(0, "busy"))
+        busy.wait_for_more()
         follower.start()
+        wait_for(lambda: log_status(follower, 0)["snapshot_index"] > missed_from, "it has a snapshot too")
+        busy.stop()
         wait_until_equal(cluster.nodes)
         assert _was_installed(follower) is not keeps_archive
         others[0].kill()  # the one that was behind now counts
         remaining = [node for node in cluster.nodes if node is not others[0]]
         check_fetched(remaining, group_id, 9 + rounds)
+        check_fetched(remaining, busy.group_id, busy.acknowledged[-1][1])
         cluster.stop()
         if keeps_archive:
             every = [((group_id, TOPIC, 0), offset) for offset in range(1, 10 + rounds)]
