@@ -1,64 +1,243 @@
 """Old history back into an archive that begins too late: after a snapshot was installed, segment by segment.
 
 A peer's archived segment is taken when it ends where this archive begins and its hash chain runs into what is
-known here: then every byte is what this cluster once committed, whoever sent it.  Order: the log and its
-index into the archive, then the manifest; a crash before that leaves files that the manifest calls dropped,
-which the next start removes.
+known here: then every byte is what this cluster once committed, whoever sent it.  Where the peer ended its
+segment elsewhere, the part of it up to there is a segment too: all of them end with a link of the chain.
+
+Order: the segment in a temporary file; checked, indexed and synced by a child process; its log and its index
+into the archive; the manifest.  A crash before the manifest leaves files that it calls dropped, which the
+next start removes.  What must stay true: a segment is in the manifest only when it is proven.
 """
 
 from __future__ import annotations
 
-from raftlog.archive import ARCHIVE, Manifest, read_manifest, write_manifest
+import contextlib
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgpack
+
+from raftlog.archive import ARCHIVE, ArchiveCursor, Manifest, read_manifest, write_manifest
 from raftlog.errors import Corrupt, Refused
-from raftlog.files import Files, join, replace
-from raftlog.sealed import build_index
+from raftlog.files import TEMPORARY_SUFFIX, File, Files, OsFiles, join, write_aside
+from raftlog.messages import HistoryChunk
+from raftlog.sealed import Sealed, build_index
 from raftlog.segments import LogIdentity, check_header, decode_header, index_name, log_name
+from raftlog.settings import LogSettings
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 
-
-def missing_before(files: Files, home: str) -> int:
-    """The newest entry that the archive in `home` lacks at its beginning; 0 when it begins with the first.
-
-    Raises Corrupt.
-    """
-    return read_manifest(files, join(home, ARCHIVE)).dropped_index
+JOB_MODULE = "raftlog.backfill"
 
 
-def adopt_segment(
-    files: Files, home: str, identity: LogIdentity, segment: bytes, chain_before: bytes
-) -> Manifest:
-    """Put a peer's `segment`, which ends with `missing_before`, in front of the archive in `home`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """What an archive lacks at its beginning: every entry up to `before_index`, where the hash chain is
+    `chain`.  It keeps `kept_bytes` of segments."""
 
-    `chain_before` is the hash chain before it, as the peer's manifest says.  For the disk thread.  Raises
-    Refused, and then nothing has changed, and Corrupt for damage of what is here.
+    before_index: int
+    chain: bytes
+    kept_bytes: int
+    free_bytes: int
+
+    def has_room(self, settings: LogSettings, size_bytes: int, newest_ms: int, now_ms: int) -> bool:
+        """Retention would keep a segment of that size and age (`now_ms` is the log's own clock), and the disk
+        has space for it and its index, beyond what the live log needs."""
+        limit_bytes, limit_ms = settings.log_archive_retention_bytes, settings.log_archive_retention_ms
+        too_much = 0 <= limit_bytes < self.kept_bytes + size_bytes
+        too_old = 0 <= limit_ms < now_ms - newest_ms
+        return (
+            not too_much and not too_old and self.free_bytes > settings.disk_free_bytes_min + 2 * size_bytes
+        )
+
+
+def find_gap(files: Files, home: str) -> Gap | None:
+    """What the archive in `home` lacks; None while a snapshot is being put in place.  Raises Corrupt."""
+    manifest = read_manifest(files, join(home, ARCHIVE))
+    chain = _chain_at_start(files, home, manifest)
+    if chain is None:
+        return None
+    return Gap(
+        before_index=manifest.dropped_index,
+        chain=chain,
+        kept_bytes=sum(one.log_bytes for one in manifest.segments),
+        free_bytes=files.free_bytes(home),
+    )
+
+
+def _chain_at_start(files: Files, home: str, manifest: Manifest) -> bytes | None:
+    """The hash chain before the first entry that is kept; None when the snapshot does not fit."""
+    if manifest.segments:
+        return manifest.segments[0].chain_before
+    if not manifest.dropped_index:
+        return b""
+    file = SnapshotFile(files, join(home, SNAPSHOT_FILE))
+    file.close()
+    return file.header.chain_hash if file.header.last_index == manifest.dropped_index else None
+
+
+# What arrives
+
+
+def segment_aside(home: str, token: str) -> str:
+    """Where a peer's segment is written as it arrives; `token` is no other one's."""
+    return join(home, ARCHIVE, f"history.{token}.log{TEMPORARY_SUFFIX}")
+
+
+def index_aside(home: str, token: str) -> str:
+    """Where the child process writes its index."""
+    return join(home, ARCHIVE, f"history.{token}.index{TEMPORARY_SUFFIX}")
+
+
+def write_chunk(files: Files, path: str, offset: int, data: bytes) -> None:
+    """Add to what has arrived; synced only when it is checked."""
+    file = files.open(path, "w")
+    try:
+        file.pwrite(data, offset)
+    finally:
+        file.close()
+
+
+def remove_asides(files: Files, home: str, token: str) -> None:
+    """Give up what has arrived; what stays is removed by the next start."""
+    for path in (segment_aside(home, token), index_aside(home, token)):
+        with contextlib.suppress(OSError):
+            files.unlink(path)
+
+
+def request_of(home: str, token: str, identity: LogIdentity, gap: Gap, chain_before: bytes) -> dict[str, Any]:
+    """A request to the child: is what arrived the segment before `gap`, of this log?  `chain_before` is the
+    hash chain before it, as the peer says."""
+    return {
+        "home": home,
+        "token": token,
+        "identity": asdict(identity),
+        "last_index": gap.before_index,
+        "chain_before": chain_before,
+        "chain_after": gap.chain,
+    }
+
+
+def run(request: Any, files: Files) -> dict[str, Any]:
+    """Check, index and sync what arrived: {"sealed": its facts}, or {"refused": why it is not wanted}."""
+    try:
+        return {"sealed": asdict(_check(request, files))}
+    except Corrupt as damage:
+        return {"refused": f"byte {damage.offset}: {damage.what}"}
+    except (Refused, ValueError) as error:
+        return {"refused": str(error)}
+
+
+def _check(request: Any, files: Files) -> Sealed:
+    home, token = request["home"], request["token"]
+    path = segment_aside(home, token)
+    segment = files.read(path)
+    header = decode_header(segment, path)
+    check_header(header, path, LogIdentity(**request["identity"]), header.first_index)
+    sealed, index = build_index(segment, path, request["chain_before"])
+    if sealed.last_index != request["last_index"]:
+        raise Refused(f"it ends with entry {sealed.last_index}, not {request['last_index']}")
+    if sealed.chain_after != request["chain_after"]:
+        raise Refused(
+            f"the hash chain from entry {sealed.first_index} on does not lead to what is known here"
+        )
+    file = files.open(path, "w")
+    try:
+        file.fdatasync()
+    finally:
+        file.close()
+    write_aside(files, index_aside(home, token), index)
+    return sealed
+
+
+def sealed_of(result: object) -> Sealed:
+    """The facts that the child found; raises Refused when it refused."""
+    if not isinstance(result, dict):
+        raise TypeError(f"the child answered {result!r}")
+    if "refused" in result:
+        raise Refused(result["refused"])
+    return Sealed(**(result["sealed"] | {"types": tuple(result["sealed"]["types"])}))
+
+
+def adopt(files: Files, home: str, token: str, sealed: Sealed) -> None:
+    """Put the checked segment in front of the archive in `home`.  For the disk thread.
+
+    Raises Refused, and then nothing has changed, when the archive begins elsewhere by now; Corrupt.
     """
     archive = join(home, ARCHIVE)
     manifest = read_manifest(files, archive)
-    sender = "a segment from a peer"
-    try:
-        header = decode_header(segment, sender)
-        check_header(header, sender, identity, header.first_index)
-        sealed, index = build_index(segment, sender, chain_before)
-    except Corrupt as damage:
-        raise Refused(str(damage)) from None
-    if sealed.last_index != manifest.dropped_index:
-        raise Refused(f"a segment that ends with entry {sealed.last_index}, not {manifest.dropped_index}")
-    if sealed.chain_after != _chain_at_start(files, home, manifest):
-        raise Refused(f"the segment of entry {sealed.first_index} does not lead to what is known here")
+    is_next = sealed.last_index == manifest.dropped_index
+    if not is_next or sealed.chain_after != _chain_at_start(files, home, manifest):
+        raise Refused(f"the archive lacks what is before entry {manifest.dropped_index + 1} by now")
     # The log first: a log without an index is found again by the next start, the reverse is not.
-    replace(files, join(archive, log_name(sealed.first_index)), segment)
-    replace(files, join(archive, index_name(sealed.first_index)), index)
-    whole = Manifest(segments=(sealed, *manifest.segments), dropped_index=sealed.first_index - 1)
-    write_manifest(files, archive, whole.segments, whole.dropped_index)
-    return whole
+    for path, name in (
+        (segment_aside(home, token), log_name(sealed.first_index)),
+        (index_aside(home, token), index_name(sealed.first_index)),
+    ):
+        files.rename(path, join(archive, name))
+        files.fsync_dir(archive)
+    write_manifest(files, archive, (sealed, *manifest.segments), sealed.first_index - 1)
 
 
-def _chain_at_start(files: Files, home: str, manifest: Manifest) -> bytes:
-    """The hash chain before the first entry that is kept."""
-    if manifest.segments:
-        return manifest.segments[0].chain_before
-    file = SnapshotFile(files, join(home, SNAPSHOT_FILE))
-    file.close()
-    if file.header.last_index != manifest.dropped_index:
-        raise Refused(f"the hash chain at entry {manifest.dropped_index} is not known here")
-    return file.header.chain_hash
+# What is sent
+
+
+class HistorySource:
+    """An archive as it is read for one peer: one open file at most, which retention may unlink meanwhile.
+
+    For the disk thread.
+    """
+
+    def __init__(self, files: Files, home: str) -> None:
+        self._files = files
+        self._home = home
+        self._file: File | None = None
+        self._offer = HistoryChunk(0, 0, 0, b"", 0, b"")
+
+    def answer(self, before_index: int, offset: int, bytes_max: int) -> HistoryChunk:
+        """Bytes from `offset` on of the segment that ends with `before_index`, or of the part of one that
+        does; `size` is 0 when the archive does not have that entry.  Raises Damaged, OSError."""
+        if self._file is None or self._offer.before_index != before_index:
+            self.close()
+            self._offer = self._open(before_index)
+        offer = self._offer
+        room = max(0, min(bytes_max, offer.size - offset))
+        data = self._file.pread(room, offset) if self._file is not None and room else b""
+        return HistoryChunk(before_index, offer.size, offer.newest_ms, offer.chain_before, offset, data)
+
+    def _open(self, before_index: int) -> HistoryChunk:
+        archive = join(self._home, ARCHIVE)
+        for one in read_manifest(self._files, archive).segments:
+            if one.first_index <= before_index <= one.last_index:
+                break
+        else:
+            return HistoryChunk(before_index, 0, 0, b"", 0, b"")
+        with contextlib.suppress(FileNotFoundError, KeyError):  # retention removes it just now
+            size = one.log_bytes if before_index == one.last_index else self._end_of(before_index)
+            self._file = self._files.open(join(archive, log_name(one.first_index)), "r")
+            return HistoryChunk(before_index, size, one.timestamp_ms_max, one.chain_before, 0, b"")
+        return HistoryChunk(before_index, 0, 0, b"", 0, b"")
+
+    def _end_of(self, index: int) -> int:
+        """Where in its segment, which goes on behind it, the frame of `index` ends."""
+        cursor = ArchiveCursor(self._files, self._home)
+        try:
+            return cursor.read(index + 1, 1)[1]
+        finally:
+            cursor.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def main() -> None:
+    """Standard input to standard output."""
+    request = msgpack.unpackb(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(msgpack.packb(run(request, OsFiles())))
+
+
+if __name__ == "__main__":
+    main()

@@ -29,6 +29,8 @@ class Kind(IntEnum):
     SNAPSHOT = 10
     SNAPSHOT_ACK = 11
     DIVERGED = 12
+    HISTORY_REQUEST = 13
+    HISTORY_CHUNK = 14
 
 
 class BadMessage(ValueError):
@@ -246,6 +248,50 @@ class Diverged:
         return bytes(_pack((12, self.term, (point.index, point.chain, point.state), self.is_majority)))
 
 
+@dataclass(slots=True)
+class HistoryRequest:
+    """Of a node whose archive begins behind `before_index`, to any other: at most `bytes_max` bytes, from
+    `offset` on, of the segment that ends with that entry; 0 bytes: what have you got?"""
+
+    before_index: int
+    offset: int
+    bytes_max: int
+
+    def __post_init__(self) -> None:
+        _check_counts(self.before_index, self.offset, self.bytes_max)
+
+    def encode(self) -> bytes:
+        return _encode(Kind.HISTORY_REQUEST, self)
+
+
+@dataclass(slots=True)
+class HistoryChunk:
+    """The answer: bytes at `offset` of `size`; the newest entry's time, the hash chain before the segment.
+
+    `size` 0: not, or no longer, in the archive."""
+
+    before_index: int
+    size: int
+    newest_ms: int
+    chain_before: bytes
+    offset: int
+    data: bytes
+
+    def __post_init__(self) -> None:
+        _check_counts(self.before_index, self.size, self.offset)
+        if (type(self.newest_ms), type(self.chain_before), type(self.data)) != (int, bytes, bytes):
+            raise TypeError("a chunk of history of other types")
+
+    def encode(self) -> bytes:
+        return _encode(Kind.HISTORY_CHUNK, self)
+
+
+def _check_counts(*counts: object) -> None:
+    """Indexes, offsets and sizes; raises TypeError."""
+    if not all(type(one) is int and 0 <= one < 1 << 63 for one in counts):
+        raise TypeError(f"{counts} are no counts")
+
+
 Message = (
     Append
     | Ack
@@ -259,6 +305,8 @@ Message = (
     | SnapshotChunk
     | SnapshotAck
     | Diverged
+    | HistoryRequest
+    | HistoryChunk
 )
 
 _PLAIN: dict[int, type[Any]] = {
@@ -271,6 +319,8 @@ _PLAIN: dict[int, type[Any]] = {
     Kind.TERM: Term,
     Kind.SNAPSHOT: SnapshotChunk,
     Kind.SNAPSHOT_ACK: SnapshotAck,
+    Kind.HISTORY_REQUEST: HistoryRequest,
+    Kind.HISTORY_CHUNK: HistoryChunk,
 }
 _FIELDS = {kind: tuple(message.__slots__) for kind, message in _PLAIN.items()}
 

@@ -20,6 +20,7 @@ from typing import Protocol
 from raftlog.agreement import Agreement, explain
 from raftlog.agreement import Diverged as DivergedError
 from raftlog.applying import Applying
+from raftlog.backfilling import Backfilling
 from raftlog.directory import NodeDirectory, is_joining, joined, shard_name
 from raftlog.election import Due, Election
 from raftlog.feeding import Feeding
@@ -28,6 +29,7 @@ from raftlog.host import Host, Timer
 from raftlog.installing import Installing
 from raftlog.journal import Journal
 from raftlog.leading import Leading
+from raftlog.lending import Lending
 from raftlog.machine import SnapshotHeader, StateMachine
 from raftlog.messages import (
     Ack,
@@ -35,6 +37,8 @@ from raftlog.messages import (
     BadMessage,
     Checkpoint,
     Diverged,
+    HistoryChunk,
+    HistoryRequest,
     PreVote,
     PreVoteRequest,
     Reject,
@@ -73,6 +77,7 @@ class Owner(Protocol):
 
     state: str
     shard: int
+    is_current: bool
 
     @property
     def sync_outstanding_ms(self) -> float: ...
@@ -131,6 +136,19 @@ class Peering:
             host, journal, raft, settings, self._send, links.can_send, self.feeding, machine.proven
         )
         self.following = Following(journal, raft, self._send, lambda: self.is_joining)
+        self.lending = Lending(host, self._home, self._send, links.can_send, owner.fail)
+        self.backfilling = Backfilling(
+            host,
+            journal,
+            settings,
+            self._name,
+            self._peer_ids,
+            self._send,
+            links.can_send,
+            lambda: raft.leader_id,
+            self._may_backfill,
+            owner.fail,
+        )
         self.agreement = Agreement(identity.node_id, len(identity.voters))
         self._applying = applying
         applying.agreement = self.agreement
@@ -157,6 +175,8 @@ class Peering:
             Term: self._on_term,  # type: ignore[dict-item]
             SnapshotChunk: self._on_snapshot,  # type: ignore[dict-item]
             SnapshotAck: self._on_snapshot_ack,  # type: ignore[dict-item]
+            HistoryRequest: self.lending.asked,  # type: ignore[dict-item]
+            HistoryChunk: self.backfilling.answered,  # type: ignore[dict-item]
         }
 
     def start(self, linked: Sequence[int]) -> None:
@@ -164,6 +184,7 @@ class Peering:
         for peer in linked:
             self.link_up(peer)
         self._arm()
+        self.backfilling.start()
 
     def stop(self) -> None:
         """Neither sends nor hears any more."""
@@ -172,6 +193,14 @@ class Peering:
             self._timer.cancel()
         self.feeding.stop()
         self.installing.stop()
+        self.backfilling.stop()
+        self.lending.stop()
+
+    def _may_backfill(self) -> bool:
+        """Level with the cluster, and nothing else changes the archive on the loop."""
+        owner = self._owner
+        is_settled = owner.state in ("Following", "Ready") and owner.is_current and not owner.is_rebuilding
+        return is_settled and not self.installing.is_finishing
 
     def _send(self, peer: int, payload: bytes) -> bool:
         return not self._is_stopped and self._links.send(peer, self._owner.shard, payload)
@@ -195,6 +224,8 @@ class Peering:
         self._raft.linked(peer, is_up=False)
         self.leading.linked(peer, is_up=False)
         self.feeding.drop(peer)
+        self.lending.link_down(peer)
+        self.backfilling.link_down(peer)
         if was_leader:
             self._lost_leader = peer
             self.election.leader_lost(self._host.monotonic_ms())
@@ -304,6 +335,7 @@ class Peering:
     def _installed(self, header: SnapshotHeader) -> None:
         self._owner.installed(header)
         self.following.knows(header.last_index)
+        self.backfilling.restart()
 
     def _on_snapshot_ack(self, peer: int, message: SnapshotAck) -> None:
         if self._raft.answered(peer, message):

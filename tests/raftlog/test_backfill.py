@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from raftlog.archive import ARCHIVE, read_manifest, read_segment
-from raftlog.backfill import adopt_segment, missing_before
+from raftlog.archive import ARCHIVE, Manifest, apply_retention, read_manifest
+from raftlog.backfill import (
+    HistorySource,
+    adopt,
+    find_gap,
+    remove_asides,
+    request_of,
+    run,
+    sealed_of,
+    segment_aside,
+    write_chunk,
+)
 from raftlog.errors import Refused
 from raftlog.install import SnapshotSink
+from raftlog.messages import BadMessage, HistoryChunk, HistoryRequest, decode
 from raftlog.reader import ShardReader
-from raftlog.segments import LogIdentity
+from raftlog.segments import LogIdentity, encode_header
+from raftlog.settings import MIB, LogSettings
 from raftlog.simfiles import Crash, SimFiles
 from tests.report import count_fault
 
-from .logs import HOME, MEMBER, frames, member_disk, open_log
+from .logs import HOME, MEMBER, SMALL, frames, member_disk, open_log
 from .nodes import PATH
-from .test_follower_log import Follower
+from .test_follower_log import SNAPPING, Follower
 
 LOG = MEMBER.log(0)
+CHUNK = 1000
 
 
-def _peer() -> Follower:
+def _peer(settings: LogSettings = SNAPPING, last: int = 800) -> Follower:
     """A node with the whole history."""
-    peer = Follower()
-    for first in range(1, 800, 50):
+    peer = Follower(settings)
+    for first in range(1, last, 50):
         peer.take(frames(first, first + 49, term=1))
         peer.commit(first + 49)
     return peer
@@ -40,50 +55,97 @@ def _installed(peer: Follower) -> SimFiles:
     return disk
 
 
-def _segments(peer: Follower) -> list[tuple[bytes, bytes]]:
-    """The peer's archived segments, newest first, with the chain before each."""
-    manifest = read_manifest(peer.disk, f"{HOME}/{ARCHIVE}")
-    kept = manifest.segments
-    found = [(read_segment(peer.disk, HOME, one.first_index)[1], one.chain_before) for one in kept]
-    return found[::-1]
+def _manifest(disk: SimFiles) -> Manifest:
+    return read_manifest(disk, f"{HOME}/{ARCHIVE}")
+
+
+def _missing(disk: SimFiles) -> int:
+    return _manifest(disk).dropped_index
+
+
+def _segment(peer: Follower, before_index: int) -> tuple[bytes, bytes]:
+    """What the peer has up to there, fetched in chunks, and the hash chain before it."""
+    source = HistorySource(peer.disk, HOME)
+    data = b""
+    while True:
+        chunk = source.answer(before_index, len(data), CHUNK)
+        data += chunk.data
+        if len(data) == chunk.size:
+            source.close()
+            return data, chunk.chain_before
+
+
+def _adopt(disk: SimFiles, segment: bytes, chain: bytes, identity: LogIdentity = LOG) -> None:
+    """A whole fetch, or Refused."""
+    gap = find_gap(disk, HOME)
+    assert gap is not None
+    for offset in range(0, len(segment), CHUNK):
+        write_chunk(disk, segment_aside(HOME, "token"), offset, segment[offset : offset + CHUNK])
+    try:
+        sealed = sealed_of(run(request_of(HOME, "token", identity, gap, chain), disk))
+        adopt(disk, HOME, "token", sealed)
+    except Refused:
+        remove_asides(disk, HOME, "token")
+        raise
+
+
+def _fill(disk: SimFiles, peer: Follower) -> None:
+    while _missing(disk):
+        _adopt(disk, *_segment(peer, _missing(disk)))
+        assert ShardReader(PATH, 0, disk).verify() == []
 
 
 def test_the_whole_history_comes_back() -> None:
     peer = _peer()
     disk = _installed(peer)
-    last = missing_before(disk, HOME)
+    last = _missing(disk)
     assert last == peer.journal.base_index > 500
-    for segment, chain in _segments(peer):
-        adopt_segment(disk, HOME, LOG, segment, chain)
-        assert ShardReader(PATH, 0, disk).verify() == []
-    assert missing_before(disk, HOME) == 0
+    _fill(disk, peer)
     ours, theirs = ShardReader(PATH, 0, disk).frames(), ShardReader(PATH, 0, peer.disk).frames(to_index=last)
     assert [one.encode() for one in ours] == [one.encode() for one in theirs]
+
+
+def test_a_peer_whose_segments_end_elsewhere_gives_a_part_of_one() -> None:
+    peer = _peer()
+    other = _peer(dataclasses.replace(SNAPPING, segment_bytes=MIB, snapshot_tail_records=300), last=1600)
+    ends = {one.last_index for one in _manifest(other.disk).segments}
+    disk = _installed(peer)
+    assert _missing(disk) not in ends
+    assert _missing(disk) < max(ends)
+    last = _missing(disk)
+    _fill(disk, other)
+    assert [one.index for one in ShardReader(PATH, 0, disk).frames()] == list(range(1, last + 1))
 
 
 def test_what_is_not_the_missing_history_is_refused() -> None:
     peer = _peer()
     disk = _installed(peer)
     before = disk.listdir(f"{HOME}/{ARCHIVE}")
-    newest, older, *_ = _segments(peer)
-    with pytest.raises(Refused, match="a segment that ends with entry"):
-        adopt_segment(disk, HOME, LOG, *older)
+    newest = _segment(peer, _missing(disk))
+    older = _segment(peer, _manifest(peer.disk).segments[-2].last_index)
+    with pytest.raises(Refused, match="it ends with entry"):
+        _adopt(disk, *older)
     with pytest.raises(Refused, match="does not lead to what is known here"):
-        adopt_segment(disk, HOME, LOG, newest[0], older[1])
+        _adopt(disk, newest[0], older[1])
+    with pytest.raises(Refused, match="goes on from the end of a link"):
+        _adopt(disk, newest[0], b"short")
+    with pytest.raises(Refused, match="goes on from the end of a link"):
+        _adopt(disk, encode_header(LOG, 7) + newest[0][-200:], newest[1])
     with pytest.raises(Refused, match="belongs to"):
-        adopt_segment(disk, HOME, LogIdentity(cluster_id="x", shard=0, num_shards=1), *newest)
+        _adopt(disk, *newest, LogIdentity(cluster_id="x", shard=0, num_shards=1))
     for at in range(0, len(newest[0]), 17):
+        count_fault("raftlog", "flipped bit")
         flipped = newest[0][:at] + bytes([newest[0][at] ^ 4]) + newest[0][at + 1 :]
         with pytest.raises(Refused):
-            adopt_segment(disk, HOME, LOG, flipped, newest[1])
+            _adopt(disk, flipped, newest[1])
     assert disk.listdir(f"{HOME}/{ARCHIVE}") == before
-    adopt_segment(disk, HOME, LOG, *newest)
+    _adopt(disk, *newest)
 
 
 def test_every_crash_point_keeps_what_was_there() -> None:
     peer = _peer()
     disk = _installed(peer)
-    reached = [missing_before(disk, HOME)]
+    reached = [_missing(disk)]
     points = 0
     failures: list[BaseException] = []
 
@@ -95,26 +157,91 @@ def test_every_crash_point_keeps_what_was_there() -> None:
                 left = disk.crash(how, seed=points)
                 journal = open_log(left)
                 assert journal.base_index == peer.journal.base_index
-                assert missing_before(left, HOME) in reached
+                assert _missing(left) in reached
                 assert ShardReader(PATH, 0, left).verify() == []
-                kept = {one.first_index for one in read_manifest(left, f"{HOME}/{ARCHIVE}").segments}
+                kept = {one.first_index for one in _manifest(left).segments}
                 names = left.listdir(f"{HOME}/{ARCHIVE}")
-                assert {int(name[:20]) for name in names if name[0].isdigit()} == kept
+                assert {int(name[:20]) for name in names if name.endswith(".log")} == kept
+                assert not any(name.endswith(".tmp") for name in names)
             except Exception as failure:
                 failure.add_note(f"{how} {'after' if done else 'before'} call {number}, {operation} {path}")
                 failures.append(failure)
 
     disk.on_call = at_call
-    for segment, chain in _segments(peer)[:3]:
-        first = missing_before(disk, HOME)
-        reached = [first, first - _count(segment)]
-        adopt_segment(disk, HOME, LOG, segment, chain)
-        assert missing_before(disk, HOME) == reached[1]
+    for _ in range(3):
+        first = _missing(disk)
+        segment, chain = _segment(peer, first)
+        reached = [first, first - segment.count(b"QFR1")]
+        _adopt(disk, segment, chain)
+        assert _missing(disk) == reached[1]
     count_fault("raftlog", "crash point", points)
     for failure in failures[:1]:
         raise failure
     assert points >= 200
 
 
-def _count(segment: bytes) -> int:
-    return segment.count(b"QFR1")
+def test_a_gap_that_was_filled_or_moved_meanwhile_is_not_filled_again() -> None:
+    peer = _peer()
+    disk = _installed(peer)
+    gap = find_gap(disk, HOME)
+    assert gap is not None
+    segment, chain = _segment(peer, gap.before_index)
+    write_chunk(disk, segment_aside(HOME, "late"), 0, segment)
+    late = sealed_of(run(request_of(HOME, "late", LOG, gap, chain), disk))
+    _adopt(disk, segment, chain)
+    with pytest.raises(Refused, match="by now"):
+        adopt(disk, HOME, "late", late)
+    remove_asides(disk, HOME, "late")
+    _fill(disk, peer)
+
+
+def test_retention_would_not_remove_what_is_fetched() -> None:
+    """Whatever retention once removed is never fetched again."""
+    peer = _peer()
+    kept_bytes = sum(one.log_bytes for one in _manifest(peer.disk).segments) // 2
+    settings = dataclasses.replace(SMALL, log_archive_retention_bytes=kept_bytes, disk_free_bytes_min=0)
+    disk = _installed(peer)
+    while (gap := find_gap(disk, HOME)) is not None and gap.before_index:
+        segment, chain = _segment(peer, gap.before_index)
+        if not gap.has_room(settings, len(segment), 1000, 1000):
+            break
+        _adopt(disk, segment, chain)
+    assert 0 < _missing(disk) < peer.journal.base_index
+    before = _manifest(disk)
+    assert apply_retention(disk, HOME, kept_bytes, -1, 1000) == before
+    assert gap is not None
+    aged = dataclasses.replace(SMALL, log_archive_retention_ms=500, disk_free_bytes_min=0)
+    assert gap.has_room(aged, 1, newest_ms=1000, now_ms=1500)
+    assert not gap.has_room(aged, 1, newest_ms=999, now_ms=1500)
+    full = dataclasses.replace(SMALL, disk_free_bytes_min=gap.free_bytes)
+    assert not gap.has_room(full, 1, 1000, 1000)
+
+
+def test_a_source_reads_on_what_retention_removes_and_then_has_nothing() -> None:
+    peer = _peer()
+    last = _missing(_installed(peer))
+    source = HistorySource(peer.disk, HOME)
+    first = source.answer(last, 0, CHUNK)
+    apply_retention(peer.disk, HOME, 0, -1, 1000)
+    assert len(source.answer(last, CHUNK, CHUNK).data) == min(CHUNK, first.size - CHUNK)
+    source.close()
+    assert source.answer(last, 0, CHUNK).size == 0
+    assert source.answer(last + 1_000_000, 0, CHUNK).size == 0
+
+
+@pytest.mark.parametrize("value", [-1, 1 << 63, 1.5, None, "1", b"1", True, [1]])
+def test_requests_and_chunks_of_other_types_are_no_messages(value: object) -> None:
+    good = HistoryChunk(1, 2, 3, bytes(16), 0, b"x")
+    assert decode(good.encode()) == good
+    request = HistoryRequest(1, 2, 3)
+    assert decode(request.encode()) == request
+    for message in (good, request):
+        for name in message.__slots__:
+            bad = dataclasses.replace(message)
+            if (name, type(value)) in (("chain_before", bytes), ("data", bytes)):
+                continue
+            if name == "newest_ms" and type(value) is int:
+                continue
+            setattr(bad, name, value)
+            with pytest.raises((BadMessage, OverflowError)):
+                decode(bad.encode())
