@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +45,7 @@ from tests.failover.watching import (
     wait_until_equal,
 )
 from tests.report import count_fault
+from wire.errors import ErrorCode
 
 PARTITIONS = 100
 MISSED_RECORDS = 220_000
@@ -96,6 +99,48 @@ def test_a_follower_long_behind_catches_up(tmp_path: Path, keeps_archive: bool) 
             every = [((group_id, TOPIC, 0), offset) for offset in range(1, 10 + rounds)]
             assert missing_commits(str(follower.data), every) == []
         check_equal(cluster)
+    finally:
+        cluster.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("seed", range(6))
+def test_catching_up_goes_on_however_often_it_is_cut_short(tmp_path: Path, seed: int) -> None:
+    """The follower, or the leader that feeds it, is killed at any moment; from archive or snapshot, old disk
+    or new."""
+    chance = random.Random(seed)
+    settings = {"snapshot.tail.records": "30000", "log.segment.bytes": str(1 << 20)}
+    if seed % 2:
+        settings["log.archive.retention.bytes"] = "0"
+    cluster = launch_cluster(tmp_path / "cluster", settings=settings)
+    try:
+        _create_topic(cluster, PARTITIONS)
+        leader = leader_of(cluster.nodes, group_in(0, "behind"))
+        follower = next(node for node in cluster.nodes if node is not leader)
+        follower.kill()
+        others = [node for node in cluster.nodes if node is not follower]
+        leader = leader_of(others, group_in(0, "behind"))
+        _commit_rounds(leader, group_in(0, "behind"), range(1, 1_000))
+        _wait_for_snapshot(leader, 1)
+        working = committers(cluster, "busy")
+        if seed % 3 == 0:
+            _put_empty_disk(follower, replace=True)
+        follower.spawn()
+        for _ in range(10):
+            time.sleep(chance.uniform(0.2, 2.0))
+            cut = follower if chance.random() < 0.7 else chance.choice(others)
+            cut.kill()
+            cut.spawn()
+            count_fault("failover", "catching up cut short")
+        wait_for(lambda: not is_joining(follower), "every shard of the follower votes")
+        for one in working:
+            one.wait_for_more()
+            one.stop()
+        wait_until_equal(cluster.nodes)
+        check_fetched(cluster.nodes, group_in(0, "behind"), 999)
+        begin_late = (1, 2, 3) if seed % 2 else [follower.node_id]
+        check_nothing_lost(cluster, working, begins_with_snapshot=begin_late)
     finally:
         cluster.kill()
 
@@ -373,6 +418,11 @@ def test_a_leader_whose_disk_fills_loses_nothing(
     small_disk.fill(leave_mib=DISK_KEPT_MIB / 2)
     count_fault("failover", "a leader's disk is nearly full")
     wait_for_line(full, "bytes are free on the disk of", "writes are refused below", "free some space")
+    group = RawGroup(addresses([full]), group_id)
+    with pytest.raises(Refused) as refused:
+        group.commit(TOPIC, {0: 0})
+    assert refused.value.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    group.close()
     small_disk.free()
     wait_for_line(full, "writes are taken again")
     one.wait_for_more()
