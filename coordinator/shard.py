@@ -221,12 +221,13 @@ class FastEntry:
     It ends with any record of the group, any change of a topic it subscribes to, a change of settings and the
     end of the leadership."""
 
-    __slots__ = ("_changes", "_group", "_serving", "_settings", "_settings_version", "_shard", "_timer")
+    __slots__ = ("_changes", "_group", "_serving", "_settings", "_settings_version", "_shard", "touch")
 
     def __init__(self, shard: GroupShard, group: Group, timer: Deadline) -> None:
         self._shard = shard
         self._group = group
-        self._timer = timer
+        self.touch: Callable[[float, int], None] = timer.restart
+        """`touch(monotonic_ms, wall_ms)`: the heartbeat came, the session starts anew."""
         self._serving = shard.serving
         self._changes = group.changes
         self._settings = shard.settings
@@ -238,10 +239,6 @@ class FastEntry:
             and self._shard.serving == self._serving
             and self._settings.version == self._settings_version
         )
-
-    def touch(self, monotonic_ms: float, wall_ms: int) -> None:
-        """The heartbeat came: the session starts anew."""
-        self._timer.restart(monotonic_ms, wall_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,27 +171,32 @@ class Connection:
         slice_end_ms = now_ms + SLICE_MS
         self._flush_due = True
         fast = self._fast
+        is_blocked = self._is_blocked()
         for served, payload in enumerate(frames):
-            if served == SLICE_REQUESTS or now_ms > slice_end_ms or self._is_blocked():
+            if is_blocked or served == SLICE_REQUESTS or now_ms > slice_end_ms:
                 self._backlog = frames[served:]
                 break
             hit = fast.get(payload[CORRELATION_END:]) if fast else None
             if hit is not None and payload.startswith(hit.head):
-                if hit.entry.is_valid():
-                    hit.entry.touch(now_ms, wall_ms)
+                entry = hit.entry
+                if entry.is_valid():
+                    entry.touch(now_ms, wall_ms)
                     self._answer_fast(hit, payload, now_ms)
+                    if self._waiting:
+                        is_blocked = self._is_blocked()
                     continue
                 del fast[payload[CORRELATION_END:]]
             self._serve_slowly(payload, now_ms)
             if self.closed:
                 return
             now_ms = host.monotonic_ms()
+            is_blocked = self._is_blocked()
         self._flush()
 
     def _answer_fast(self, hit: FastReply, payload: bytes, now_ms: float) -> None:
-        if self.patient:
-            hurry(self, ApiKey.CONSUMER_GROUP_HEARTBEAT)
         self.listener.counters.fast_heartbeats += 1
+        if self._waiting and self.patient:
+            hurry(self, ApiKey.CONSUMER_GROUP_HEARTBEAT)
         data = hit.length + payload[4:CORRELATION_END] + hit.rest
         if not self._waiting:
             self._ready.append(data)
