@@ -1,7 +1,8 @@
 """A node that stops gives away what it leads first, so that nobody has to notice its absence.
 
-Every shard that it leads is handed to the peer that is furthest, all at once, and within a bound: a peer that
-cannot take over (there is no quorum, or its disk is slow) must not keep the node from stopping.
+Every shard that it leads is handed over, all at once, to the peer that is furthest of those that answer; when
+that one does not take over (it has just been stopped, or another hand-over was under way), to the next. All
+of it within a bound: peers that cannot take over must not keep the node from stopping.
 """
 
 from __future__ import annotations
@@ -19,19 +20,57 @@ LOG = logging.getLogger("quorate.node")
 HAND_OVER_MAX_MS: Final = 800.0
 """A stop takes less than a second with it; a hand-over takes a few round trips and one sync of the peer."""
 
+TRY_AGAIN_MS: Final = 20.0
+"""Before another try: some round trips. A hand-over that is under way already ends in about as long."""
+
+FRESH_MS: Final = 200.0
+"""A peer that has not answered for this long, four heartbeats, is asked last."""
+
 
 class HandOver:
     """Gives away every shard of `runtimes` that this node leads, then calls `done`, exactly once."""
 
     def __init__(self, host: Host, runtimes: Iterable[ShardLife], done: Callable[[], None]) -> None:
+        self._host = host
         self._done: Callable[[], None] | None = done
         self._missing = {runtime.shard: runtime for runtime in runtimes if runtime.replica.is_leader}
+        self._tried: dict[int, set[int]] = {shard: set() for shard in self._missing}
         self._timer = host.call_later(HAND_OVER_MAX_MS, self._give_up)
         for runtime in list(self._missing.values()):
-            runtime.replica.transfer(None, partial(self._given, runtime))
+            self._give(runtime)
         self._look()
 
+    def _give(self, runtime: ShardLife) -> None:
+        """Hands one shard to the best peer that was not tried yet; to one that was, when there is no other."""
+        if self._done is None:
+            return
+        target = self._best_peer(runtime)
+        if target is None or not runtime.replica.is_leader:
+            reason = None if target is not None else "no other node is in contact"
+            self._settled(runtime, reason)
+            return
+        self._tried[runtime.shard].add(target)
+        runtime.replica.transfer(target, partial(self._given, runtime))
+
+    def _best_peer(self, runtime: ShardLife) -> int | None:
+        tried = self._tried[runtime.shard]
+        best: tuple[bool, bool, int, int] | None = None
+        for row in runtime.replica.followers():
+            if row["in_contact"] and not row["is_joining"]:
+                ago_ms = row["last_ack_ago_ms"]
+                is_fresh = ago_ms is not None and ago_ms <= FRESH_MS
+                rank = (row["node_id"] not in tried, is_fresh, row["match_index"], -row["node_id"])
+                best = rank if best is None else max(best, rank)
+        return None if best is None else -best[3]
+
     def _given(self, runtime: ShardLife, reason: str | None) -> None:
+        if reason is None:
+            self._settled(runtime, None)
+            return
+        LOG.info("%s is not handed over yet: %s", runtime.name, reason)
+        self._host.call_later(TRY_AGAIN_MS, self._give, runtime)
+
+    def _settled(self, runtime: ShardLife, reason: str | None) -> None:
         if reason is not None:
             LOG.warning("%s is not handed over: %s", runtime.name, reason)
         self._missing.pop(runtime.shard, None)

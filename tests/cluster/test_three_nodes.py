@@ -272,6 +272,34 @@ def test_a_stop_during_which_the_peers_do_not_answer_ends_in_time(nodes: Nodes) 
     assert nodes.world.now_ms - asked_ms < 1_000
 
 
+@pytest.mark.parametrize("paused_ms", [10, 400])
+def test_a_stop_hands_over_to_the_peer_that_answers(nodes: Nodes, paused_ms: float) -> None:
+    """Both are as far; only one of them is there, whether that is known by now or not."""
+    cluster, old = nodes.cluster, nodes.leader
+    paused, answering = cluster.others(old)
+    cluster[paused].host.pause()
+    count_fault("cluster", "node paused")
+    nodes.world.run_for(paused_ms)
+    led = [shard for shard in cluster.shards if cluster.leader_of(shard) == old]
+    asked_ms = nodes.world.now_ms
+    cluster[old].stop()
+    assert nodes.world.now_ms - asked_ms < 1_000
+    cluster[paused].host.resume()
+    nodes.world.run_for(100)
+    assert [cluster.leader_of(shard) for shard in led] == [answering] * len(led)
+    assert [cluster.runtime(answering, shard).counters.elections_won for shard in led] == [1] * len(led)
+
+
+def test_a_stop_waits_for_a_hand_over_that_is_under_way(nodes: Nodes) -> None:
+    old = nodes.leader
+    target = nodes.cluster.others(old)[0]
+    machine = nodes.cluster[old]
+    machine.host.call_soon(machine.node.transfer, SHARD, target, lambda reason: None)
+    nodes.world.run_for(0.01)
+    machine.stop()
+    assert nodes.cluster.runtime(target, SHARD).is_ready
+
+
 def test_a_transfer_goes_where_it_is_told_and_says_why_not(nodes: Nodes) -> None:
     old = nodes.leader
     target = nodes.cluster.others(old)[1]
