@@ -64,6 +64,7 @@ class GroupRuntime(ShardRuntime):
         self._work_at_ms = math.inf
         self._continues = False
         self._no_room_since_ms: float | None = None
+        self._renewing: Iterator[None] | None = None
 
     def fast_entry(self, group_id: str, member_id: str) -> MeasuredEntry | None:
         """See the steady-heartbeat fast path; None unless Ready.
@@ -97,7 +98,7 @@ class GroupRuntime(ShardRuntime):
     def _stand_down(self) -> None:
         super()._stand_down()
         self.machine.on_deposed()
-        self._no_room_since_ms = None
+        self._no_room_since_ms = self._renewing = None
         self._cancel_work_timer()
         self._regularity.forget_all()
 
@@ -119,7 +120,8 @@ class GroupRuntime(ShardRuntime):
     # Room.
 
     def _has_room(self) -> bool:
-        """As for every shard. Whose heartbeats were refused meanwhile gets a full session, as at a start."""
+        """As for every shard. Whose heartbeats were refused meanwhile gets a full session, as when a term
+        begins, and in slices as then."""
         now_ms = self.host.monotonic_ms()
         if not super()._has_room():
             if self._no_room_since_ms is None:
@@ -127,8 +129,21 @@ class GroupRuntime(ShardRuntime):
             return False
         since_ms, self._no_room_since_ms = self._no_room_since_ms, None
         if since_ms is not None and now_ms - since_ms > REFUSING_MS:
-            self.machine.on_ready(self._context(now_ms, NOBODY))
-        return True
+            self._renewing = self.machine.becoming_ready(self._own_context)
+            self._renew(self._renewing)
+        return self._renewing is None
+
+    def _renew(self, steps: Iterator[None]) -> None:
+        """One slice of giving everybody a full session; until the last one there is no room yet."""
+        if steps is not self._renewing:
+            return
+        end_ms = self.host.monotonic_ms() + SLICE_MS
+        for _ in steps:
+            if self.host.monotonic_ms() >= end_ms:
+                self.host.call_soon(self._renew, steps)
+                return
+        self._renewing = None
+        self._arm()
 
     # Due work.
 

@@ -287,6 +287,32 @@ def test_a_pause_in_the_middle_of_becoming_ready_expires_nobody(monkeypatch: pyt
     assert first.deadline_ms >= began_ms + 60_000 + 45_000
 
 
+def test_room_that_comes_back_renews_every_session_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.log(bench.metadata).lead()
+    replica = bench.log(bench.groups)
+    replica.lead()
+    for number in range(300):
+        bench.heartbeat(join_request(f"group-{number}", "one", "orders"))
+    replica.commit()
+    bench.later(10)
+    replica.can_append, replica.is_disk_full = False, True
+    assert bench.heartbeat(JOIN)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    bench.later(60_000)
+    replica.can_append, replica.is_disk_full = True, False
+    bench.host.clock_step_ms = 0.1
+    refused, before = [], len(replica.bodies)
+    while (answer := bench.heartbeat(JOIN)) and answer[0].error_code:
+        refused.append(answer[0].error_code)
+    assert refused, "not in the turn in which it was seen"
+    assert set(refused) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    bench.host.clock_step_ms = 0.0
+    bench.later(44_000)
+    assert len(replica.bodies) == before + 1, "the one that joined"
+    bench.later(2_000)
+    assert len(replica.bodies) == before + 302
+
+
 def test_only_a_leader_that_is_ready_expires_anybody(led: Bench) -> None:
     replica = led.log(led.groups)
     replica.lose()
