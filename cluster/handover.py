@@ -41,7 +41,7 @@ class HandOver:
         self._look()
 
     def _give(self, runtime: ShardLife) -> None:
-        """Hands one shard to the best peer that was not tried yet; to one that was, when there is no other."""
+        """Hands one shard to the best peer that was not tried yet, else to one that was."""
         if self._done is None:
             return
         target = self._best_peer(runtime)
