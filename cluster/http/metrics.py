@@ -107,10 +107,11 @@ def _add_status(families: dict[str, Metric], status: Json, name: str) -> None:
 
 
 def _add_followers(families: dict[str, Metric], status: Json, name: str) -> None:
-    """On the leader: how far each follower is behind it."""
+    """On the leader: how far each follower is behind it, where that is known: not before its first answer in
+    this term, nor while the place is looked for where the logs agree."""
     metric = "quorate_shard_follower_lag"
     for follower in status.get("log", {}).get("followers") or ():
-        if not _is_number(follower.get("lag")):
+        if follower["last_ack_ago_ms"] is None or follower["mode"] == "probing":
             continue
         family = families.get(metric) or GaugeMetricFamily(
             metric, "Entries of the leader that the follower does not have yet.", labels=["shard", "node"]
