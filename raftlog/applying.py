@@ -128,7 +128,7 @@ class Applying:
     def _applied_one(self, index: int) -> None:
         assert self._snapshotter is not None
         self._snapshotter.after_apply(index)
-        if self.agreement is not None:
+        if self.agreement is not None and index >= self._journal.chain.index:  # else it was noted before
             self.agreement.applied(index, self._machine.state_hash())
             if self._journal.chain.index == index:
                 self.agreement.chained(index, self._journal.chain.digest)

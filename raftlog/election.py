@@ -181,7 +181,7 @@ class Election:
         if asking is None or round_number != self.round:
             return
         if granted:
-            asking.grants[voter] = now_ms + wait_ms + WAIT_SLACK_MS
+            asking.grants[voter] = now_ms + min(wait_ms, self._max_ms) + WAIT_SLACK_MS
         else:
             asking.until_ms = min(asking.until_ms, now_ms + self._retry_ms())
         self._count(now_ms)

@@ -94,6 +94,9 @@ class Feeding:
 
     def feed(self, peer: Peer) -> None:
         """Send a follower the next of what it lacks."""
+        sending = self._sending.get(peer.node_id)
+        if sending is not None and peer.match_index >= sending.source.header.last_index:
+            self.drop(peer.node_id)  # installed; the live log begins behind a later snapshot by now
         if peer.node_id in self._sending:
             self._send_chunks(peer)
         elif not peer.last_index or not self._feed_archive(peer):
@@ -154,8 +157,9 @@ class Feeding:
 
     def _send_chunks(self, peer: Peer) -> None:
         sending = self._sending[peer.node_id]
-        if self._host.monotonic_ms() - sending.heard_ms > SILENCE_MS:
-            sending.sent = sending.acknowledged
+        now_ms = self._host.monotonic_ms()
+        if now_ms - sending.heard_ms > SILENCE_MS:
+            sending.sent, sending.heard_ms = sending.acknowledged, now_ms
         header, size, raft = sending.source.header, sending.source.size, self._raft
         while sending.sent < size and sending.sent - sending.acknowledged < CHUNKS_UNDER_WAY * CHUNK_BYTES:
             if not self._can_send(peer.node_id):

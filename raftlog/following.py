@@ -15,6 +15,12 @@ from collections.abc import Callable
 from raftlog.journal import Journal
 from raftlog.messages import Ack, Append, Checkpoint, Reject
 from raftlog.raft import Raft
+from raftlog.settings import MIB
+
+DEFERRED_MAX = 4096
+"""Messages that wait for a sync: seconds of a busy leader's.  What is dropped beyond is sent again."""
+DEFERRED_BYTES_MAX = 16 * MIB
+"""Twice a leader's window, as another leader may follow within one sync."""
 
 
 class Following:
@@ -35,21 +41,25 @@ class Following:
         self._matched_index = 0
         self._unanswered: tuple[int, float] | None = None
         self._deferred: deque[tuple[int, Append]] = deque()
+        self._deferred_bytes = 0
         self.leader_commit_index = -1
         """The highest commit index that a leader of the present term named; -1: none yet."""
 
     def must_wait(self, leader: int, message: Append) -> bool:
-        """Whether the message is kept until the group in flight is synced; the leader's window bounds it."""
+        """Whether the message is kept until the group in flight is synced, or, beyond the bounds, dropped."""
         conflicts = message.prev_index < self._journal.last_index and bool(message.frames)
-        if self._journal.is_flushing and (conflicts or self._deferred):
+        if not self._journal.is_flushing or not (conflicts or self._deferred):
+            return False
+        if len(self._deferred) < DEFERRED_MAX and self._deferred_bytes < DEFERRED_BYTES_MAX:
             self._deferred.append((leader, message))
-            return True
-        return False
+            self._deferred_bytes += len(message.frames)
+        return True
 
     def take_deferred(self) -> list[tuple[int, Append]]:
         """What waited, in order; forgotten here."""
         waited = list(self._deferred)
         self._deferred.clear()
+        self._deferred_bytes = 0
         return waited
 
     def begin_term(self, term: int) -> None:

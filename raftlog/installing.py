@@ -43,36 +43,42 @@ class Installing:
         self._adopt = adopt
         self._fail = fail
         self._sink: SnapshotSink | None = None
-        self._last_index = 0
+        self._source: tuple[int, int, int, int] | None = None
         self._is_stopped = False
+        self.is_on_disk = False
+        """Files of the log are being replaced: it cannot be closed."""
+        self.has_replaced_log = False
+        """They were, but the node had stopped: the next start completes it."""
         self.is_finishing = False
         """The file is complete: entries of the leader are not taken until it is adopted."""
 
     def stop(self) -> None:
         """The node stops: what has arrived is given up."""
         self._is_stopped = True
-        if self._sink is not None and not self.is_finishing:
+        if self._sink is not None and not self.is_on_disk:
             self._sink.abandon()
 
-    def take(self, message: SnapshotChunk, term: int, *, is_joining: bool) -> SnapshotAck:
-        """Store a chunk; the answer to it."""
+    def take(self, leader: int, message: SnapshotChunk, *, is_joining: bool) -> SnapshotAck:
+        """Store a chunk that the leader of the present term sent; the answer to it."""
+        # Snapshots with equal last entries may differ in bytes: what tombstones are kept is each node's own.
+        source = leader, message.term, message.last_index, message.size
         if not self.is_finishing:
-            self._store(message)
+            self._store(message, source)
         sink = self._sink
-        is_ours = sink is not None and self._last_index == message.last_index
+        is_ours = sink is not None and self._source == source
         offset = sink.offset if sink is not None and is_ours else 0
         is_refused = offset < message.offset + len(message.data)
-        return SnapshotAck(term, message.last_index, offset, message.sent_ms, is_joining, is_refused)
+        return SnapshotAck(message.term, message.last_index, offset, message.sent_ms, is_joining, is_refused)
 
-    def _store(self, message: SnapshotChunk) -> None:
-        if message.offset == 0 and (self._sink is None or self._last_index != message.last_index):
+    def _store(self, message: SnapshotChunk, source: tuple[int, int, int, int]) -> None:
+        if message.offset == 0 and (self._sink is None or self._source != source):
             if self._sink is not None:
                 self._sink.abandon()
             LOG.info("%s: receives the snapshot up to entry %d", self._journal.home, message.last_index)
             self._sink = SnapshotSink(self._host.files, self._journal.home, self._host.fresh_id())
-            self._last_index = message.last_index
+            self._source = source
         sink = self._sink
-        if sink is None or self._last_index != message.last_index or sink.offset != message.offset:
+        if sink is None or self._source != source or sink.offset != message.offset:
             return
         sink.take(message.offset, message.data)
         if sink.offset >= message.size:
@@ -88,10 +94,13 @@ class Installing:
             return
         sink = self._sink
         assert sink is not None
+        self.is_on_disk = True
         self._host.run_on_disk(lambda: sink.finish(self._journal.identity), self._finished)
 
     def _finished(self, header: object | None, error: BaseException | None) -> None:
+        self.is_on_disk = False
         if self._is_stopped:
+            self.has_replaced_log = error is None
             return
         self._sink = None
         self.is_finishing = False

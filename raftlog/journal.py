@@ -351,7 +351,7 @@ class Journal:
         if index < max(self.chain.index, self.base_index):
             raise AssertionError(f"entry {self.chain.index} is committed: nothing is cut behind {index}")
         self.tail_records -= self._records_behind(index)
-        self.last_timestamp_ms = self._timestamp_at(index)
+        self.last_timestamp_ms = self.timestamp_at(index)
         place = index - self.base_index
         self._append_offset = self.offsets[place]
         if index < self.durable_index:
@@ -388,7 +388,8 @@ class Journal:
             count += HEADER.unpack_from(frame)[3]
         return count
 
-    def _timestamp_at(self, index: int) -> int:
+    def timestamp_at(self, index: int) -> int:
+        """The timestamp in ms of an entry from the snapshot's last one on."""
         if index == self.base_index:
             return self.base_timestamp_ms
         if index > self._recent_base:

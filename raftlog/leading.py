@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from raftlog.errors import Refused
 from raftlog.feeding import Feeding
 from raftlog.frames import last_in
 from raftlog.host import Host, Timer
@@ -28,6 +29,7 @@ from raftlog.journal import Journal
 from raftlog.messages import Ack, Append, Checkpoint, Reject, TimeoutNow
 from raftlog.progress import NEVER_MS, Peer
 from raftlog.raft import Raft
+from raftlog.seldom import Seldom
 from raftlog.settings import LogSettings
 
 LOG = logging.getLogger("quorate.raftlog")
@@ -88,6 +90,7 @@ class Leading:
         self._told_ms = NEVER_MS
         self._is_round_queued = False
         self._lease_lost_in_term = 0
+        self._seldom = Seldom()
         self._waiting: list[_Everywhere] = []
         self.transfer_under_way: Transfer | None = None
 
@@ -153,16 +156,22 @@ class Leading:
         self._send(peer.node_id, message.encode())
 
     def _joined_index(self, peer: Peer) -> int:
-        """What a joining peer has to reach: all that was committed when it asked, which this node knows as
-        soon as its leadership is proven for a time after that."""
-        if peer.joined_index < 0 and self.proven_ms >= peer.joining_since_ms:
-            peer.joined_index = self._raft.commit_index
+        """What a joining peer has to reach: all that was committed when it asked.  This node knows that when
+        its leadership is proven for a time after that, and an entry of its own term is committed: before, its
+        commit index may lie far behind."""
+        raft = self._raft
+        if peer.joined_index < 0 and raft.knows_commit and self.proven_ms >= peer.joining_since_ms:
+            peer.joined_index = raft.commit_index
         return peer.joined_index
 
     # Answers
 
     def took(self, peer: Peer, message: Ack) -> bool:
         """A follower has synced entries; whether that may commit some."""
+        if message.match_index > self._journal.last_index:
+            raise Refused(
+                f"entry {message.match_index} is acknowledged, {self._journal.last_index} is the last"
+            )
         peer.last_index = max(peer.last_index, message.match_index)
         is_news = peer.matches(message.match_index)
         if self._feeding.is_busy and peer.next_index > self._journal.base_index:
@@ -190,7 +199,8 @@ class Leading:
         peer.rewind(max(peer.match_index + 1, min(message.next_index, self._journal.last_index + 1)))
         if message.next_index <= peer.match_index:
             what = "node %d acknowledged entry %d and lacks entry %d now: was its disk put back or damaged?"
-            LOG.error(what, peer.node_id, peer.match_index, message.next_index)
+            if self._seldom.may(peer.node_id, self._host.monotonic_ms()):
+                LOG.error(what, peer.node_id, peer.match_index, message.next_index)
             return
         self.feed(peer)
         if peer.next_index > self._journal.last_index and not peer.is_waiting:
@@ -257,7 +267,8 @@ class Leading:
 
     def linked(self, node_id: int, *, is_up: bool) -> None:
         """A link came up or went down."""
-        self._progress.peers[node_id].link(is_up=is_up, next_index=self._journal.last_index + 1)
+        next_index, now_ms = self._journal.last_index + 1, self._host.monotonic_ms()
+        self._progress.peers[node_id].link(is_up=is_up, next_index=next_index, now_ms=now_ms)
         transfer = self.transfer_under_way
         if transfer is not None and transfer.target == node_id and not is_up and not transfer.is_handed_over:
             self._end_transfer(f"the link to node {node_id} is gone")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgpack
 
@@ -194,9 +194,11 @@ class TimeoutNow:
 
 @dataclass(slots=True)
 class Term:
-    """Said by both ends of a new link: the term each has stored."""
+    """Said by both ends of a new link: the term each has stored.  `asks`: a joining node's, to be answered;
+    what was said before the replica was loaded is lost."""
 
     term: int
+    asks: bool = False
 
     def encode(self) -> bytes:
         return _encode(Kind.TERM, self)
@@ -323,32 +325,66 @@ _PLAIN: dict[int, type[Any]] = {
     Kind.HISTORY_CHUNK: HistoryChunk,
 }
 _FIELDS = {kind: tuple(message.__slots__) for kind, message in _PLAIN.items()}
+_TYPES = {
+    kind: tuple(get_type_hints(message)[name] for name in _FIELDS[kind]) for kind, message in _PLAIN.items()
+}
 
 
 def _encode(kind: Kind, message: Any) -> bytes:
     return bytes(_pack((int(kind), *[getattr(message, name) for name in _FIELDS[kind]])))
 
 
+NUMBER_MAX = (1 << 63) - 1
+"""Of terms and indexes; -1 is the least, for "none"."""
+_APPEND = (int, int, int, int, float, bytes, int)
+_ACK = (int, int, int, float, bool)
+
+
 def decode(payload: bytes) -> Message:
-    """The message; raises BadMessage.  Fields appended by a later version are ignored."""
+    """The message, its fields of the right types and in range; raises BadMessage.  Fields appended by a
+    later version are ignored."""
     try:
         fields = msgpack.unpackb(payload)
         kind = fields[0]
         if kind == 1:
             _, term, prev, prev_term, commit, sent_ms, frames, joined, point = fields[:9]
+            is_sound = tuple(map(type, fields[1:8])) == _APPEND
+            if not is_sound or min(term, prev, prev_term, commit) < 0 or max(term, prev, joined) > NUMBER_MAX:
+                raise ValueError("fields of other types, or out of range")
             return Append(term, prev, prev_term, commit, sent_ms, frames, joined, _checkpoint(point))
         if kind == 2:
             _, term, match, applied, sent_ms, joining, point = fields[:7]
+            is_sound = tuple(map(type, fields[1:6])) == _ACK
+            if not is_sound or min(term, match, applied) < 0 or term > NUMBER_MAX:
+                raise ValueError("fields of other types, or out of range")
             return Ack(term, match, applied, sent_ms, joining, _checkpoint(point))
         if kind == Kind.DIVERGED:
             found = _checkpoint(fields[2])
-            assert found is not None
+            if found is None or type(fields[3]) is not bool:
+                raise ValueError("fields of other types")
+            _check(fields[1:2], (int,))
             return Diverged(fields[1], found, fields[3])
-        message: Message = _PLAIN[kind](*fields[1 : 1 + len(_FIELDS[kind])])
+        values = fields[1 : 1 + len(_FIELDS[kind])]
+        _check(values, _TYPES[kind])
+        message: Message = _PLAIN[kind](*values)
         return message
-    except (ValueError, TypeError, KeyError, IndexError, AssertionError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, KeyError, IndexError, msgpack.UnpackException) as error:
         raise BadMessage(f"{payload[:40]!r}: {error!r}") from error
 
 
+def _check(values: list[Any], types: tuple[Any, ...]) -> None:
+    """Raises ValueError when a field is of another type or out of range; those at the end may be missing."""
+    for value, kind in zip(values, types, strict=False):
+        if type(value) is not kind:
+            raise ValueError(f"{value!r} where {kind.__name__} is due")
+        if kind in (int, float) and not -1 <= value <= NUMBER_MAX:  # nor NaN
+            raise ValueError(f"{value!r} is out of range")
+
+
 def _checkpoint(point: Any) -> Checkpoint | None:
-    return None if point is None else Checkpoint(*point)
+    if point is None:
+        return None
+    index, chain, state = point
+    if (type(index), type(chain), type(state)) != (int, bytes, int):
+        raise ValueError("a checkpoint of other types")
+    return Checkpoint(index, chain, state)

@@ -23,6 +23,7 @@ from raftlog.applying import Applying
 from raftlog.backfilling import Backfilling
 from raftlog.directory import NodeDirectory, is_joining, joined, shard_name
 from raftlog.election import Due, Election
+from raftlog.errors import Refused
 from raftlog.feeding import Feeding
 from raftlog.following import Following
 from raftlog.host import Host, Timer
@@ -51,6 +52,7 @@ from raftlog.messages import (
     decode,
 )
 from raftlog.raft import Raft
+from raftlog.seldom import Seldom
 from raftlog.settings import LogSettings
 from raftlog.snapshotting import Snapshotter
 from records import TermWhy
@@ -152,6 +154,7 @@ class Peering:
         self.agreement = Agreement(identity.node_id, len(identity.voters))
         self._applying = applying
         applying.agreement = self.agreement
+        self._seldom = Seldom()
         self._said: Checkpoint | None = None
         self._rest: Checkpoint | None = None
         self._timer: Timer | None = None
@@ -244,12 +247,18 @@ class Peering:
         try:
             message = decode(payload)
         except BadMessage as error:
-            LOG.warning("%s: node %d said what is no message: %s", self._name, peer, error)
+            self._complain(peer, f"said what is no message: {error}")
             return
         try:
             self._handlers[type(message)](peer, message)
+        except Refused as error:
+            self._complain(peer, f"said what cannot be: {error}")
         except Exception as error:
             self._owner.fail(error)
+
+    def _complain(self, peer: int, what: str) -> None:
+        if self._seldom.may(peer, self._host.monotonic_ms()):
+            LOG.error("%s: node %d %s", self._name, peer, what)
 
     # Replication
 
@@ -263,6 +272,9 @@ class Peering:
     def _followed(self, peer: int, term: int) -> bool:
         """A message of the leader of `term`; False when that term is over."""
         raft = self._raft
+        if self._owner.state == "Following" and raft.is_following(peer, term):
+            self.election.heard(self._host.monotonic_ms())
+            return True
         before = raft.leader_id
         if not raft.follow(peer, term):
             return False
@@ -289,14 +301,18 @@ class Peering:
             following.answer(peer, message.sent_ms, self._comparable(message.checkpoint))
 
     def is_level(self, applied_index: int) -> bool:
-        """A leader of this term named its commit index, and this node has applied up to there."""
-        return 0 <= self.following.leader_commit_index <= applied_index
+        """A leader named an entry of its own term as committed, and this node has applied up to there.
+
+        One that names an older entry may not know yet what is committed, as after a restart of all."""
+        named = self.following.leader_commit_index
+        return 0 <= named <= applied_index and self._journal.term_at(named) == self._raft.term
 
     def flushed(self) -> None:
         """A group is synced."""
         self.following.flushed()
         for peer, message in self.following.take_deferred():
-            if message.term == self._raft.term and not self.following.must_wait(peer, message):
+            is_over = message.term != self._raft.term or self.installing.is_finishing
+            if not is_over and not self.following.must_wait(peer, message):
                 self._take(peer, message)
 
     def _on_ack(self, peer: int, message: Ack) -> None:
@@ -304,7 +320,7 @@ class Peering:
         if not raft.answered(peer, message):
             return
         follower = raft.progress.peers[peer]
-        if self.leading.took(follower, message):
+        if self.leading.took(follower, message) and raft.committable() > raft.commit_index:
             self._owner.advance()
         if follower.next_index <= self._journal.last_index:
             self.leading.feed(follower)
@@ -324,12 +340,12 @@ class Peering:
         following.begin_term(message.term)
         if (
             journal.term_at(message.last_index) == message.last_term
-            or message.last_index <= journal.base_index
+            or message.last_index <= self._raft.commit_index
         ):
             following.knows(message.last_index)
             following.answer(peer, message.sent_ms)
         else:
-            answer = self.installing.take(message, self._raft.term, is_joining=self.is_joining)
+            answer = self.installing.take(peer, message, is_joining=self.is_joining)
             self._send(peer, answer.encode())
 
     def _installed(self, header: SnapshotHeader) -> None:
@@ -452,6 +468,8 @@ class Peering:
     def _on_term(self, peer: int, message: Term) -> None:
         self._terms_heard.add(peer)
         self._raft.observe(message.term)
+        if message.asks:
+            self._send(peer, Term(self._raft.term).encode())
 
     def _campaign(self, why: TermWhy) -> None:
         self.why = why
@@ -488,6 +506,9 @@ class Peering:
     # Joining
 
     def _look_whether_joined(self, message: Append) -> None:
+        for peer in self._peer_ids:
+            if peer not in self._terms_heard:
+                self._send(peer, Term(self._raft.term, asks=True).encode())
         everybody = self._terms_heard.issuperset(self._peer_ids)
         index = message.joined_index
         if not everybody or not 0 <= index <= self._raft.acknowledged(self._raft.commit_index):

@@ -44,9 +44,12 @@ class Peer:
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)
     in_flight_bytes: int = 0
 
-    def link(self, *, is_up: bool, next_index: int) -> None:
-        """The link came up or went down: nothing is under way any more."""
+    def link(self, *, is_up: bool, next_index: int, now_ms: float) -> None:
+        """The link came up or went down: nothing is under way any more, and behind a new link a disk that
+        was joining may be another one."""
         self.is_up = is_up
+        if self.is_joining:
+            self.forgot(now_ms)
         self.rewind(max(next_index, self.match_index + 1))
 
     def forgot(self, now_ms: float) -> None:

@@ -37,7 +37,7 @@ host's; no poller, no threads.  A node that is alone has no peers to ask: it cam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import pysyncobj
@@ -47,11 +47,13 @@ from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 from pysyncobj.version import VERSION
 
+from raftlog.errors import Corrupt, Refused
 from raftlog.frames import HEADER, HEADER_BYTES
 from raftlog.host import Host
 from raftlog.journal import Journal
 from raftlog.messages import Ack, Append, Reject, SnapshotAck, Vote, VoteRequest
 from raftlog.progress import Progress, majority
+from raftlog.received import check_frames
 from raftlog.settings import LogSettings
 
 PINNED_VERSION = "0.3.17"
@@ -259,6 +261,11 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         return int(self._SyncObj__raftCommitIndex)
 
     @property
+    def knows_commit(self) -> bool:
+        """An entry of the present term is committed, hence everything committed before it is known to be."""
+        return self._log.term_at(self.commit_index) == self.term
+
+    @property
     def applied_index(self) -> int:
         """The last entry applied, by the owner or by whoever proposed it."""
         return int(self._SyncObj__raftLastApplied)
@@ -266,7 +273,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
     @property
     def is_leader(self) -> bool:
         """This node leads the shard in `term`."""
-        return bool(self._isLeader())
+        return bool(self._SyncObj__raftState == _LEADER)
 
     @property
     def leader_id(self) -> int | None:
@@ -366,6 +373,14 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         self._SyncObj__setState(_FOLLOWER)
         return True
 
+    def is_following(self, leader: int, term: int) -> bool:
+        """Whether `follow` would change nothing."""
+        return bool(
+            term == self._SyncObj__raftCurrentTerm
+            and self._SyncObj__raftLeader is self._nodes[leader]
+            and self._SyncObj__raftState == _FOLLOWER
+        )
+
     def grant_or_count(self, peer: int, message: VoteRequest | Vote) -> None:
         """Votes are the library's: its rule of the longer log, its one stored vote per term."""
         _CLOCK.host = self._host
@@ -388,6 +403,8 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
             self.observe(message.term)
             return False
         now_ms = self._host.monotonic_ms()
+        if not message.sent_ms <= now_ms:
+            raise Refused(f"an answer to what was sent at {message.sent_ms} ms, and it is {now_ms} ms")
         follower = self.progress.peers[peer]
         if message.is_joining and not follower.is_joining:
             follower.forgot(now_ms)
@@ -413,8 +430,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         if prev > last:
             return False, last + 1
         if prev < log.base_index:  # below the snapshot: committed, hence equal
-            at, _ = _skip(frames, log.base_index)
-            frames, prev = frames[at:], log.base_index
+            frames, prev = frames[_skip(frames, log.base_index) :], log.base_index
         elif log.term_at(prev) != message.prev_term:
             return False, self.back_off(prev)
         if not frames:
@@ -425,22 +441,32 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         if keeps < log.last_index:
             if keeps < self.commit_index:
                 raise AssertionError(f"entry {keeps + 1} is committed, but the leader has another one")
+            before = log.term_at(keeps), log.timestamp_at(keeps)
+            self._checked(check_frames, frames[at:], keeps, *before)  # before anything is forgotten
             self._owner.truncate_after(keeps)
-        return True, log.append_frames(frames[at:])
+        return True, self._checked(log.append_frames, frames[at:])
+
+    def _checked(self, take: Callable[..., Any], frames: bytes, *more: object) -> Any:
+        """Call `take`, which checks what was received and takes nothing of it when it is not as it must be:
+        that is the peer's trouble, not this node's.  Raises Refused."""
+        try:
+            return take(frames, *more)
+        except Corrupt as damage:
+            raise Refused(str(damage)) from None
 
     def first_new(self, frames: bytes, prev: int) -> tuple[int, int]:
         """(where in `frames` the first entry begins that is not here with the same term, the one before)."""
-        last, at, term_at = self._log.last_index, 0, self._log.term_at
+        last, term_at = self._log.last_index, self._log.term_at
         if prev == last:
             return 0, last
         index = prev
-        while at < len(frames) and index < last:
-            _, _, length, _, found, term, _, _ = HEADER.unpack_from(frames, at)
-            if term_at(found) != term:
-                break
+        for at, found, term in _headers(frames):
+            if index == last or term_at(found) != term:
+                return at, index
+            if found != index + 1:
+                raise Refused(f"entry {found} behind entry {index}")
             index = found
-            at += HEADER_BYTES + length
-        return at, index
+        return len(frames), index
 
     def back_off(self, index: int) -> int:
         """Where to try next when the entry at `index` is of another term: the first of that term here."""
@@ -526,16 +552,20 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         """Override 5: entries are appended under `Replica.propose`."""
 
 
-def _skip(frames: bytes, index: int) -> tuple[int, int]:
-    """(where the first frame above `index` begins, the last index at or below it)."""
-    at, last = 0, 0
+def _headers(frames: bytes) -> Iterator[tuple[int, int, int]]:
+    """(where it begins, index, term) of each frame; raises Refused when the last one is not whole."""
+    at = 0
     while at < len(frames):
-        _, _, length, _, found, _, _, _ = HEADER.unpack_from(frames, at)
-        if found > index:
-            break
-        last = found
+        if at + HEADER_BYTES > len(frames):
+            raise Refused(f"{len(frames) - at} bytes behind the last whole entry")
+        _, _, length, _, index, term, _, _ = HEADER.unpack_from(frames, at)
+        yield at, index, term
         at += HEADER_BYTES + length
-    return at, last
+
+
+def _skip(frames: bytes, index: int) -> int:
+    """Where the first frame above `index` begins."""
+    return next((at for at, found, _ in _headers(frames) if found > index), len(frames))
 
 
 __all__ = ["Raft", "majority", "pysyncobj"]

@@ -81,7 +81,9 @@ class Replica:
         self.shard = shard
         self.home = directory.shard_path(shard)
         identity: LogIdentity = directory.identity.log(shard)
-        self._journal = Journal(host.files, self.home, identity, settings, is_alone=links is None)
+        self._journal = Journal(
+            host.files, self.home, identity, settings, is_alone=directory.identity.is_alone
+        )
         self._applying = Applying(host, self._journal, machine, settings)
         self._raft: Raft | None = None
         self._peering: Peering | None = None
@@ -169,12 +171,16 @@ class Replica:
         if done is None:
             return
         adopting = self._snapshotter is not None and self._snapshotter.is_adopting
+        installing = None if self._peering is None else self._peering.installing
+        adopting = adopting or (installing is not None and installing.is_on_disk)
+        adopting = adopting or (self._peering is not None and self._peering.backfilling.is_on_disk)
         if not self._is_over and (adopting or self._journal.is_flushing or self._journal.is_dirty):
             if adopting:
                 self._host.call_later(1.0, self._finish_stop)
             return  # the flush comes back here
         try:
-            if self._raft is not None and not self._is_over:
+            is_ours = installing is None or not installing.has_replaced_log
+            if self._raft is not None and not self._is_over and is_ours:
                 mark_clean(self._host.files, self._journal, self.commit_index)
         except OSError as error:
             LOG.warning("%s: no marker of a clean stop, the log itself is synced: %s", self.home, error)
@@ -215,7 +221,10 @@ class Replica:
         """Everything is loaded: lead when alone, else see who does."""
         host, journal, settings = self._host, self._journal, self._settings
         identity = self._directory.identity
-        peers = [] if self._links is None else [one for one in identity.voters if one != identity.node_id]
+        peers = [one for one in identity.voters if one != identity.node_id]
+        if peers and self._links is None:
+            self.fail(ValueError(f"it is one of {identity.voters}, and has no links to the others"))
+            return
         self._snapshotter = Snapshotter(host, journal, self._machine, settings, self.fail)
         self._applying.loaded(self._snapshotter)
         self._raft = self.engine(host, identity.node_id, journal, self, settings, peers)
@@ -500,7 +509,9 @@ class Replica:
             self.queue_flush()
         if self._peering is not None and not self.is_leader:
             self._peering.flushed()
-        self.advance()
+            self._advance_soon()  # what is synced is acknowledged before applying takes its time
+        else:
+            self.advance()
         if self._stop_done is not None:
             self._finish_stop()
 
@@ -519,7 +530,11 @@ class Replica:
             self.fail(error)
             return
         due = min(raft.commit_index, self._journal.durable_index)
-        if applied < due and not self._advance_queued and not self._applying.is_rebuilding:
+        if applied < due and not self._applying.is_rebuilding:
+            self._advance_soon()
+
+    def _advance_soon(self) -> None:
+        if not self._advance_queued:
             self._advance_queued = True
             self._host.call_soon(self.advance)
 
@@ -596,7 +611,7 @@ class Replica:
         """No other node can lead before `now_ms`."""
         if self._peering is None:
             return self.is_leader
-        return self.is_leader and self._peering.leading.has_lease(now_ms)
+        return not self._is_over and self._peering.leading.has_lease(now_ms)
 
     def transfer(self, target: int | None, done: Callable[[str | None], None]) -> None:
         """Hand leadership to node `target`, or to the one that is furthest; `done(None)` when another term

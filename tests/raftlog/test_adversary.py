@@ -1,0 +1,278 @@
+"""Schedules thought out against the replicas: what must not be lost, must not be believed, must not stop."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from raftlog import feeding
+from raftlog.messages import Kind
+from raftlog.replica import Replica
+from raftlog.simfiles import Crash
+
+from .cluster import ClusterNode, World
+from .nodes import SETTINGS
+
+SNAPSHOTS = dataclasses.replace(SETTINGS, segment_bytes=8_000, snapshot_tail_records=200)
+FORGETFUL = dataclasses.replace(SNAPSHOTS, log_archive_retention_bytes=0)
+
+
+def _grow(world: World, count: int) -> None:
+    leader = world.leader
+    assert leader is not None
+    for start in range(0, count, 50):
+        for number in range(start, start + 50):
+            leader.put((f"k{number % 97}", str(number)))
+        world.advance(20)
+
+
+def _slow_disk(node: ClusterNode) -> None:
+    """Its syncs go to the disk thread, which does not come to them."""
+    node.host.hold_disk = True
+    node.replica._sync_average_ms = 1000.0
+
+
+# Replaced disks
+
+
+def test_a_leader_that_does_not_know_yet_what_is_committed_lets_nobody_join() -> None:
+    """A restarted leader's commit index is its snapshot's until its own first entry is committed."""
+    world = World().start()
+    leader = world.elect()
+    world.settle()
+    lagging, lost = world.followers()
+    world.isolate(lagging.number)
+    leader.put_committed(("precious", "1"))
+    leader.kill()
+    lost.wipe()
+    world.heal()
+    leader.start()
+    world.until(lambda: leader.replica.is_leader)
+    _slow_disk(lagging)
+    lost.start()
+    world.advance(100)
+    assert lost.replica.leader_id == leader.number
+    assert leader.replica.commit_index == 0
+    world.advance(200)
+    assert lost.replica.status()["is_joining"], "it lacks what its old disk has acknowledged"
+    leader.kill()
+    lagging.restart()
+    world.advance(3000)
+    assert world.leader is None
+    leader.start()
+    world.elect()
+    world.until(lambda: not lost.replica.status()["is_joining"])
+    world.assert_equal()
+
+
+def test_a_replaced_disk_asks_for_the_terms_that_it_missed() -> None:
+    """What peers say when the link comes up is lost on a replica that still loads, on either side."""
+    world = World().start()
+    world.elect()
+    world.settle()
+    lost = world.followers()[0]
+    lost.wipe()
+    dropped: list[bytes] = []
+
+    def first_terms(source: int, target: int, payload: bytes) -> bool:
+        is_one = target == lost.number and payload[1] == Kind.TERM and len(dropped) < 2
+        if is_one:
+            dropped.append(payload)
+        return is_one
+
+    world.dropped = first_terms
+    lost.start()
+    world.until(lambda: len(dropped) == 2)
+    world.until(lambda: not lost.replica.status()["is_joining"], 1000)
+    world.assert_equal()
+
+
+def test_a_disk_replaced_twice_counts_for_nothing_of_the_first() -> None:
+    world = World().start()
+    leader = world.elect()
+    leader.put_many(50)
+    world.settle()
+    lost, other = world.followers()
+    lost.wipe()
+    other.pause()
+    lost.start()
+    peer = leader.replica._raft.progress.peers[lost.number]  # type: ignore[union-attr]
+    world.until(lambda: peer.is_joining and peer.match_index > 50)
+    lost.wipe()
+    world.dropped = lambda source, target, payload: target == lost.number and payload[1] == Kind.APPEND
+    lost.start()
+    world.advance(50)
+    assert peer.match_index == 0
+    assert peer.joined_index == -1
+
+
+def test_two_disks_replaced_at_once_never_outvote_the_third() -> None:
+    world = World().start()
+    leader = world.elect()
+    index = leader.put_many(50)
+    world.settle()
+    for node in world.followers():
+        node.wipe()
+        node.start()
+    world.advance(20_000)
+    assert leader.replica.last_index >= index
+    assert all(node.replica.status()["is_joining"] for node in world.nodes.values() if node is not leader)
+    assert world.leader is None
+
+
+def test_a_crash_at_the_end_of_joining_forgets_no_vote() -> None:
+    """At every file call of the step: joining still, or with the vote of the present term given away."""
+    world = World().start()
+    leader = world.elect()
+    leader.put_many(10)
+    world.settle()
+    lost = world.followers()[0]
+    for crash in (Crash.KEPT, Crash.LOST, Crash.TORN):
+        for operation in ("rename", "fsync", "fsync_dir", "unlink"):
+            lost.wipe()
+            lost.start()
+
+            def fail(number: int, what: str, path: str, operation: str = operation) -> OSError | None:
+                is_it = what == operation and ("/term" in path or "/joining" in path or what == "fsync_dir")
+                return OSError(5, "injected") if is_it and lost.replica.last_index > 10 else None
+
+            lost.files.fail = fail
+            world.advance(400)
+            lost.files.fail = None
+            if lost.is_up:
+                lost.kill(crash)
+            else:
+                lost.files = lost.files.crash(crash)
+            lost.start()
+            world.until(lambda: lost.replica.term > 0 and lost.replica._peering is not None)
+            assert lost.replica.status()["is_joining"] or lost.replica.vote == str(lost.number)
+            world.until(lambda: not lost.replica.status()["is_joining"])
+    world.assert_equal()
+
+
+# Standbys
+
+
+def test_a_follower_is_not_current_by_the_word_of_a_leader_that_has_just_restarted() -> None:
+    """All restart: the new leader names its snapshot's commit index first; nobody has applied anything."""
+    world = World().start()
+    leader = world.elect()
+    leader.put_many(100)
+    world.settle()
+    for node in world.running:
+        node.kill()
+    world.start()
+    world.until(lambda: any(node.replica.is_current for node in world.running))
+    for _ in range(50):
+        for node in world.running:
+            assert not node.replica.is_current or node.machine.applied > 100
+        world.advance(1)
+    assert all(node.replica.is_current for node in world.running)
+
+
+# Snapshots from the leader
+
+
+def _behind(world: World) -> ClusterNode:
+    world.elect()
+    _grow(world, 100)
+    world.settle()
+    away = world.followers()[0]
+    away.kill()
+    _grow(world, 1500)
+    world.advance(200)
+    return away
+
+
+def test_a_follower_is_fed_on_when_the_leader_made_another_snapshot_meanwhile() -> None:
+    world = World(settings=FORGETFUL, delay_ms=2.0).start()
+    away = _behind(world)
+    leader = world.elect()
+    away.start()
+    world.until(lambda: any("snapshot" in one["mode"] for one in leader.replica.followers()))
+    away.host.hold_disk = True
+    made = leader.replica.status()["snapshots_made"]
+    _grow(world, 1500)
+    world.until(lambda: leader.replica.status()["snapshots_made"] > made)
+    away.host.hold_disk = False
+    while away.host.disk:
+        away.host.do_disk()
+    world.until(lambda: away.replica.commit_index == leader.replica.commit_index, 5000)
+    world.assert_equal()
+
+
+def test_chunks_of_two_leaders_snapshots_are_not_mixed() -> None:
+    """Equal last entries, other bytes: what tombstones are kept differs between nodes."""
+    world = World(settings=FORGETFUL).start()
+    away = _behind(world)
+    leader = world.elect()
+    other = next(node for node in world.running if node is not leader)
+    taken: list[tuple[int, int]] = []
+
+    def one_chunk(source: int, target: int, payload: bytes) -> bool:
+        if payload[1] != Kind.SNAPSHOT:
+            return False
+        taken.append((source, target))
+        return sum(one == (source, target) for one in taken) > 1 and source == leader.number
+
+    before = feeding.CHUNK_BYTES
+    feeding.CHUNK_BYTES = 500
+    try:
+        world.dropped = one_chunk
+        away.start()
+        world.until(lambda: len(taken) > 1)
+        world.advance(5)
+        sink = away.replica._peering.installing._sink  # type: ignore[union-attr]
+        assert sink is not None
+        assert sink.offset == 500
+        leader.kill()
+        world.until(lambda: world.leader is other)
+        world.until(lambda: (other.number, away.number) in taken)
+        world.advance(1)
+        fresh = away.replica._peering.installing._sink  # type: ignore[union-attr]
+        assert fresh is not sink
+        world.assert_equal()
+    finally:
+        feeding.CHUNK_BYTES = before
+
+
+def test_a_clean_stop_in_the_middle_of_an_installation_can_be_started_again() -> None:
+    world = World(settings=FORGETFUL).start()
+    away = _behind(world)
+    away.start()
+    away.host.hold_disk = True
+
+    def is_on_disk() -> bool:
+        peering = away.replica._peering
+        if peering is not None and not peering.installing.is_on_disk and away.host.disk:
+            away.host.do_disk()
+        return peering is not None and peering.installing.is_on_disk
+
+    world.until(is_on_disk)
+    done: list[bool] = []
+    away.replica.stop(lambda: done.append(True))
+    world.advance(50)
+    assert not done, "its files are being replaced"
+    while away.host.disk:
+        away.host.do_disk()
+    world.until(lambda: done)
+    away.directory.close()
+    away.restart()
+    world.assert_equal()
+
+
+# A cluster's disk without the cluster
+
+
+def test_a_member_of_a_cluster_never_leads_without_links() -> None:
+    world = World().start()
+    world.elect()
+    node = world.followers()[0]
+    node.kill()
+    node.start()
+    node.host.is_dead = False
+    directory = dataclasses.replace(node.directory)
+    replica = Replica(node.host, directory, 0, node.machine, SETTINGS, None)
+    replica.start()
+    world.advance(2000)
+    assert not replica.is_leader
+    assert "has no links to the others" in str(node.fatal_message)
