@@ -121,6 +121,8 @@ class Backfilling:
         self._is_begun = False
         self._is_stopped = False
         self.fetched_segments = 0
+        self.is_on_disk = False
+        """The manifest is being changed: the directory cannot be given to another process."""
 
     def start(self) -> None:
         """The log is loaded: look whether anything is missing."""
@@ -337,12 +339,14 @@ class Backfilling:
         if not self._may_work():
             self._later(LOOK_MS, self._adopt, fetch)
             return
+        self.is_on_disk = True
         self._host.run_on_disk(
             lambda: adopt(files, home, fetch.token, sealed),
             lambda _, error: self._adopted(fetch, error),
         )
 
     def _adopted(self, fetch: _Fetch, error: BaseException | None) -> None:
+        self.is_on_disk = False
         if self._is_stopped:
             return
         if error is not None and not isinstance(error, Refused):
