@@ -169,7 +169,10 @@ def as_launch_errors(what: str) -> Iterator[None]:
         raise LaunchError(str(error), EXIT_USAGE) from error
     except BlockingIOError as error:
         raise LaunchError(f"{what}: another process runs on it, stop that first") from error
-    except (RaftlogError, OSError, ValueError) as error:
+    except OSError as error:
+        said = error if error.strerror is None else f"{error.strerror} ({error.filename})"
+        raise LaunchError(f"{what}: {said}") from error
+    except (RaftlogError, ValueError) as error:
         raise LaunchError(f"{what}: {error}") from error
 
 

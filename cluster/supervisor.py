@@ -64,7 +64,7 @@ class Supervisor:
         self._logs = {node.node_id: LogTail(node.data / LOG_FILE) for node in cluster.nodes}
         self._running: set[int] = set()
         self._restarting: set[int] = set()
-        self._is_stopping = False
+        self._is_serving = False
         self._sessions: list[Generator[None, None, None]] = []
         self._commands: dict[str, Callable[[NodeProcess], Work]] = {
             "kill": self._kill,
@@ -81,11 +81,12 @@ class Supervisor:
         try:
             with listening(self._cluster.data) as listener:
                 self._cluster.start(START_TIMEOUT_S, self._look)
+                self._is_serving = True
                 on_ready()
                 while True:
                     self._turn(listener)
         except KeyboardInterrupt:
-            self._is_stopping = True
+            self._is_serving = False
             self._cluster.stop(STOP_TIMEOUT_S)
         finally:
             self._look()
@@ -117,7 +118,7 @@ class Supervisor:
         how = f"it ended with exit code {code}" if code else "it has stopped"
         if code < 0:
             how = f"it was ended by signal {-code} ({signal.strsignal(-code)})"
-        if self._is_stopping or node.node_id in self._restarting:
+        if not self._is_serving or node.node_id in self._restarting:
             return how
         again = f"quorate cluster restart {node.node_id} --data {self._cluster.data}"
         return f"{how}; `{again}` starts it again"

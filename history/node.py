@@ -26,8 +26,8 @@ from .source import Gap, NothingToRead, Reader, Walk
 from .words import shard_name
 
 EXPECTED = (
-    "expected the data directory of one node: a file named node, and a folder per shard"
-    " (metadata, shard-0, shard-1, ...)"
+    "expected the data directory of one node (a file named node, and a folder per shard: metadata, shard-0,"
+    " shard-1, ...) or the folder that holds those of a cluster (node-1, node-2, ...)"
 )
 
 

@@ -20,6 +20,7 @@ from records.ids import METADATA_SHARD
 
 from .invariants import InvariantChecker, Violation
 from .node import NodeLog, open_one
+from .render import plural
 from .replay import Replay
 from .secondopinion import disagreements
 from .source import Basis, Gap, SnapshotLike, Walk
@@ -229,7 +230,9 @@ def report_text(report: Report) -> Iterator[str]:
         yield from _problem_text(problem)
     for shard in report.shards:
         found = len(shard.problems) + len(shard.violations)
-        verdict = ("whole, but for a torn tail" if found else "whole") if shard.ok else f"{found} findings"
+        verdict = (
+            ("whole, but for a torn tail" if found else "whole") if shard.ok else plural(found, "finding")
+        )
         yield f"{shard_name(shard.shard)}: {verdict}; {shard.entries:,} entries, {shard.records:,} records"
         yield f"  from {shard.basis.words()}; state hash {shard.state_hash:016x}"
         for said in shard.passed:
@@ -240,7 +243,7 @@ def report_text(report: Report) -> Iterator[str]:
             yield f"  BROKEN after index {violation.index}, group {violation.group_id}: {violation.rule}"
             yield f"    found: {violation.found}"
             yield f"    to do: {DEFECT_HINT}"
-    yield "verified: everything holds" if report.ok else f"verified: {report.findings} findings"
+    yield "verified: everything holds" if report.ok else f"verified: {plural(report.findings, 'finding')}"
 
 
 def _problem_text(problem: Problem) -> Iterator[str]:

@@ -22,6 +22,7 @@ from importlib.machinery import ModuleSpec
 ROOMS = ("records", "wire", "coordinator", "raftlog", "cluster", "history")
 
 INSTALLATION_EXIT_CODE = 6  # ExitCode.INSTALLATION; errors.py may not be imported before the check
+INTERRUPTED_EXIT_CODE = 130  # ExitCode.INTERRUPTED
 
 
 def main() -> int:
@@ -32,9 +33,12 @@ def main() -> int:
     if obstacle is not None:
         print(obstacle, file=sys.stderr)
         return INSTALLATION_EXIT_CODE
-    from quorate.app import run
+    try:
+        from quorate.app import run
 
-    return run(sys.argv[1:])
+        return run(sys.argv[1:])
+    except KeyboardInterrupt:  # Ctrl-C came while all of this was being imported
+        return INTERRUPTED_EXIT_CODE
 
 
 def use_safe_path(home: str) -> None:

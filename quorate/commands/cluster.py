@@ -29,7 +29,7 @@ To = Annotated[
     int | None, typer.Option("--to", metavar="NODE", min=0, help="Who shall lead; else who is furthest.")
 ]
 
-OTHERS_TIMEOUT_S = 2.0  # for each of the nodes that were not named: a stopped process answers nothing
+OTHERS_TIMEOUT_S = 2.0  # for one node where there are others: a stopped process answers nothing
 FOLLOWED_MAX = 4  # how often a change is sent on: leadership may move while it is
 PAUSE_S = 0.2  # between two tries while there is no leader: an election takes about as long
 
@@ -45,7 +45,7 @@ def status(url: Url = DEFAULT_URL, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json:
 
     Example: quorate cluster status --url http://127.0.0.1:8092
     """
-    document, address = _first(url, lambda one: get_json(one + "/v1/cluster", timeout_s))
+    document, address = _first(url, timeout_s, lambda one, one_s: get_json(one + "/v1/cluster", one_s))
     views = {document["node_id"]: document, **_other_views(document, min(timeout_s, OTHERS_TIMEOUT_S))}
     if json:
         others = {str(node_id): view for node_id, view in views.items() if node_id != document["node_id"]}
@@ -94,19 +94,27 @@ def upgrade(url: Url = DEFAULT_URL, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json
     print(f"the cluster writes format level {answer['format_level']}")
 
 
-def _first(urls: str, ask: Callable[[str], Any]) -> tuple[Any, str]:
-    """What the first of several addresses that can be reached answers, and which it was."""
+def _first(urls: str, timeout_s: float, ask: Callable[[str, float], Any]) -> tuple[Any, str]:
+    """What the first of several addresses that can be reached answers, and which it was.
+
+    Where there is another one to ask, one that stands still is not waited for to the end.
+    """
+    addresses = [text.strip().rstrip("/") for text in urls.split(",")]
+    one_s = timeout_s if len(addresses) == 1 else min(timeout_s, OTHERS_TIMEOUT_S)
     unreachable: CommandError | None = None
-    for text in urls.split(","):
-        url = text.strip().rstrip("/")
+    for url in addresses:
         try:
-            return ask(url), url
+            return ask(url, one_s), url
         except CommandError as error:
             if error.code != ExitCode.UNREACHABLE:
                 raise
             unreachable = error
     assert unreachable is not None
-    raise unreachable
+    if len(addresses) == 1:
+        raise unreachable
+    raise CommandError(
+        f"none of {', '.join(addresses)} answers", hint=unreachable.hint, code=ExitCode.UNREACHABLE
+    )
 
 
 def _other_views(document: Mapping[str, Any], timeout_s: float) -> dict[int, Any]:
@@ -131,7 +139,7 @@ def _change(urls: str, path: str, body: Mapping[str, Any], timeout_s: float) -> 
     while True:
         left_s = max(0.1, deadline_s - time.monotonic())
         try:
-            return _first(urls, lambda one: post_json(one + path, body, left_s))[0]  # noqa: B023
+            return _first(urls, left_s, lambda one, one_s: post_json(one + path, body, one_s))[0]
         except HttpRefused as error:
             leader = error.leader or {}
             address = leader.get("http") or {}

@@ -79,6 +79,7 @@ def _ask(command: str, node_id: int, data: Path, json: bool) -> None:
     except TimeoutError as error:
         raise CommandError(
             f"the launcher of {data} did not answer within {ANSWER_TIMEOUT_S:.0f} s",
+            hint="it stands still, or is very busy; it may still do what it was asked",
             code=ExitCode.UNREACHABLE,
         ) from error
     if "error" in answer:

@@ -148,15 +148,16 @@ def _next_steps(data: Path, identity: NodeIdentity) -> list[str]:
     )
     if not identity.voters:
         return [f"start it: {start}"]
-    others = ", ".join(str(node_id) for node_id in identity.voters if node_id != identity.node_id)
+    rest = [str(node_id) for node_id in identity.voters if node_id != identity.node_id]
+    others = f"{'node' if len(rest) == 1 else 'nodes'} {', '.join(rest)}"
     nodes = ",".join(f"{node_id}@HOST{node_id}:9192" for node_id in identity.voters)
     steps = [
         f"start it: {start} \\",
         f"    --cluster-nodes {nodes} --cluster-secret-file FILE",
     ]
     if identity.is_replacement:
-        return [f"nodes {others} must run: it learns everything from them, and votes when it has", *steps]
-    return [f"format nodes {others} with the same --cluster-id, --nodes and --shards", *steps]
+        return [f"{others} must run: it learns everything from them, and votes when it has", *steps]
+    return [f"format {others} with the same --cluster-id, --nodes and --shards", *steps]
 
 
 def _voters(text: str, node_id: int) -> tuple[int, ...]:

@@ -13,12 +13,17 @@ from quorate.errors import CommandError, ExitCode
 if TYPE_CHECKING:
     from cluster.launcher import LaunchError
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-DEFAULT_URL = "http://127.0.0.1:8092"
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+DEFAULT_URL = "http://127.0.0.1:8092,http://127.0.0.1:8093,http://127.0.0.1:8094"
+"""Where `quorate up --nodes 3` listens unless told otherwise: any node may be the one that is down."""
+
 DEFAULT_TIMEOUT_S = 10.0
 
 _LOG_LINE_HEAD = re.compile(r"[-0-9]+ [:,0-9]+ node \d+ [A-Z]+ [\w.]+: ")
 """What a node's last words begin with: time, node, level and logger, of which only the words are wanted."""
+
+NODES_OWN_PORTS = "(kafka.port, http.port, peer.port)"
+"""What a node calls the ports that a launcher's options choose."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Bootstrap = Annotated[
@@ -90,4 +95,5 @@ def launch_failure(error: LaunchError) -> CommandError:
     Without one there was no process: the directory was refused.
     """
     codes = {None: ExitCode.UNREADABLE, 2: ExitCode.USAGE, 5: ExitCode.UNREADABLE}
-    return CommandError(without_log_head(str(error)), code=codes.get(error.exit_code, ExitCode.NODE_STOPPED))
+    words = without_log_head(str(error)).replace(NODES_OWN_PORTS, "with --port and --http-port")
+    return CommandError(words, code=codes.get(error.exit_code, ExitCode.NODE_STOPPED))

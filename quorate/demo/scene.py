@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cluster.launcher import ClusterProcess, LaunchError, launch_cluster
+from history.render import plural
 from quorate.commands.options import launch_failure
 from quorate.demo.claims import Claim
 from quorate.demo.display import Display
@@ -143,9 +144,8 @@ class Scene:
             if agree(seen, evidence, names, NUM_PARTITIONS):
                 return all(evidence[name].commits_since(since_ms) for name in names)
             have = 0 if seen is None else len(seen.members)
-            progress = (
-                f"{have} members, waiting until {len(names)} own and commit {NUM_PARTITIONS} partitions"
-            )
+            wanted = f"{len(names)} own and commit {NUM_PARTITIONS} partitions"
+            progress = f"{plural(have, 'member')}, waiting until {wanted}"
             self.display.live(f"{elapsed_s:5.2f} s  {progress}", change=progress)
             return False
 

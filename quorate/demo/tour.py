@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from cluster.launcher import LaunchError, NodeProcess
+from history.render import plural
 from quorate.client import Client
 from quorate.commands.http import post_json
 from quorate.commands.options import launch_failure
@@ -177,7 +178,7 @@ class Tour:
                         wanted[shard] = max(seen.committed_index, wanted.get(shard, 0))
             has = see_shards(node.url)
             missing = sum(max(0, index - has[s].applied_index) for s, index in wanted.items() if s in has)
-            progress = f"{missing:,} entries behind" if wanted and has else "it starts"
+            progress = f"{plural(missing, 'entry')} behind" if wanted and has else "it starts"
             self._display.live(f"{elapsed_s:5.2f} s  {progress}", change=progress)
             return bool(wanted) and has.keys() == wanted.keys() and not missing
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -191,6 +193,21 @@ def test_any_of_several_addresses_will_do(
     assert run(["cluster", "status", "--url", f"{gone.url}, {there.url}"]) == 0
     assert run(["cluster", "status", "--url", gone.url]) == ExitCode.UNREACHABLE
     assert gone.url in capsys.readouterr().err
+
+
+def test_a_node_that_stands_still_does_not_use_up_the_time_of_the_others(
+    start: Callable[[], HttpNode], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("quorate.commands.cluster.OTHERS_TIMEOUT_S", 0.1)
+    node = start()
+    node.script["/v1/cluster/upgrade"] = [(200, {"format_level": 1})]
+    with socket.create_server(("127.0.0.1", 0)) as still:
+        silent = f"http://127.0.0.1:{still.getsockname()[1]}"
+        began_s = time.monotonic()
+        assert run(["cluster", "upgrade", "--url", f"{silent},{node.url}"]) == 0
+        assert time.monotonic() - began_s < 5.0
+        assert run(["cluster", "status", "--url", f"{silent},{silent}"]) == ExitCode.UNREACHABLE
+    assert f"none of {silent}, {silent} answers" in capsys.readouterr().err
 
 
 def test_a_transfer_follows_to_the_leader(

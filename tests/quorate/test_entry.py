@@ -74,3 +74,14 @@ def test_a_checkout_runs_from_its_own_root() -> None:
     ran = run_quorate(HOME, "--version")
     assert ran.returncode == 0
     assert ran.stdout.startswith("quorate ")
+
+
+def test_ctrl_c_before_anything_runs_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    from quorate import app, entry
+
+    def interrupted(arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "run", interrupted)
+    monkeypatch.setattr(entry, "use_safe_path", lambda home: None)
+    assert entry.main() == 130
