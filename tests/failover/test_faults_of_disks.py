@@ -49,6 +49,7 @@ from wire.errors import ErrorCode
 
 PARTITIONS = 100
 MISSED_RECORDS = 220_000
+BATCH = 100
 TAIL_RECORDS = 60_000
 """Several snapshots go by while the follower is away."""
 
@@ -73,16 +74,16 @@ def test_a_follower_long_behind_catches_up(tmp_path: Path, keeps_archive: bool) 
         group_id = group_in(0, "behind")
         leader = leader_of(cluster.nodes, group_id)
         follower = next(node for node in cluster.nodes if node is not leader)
-        _commit_rounds(leader, group_id, range(1, 10))
+        _commit_rounds(cluster.nodes, group_id, range(1, 10))
         wait_until_equal(cluster.nodes)
         missed_from = log_status(follower, 0)["last_index"] + 1
         follower.kill()
         count_fault("failover", "a follower away for 220,000 records")
         others = [node for node in cluster.nodes if node is not follower]
-        leader = leader_of(others, group_id)
         rounds = MISSED_RECORDS // PARTITIONS
-        _commit_rounds(leader, group_id, range(10, 10 + rounds))
-        _wait_for_snapshot(leader, missed_from)
+        _commit_rounds(others, group_id, range(10, 10 + rounds))
+        for node in others:
+            _wait_for_snapshot(node, missed_from)
         busy = Committer(addresses(others), group_in(0, "busy"))
         busy.wait_for_more()
         follower.start()
@@ -120,9 +121,9 @@ def test_catching_up_goes_on_however_often_it_is_cut_short(tmp_path: Path, seed:
         follower = next(node for node in cluster.nodes if node is not leader)
         follower.kill()
         others = [node for node in cluster.nodes if node is not follower]
-        leader = leader_of(others, group_in(0, "behind"))
-        _commit_rounds(leader, group_in(0, "behind"), range(1, 1_000))
-        _wait_for_snapshot(leader, 1)
+        _commit_rounds(others, group_in(0, "behind"), range(1, 1_000))
+        for node in others:
+            _wait_for_snapshot(node, 1)
         working = committers(cluster, "busy")
         if seed % 3 == 0:
             _put_empty_disk(follower, replace=True)
@@ -145,15 +146,22 @@ def test_catching_up_goes_on_however_often_it_is_cut_short(tmp_path: Path, seed:
         cluster.kill()
 
 
-def _commit_rounds(leader: NodeProcess, group_id: str, offsets: range) -> None:
-    """Commits every partition once per offset."""
-    with load.peers((leader.host, leader.port), 1) as (peer,):
-        frames = [load.commit_frame(group_id, TOPIC, PARTITIONS, offset) for offset in offsets]
-        for at in range(0, len(frames), 100):
-            peer.socket.sendall(b"".join(frames[at : at + 100]))
-            for _ in frames[at : at + 100]:
-                peer.skip(int.from_bytes(peer.exactly(4), "big"))
-        load.check_commit(peer, frames[-1])
+def _commit_rounds(nodes: list[NodeProcess], group_id: str, offsets: range) -> None:
+    """Commits every partition once per offset; a batch that a change of leaders cut off is sent again."""
+    left = [load.commit_frame(group_id, TOPIC, PARTITIONS, offset) for offset in offsets]
+    while left:
+        leader = leader_of(nodes, group_id)
+        with (
+            contextlib.suppress(ConnectionError, RuntimeError),
+            load.peers((leader.host, leader.port), 1) as (peer,),
+        ):
+            while left:
+                batch = left[:BATCH]
+                peer.socket.sendall(b"".join(batch))
+                for _ in batch:
+                    peer.skip(int.from_bytes(peer.exactly(4), "big"))
+                load.check_commit(peer, batch[-1])  # who accepts the last one has led all the time
+                del left[:BATCH]
 
 
 def _wait_for_snapshot(leader: NodeProcess, missed_from: int) -> None:
