@@ -98,13 +98,18 @@ class Leading:
 
     def replicate(self, *, is_heartbeat: bool, checkpoint: Checkpoint | None = None) -> None:
         """Send each peer what it lacks, as far as its window allows; a heartbeat to whoever gets nothing."""
-        self._last_round_ms = now_ms = self._host.monotonic_ms()
+        now_ms = self._host.monotonic_ms()
         encoded: dict[int, tuple[bytes, int]] = {}
+        is_round = True
         for peer in self._progress.peers.values():
-            if peer.is_up:
-                sent = self._feed(peer, now_ms, encoded)
-                if is_heartbeat and not sent:
+            if peer.is_up and not self._feed(peer, now_ms, encoded):
+                is_round = (
+                    is_round and is_heartbeat
+                )  # a full window: nothing went there that could prove anything
+                if is_heartbeat:
                     self._beat(peer, now_ms, checkpoint)
+        if is_round:
+            self._last_round_ms = now_ms
 
     def feed(self, peer: Peer) -> None:
         """Send one peer what it lacks."""

@@ -349,13 +349,14 @@ def decode(payload: bytes) -> Message:
         if kind == 1:
             _, term, prev, prev_term, commit, sent_ms, frames, joined, point = fields[:9]
             is_sound = tuple(map(type, fields[1:8])) == _APPEND
-            if not is_sound or min(term, prev, prev_term, commit) < 0 or max(term, prev, joined) > NUMBER_MAX:
+            numbers = (term, prev, prev_term, commit, joined)
+            if not is_sound or min(numbers) < -1 or max(numbers) > NUMBER_MAX:
                 raise ValueError("fields of other types, or out of range")
             return Append(term, prev, prev_term, commit, sent_ms, frames, joined, _checkpoint(point))
         if kind == 2:
             _, term, match, applied, sent_ms, joining, point = fields[:7]
             is_sound = tuple(map(type, fields[1:6])) == _ACK
-            if not is_sound or min(term, match, applied) < 0 or term > NUMBER_MAX:
+            if not is_sound or min(term, match, applied) < 0 or max(term, match, applied) > NUMBER_MAX:
                 raise ValueError("fields of other types, or out of range")
             return Ack(term, match, applied, sent_ms, joining, _checkpoint(point))
         if kind == Kind.DIVERGED:

@@ -10,6 +10,7 @@ that a frame, a sealed segment, the snapshot or the marker of a clean stop names
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ from raftlog.directory import NODE_FILE, NodeIdentity, shard_name
 from raftlog.directory import read_identity as _read_identity
 from raftlog.errors import Damaged, Problem
 from raftlog.files import Files, OsFiles, join
-from raftlog.frames import Frame, read_frame
+from raftlog.frames import Frame, frame_at, read_frame
 from raftlog.install import valid_segments
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
 from raftlog.machine import SnapshotHeader
@@ -199,7 +200,8 @@ class ShardReader:
         return Snapshot(header=file.header, records=records)
 
     def highest_commit(self) -> int:
-        """The highest index that these files alone prove to be committed; raises Damaged."""
+        """The highest index that these files alone prove to be committed, by what of them is whole: damage
+        can only lower it.  Raises Damaged when the snapshot or the marker of a clean stop is."""
         highest = 0
         clean, snapshot = join(self.home, CLEAN_FILE), join(self.home, SNAPSHOT_FILE)
         if self.files.exists(clean):  # the commit index was appended to it when clusters came
@@ -214,8 +216,25 @@ class ShardReader:
             if following is not None and self._is_sealed(first):
                 highest = max(highest, following - 1)
             else:
-                frames = self._segment_frames(first, following, 0, None)
-                highest = max(highest, max((frame.commit_index for frame in frames), default=0))
+                highest = max(highest, self._named_commit(first))
+        return highest
+
+    def _named_commit(self, first: int) -> int:
+        """The highest commit index that a whole frame of a segment names, also behind damage."""
+        path, data = read_segment(self.files, self.home, first)
+        view = memoryview(data)
+        highest, index, at = 0, first - 1, 0
+        with contextlib.suppress(Damaged):
+            at = decode_header(view[:HEADER_BYTES_MAX], path).frames_offset
+        while at < len(data):
+            found = frame_at(view, at)
+            if found is None or found[1] <= index:
+                again = next_frame(data, at + 1, index)
+                if again is None:
+                    break
+                at = again[0]
+                continue
+            at, index, highest = found[0], found[1], max(highest, found[3])
         return highest
 
     def _is_sealed(self, first: int) -> bool:

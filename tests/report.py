@@ -21,7 +21,7 @@ BUDGETS_S: dict[str, int] = {
     "wire": 60,
     "coordinator": 60,
     "kip848": 90,
-    "raftlog": 90,
+    "raftlog": 150,
     "raftdefects": 60,
     "simulated": 120,
     "cluster": 60,
