@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.timers import Deadlines
+from coordinator.timers import MOVED_MAX, Deadlines
 
 A, B = ("g", "a"), ("g", "b")
 
@@ -39,6 +39,7 @@ def test_a_restart_moves_the_deadline_and_a_shorter_timeout_brings_it_forward() 
     timer = timers.get(A)
     assert timer is not None
     timer.restart(40.0, 40)
+    assert fired(timers, 89.9) == []
     assert timers.next_ms() == 90.0
     timers.arm(A, 40.0, 40, 10)
     assert timers.next_ms() == 50.0
@@ -86,11 +87,31 @@ def test_against_a_plain_table(steps: list[tuple[str, str, int]]) -> None:
             timer.restart(now, 0)
             plain[key] = now + timer.timeout_ms
         now += amount / 3
-        assert timers.next_ms() == min(plain.values(), default=None)
+        next_ms, earliest_ms = timers.next_ms(), min(plain.values(), default=None)
+        assert (next_ms is None) == (earliest_ms is None)
+        assert next_ms is None or earliest_ms is None or next_ms <= earliest_ms
         due = {key for key, deadline in plain.items() if deadline <= now}
         assert set(fired(timers, now)) == due
         for key in due:
             del plain[key]
+
+
+def test_many_that_were_heard_are_moved_some_at_a_time() -> None:
+    """Looking for the next deadline moves none of them, so that no request waits for thousands of others."""
+    timers = Deadlines()
+    members = [("g", str(number)) for number in range(2 * MOVED_MAX + 10)]
+    for key in members:
+        timers.arm(key, 0.0, 0, 50)
+    silent = members.pop()
+    for key in members:
+        timer = timers.get(key)
+        assert timer is not None
+        timer.restart(40.0, 40)
+    seen, calls = [], 0
+    while (next_ms := timers.next_ms()) is not None and next_ms <= 50.0:
+        seen += fired(timers, 50.0)
+        calls += 1
+    assert (seen, calls, timers.next_ms()) == ([silent], 3, 90.0)
 
 
 def test_members_that_come_and_go_leave_nothing_behind() -> None:
