@@ -31,181 +31,32 @@ here, numbered as in the audit; D numbers are the defects that an override answe
 The library's own `__raftElectionDeadline` is a property here: it campaigns when `tick` says so, after the
 pre-vote (`election`), and never by itself.
 
-The seams: `createJournal` gives back our journal, `monotonicTime` reads the host's clock, randomness is the
-host's; no poller, no threads.  A node that is alone has no peers to ask: it campaigns in its first tick.
+How it is kept from clocks, files, sockets and threads of its own: `library`.  A node that is alone has no
+peers to ask: it campaigns in its first tick.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pysyncobj
 from pysyncobj import SyncObjConf, syncobj
-from pysyncobj.journal import Journal as LibraryJournal
 from pysyncobj.node import Node
-from pysyncobj.transport import Transport
-from pysyncobj.version import VERSION
 
 from raftlog.errors import Corrupt, Refused
 from raftlog.frames import HEADER, HEADER_BYTES
 from raftlog.host import Host
 from raftlog.journal import Journal
+from raftlog.library import CLOCK, LogView, NoPoller, RaftOwner, VoteTransport
 from raftlog.messages import Ack, Append, Reject, SnapshotAck, Vote, VoteRequest
 from raftlog.progress import Progress, majority
 from raftlog.received import check_frames
 from raftlog.settings import LogSettings
 
-PINNED_VERSION = "0.3.17"
-"""The overrides go by private names of exactly this release."""
-
-if VERSION != PINNED_VERSION:
-    raise ImportError(
-        f"pysyncobj {VERSION} is installed, but the overrides were audited against {PINNED_VERSION}: "
-        f"install pysyncobj=={PINNED_VERSION}"
-    )
-
-LogEntry = tuple[bytes, int, int]
-"""The library's idea of an entry: (command, index, term).  Commands stay on disk, so it is empty."""
-
 NEVER_S = float("inf")
 
 _FOLLOWER, _LEADER = syncobj._RAFT_STATE.FOLLOWER, syncobj._RAFT_STATE.LEADER
-
-
-class _HostClock:
-    """Stands in for the library's clock: the host of whichever node is in the library right now."""
-
-    host: Host
-
-    def __call__(self) -> float:
-        return self.host.monotonic_ms() / 1000
-
-
-_CLOCK = _HostClock()
-
-
-def _own_journal(journal: object) -> LibraryJournal:
-    if not isinstance(journal, LibraryJournal):
-        raise TypeError(f"the journal is always ours, not {journal!r}")
-    return journal
-
-
-syncobj.monotonicTime = _CLOCK
-syncobj.createJournal = _own_journal
-
-
-class TermStore(Protocol):
-    """Where term and vote are kept; `save_term` returns when they are synced."""
-
-    term: int
-    vote: str | None
-
-    def save_term(self, term: int, vote: str | None) -> None: ...
-
-
-class RaftOwner(TermStore, Protocol):
-    """The replica, as the engine sees it."""
-
-    def open_term(self, index: int, term: int) -> None:
-        """Append the first entry of the own new term."""
-
-    def apply_committed(self, applied_index: int, commit_index: int) -> int:
-        """Apply a slice of what is committed; the new applied index."""
-
-    def send(self, node_id: int, payload: bytes) -> bool:
-        """Queue a message for a peer; False when there is no link."""
-
-    def replicate(self) -> None:
-        """Send what peers do not have yet; nothing to send is a heartbeat."""
-
-    def truncate_after(self, index: int) -> None:
-        """Forget what a leader of a later term does not have."""
-
-    def led(self) -> None:
-        """This node leads; its term's first entry is appended."""
-
-    def no_longer_leads(self) -> None:
-        """A later term began, or the majority is out of contact."""
-
-
-class LogView(LibraryJournal):  # type: ignore[misc]
-    """The journal as the library sees it: (b"", index, term) from the snapshot's last entry on.
-
-    What it inherits raises: truncating and clearing come from messages of peers, and there are none.
-    """
-
-    def __init__(self, journal: Journal, owner: RaftOwner) -> None:
-        self._journal = journal
-        self._owner = owner
-
-    def __len__(self) -> int:
-        return 1 + self._journal.last_index - self._journal.base_index
-
-    def __getitem__(self, item: int | slice) -> LogEntry | list[LogEntry]:
-        places = range(len(self))[item]
-        return self._entry(places) if isinstance(places, int) else [self._entry(place) for place in places]
-
-    def _entry(self, place: int) -> LogEntry:
-        index = self._journal.base_index + place
-        term = self._journal.term_at(index)
-        assert term is not None
-        return b"", index, term
-
-    def add(self, command: bytes, idx: int, term: int) -> None:
-        """The library's one own entry, the no-op of a new leader: it becomes our term start."""
-        self._owner.open_term(idx, term)
-
-    def getRaftCommitIndex(self) -> int:
-        return self._journal.base_index
-
-    def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
-        """Not stored: frames carry it, and a start must not believe one beyond what it holds (D6)."""
-
-    def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:
-        self._owner.save_term(term, votedForNodeId)
-
-    def getCurrentTerm(self) -> int:
-        return self._owner.term
-
-    def getVotedForNodeId(self) -> str | None:
-        return self._owner.vote
-
-    def _destroy(self) -> None:
-        """The replica closes its files."""
-
-
-class VoteTransport(Transport):  # type: ignore[misc]
-    """Override 8: what the library sends are requests for votes and votes; they go as messages of ours."""
-
-    def __init__(self, owner: RaftOwner) -> None:
-        super().__init__(None, None, [])
-        self._owner = owner
-        self.is_transfer = False
-
-    @property
-    def ready(self) -> bool:
-        return True
-
-    def send(self, node: Node, message: dict[str, Any]) -> None:
-        """Queue a vote or a request for one; what finds no link is lost, as on any network."""
-        if message["type"] == "request_vote":
-            last_index, last_term = message["last_log_index"], message["last_log_term"]
-            payload = VoteRequest(message["term"], last_index, last_term, self.is_transfer).encode()
-        else:
-            assert message["type"] == "response_vote", message["type"]
-            payload = Vote(message["term"]).encode()
-        self._owner.send(int(node.id), payload)
-
-    def destroy(self) -> None:
-        """Links belong to the node."""
-
-
-class _NoPoller:
-    """The library polls sockets at the end of a tick; ours belong to the host's loop."""
-
-    def poll(self, timeout_s: float) -> None:
-        """Nothing to wait for."""
 
 
 class Raft(syncobj.SyncObj):  # type: ignore[misc]
@@ -230,7 +81,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         self._votes = VoteTransport(owner)
         self._nodes = {peer: Node(str(peer)) for peer in peers}
         self.progress = Progress(peers, settings.raft_min_timeout_ms / 2)
-        _CLOCK.host = host
+        CLOCK.host = host
         conf = SyncObjConf(
             autoTick=False,
             journalFile=LogView(journal, owner),
@@ -245,7 +96,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
             pollerType="select",
         )
         super().__init__(Node(str(node_id)), list(self._nodes.values()), conf, transport=self._votes)
-        self._poller = _NoPoller()
+        self._poller = NoPoller()
         self._SyncObj__raftLastApplied = journal.base_index
 
     # What the replica asks
@@ -294,7 +145,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
     def tick(self, *, campaign: bool = False, is_transfer: bool = False) -> None:
         """Let the library look at its clock: campaign if told to; a leader steps down when no majority has
         answered for the minimum timeout, else sends its heartbeats."""
-        _CLOCK.host = self._host
+        CLOCK.host = self._host
         self._may_campaign = campaign or self._is_alone
         self._votes.is_transfer = is_transfer
         if campaign:
@@ -383,7 +234,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
 
     def grant_or_count(self, peer: int, message: VoteRequest | Vote) -> None:
         """Votes are the library's: its rule of the longer log, its one stored vote per term."""
-        _CLOCK.host = self._host
+        CLOCK.host = self._host
         if isinstance(message, VoteRequest):
             said: dict[str, Any] = {
                 "type": "request_vote",

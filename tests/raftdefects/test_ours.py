@@ -33,8 +33,9 @@ from pysyncobj import syncobj
 
 from raftlog.applying import Applying
 from raftlog.errors import Corrupt
+from raftlog.library import LogView
 from raftlog.messages import Ack, Append, Reject, SnapshotAck, decode
-from raftlog.raft import LogView, Raft
+from raftlog.raft import Raft
 from raftlog.replica import Replica
 from raftlog.simfiles import Crash
 from tests.raftlog.cluster import PATH, ClusterMachine, ClusterNode, World
@@ -150,7 +151,7 @@ def commit_with_an_old_answer(engine: type[Raft]) -> bool:
     others = [node.number for node in world.followers()]
     hold(world, *((leader.number, other) for other in others), *((other, leader.number) for other in others))
     index = leader.put(("a", "1"))
-    late = Ack(old_term, 1_000_000, 0, world.now_ms)
+    late = Ack(old_term, index, 0, world.now_ms)
     leader.replica.peer_message(others[0], late.encode())
     world.advance(20)
     return leader.machine.committed_index >= index

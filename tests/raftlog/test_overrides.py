@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pysyncobj import syncobj
 
-from raftlog import raft as raft_module
-from raftlog.raft import LogView, Raft, majority
+from raftlog import library
+from raftlog.library import LogView
+from raftlog.raft import Raft, majority
 from raftlog.simfiles import Crash, SimFiles
 
 from .hosts import Stopped
@@ -164,7 +165,7 @@ def test_another_release_of_the_library_is_refused() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "install pysyncobj==0.3.17" in said
-    assert raft_module.PINNED_VERSION in said
+    assert library.PINNED_VERSION in said
 
 
 def test_a_majority_is_more_than_half() -> None:

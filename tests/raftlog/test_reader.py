@@ -148,3 +148,12 @@ def test_a_copy_of_one_shard_is_enough(tmp_path: Path) -> None:
     assert snapshot is not None
     assert snapshot.header.record_count == len(snapshot.records)
     assert shards(copy) == [0]
+
+
+def test_a_damaged_frame_hides_nothing_of_what_is_committed(disk: SimFiles) -> None:
+    reader = ShardReader(PATH, 0, disk, alone=False)
+    whole = reader.highest_commit()
+    assert whole >= 290
+    last = max(name for name in disk.listdir(HOME) if name.endswith(".log"))
+    disk.damage(f"{HOME}/{last}", disk.open(f"{HOME}/{last}", "r").size() // 2)
+    assert reader.highest_commit() == whole
