@@ -9,6 +9,7 @@ The same for a hand-over that was asked for. Then once more with a long log, whi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from records import shard_of
 TOPIC = "bench"
 GROUP = "bench-consumer"
 PER_REQUEST = 100
+PIPELINED = 64
 NUM_SHARDS = 4
 SETTLE_S = 1.0
 """Between two faults, so that their gaps are two."""
@@ -138,18 +140,24 @@ def _transfer(node: NodeProcess, shard: int) -> None:
 
 
 def fill(watched: Watched, commits: int) -> None:
-    """So many offsets in the shard of the group, a hundred per request."""
-    address = watched.group.until_accepted(watched.group.find)
+    """So many offsets in the shard of the group, a hundred per request.
+
+    Begins again where leadership, and with it the connection, went back to the preferred node meanwhile."""
     names = (f"fill-{number}" for number in range(10_000))
     group_id = next(name for name in names if shard_of(name, NUM_SHARDS) == watched.shard)
-    with load.peers(address, 1) as (peer,):
-        frame = load.commit_frame(group_id, TOPIC, PER_REQUEST)
-        load.check_commit(peer, frame)
-        for _ in range(commits // PER_REQUEST // 64):
-            peer.socket.sendall(frame * 64)
-            for _ in range(64):
-                peer.skip(int.from_bytes(peer.exactly(4), "big"))
-        load.check_commit(peer, frame)
+    frame = load.commit_frame(group_id, TOPIC, PER_REQUEST)
+    left = commits // PER_REQUEST // PIPELINED
+    while left:
+        watched.group.coordinator = None
+        address = watched.group.until_accepted(watched.group.find)
+        with contextlib.suppress(OSError), load.peers(address, 1) as (peer,):
+            load.check_commit(peer, frame)
+            while left:
+                peer.socket.sendall(frame * PIPELINED)
+                for _ in range(PIPELINED):
+                    peer.skip(int.from_bytes(peer.exactly(4), "big"))
+                left -= 1
+            load.check_commit(peer, frame)
 
 
 def main() -> None:
