@@ -91,7 +91,7 @@ def _place(
 
 
 def _troubles(views: Views) -> list[str]:
-    """A line for each link that is down, from each end that was reached, and for each halted shard."""
+    """A line for each link that is down, from each end that was reached, each halted shard, and full disk."""
     lines = []
     for node_id, view in sorted(views.items()):
         for node in view["nodes"]:
@@ -103,6 +103,10 @@ def _troubles(views: Views) -> list[str]:
         for shard in view["shards"]:
             if shard.get("halted_reason"):
                 lines.append(f"node {node_id} has halted {shard['name']}: {shard['halted_reason']}")
+            if shard.get("log", {}).get("is_disk_full"):
+                lines.append(
+                    f"node {node_id} has no room left for {shard['name']} and refuses writes: free some"
+                )
     return ["", *lines] if lines else []
 
 
