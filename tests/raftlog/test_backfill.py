@@ -229,19 +229,14 @@ def test_a_source_reads_on_what_retention_removes_and_then_has_nothing() -> None
     assert source.answer(last + 1_000_000, 0, CHUNK).size == 0
 
 
-@pytest.mark.parametrize("value", [-1, 1 << 63, 1.5, None, "1", b"1", True, [1]])
+@pytest.mark.parametrize("value", [-1, 1 << 63, 1.5, None, "1", True, [1]])
 def test_requests_and_chunks_of_other_types_are_no_messages(value: object) -> None:
-    good = HistoryChunk(1, 2, 3, bytes(16), 0, b"x")
-    assert decode(good.encode()) == good
-    request = HistoryRequest(1, 2, 3)
-    assert decode(request.encode()) == request
-    for message in (good, request):
-        for name in message.__slots__:
-            bad = dataclasses.replace(message)
-            if (name, type(value)) in (("chain_before", bytes), ("data", bytes)):
-                continue
-            if name == "newest_ms" and type(value) is int:
-                continue
+    for good in (HistoryChunk(1, 2, 3, bytes(16), 0, b"x"), HistoryRequest(1, 2, 3)):
+        assert decode(good.encode()) == good
+        for name in good.__slots__:
+            if (name, value) == ("newest_ms", -1):
+                continue  # a time, which may lie before 1970
+            bad = dataclasses.replace(good)
             setattr(bad, name, value)
-            with pytest.raises((BadMessage, OverflowError)):
+            with pytest.raises(BadMessage):
                 decode(bad.encode())
