@@ -17,10 +17,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from raftlog.agreement import Agreement, explain
-from raftlog.agreement import Diverged as DivergedError
 from raftlog.applying import Applying
 from raftlog.backfilling import Backfilling
+from raftlog.balancing import Balancing, preferred_node
+from raftlog.comparing import Comparing
 from raftlog.directory import NodeDirectory, is_joining, joined, shard_name
 from raftlog.election import Due, Election
 from raftlog.errors import Refused
@@ -36,7 +36,6 @@ from raftlog.messages import (
     Ack,
     Append,
     BadMessage,
-    Checkpoint,
     Diverged,
     HistoryChunk,
     HistoryRequest,
@@ -60,10 +59,6 @@ from records import TermWhy
 LOG = logging.getLogger("quorate.raftlog")
 DRAIN_MS = 30.0
 """After a gap: several turns of the loop, each of which reads the sockets."""
-BALANCE_LOOK_MS = 1000
-"""How often a leader asks itself whether the preferred node should lead."""
-LEVEL_ENTRIES = 10_000
-"""Behind by at most about a batch: a hand-over then takes milliseconds."""
 
 
 class Links(Protocol):
@@ -151,16 +146,22 @@ class Peering:
             self._may_backfill,
             owner.fail,
         )
-        self.agreement = Agreement(identity.node_id, len(identity.voters))
-        self._applying = applying
-        applying.agreement = self.agreement
+        self.comparing = Comparing(
+            host,
+            identity.node_id,
+            self._peer_ids,
+            journal,
+            raft,
+            applying,
+            self._send,
+            links.flush,
+            owner.halt,
+            owner.fail,
+        )
+        self._balancing = Balancing(settings.leader_balance_delay_ms)
         self._seldom = Seldom()
-        self._said: Checkpoint | None = None
-        self._rest: Checkpoint | None = None
         self._timer: Timer | None = None
         self._timer_ms = float("inf")
-        self._balance_ms = 0.0
-        self._level_since_ms: float | None = None
         self._is_stopped = False
         self._lost_leader: int | None = None
         self.last_leader: int | None = None
@@ -298,7 +299,7 @@ class Peering:
         if self.is_joining:
             self._look_whether_joined(message)
         if not message.frames or not following.is_waiting:
-            following.answer(peer, message.sent_ms, self._comparable(message.checkpoint))
+            following.answer(peer, message.sent_ms, self.comparing.answer(message.checkpoint))
 
     def is_level(self, applied_index: int) -> bool:
         """A leader named an entry of its own term as committed, and this node has applied up to there.
@@ -326,7 +327,7 @@ class Peering:
             self.leading.feed(follower)
 
         if message.checkpoint is not None:
-            self._compare(peer, message.checkpoint)
+            self.comparing.hear(peer, message.checkpoint)
 
     def _on_reject(self, peer: int, message: Reject) -> None:
         if self._raft.answered(peer, message):
@@ -357,66 +358,9 @@ class Peering:
         if self._raft.answered(peer, message):
             self.feeding.acknowledged(self._raft.progress.peers[peer], message)
 
-    # Both hashes
-
-    def _comparable(self, asked: Checkpoint | None) -> Checkpoint | None:
-        """What a follower says of its hashes: at the index that is asked for, else its newest once."""
-        if asked is not None:
-            point = self.agreement.at(asked.index)
-            if point is None and asked.index == self._journal.last_index:
-                point = self._applying.at_rest()
-            return point
-        newest = self.agreement.newest
-        if newest is self._said:
-            return None
-        self._said = newest
-        return newest
-
-    def checkpoint(self) -> Checkpoint | None:
-        """What a leader's heartbeats name: what it asks for, or the end of a log at rest."""
-        return self.agreement.asked or self._resting()
-
-    def _resting(self) -> Checkpoint | None:
-        index = self._journal.last_index
-        if self._rest is None or self._rest.index != index:
-            self._rest = self._applying.at_rest()
-        return self._rest
-
-    def _compare(self, peer: int, theirs: Checkpoint) -> None:
-        ours = self.agreement.at(theirs.index)
-        if ours is None and self._rest is not None and self._rest.index == theirs.index:
-            ours = self._rest
-        self.agreement.hear(peer, theirs, ours, self._host.monotonic_ms())
-        if self.agreement.asked is not None:
-            self._judge()
-
-    def _judge(self) -> None:
-        """Let the minority stop, or everybody when there is none."""
-        peers = self._raft.progress.peers.values()
-        in_contact = {peer.node_id for peer in peers if peer.is_up and not peer.is_joining}
-        ours = self.agreement.asked
-        verdict = self.agreement.verdict(in_contact, self._host.monotonic_ms())
-        if verdict is None or ours is None:
-            return
-        point = verdict.right or ours
-        for node_id in verdict.wrong if verdict.right is not None else self._peer_ids:
-            if node_id != self._node_id:
-                self._send(node_id, Diverged(self._raft.term, point, verdict.right is not None).encode())
-        self._links.flush()
-        if verdict.right is None:
-            self._owner.halt(f"no majority agrees on the hashes up to entry {verdict.index}")
-        elif self._node_id in verdict.wrong:
-            self._owner.fail(DivergedError(explain(ours, verdict.right)))
-
     def _on_diverged(self, peer: int, message: Diverged) -> None:
-        if not self._followed(peer, message.term):
-            return
-        point = message.checkpoint
-        ours = self.agreement.at(point.index) or self._applying.at_rest()
-        if not message.is_majority:
-            self._owner.halt(f"no majority agrees on the hashes up to entry {point.index}")
-        elif ours is not None and ours.index == point.index and ours != point:
-            self._owner.fail(DivergedError(explain(ours, point)))
+        if self._followed(peer, message.term):
+            self.comparing.told(message)
 
     # Elections
 
@@ -490,14 +434,14 @@ class Peering:
     def led(self) -> None:
         """This node was elected."""
         self.leading.begin_term()
-        self._level_since_ms = None
+        self._balancing.begin_term()
         self._arm()
 
     def no_longer_leads(self) -> None:
         """Somebody else will."""
         self.leading.end_term()
         self.feeding.stop()
-        self.agreement.forget()
+        self.comparing.agreement.forget()
         now_ms = self._host.monotonic_ms()
         self.last_leader = self._node_id
         self.election.voted(now_ms)
@@ -565,29 +509,15 @@ class Peering:
             self._raft.step_down()
         elif stalled_ms > self._settings.sync_stall_ms and self.leading.transfer_under_way is None:
             self.leading.transfer(None, lambda reason: None)
-        if self.agreement.asked is not None:
-            self._judge()
+        self.comparing.judge()
         if self._raft.is_leader:
             self._raft.tick()
-        if now_ms >= self._balance_ms and self._raft.is_leader:
-            self._balance_ms = now_ms + BALANCE_LOOK_MS
-            self._balance(now_ms)
-
-    def _balance(self, now_ms: float) -> None:
-        """Give the shard to its preferred node when that has been level for a while."""
-        if self.preferred == self._node_id:
+        preferred = self._raft.progress.peers.get(self.preferred)  # None: it is this node
+        if preferred is None or not self._raft.is_leader:
             return
-        peer = self._raft.progress.peers[self.preferred]
-        lag = self._journal.last_index - peer.match_index
-        is_level = peer.is_up and not peer.is_joining and not peer.is_probing and lag <= LEVEL_ENTRIES
-        if not is_level:
-            self._level_since_ms = None
-        elif self._level_since_ms is None:
-            self._level_since_ms = now_ms
-        elif now_ms - self._level_since_ms >= self._settings.leader_balance_delay_ms:
-            self._level_since_ms = None
-            if self.leading.transfer_under_way is None:
-                self.leading.transfer(self.preferred, lambda reason: None)
+        is_due = self._balancing.is_due(now_ms, preferred, self._journal.last_index)
+        if is_due and self.leading.transfer_under_way is None:
+            self.leading.transfer(self.preferred, lambda reason: None)
 
     def _stand(self, now_ms: float) -> None:
         """Act on the election's deadline."""
@@ -609,9 +539,4 @@ class Peering:
                 self._send(peer, request)
 
 
-def preferred_node(voters: Sequence[int], shard: int) -> int:
-    """The node that should lead `shard`: shards are dealt out in turn, the metadata shard to the first."""
-    return sorted(voters)[(shard + 1) % len(voters)]
-
-
-__all__ = ["Links", "Owner", "Peering", "preferred_node"]
+__all__ = ["Links", "Owner", "Peering"]

@@ -28,6 +28,7 @@ from raftlog.directory import TERM_FILE, TERM_KIND, NodeDirectory, shard_name
 from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import join
 from raftlog.frames import Frame
+from raftlog.group_commit import GroupCommit
 from raftlog.host import Host
 from raftlog.journal import Journal
 from raftlog.loading import clean_up, load_journal, mark_clean
@@ -51,8 +52,6 @@ from records import (
 )
 
 LOG = logging.getLogger("quorate.raftlog")
-SYNC_AVERAGE_WEIGHT = 0.125
-"""Of the newest sync in the running average: a single slow one moves syncs off the loop for a while."""
 DISK_CHECK_MS = 1000
 """How often free space is looked at; a disk fills slowly compared to it."""
 
@@ -89,14 +88,18 @@ class Replica:
         self._peering: Peering | None = None
         self._snapshotter: Snapshotter | None = None
         self._snapshot: SnapshotHeader | None = None
-        self._flush_queued = False
-        self._sync_queued = False
+        self.group_commit = GroupCommit(
+            host,
+            self._journal,
+            settings,
+            is_over=lambda: self._is_over,
+            send_first=self._send_first,
+            synced=self._synced,
+            fail=self.fail,
+        )
         self._advance_queued = False
         self._rebuilding: Iterator[None] | None = None
         self._told_leader: int | None = None
-        self._sync_average_ms = 0.0
-        self._sync_started_ms: float | None = None
-        self._syncs = 0
         self._disk_checked_ms = float("-inf")
         self.is_disk_full = False
         self._stop_done: Callable[[], None] | None = None
@@ -326,7 +329,9 @@ class Replica:
     def replicate(self) -> None:
         """Heartbeats are due."""
         if self._peering is not None:
-            self._peering.leading.replicate(is_heartbeat=True, checkpoint=self._peering.checkpoint())
+            self._peering.leading.replicate(
+                is_heartbeat=True, checkpoint=self._peering.comparing.checkpoint()
+            )
 
     def truncate_after(self, index: int) -> None:
         """Another leader has other entries; what the machine took of ours it must forget."""
@@ -438,75 +443,26 @@ class Replica:
         time_ms = max(timestamp_ms, journal.last_timestamp_ms)
         index = journal.append(term, raft.commit_index, time_ms, record_count, body)
         self._applying.proposed(index)
-        if not self._flush_queued:
-            self.queue_flush()
+        self.group_commit.queue()
         return index
 
     # Group commit
 
     def queue_flush(self) -> None:
         """Write and sync at the end of this turn."""
-        if not self._flush_queued:
-            self._flush_queued = True
-            self._host.call_soon(self._flush)
+        self.group_commit.queue()
 
-    def _flush(self) -> None:
-        self._flush_queued = False
-        if self._is_over:
-            return
-        if self._peering is not None and self.is_leader:
-            self._send_then_sync(self._peering)
-        else:
-            self._sync()
-
-    def _send_then_sync(self, peering: Peering) -> None:
+    def _send_first(self) -> bool:
         """The peers' disks work while this one does: what is sent leaves before a sync holds the loop up."""
-        peering.leading.replicate(is_heartbeat=False)
+        if self._peering is None or not self.is_leader:
+            return False
         assert self._links is not None
+        self._peering.leading.replicate(is_heartbeat=False)
         self._links.flush()
-        if not self._sync_queued:
-            self._sync_queued = True
-            self._host.call_soon(self._sync)
+        return True
 
-    def _sync(self) -> None:
-        self._sync_queued = False
-        if self._is_over or not self._journal.is_dirty:
-            return
-        try:
-            work = self._journal.begin_flush()
-        except Exception as error:
-            self.fail(error)
-            return
-        self._sync_started_ms = self._host.monotonic_ms()
-        if self._sync_average_ms >= self._settings.inline_sync_ms_max:
-            self._host.run_on_disk(lambda: self._timed(work), self._flushed)
-            return
-        try:
-            took_ms: object = self._timed(work)
-        except Exception as error:
-            self._flushed(None, error)
-        else:
-            self._flushed(took_ms, None)
-
-    def _timed(self, work: Callable[[], None]) -> float:
-        """Do the work of a group; how long it took, in ms.  On the loop or the disk thread."""
-        started_ms = self._host.monotonic_ms()
-        work()
-        return self._host.monotonic_ms() - started_ms
-
-    def _flushed(self, took_ms: object, error: BaseException | None) -> None:
-        if self._is_over:
-            return
-        if error is not None:
-            self.fail(error)
-            return
-        assert isinstance(took_ms, float | int)
-        self._sync_average_ms += SYNC_AVERAGE_WEIGHT * (took_ms - self._sync_average_ms)
-        self._sync_started_ms = None
-        self._syncs += 1
-        self._journal.end_flush()
-        if self._journal.is_dirty:
-            self.queue_flush()
+    def _synced(self) -> None:
+        """A group is durable."""
         if self._peering is not None and not self.is_leader:
             self._peering.flushed()
             self._advance_soon()  # what is synced is acknowledged before applying takes its time
@@ -590,8 +546,7 @@ class Replica:
     @property
     def sync_outstanding_ms(self) -> float:
         """How long the disk has been working on the group in flight; 0 without one."""
-        started_ms = self._sync_started_ms
-        return 0.0 if started_ms is None else self._host.monotonic_ms() - started_ms
+        return self.group_commit.outstanding_ms
 
     # Leadership
 
@@ -689,8 +644,8 @@ class Replica:
             "snapshots_made": 0 if snapshotter is None else snapshotter.snapshots_made,
             "chain_index": journal.chain.index,
             "chain_hash": journal.chain.digest.hex(),
-            "syncs": self._syncs,
-            "sync_average_ms": round(self._sync_average_ms, 3),
+            "syncs": self.group_commit.count,
+            "sync_average_ms": round(self.group_commit.average_ms, 3),
             "sync_outstanding_ms": self.sync_outstanding_ms,
             "leader_id": self.leader_id,
             "halted_reason": self.halted_reason,

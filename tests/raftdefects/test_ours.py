@@ -116,7 +116,7 @@ def lose_with_a_power_failure(engine: type[Raft]) -> tuple[int, int]:
     world, leader = started(engine)
     for node in world.running:
         node.host.hold_disk = True
-        node.replica._sync_average_ms = 100.0  # syncs are slow: they have gone to the disk thread
+        node.replica.group_commit.average_ms = 100.0  # syncs are slow: they have gone to the disk thread
     last = leader.put_many(50)
     world.advance(20)
     acknowledged = min(leader.machine.committed_index, last)

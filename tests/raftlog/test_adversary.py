@@ -28,7 +28,7 @@ def _grow(world: World, count: int) -> None:
 def _slow_disk(node: ClusterNode) -> None:
     """Its syncs go to the disk thread, which does not come to them."""
     node.host.hold_disk = True
-    node.replica._sync_average_ms = 1000.0
+    node.replica.group_commit.average_ms = 1000.0
 
 
 # Replaced disks

@@ -340,7 +340,7 @@ def test_the_preferred_node_leads_again_when_it_has_been_back_for_a_while() -> N
 def test_a_leader_whose_disk_stands_still_hands_over() -> None:
     world, leader = _after_a_while()
     leader.host.hold_disk = True
-    leader.replica._sync_average_ms = 1000.0  # slow lately: syncs go to the disk thread
+    leader.replica.group_commit.average_ms = 1000.0  # slow lately: syncs go to the disk thread
     leader.put(("stuck", "1"))
     world.until(lambda: world.leader is not leader and world.leader is not None)
     took_ms = world.until(lambda: world.leader is not None and world.leader is not leader)

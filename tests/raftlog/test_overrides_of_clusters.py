@@ -160,7 +160,7 @@ def test_override_4_an_acknowledgement_is_of_what_is_synced(engine: type[Raft]) 
     followers = world.followers()
     for node in followers:
         node.host.hold_disk = True
-        node.replica._sync_average_ms = 1000.0  # syncs on the disk thread, which does not come to it
+        node.replica.group_commit.average_ms = 1000.0  # syncs on the disk thread, which does not come to it
     index = leader.put(("acknowledged", "1"))
     world.advance(200)
     committed = leader.machine.committed_index >= index

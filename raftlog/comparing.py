@@ -1,0 +1,110 @@
+"""Both hashes between running nodes: what this one says of its own, hears of others', and does about it.
+
+The rules are `agreement`'s; here they meet the log, the machine and the messages.  What must stay true: a
+node says only what is committed and applied here, exactly at the index that it names; who is in the minority
+stops, and without a majority nobody serves the shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from raftlog.agreement import Agreement, Diverged, explain
+from raftlog.applying import Applying
+from raftlog.host import Host
+from raftlog.journal import Journal
+from raftlog.messages import Checkpoint
+from raftlog.messages import Diverged as DivergedMessage
+from raftlog.raft import Raft
+
+
+class Comparing:
+    """One replica's part in the comparison of hashes."""
+
+    def __init__(
+        self,
+        host: Host,
+        node_id: int,
+        peer_ids: Sequence[int],
+        journal: Journal,
+        raft: Raft,
+        applying: Applying,
+        send: Callable[[int, bytes], bool],
+        flush: Callable[[], None],
+        halt: Callable[[str], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._host = host
+        self._node_id = node_id
+        self._peer_ids = peer_ids
+        self._journal = journal
+        self._raft = raft
+        self._applying = applying
+        self._send = send
+        self._flush = flush
+        self._halt = halt
+        self._fail = fail
+        self._said: Checkpoint | None = None
+        self._rest: Checkpoint | None = None
+        self.agreement = applying.agreement = Agreement(node_id, len(peer_ids) + 1)
+
+    def answer(self, asked: Checkpoint | None) -> Checkpoint | None:
+        """What a follower says of its hashes: at the index that is asked for, else its newest once."""
+        if asked is not None:
+            point = self.agreement.at(asked.index)
+            if point is None and asked.index == self._journal.last_index:
+                point = self._applying.at_rest()
+            return point
+        newest = self.agreement.newest
+        if newest is self._said:
+            return None
+        self._said = newest
+        return newest
+
+    def checkpoint(self) -> Checkpoint | None:
+        """What a leader's heartbeats name: what it asks for, or the end of a log at rest."""
+        return self.agreement.asked or self._resting()
+
+    def _resting(self) -> Checkpoint | None:
+        index = self._journal.last_index
+        if self._rest is None or self._rest.index != index:
+            self._rest = self._applying.at_rest()
+        return self._rest
+
+    def hear(self, peer: int, theirs: Checkpoint) -> None:
+        """A follower's hashes."""
+        ours = self.agreement.at(theirs.index)
+        if ours is None and self._rest is not None and self._rest.index == theirs.index:
+            ours = self._rest
+        self.agreement.hear(peer, theirs, ours, self._host.monotonic_ms())
+        self.judge()
+
+    def judge(self) -> None:
+        """Let the minority stop, or everybody when there is none; a leader's, while somebody differs."""
+        ours = self.agreement.asked
+        if ours is None:
+            return
+        peers = self._raft.progress.peers.values()
+        in_contact = {peer.node_id for peer in peers if peer.is_up and not peer.is_joining}
+        verdict = self.agreement.verdict(in_contact, self._host.monotonic_ms())
+        if verdict is None:
+            return
+        point = verdict.right or ours
+        for node_id in verdict.wrong if verdict.right is not None else self._peer_ids:
+            if node_id != self._node_id:
+                stop = DivergedMessage(self._raft.term, point, verdict.right is not None)
+                self._send(node_id, stop.encode())
+        self._flush()
+        if verdict.right is None:
+            self._halt(f"no majority agrees on the hashes up to entry {verdict.index}")
+        elif self._node_id in verdict.wrong:
+            self._fail(Diverged(explain(ours, verdict.right)))
+
+    def told(self, message: DivergedMessage) -> None:
+        """The leader says that this node is in the minority, or that there is no majority."""
+        point = message.checkpoint
+        ours = self.agreement.at(point.index) or self._applying.at_rest()
+        if not message.is_majority:
+            self._halt(f"no majority agrees on the hashes up to entry {point.index}")
+        elif ours is not None and ours.index == point.index and ours != point:
+            self._fail(Diverged(explain(ours, point)))

@@ -1,0 +1,113 @@
+"""Group commit: what one turn of the loop appended is one write and one sync at the turn's end.
+
+    idle --append--> queued --turn's end--> (a leader sends) --next turn--> syncing --> idle, or queued again
+
+Syncs run on the loop as long as they take less than `inline_sync_ms_max` on average, else on the disk thread.
+What must stay true: one group in flight; what a leader has for its peers leaves before its own sync holds the
+loop up; after a failure nothing is taken in any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raftlog.host import Host
+from raftlog.journal import Journal
+from raftlog.settings import LogSettings
+
+AVERAGE_WEIGHT = 0.125
+"""Of the newest sync in the running average: a single slow one moves syncs off the loop for a while."""
+
+
+class GroupCommit:
+    """The groups of one shard's journal."""
+
+    def __init__(
+        self,
+        host: Host,
+        journal: Journal,
+        settings: LogSettings,
+        *,
+        is_over: Callable[[], bool],
+        send_first: Callable[[], bool],
+        synced: Callable[[], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """`send_first` sends what peers lack and says whether there are any; `synced` hears of each group
+        that is durable, with the next one queued already when there is one."""
+        self._host = host
+        self._journal = journal
+        self._inline_ms_max = settings.inline_sync_ms_max
+        self._is_over = is_over
+        self._send_first = send_first
+        self._synced = synced
+        self._fail = fail
+        self._is_queued = False
+        self._is_sync_queued = False
+        self._started_ms: float | None = None
+        self.average_ms = 0.0
+        """Of the newest syncs, in ms."""
+        self.count = 0
+        """Of groups synced since the start."""
+
+    def queue(self) -> None:
+        """Write and sync at the end of this turn."""
+        if not self._is_queued:
+            self._is_queued = True
+            self._host.call_soon(self._flush)
+
+    @property
+    def outstanding_ms(self) -> float:
+        """How long the disk has been working on the group in flight; 0 without one."""
+        return 0.0 if self._started_ms is None else self._host.monotonic_ms() - self._started_ms
+
+    def _flush(self) -> None:
+        self._is_queued = False
+        if self._is_over():
+            return
+        if not self._send_first():
+            self._sync()
+        elif not self._is_sync_queued:
+            self._is_sync_queued = True
+            self._host.call_soon(self._sync)
+
+    def _sync(self) -> None:
+        self._is_sync_queued = False
+        if self._is_over() or not self._journal.is_dirty:
+            return
+        try:
+            work = self._journal.begin_flush()
+        except Exception as error:
+            self._fail(error)
+            return
+        self._started_ms = self._host.monotonic_ms()
+        if self.average_ms >= self._inline_ms_max:
+            self._host.run_on_disk(lambda: self._timed(work), self._done)
+            return
+        try:
+            took_ms: object = self._timed(work)
+        except Exception as error:
+            self._done(None, error)
+        else:
+            self._done(took_ms, None)
+
+    def _timed(self, work: Callable[[], None]) -> float:
+        """Do the work of a group; how long it took, in ms.  On the loop or the disk thread."""
+        started_ms = self._host.monotonic_ms()
+        work()
+        return self._host.monotonic_ms() - started_ms
+
+    def _done(self, took_ms: object, error: BaseException | None) -> None:
+        if self._is_over():
+            return
+        if error is not None:
+            self._fail(error)
+            return
+        assert isinstance(took_ms, float | int)
+        self.average_ms += AVERAGE_WEIGHT * (took_ms - self.average_ms)
+        self._started_ms = None
+        self.count += 1
+        self._journal.end_flush()
+        if self._journal.is_dirty:
+            self.queue()
+        self._synced()
