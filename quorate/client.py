@@ -123,6 +123,17 @@ class Unreachable(CommandError):
         )
 
 
+class NotInTime(CommandError):
+    """The cluster answers, but only that it cannot do it just now."""
+
+    def __init__(self, bootstrap: str, timeout_s: float, reason: str) -> None:
+        super().__init__(
+            f"the cluster at {bootstrap} could not do it within {timeout_s:g} s ({reason})",
+            hint="`quorate cluster status` shows which node, shard or disk is missing",
+            code=ExitCode.UNREACHABLE,
+        )
+
+
 class _TryAgain(Exception):
     """A retriable answer; the text says which."""
 
@@ -421,6 +432,8 @@ class Client:
                 return attempt(min(deadline_s, time.monotonic() + ATTEMPT_S_MAX))
             except (ConnectionLost, _TryAgain) as error:
                 if time.monotonic() + pause_s >= deadline_s:
+                    if isinstance(error, _TryAgain):
+                        raise NotInTime(self.bootstrap, self._timeout_s, str(error)) from error
                     raise Unreachable(self.bootstrap, str(error)) from error
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)

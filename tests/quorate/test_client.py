@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quorate.client import Client, Refused, Unreachable
+from quorate.client import Client, NotInTime, Refused, Unreachable
 from quorate.errors import CommandError, ExitCode
 from wire.apis import API_VERSIONS, ApiKey
 from wire.errors import ErrorCode
@@ -168,6 +168,16 @@ def test_retriable_answers_and_lost_connections_are_tried_again(node: ScriptedNo
     with Client(node.address) as client:
         client.delete_group("g")
     assert node.count(ApiKey.DELETE_GROUPS) == 4
+
+
+def test_who_answers_that_it_cannot_now_is_not_called_unreachable(node: ScriptedNode) -> None:
+    full = deleted_group(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    node.answer(ApiKey.DELETE_GROUPS, *[full] * 100)
+    with Client(node.address, timeout_s=0.3) as client, pytest.raises(NotInTime) as error:
+        client.delete_group("g")
+    assert "COORDINATOR_NOT_AVAILABLE" in str(error.value)
+    assert "cannot reach" not in str(error.value)
+    assert error.value.code == ExitCode.UNREACHABLE
 
 
 def test_a_refusal_is_final_and_carries_name_code_and_message(node: ScriptedNode) -> None:
