@@ -9,9 +9,11 @@ depend on it for its correctness.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 
 from coordinator.api import Context, Refused
 from coordinator.assignors.spi import PartitionAssignor
+from coordinator.dissolving import emptied
 from coordinator.limits import Limits
 from coordinator.model import Group, Member
 from coordinator.pacing import TargetPacing
@@ -40,21 +42,20 @@ class Core:
         self.known_topics: dict[str, bytes] = {}
         self.expired: dict[str, dict[tuple[str, Trigger], Deadline]] = {}
 
-    def forget_volatile(self) -> None:
-        self.sessions.clear()
-        self.rebalances.clear()
+    def forget_volatile(self) -> Iterator[None]:
+        """Nothing of it holds from now on; the steps let go of what there is for every member and group."""
+        tables = (self.checked_version, self.checks, self.known_topics, self.expired)
+        self.checked_version, self.checks, self.known_topics, self.expired = {}, {}, {}, {}
         self.pacing.clear()
-        self.checked_version.clear()
-        self.checks.clear()
-        self.known_topics.clear()
-        self.expired.clear()
+        timers = (self.sessions.clear(), self.rebalances.clear())
+        return chain(*timers, *(emptied(table) for table in tables))
 
     def begin(self, now: Callable[[], Context]) -> Iterator[None]:
         """A term of leadership begins: every deadline starts in full, and every group is looked at once.
 
         In steps, as it takes time for every member: `now` gives each its own clock, and nothing may be
         applied before the last."""
-        self.forget_volatile()
+        yield from self.forget_volatile()
         for group in self.projection.groups.values():
             yield
             ctx = now()

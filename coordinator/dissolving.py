@@ -13,9 +13,12 @@ ENTRIES_PER_STEP = 1_000
 """Well below a millisecond."""
 
 
-def emptied(table: dict[Any, Any]) -> Iterator[None]:
+def emptied(table: dict[Any, Any] | list[Any]) -> Iterator[None]:
     """Empties the table, a step at a time."""
     while table:
-        for _ in range(min(ENTRIES_PER_STEP, len(table))):
-            table.popitem()
+        if isinstance(table, list):
+            del table[-ENTRIES_PER_STEP:]
+        else:
+            for _ in range(min(ENTRIES_PER_STEP, len(table))):
+                table.popitem()
         yield

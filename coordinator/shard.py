@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from types import GeneratorType
 from typing import Any
 
@@ -175,15 +176,15 @@ class GroupShard:
         self.settings = now().settings
         yield from self.core.begin(now)
 
-    def on_deposed(self) -> None:
-        """Another node leads: no timer of this one may fire, no cached reply may be used."""
+    def on_deposed(self) -> Iterator[None]:
+        """Another node leads: no timer of this one may fire, no cached reply may be used. That holds at once;
+        the steps let go of what there was."""
         self.serving += 1
-        self.core.forget_volatile()
+        return self.core.forget_volatile()
 
     def dissolve(self) -> Iterator[None]:
         """The log tells everything once more, to another shard: lets go of the state in small steps."""
-        self.on_deposed()
-        return self.projection.dissolve()
+        return chain(self.on_deposed(), self.projection.dissolve())
 
     def on_catalog_changed(
         self, ctx: Context, topic_names: Iterable[str], *, is_complete: bool = True

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import count
+from itertools import chain, count
 
+from coordinator.dissolving import emptied
 from records import Expiry
 
 MemberKey = tuple[str, str]
@@ -103,9 +104,11 @@ class Deadlines:
     def cancel(self, key: MemberKey) -> None:
         self._table.pop(key, None)
 
-    def clear(self) -> None:
-        self._table.clear()
-        self._heap.clear()
+    def clear(self) -> Iterator[None]:
+        """There are no timers from now on; the steps let go of those that there were."""
+        table, heap = self._table, self._heap
+        self._table, self._heap = {}, []
+        return chain(emptied(heap), emptied(table))
 
     def next_ms(self) -> float | None:
         """Nothing is due before this moment; perhaps nothing at it either, as a restart moves no entry."""

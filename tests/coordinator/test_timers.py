@@ -114,6 +114,17 @@ def test_many_that_were_heard_are_moved_some_at_a_time() -> None:
     assert (seen, calls, timers.next_ms()) == ([silent], 3, 90.0)
 
 
+def test_a_table_is_empty_at_once_and_let_go_of_in_steps() -> None:
+    timers = Deadlines()
+    for number in range(2_500):
+        timers.arm(("g", str(number)), 0.0, 0, 50)
+    steps = timers.clear()
+    assert (len(timers), timers.next_ms()) == (0, None)
+    timers.arm(A, 10.0, 0, 50)
+    assert len(list(steps)) == 6, "three for the table, three for the heap"
+    assert fired(timers, 60.0) == [A]
+
+
 def test_members_that_come_and_go_leave_nothing_behind() -> None:
     """A key that is armed and cancelled a thousand times, or armed anew, keeps a heap of its size."""
     timers = Deadlines()
