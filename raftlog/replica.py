@@ -160,6 +160,7 @@ class Replica:
         if self._is_over or self.state == "Halted":
             return
         LOG.error("%s: halted: %s", self.home, reason)
+        self.is_ready = self.is_current = False
         self.halted_reason = reason
         if self.is_leader:
             assert self._raft is not None
@@ -496,7 +497,7 @@ class Replica:
 
     def _tell_committed(self, raft: Raft, applied: int) -> None:
         """What the machine has, and a majority too."""
-        if not self.is_current and self._peering is not None:
+        if not self.is_current and self._peering is not None and self.state != "Halted":
             self.is_current = self._peering.is_level(applied)
         self._machine.committed(max(applied, min(raft.commit_index, self._applying.projected_index)))
         if raft.is_serving and not self.is_ready and self._stop_done is None and self.state == "CatchUp":

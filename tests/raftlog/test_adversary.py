@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from raftlog import feeding
-from raftlog.messages import Kind
+from raftlog.following import DEFERRED_MAX
+from raftlog.messages import Append, Kind
 from raftlog.replica import Replica
+from raftlog.seldom import Seldom
 from raftlog.simfiles import Crash
 
 from .cluster import ClusterNode, World
@@ -276,3 +278,132 @@ def test_a_member_of_a_cluster_never_leads_without_links() -> None:
     world.advance(2000)
     assert not replica.is_leader
     assert "has no links to the others" in str(node.fatal_message)
+
+
+# Deposed leaders
+
+
+def _depose(world: World, leader: ClusterNode, unsure: int) -> ClusterNode:
+    """Cut the leader off with entries of its own; who leads then has others in their place."""
+    world.isolate(leader.number)
+    leader.put_many(unsure, "never-")
+    world.until(lambda: world.leader is not None and world.leader is not leader)
+    other = world.leader
+    assert other is not None
+    other.put_many(5, "instead-")
+    world.advance(50)
+    return other
+
+
+def test_nothing_is_cut_or_acknowledged_while_a_group_is_in_flight() -> None:
+    """The group in flight is of entries that the new leader replaces."""
+    world = World().start()
+    leader = world.elect()
+    leader.put_many(20)
+    world.settle()
+    certain = leader.replica.last_index
+    _slow_disk(leader)
+    other = _depose(world, leader, 50)
+    world.heal()
+    world.advance(300)
+    journal = leader.replica._journal
+    assert journal.is_flushing
+    assert leader.replica.last_index == certain + 50, "cut under the disk thread's hands"
+    raft = other.replica._raft
+    assert raft is not None
+    assert raft.progress.peers[leader.number].match_index <= certain
+    leader.host.hold_disk = False
+    while leader.host.disk:
+        leader.host.do_disk()
+    world.assert_equal()
+    assert not any(b"never-" in key for _, key in leader.machine.values)
+    leader.restart(Crash.LOST)
+    world.assert_equal()
+
+
+def test_entries_that_arrive_during_a_rebuild_are_applied_after_it() -> None:
+    world = World(settings=dataclasses.replace(SETTINGS, load_slice_ms=0.0, apply_batch_bytes=500)).start()
+    leader = world.elect()
+    leader.put_many(300)
+    world.settle()
+    other = _depose(world, leader, 30)
+    world.heal()
+    world.until(lambda: leader.replica.is_rebuilding)
+    assert not leader.replica.is_leader
+    for number in range(20):
+        other.put((f"meanwhile-{number}", "x"))
+    world.assert_equal()
+    assert leader.machine.resets == 1
+
+
+def test_a_crash_or_a_stop_in_the_middle_of_a_rebuild_loses_nothing() -> None:
+    for crash in (Crash.KEPT, Crash.LOST, Crash.TORN, None):
+        world = World(
+            settings=dataclasses.replace(SETTINGS, load_slice_ms=0.0, apply_batch_bytes=500)
+        ).start()
+        leader = world.elect()
+        leader.put_many(300)
+        world.settle()
+        _depose(world, leader, 30)
+        world.heal()
+        world.until(lambda leader=leader: leader.replica.is_rebuilding)
+        if crash is None:
+            done: list[bool] = []
+            leader.replica.stop(lambda done=done: done.append(True))
+            world.until(lambda done=done: done)
+            leader.directory.close()
+            leader.restart()
+        else:
+            leader.restart(crash)
+        world.assert_equal()
+
+
+def test_a_snapshot_point_among_entries_that_are_replaced_is_given_up() -> None:
+    world = World(settings=SNAPSHOTS).start()
+    leader = world.elect()
+    leader.put_many(150)
+    world.settle()
+    _depose(world, leader, 200)
+    world.heal()
+    world.assert_equal()
+    _grow(world, 600)
+    world.assert_equal()
+    assert leader.replica.status()["snapshots_made"] >= 1
+    for node in world.running:
+        node.restart()
+    world.assert_equal()
+
+
+# Bounds
+
+
+def test_a_peer_that_repeats_itself_is_written_about_seldom() -> None:
+    seldom = Seldom()
+    assert seldom.may(2, 0.0)
+    assert not any(seldom.may(2, float(at)) for at in range(1, 10_000, 50))
+    assert seldom.may(2, 10_000.0)
+    assert sum(seldom.may(("kind", number), 0.0) for number in range(1000)) < 100
+
+
+def test_what_waits_for_a_sync_is_bounded() -> None:
+    world = World().start()
+    leader = world.elect()
+    leader.put_many(20)
+    world.settle()
+    follower = world.followers()[0]
+    _slow_disk(follower)
+    leader.put(("in", "flight"))
+    world.advance(5)
+    journal = follower.replica._journal
+    assert journal.is_flushing
+    frames = leader.replica._journal.frames_for(10, 20, 1 << 20)
+    again = Append(leader.replica.term, 9, leader.log_terms()[8], 0, world.now_ms, frames).encode()
+    for _ in range(DEFERRED_MAX + 100):
+        follower.replica.peer_message(leader.number, again)
+    peering = follower.replica._peering
+    assert peering is not None
+    assert len(peering.following._deferred) == DEFERRED_MAX
+    follower.host.hold_disk = False
+    while follower.host.disk:
+        follower.host.do_disk()
+    world.assert_equal()
