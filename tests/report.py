@@ -23,7 +23,7 @@ BUDGETS_S: dict[str, int] = {
     "kip848": 90,
     "raftlog": 150,
     "raftdefects": 60,
-    "simulated": 120,
+    "simulated": 150,
     "cluster": 60,
     "scenarios": 30,
     "listeners": 60,

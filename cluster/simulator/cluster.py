@@ -125,8 +125,8 @@ class SimCluster:
     def cut_one_way(self, source: int, target: int) -> None:
         self.network.cut_one_way(self.machines[source].name, self.machines[target].name)
 
-    def reset(self, one: int, other: int) -> int:
-        return self.network.reset(self.machines[one].name, self.machines[other].name)
+    def reset(self, one: int, other: int, later_ms: float = 0.0) -> int:
+        return self.network.reset(self.machines[one].name, self.machines[other].name, later_ms)
 
     def crash_all(self, how: Crash) -> None:
         """Every node ends in this instant."""

@@ -94,7 +94,7 @@ class Machine:
         )
         self.disk.on_call = self._disk_called
         self.node = self.node_class(self.host, self.settings)
-        self.host.call_soon(self.node.start, self._started)
+        self.host.call_soon(self._start)
         return self.node
 
     def boot_until_ready(self) -> Node:
@@ -162,6 +162,13 @@ class Machine:
             disk.fsync_dir("/")
         format_node(disk, DATA_DIR, identity)
         return disk
+
+    def _start(self) -> None:
+        """A node whose disk fails while it starts is a process that ends, as any other of its errors."""
+        try:
+            self.node.start(self._started)
+        except OSError as error:
+            self.host.fatal(f"cannot start: {error}")
 
     def _started(self, error: BaseException | None) -> None:
         if error is not None:

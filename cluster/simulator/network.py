@@ -204,15 +204,17 @@ class Network:
         for way in ((one, other), (other, one)):
             self.latency_ms[way] = extra_ms
 
-    def reset(self, one: str, other: str) -> int:
-        """Resets every connection between two machines, both ends; how many there were."""
+    def reset(self, one: str, other: str, later_ms: float = 0.0) -> int:
+        """Resets every connection between two machines, both ends; how many there were. `other` hears of it
+        `later_ms` after `one`, as when something between them forgets a connection."""
         found = [
             t for t in self.transports if t.peer is not None and (t.machine, t.peer.machine) == (one, other)
         ]
         for transport in found:
-            assert transport.peer is not None
-            for end in (transport, transport.peer):
-                self.soon(end.owner, end.arrive_reset)
+            far = transport.peer
+            assert far is not None
+            self.soon(transport.owner, transport.arrive_reset)
+            self.world.at(self.world.now_ms + later_ms, far.arrive_reset, owner=far.owner)
         return len(found)
 
     def _ephemeral_port(self) -> int:

@@ -198,6 +198,15 @@ def reset(chaos: Chaos) -> bool:
     return chaos.cluster.reset(*chaos.two()) > 0
 
 
+def reset_one_end_first(chaos: Chaos) -> bool:
+    """All connections of a leader: its followers know at once, the leader does not."""
+    leader = chaos.cluster.leader_of(chaos.rng.choice(chaos.cluster.shards))
+    if leader is None:
+        return False
+    later_ms = chaos.rng.uniform(50, 400)
+    return sum(chaos.cluster.reset(other, leader, later_ms) for other in chaos.cluster.others(leader)) > 0
+
+
 def slow_link(chaos: Chaos) -> bool:
     one, other = chaos.two()
     chaos.network.slow_down(f"node-{one}", f"node-{other}", chaos.rng.uniform(20, 400))
@@ -324,6 +333,7 @@ FAULTS: Final[dict[str, tuple[float, Fault]]] = {
     "cut one way": (3, cut_one_way),
     "isolated node": (2, isolate),
     "reset connections": (3, reset),
+    "reset heard late": (2, reset_one_end_first),
     "slow link": (2, slow_link),
     "cut client": (2, cut_a_client),
     "stalled disk": (2, stall_a_disk),

@@ -7,7 +7,7 @@ clients noted is compared with the logs of all nodes.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +15,7 @@ from typing import Any, Final
 from cluster.simulator import Network, SimCluster, WireClient, World
 from cluster.simulator.machine import KAFKA_PORT, address_of
 from history.invariants import InvariantChecker
+from raftlog.replica import Replica
 from records import RecordType, TermStartKey, TermStartValue, decode_key_and_value, iter_records
 from tests.cluster.lab import GROUPS
 from tests.simulated.actors import Actor, Member, Reader, Tool
@@ -157,22 +158,31 @@ class Run:
     # Looking on
 
     def _look(self) -> None:
-        """One leader per term and shard, at any time."""
+        """One leader per term and shard, and no answers from a lease that is over, at any time."""
+        replicas: defaultdict[int, list[tuple[int, Replica]]] = defaultdict(list)
         for node_id, machine in self.cluster.machines.items():
             if not machine.is_up:
                 if machine.host.fatal_message:
                     self._fatal.add(machine.host.fatal_message)
-                continue
-            if not machine.node.shards:
-                continue
-            for shard in self.cluster.shards:
-                replica = self.cluster.runtime(node_id, shard).replica
-                if replica.is_leader:
-                    first = self._leaders.setdefault((shard, replica.term), node_id)
-                    if first != node_id:
-                        what = f"nodes {first} and {node_id} both lead shard {shard} in term {replica.term}"
-                        self.outcome.violations.append(what)
+            elif machine.node.shards:
+                for shard in self.cluster.shards:
+                    replica = self.cluster.runtime(node_id, shard).replica
+                    if replica.is_leader:
+                        replicas[shard].append((node_id, replica))
+        for shard, leading in replicas.items():
+            self._look_at(shard, leading)
         self.world.at(self.world.now_ms + LOOK_MS, self._look)
+
+    def _look_at(self, shard: int, leading: list[tuple[int, Replica]]) -> None:
+        newest = max(replica.term for _, replica in leading)
+        for node_id, replica in leading:
+            first = self._leaders.setdefault((shard, replica.term), node_id)
+            if first != node_id:
+                what = f"nodes {first} and {node_id} both lead shard {shard} in term {replica.term}"
+                self.outcome.violations.append(what)
+            if replica.term < newest and replica.has_lease(self.world.now_ms):
+                what = f"node {node_id} has a lease on shard {shard} in term {replica.term}, not {newest}"
+                self.outcome.violations.append(what)
 
     # The end
 
@@ -203,6 +213,7 @@ class Run:
         """The logs of one shard: equal on all nodes, and right in themselves. What is committed in it."""
         logs = {node_id: self._frames(node_id, shard) for node_id in self.cluster.machines}
         longest = max(logs.values(), key=len)
+        ends: set[tuple[int, str]] = set()
         for node_id, log in logs.items():
             runtime = self.cluster.runtime(node_id, shard)
             for index, frame in log.items():
@@ -212,8 +223,11 @@ class Run:
             if max(log, default=0) != max(longest):
                 what = f"shard {shard} ends at {max(log, default=0)} on node {node_id}, not at {max(longest)}"
                 self.outcome.violations.append(what)
+            ends.add((runtime.replica.chain_index, runtime.replica.chain_hash.hex()))
             if runtime.machine.state_hash != self.cluster.runtime(1, shard).machine.state_hash:
                 self.outcome.violations.append(f"shard {shard} has another state on node {node_id}")
+        if len(ends) > 1:
+            self.outcome.violations.append(f"shard {shard} has several hash chains: {sorted(ends)}")
         return self._check_log(shard, longest)
 
     def _frames(self, node_id: int, shard: int) -> dict[int, tuple[int, bytes]]:

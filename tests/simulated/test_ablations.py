@@ -1,35 +1,37 @@
-"""The simulator's own test: with one safeguard switched off, chaos must find a violation within a few seeds.
+"""The simulator's own test: with one safeguard switched off, chaos must find a violation within a few seeds,
+and with it on the same seeds find none.
 
 A safeguard is switched off in the real code, as a defect would switch it off; everything else stays. Nodes
 that notice and stop themselves count as a finding too: with the safeguard they would not have to. Safeguards
-that need one certain message at one certain moment are switched off in `tests/raftdefects`.
+that need one certain message at one certain moment have stories, in `test_safeguards` on whole nodes and in
+`tests/raftdefects` and `tests/raftlog` on replicas.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
+from cluster.held import NO_PROOF, HeldReplies, Question
 from cluster.shard_runtime import ShardRuntime
-from cluster.simulator import Network, SimCluster, WireClient, World
-from cluster.simulator.machine import address_of
+from raftlog.election import Election
+from raftlog.messages import Vote, VoteRequest
+from raftlog.peering import Peering
 from raftlog.progress import Progress
 from raftlog.raft import Raft
-from raftlog.segments import LAGGING_GROUP_BYTES
-from tests.cluster.lab import commit_request
 from tests.report import count_fault
-from tests.simulated.run import MACHINE, Run
+from tests.simulated.run import Run
+from tests.simulated.stage import FETCH, SHARD, Stage
 from wire.apis import ApiKey
-from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 SEEDS_MAX = 6
-ABLATED_MS = 12_000.0
-PERIOD_MS = 400.0
-
-Switch = Callable[[pytest.MonkeyPatch], None]
+PERIOD_MS = 300.0
+REPEATED_SHARE = 0.02
+REPEATED_MS = (1.0, 300.0)
 
 
 def commit_alone(patch: pytest.MonkeyPatch) -> None:
@@ -44,70 +46,125 @@ def count_what_is_in_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Raft, "committable", lambda self: commit_index(self.progress, self._log.last_index))
 
 
-SWITCHES: list[tuple[Switch, tuple[str, ...], float]] = [
-    (commit_alone, ("isolated node", "kill -9 of a leader", "cut"), 0.2),
-    (count_what_is_in_memory, ("power failure everywhere",), 20.0),
+def truncate_behind_every_message(patch: pytest.MonkeyPatch) -> None:
+    """Override 1: a follower keeps nothing behind what a message follows, equal or not."""
+    patch.setattr(Raft, "first_new", lambda self, frames, prev: (0, prev))
+
+
+def serve_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Override 6: a leader serves before it has applied what was acknowledged before its term."""
+    patch.setattr(Raft, "is_serving", property(lambda self: self.is_leader))
+
+
+def answer_at_once(patch: pytest.MonkeyPatch) -> None:
+    """The runtime: replies do not wait for the commit of what they say."""
+
+    def hold(
+        self: HeldReplies,
+        index: int,
+        now_ms: float,
+        question: Question,
+        response: object,
+        proof_ms: float = NO_PROOF,
+    ) -> None:
+        question.answer(response)
+
+    patch.setattr(HeldReplies, "hold", hold)
+
+
+def vote_for_shorter_logs(patch: pytest.MonkeyPatch) -> None:
+    """Raft 5.4.1: a vote goes to whoever asks first, whatever it lacks."""
+    grant, answer = Raft.grant_or_count, Election.answer
+
+    def grant_or_count(self: Raft, peer: int, message: VoteRequest | Vote) -> None:
+        if isinstance(message, VoteRequest):
+            message = VoteRequest(message.term, 1 << 60, 1 << 40, message.is_transfer)
+        grant(self, peer, message)
+
+    def would_vote(self: Election, now_ms: float, candidate: int, **_: bool) -> tuple[bool, float]:
+        return answer(self, now_ms, candidate, is_behind=False, is_equal=True)
+
+    patch.setattr(Raft, "grant_or_count", grant_or_count)
+    patch.setattr(Election, "answer", would_vote)
+
+
+def vote_during_a_lease(patch: pytest.MonkeyPatch) -> None:
+    """The pre-vote: a node votes though the leader whom it heard may still answer from its lease."""
+    patch.setattr(Election, "vote_wait_ms", lambda self, now_ms: 0.0)
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What is switched off, and the faults that are enough to notice. `repeats`: now and then the message of
+    a peer comes a second time, later, which its links never do."""
+
+    switch_off: Callable[[pytest.MonkeyPatch], None]
+    kinds: tuple[str, ...]
+    repeats: bool = False
+    sync_ms: float = 0.2
+    duration_ms: float = 5_000.0
+
+
+ABLATIONS = [
+    Ablation(commit_alone, ("isolated node", "kill -9 of a leader", "cut")),
+    Ablation(count_what_is_in_memory, ("power failure everywhere",), sync_ms=20.0),
+    Ablation(truncate_behind_every_message, ("kill -9", "cut", "reset connections"), repeats=True),
+    Ablation(serve_at_once, ("kill -9 of a leader", "power failure everywhere"), duration_ms=8_000.0),
+    Ablation(answer_at_once, ("isolated node", "kill -9 of a leader", "cut")),
+    Ablation(vote_for_shorter_logs, ("isolated node", "kill -9 of a leader", "cut")),
+    Ablation(vote_during_a_lease, ("reset heard late",)),
 ]
-"""What is switched off, the faults that are enough to notice, and how long a sync takes, in ms."""
 
 
-def found_by_chaos(seed: int, kinds: tuple[str, ...], sync_ms: float) -> list[str]:
-    disk = {"sync_ms": sync_ms}
+def repeat_messages(patch: pytest.MonkeyPatch) -> None:
+    take = Peering.message
+
+    def message(self: Peering, peer: int, payload: bytes) -> None:
+        take(self, peer, payload)
+        rng = self._host.rng
+        if rng.random() < REPEATED_SHARE:
+            self._host.call_later(rng.uniform(*REPEATED_MS), take, self, peer, payload)
+
+    patch.setattr(Peering, "message", message)
+
+
+def violations(seed: int, ablation: Ablation) -> list[str]:
+    options: dict[str, Any] = {"host_options": {"sync_ms": ablation.sync_ms}}
+    run = Run(seed, duration_ms=ablation.duration_ms, period_ms=PERIOD_MS, kinds=ablation.kinds, **options)
     try:
-        run = Run(seed, duration_ms=ABLATED_MS, period_ms=PERIOD_MS, kinds=kinds, host_options=disk)
         return run.play().violations
     except Exception as error:  # the run could not even go on
         return [f"{type(error).__name__}: {error}"]
 
 
-@pytest.mark.parametrize(
-    ("switch_off", "kinds", "sync_ms"), SWITCHES, ids=[switch.__name__ for switch, _, _ in SWITCHES]
-)
-def test_chaos_finds_what_is_switched_off(
-    switch_off: Switch, kinds: tuple[str, ...], sync_ms: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    switch_off(monkeypatch)
+@pytest.mark.parametrize("ablation", ABLATIONS, ids=[one.switch_off.__name__ for one in ABLATIONS])
+def test_chaos_finds_what_is_switched_off(ablation: Ablation, monkeypatch: pytest.MonkeyPatch) -> None:
+    if ablation.repeats:
+        repeat_messages(monkeypatch)
     for seed in range(1, SEEDS_MAX + 1):
-        if found := found_by_chaos(seed, kinds, sync_ms):
+        with monkeypatch.context() as patch:
+            ablation.switch_off(patch)
+            found = violations(seed, ablation)
+        if found:
             print(f"seed {seed}: {len(found)} findings, the first: {found[0][:200]}")
             count_fault("simulated", "safeguard switched off")
-            return
-    raise AssertionError(f"{SEEDS_MAX} seeds found nothing wrong without it: {switch_off.__doc__}")
-
-
-def create_topic(cluster: SimCluster) -> None:
-    address = address_of(cluster.wait_for_leader(-1))
-    topic = CreatableTopic(name="orders", num_partitions=1, replication_factor=1)
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
-    WireClient(cluster.world, cluster.network, "admin", address=address).ask(ApiKey.CREATE_TOPICS, 7, request)
+            break
+    else:
+        raise AssertionError(f"{SEEDS_MAX} seeds found nothing wrong without it")
+    assert violations(seed, ablation) == []
 
 
 def read_at_a_leader_that_slept() -> int | None:
     """What a leader answers that was stopped while another took over: an offset, None when it refuses."""
-    world = World(5)
-    network = Network(world)
-    cluster = SimCluster(world, network, **(MACHINE | {"num_shards": 1})).boot_until_ready()
-
-    def client(name: str, node_id: int) -> WireClient:
-        return WireClient(world, network, name, address=address_of(node_id))
-
-    def commit(node_id: int, offset: int) -> None:
-        answer = client(f"tool-{offset}", node_id).ask(
-            ApiKey.OFFSET_COMMIT, 9, commit_request("billing", {0: offset})
-        )
-        assert answer.topics[0].partitions[0].error_code == 0
-
-    create_topic(cluster)
-    old = cluster.wait_for_leader(0)
-    commit(old, 10)
-    reader = client("reader", old)
+    stage = Stage(5)
+    cluster, world, old = stage.cluster, stage.world, stage.leader
+    stage.commit(old, 10)
+    reader = stage.client(old)
     reader.connect()
     cluster[old].host.pause()
     cluster.isolate(old)
-    new = cluster.wait_for_leader(0, other_than=old)
-    commit(new, 11)
-    wanted = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="billing", topics=None)])
-    call = reader.send(ApiKey.OFFSET_FETCH, 9, wanted)
+    stage.commit(cluster.wait_for_leader(SHARD, other_than=old), 11)
+    call = reader.send(ApiKey.OFFSET_FETCH, 9, FETCH)
     world.run_for(5)
     cluster[old].host.resume()
     count_fault("simulated", "pause")
@@ -122,26 +179,3 @@ def test_a_read_without_proof_of_leadership_is_old(monkeypatch: pytest.MonkeyPat
     proven_for_ever = property(lambda self: math.inf, lambda self, proven_ms: None)
     monkeypatch.setattr(ShardRuntime, "_proven_ms", proven_for_ever, raising=False)
     assert read_at_a_leader_that_slept() == 10
-
-
-def test_a_damaged_log_stops_its_node_and_only_that() -> None:
-    """The detector with injected damage: a flipped bit in an early entry of one disk."""
-    world = World(6)
-    cluster = SimCluster(world, Network(world), num_shards=1).boot_until_ready()
-    create_topic(cluster)
-    leader = cluster.wait_for_leader(0)
-    machine = cluster[leader]
-    tool = WireClient(world, cluster.network, "tool", address=machine.address)
-    path = "/data/shard-0/00000000000000000001.log"
-    damaged = machine.disk.size(path) + 50
-    while machine.disk.size(path) < damaged + 2 * LAGGING_GROUP_BYTES:
-        calls = [tool.send(ApiKey.OFFSET_COMMIT, 9, commit_request("billing", {0: n})) for n in range(200)]
-        world.run_until(lambda calls=calls: calls[-1].response is not None, within_ms=1_000)  # type: ignore[misc]
-    machine.kill()
-    machine.disk.damage(path, damaged)
-    count_fault("simulated", "flipped bit")
-    machine.boot()
-    world.run_for(3_000)
-    assert not machine.is_up
-    assert "shows it was committed" in (machine.host.fatal_message or "")
-    assert cluster.leader_of(0) not in (None, leader)

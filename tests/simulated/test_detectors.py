@@ -1,0 +1,143 @@
+"""The detectors, with injected damage, on whole nodes: what is wrong on one disk or in one memory stops that
+node, says where, and nobody else's members notice; when no majority is right, nobody serves the shard.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from cluster.shard_state import ShardState
+from cluster.simulator import Machine
+from coordinator.shard import GroupShard
+from raftlog.frames import HEADER, HEADER_BYTES, encode_frame
+from raftlog.segments import LAGGING_GROUP_BYTES
+from raftlog.simfiles import Crash
+from tests.report import count_fault
+from tests.simulated.stage import SHARD, Stage
+
+ACTIVE: Final = "/data/shard-0/00000000000000000001.log"
+HASH: Final = "[0-9a-f]{16,}"
+
+
+def fault(kind: str) -> None:
+    count_fault("simulated", kind)
+
+
+def flip_in_memory(stage: Stage, node_id: int) -> None:
+    """One bit of a committed offset, in the projection of one node."""
+    machine = stage.runtime(node_id).machine
+    assert isinstance(machine, GroupShard)
+    for offsets in machine.projection.offsets._groups.values():
+        for key, value in offsets.items():
+            offsets[key] = bytes([*value[:-1], value[-1] ^ 1])
+    fault("flipped bit in memory")
+
+
+def forge_a_frame(machine: Machine, index: int) -> None:
+    """Another entry with a right CRC, as a bug in a writer would leave it; on a disk that nobody uses."""
+    content = machine.disk.read(ACTIVE)
+    at = 0
+    while True:
+        at = content.index(b"QFR1", at)
+        _, _, length, count, found, term, commit_index, timestamp_ms = HEADER.unpack_from(content, at)
+        if found == index:
+            break
+        at += HEADER_BYTES + length
+    body = content[at + HEADER_BYTES : at + HEADER_BYTES + length]
+    forged = encode_frame(index, term, commit_index - 1, timestamp_ms, count, body)
+    file = machine.disk.open(ACTIVE, "w")
+    file.pwrite(forged, at)
+    file.fdatasync()
+    file.close()
+    fault("forged entry")
+
+
+def assert_stopped_as_the_minority(stage: Stage, node_id: int, what: str) -> None:
+    """It says at which entry, what it has and what the others have; the others serve."""
+    message = stage.cluster[node_id].host.fatal_message or ""
+    found = re.search(rf"the {what} up to entry (\d+) have the hash ({HASH}) here and ({HASH}) on", message)
+    assert found is not None, message
+    assert found[2] != found[3]
+    assert "--replace" in message
+    leader = stage.leader
+    assert leader != node_id
+    stage.commit(leader, 77)
+    assert stage.read(leader) == 77
+
+
+def test_a_projection_that_differs_stops_its_node() -> None:
+    stage = Stage(11)
+    leader = stage.leader
+    stage.commit_many(leader, 3)
+    stage.world.run_for(100)
+    spoiled = stage.cluster.others(leader)[0]
+    flip_in_memory(stage, spoiled)
+    stage.commit_many(leader, 70)
+    stage.cluster.wait_for(lambda: not stage.cluster[spoiled].is_up, within_ms=3_000)
+    assert_stopped_as_the_minority(stage, spoiled, "state")
+
+
+def test_a_leader_whose_projection_differs_stops() -> None:
+    stage = Stage(12)
+    leader = stage.leader
+    stage.commit_many(leader, 3)
+    stage.world.run_for(100)
+    flip_in_memory(stage, leader)
+    stage.commit(leader, 5, partition=1)
+    stage.cluster.wait_for(lambda: not stage.cluster[leader].is_up, within_ms=3_000)
+    assert_stopped_as_the_minority(stage, leader, "state")
+
+
+def test_another_entry_on_one_disk_stops_its_node() -> None:
+    stage = Stage(13)
+    leader = stage.leader
+    stage.commit_many(leader, 70)
+    machine = stage.cluster[stage.cluster.others(leader)[0]]
+    machine.kill()
+    forge_a_frame(machine, 20)
+    machine.boot()
+    stage.cluster.wait_for(lambda: not machine.is_up, within_ms=5_000)
+    assert_stopped_as_the_minority(stage, machine.node_id, "committed entries")
+
+
+def test_without_a_majority_that_agrees_the_shard_is_halted_and_says_so() -> None:
+    stage = Stage(14)
+    cluster, leader = stage.cluster, stage.leader
+    away, spoiled = cluster.others(leader)
+    stage.commit_many(leader, 3)
+    cluster[away].lose_power(Crash.LOST)
+    fault("power failure")
+    stage.world.run_for(3_000)  # the links to it are given up: it is out of contact
+    flip_in_memory(stage, spoiled)
+    stage.commit(leader, 5, partition=1)
+    stage.world.run_for(5_000)
+    for node_id in (leader, spoiled):
+        assert cluster[node_id].is_up
+        status = next(one for one in cluster[node_id].node.status()["shards"] if one["shard"] == SHARD)
+        assert status["log"]["state"] == "Halted"
+        assert "no majority agrees on the hashes up to entry" in status["halted_reason"]
+        assert stage.runtime(node_id).state is ShardState.DOWN
+        assert stage.read(node_id) is None
+    assert cluster.leader_of(-1) is not None, "other shards are served"
+
+
+def test_a_damaged_entry_stops_its_node_with_file_and_offset() -> None:
+    """A flipped bit in an early entry; what follows proves that it was whole once."""
+    stage = Stage(6)
+    machine = stage.cluster[stage.leader]
+    damaged = machine.disk.size(ACTIVE) + 50
+    while machine.disk.size(ACTIVE) < damaged + 2 * LAGGING_GROUP_BYTES:
+        stage.commit_many(machine.node_id, 200)
+    machine.kill()
+    machine.disk.damage(ACTIVE, damaged)
+    fault("flipped bit")
+    machine.boot()
+    stage.world.run_for(3_000)
+    message = machine.host.fatal_message or ""
+    assert not machine.is_up
+    named = re.search(rf"{ACTIVE}: byte (\d+)", message)
+    assert named is not None, message
+    assert 0 <= damaged - int(named[1]) < 400, "the beginning of the entry that has it"
+    assert "shows it was committed" in message
+    assert stage.leader != machine.node_id

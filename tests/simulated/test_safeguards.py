@@ -1,0 +1,255 @@
+"""Safeguards of elections and disks, each switched off in a story that needs it, and told again with it on.
+
+A story places its faults at certain moments, so that one run decides; what chaos finds by itself is in
+`test_ablations`. Whoever breaks a safeguard without meaning to sees the second half of a test fail; whoever
+makes a story harmless, the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from raftlog.directory import TERM_FILE, TERM_KIND
+from raftlog.election import Due, Election
+from raftlog.files import join
+from raftlog.metafile import encode_meta
+from raftlog.peering import Peering
+from raftlog.peers import boots
+from raftlog.replica import Replica
+from raftlog.simfiles import Crash
+from tests.cluster.lab import Consumer
+from tests.report import count_fault
+from tests.simulated.stage import GROUP, PREFERRED, SHARD, Stage
+from wire.apis import ApiKey
+
+
+def fault(kind: str, count: int = 1) -> None:
+    count_fault("simulated", kind, count)
+
+
+# Term and vote are synced before a vote leaves
+
+
+def forget_terms(patch: pytest.MonkeyPatch) -> None:
+    """The group shard's term and vote are written, and not synced."""
+    save = Replica.save_term
+
+    def save_term(self: Replica, term: int, vote: str | None) -> None:
+        if self.shard != SHARD:
+            save(self, term, vote)
+            return
+        data = encode_meta(TERM_KIND, term, vote)
+        file = self._host.files.open(join(self.home, TERM_FILE), "w")
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.close()
+        self.term, self.vote = term, vote
+
+    patch.setattr(Replica, "save_term", save_term)
+
+
+def terms_of_two_leaders() -> tuple[int, int]:
+    """The only voter of a leader loses power at once, and votes again."""
+    stage = Stage(1, is_booted=False)
+    cluster, candidate = stage.cluster, PREFERRED
+    other, voter = cluster.others(candidate)
+    cluster.cut(candidate, other)
+    cluster.boot()
+    cluster.wait_for(lambda: stage.elected(candidate) is not None)
+    first = stage.runtime(candidate).replica.term
+    cluster.isolate(candidate)
+    cluster[voter].lose_power(Crash.LOST)
+    fault("power failure")
+    cluster[voter].boot()
+    cluster.wait_for(lambda: stage.elected(other, voter) is not None)
+    second = stage.elected(other, voter)
+    assert second is not None
+    return first, stage.runtime(second).replica.term
+
+
+def test_a_vote_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        forget_terms(patch)
+        first, second = terms_of_two_leaders()
+        assert first == second, "two leaders of one term"
+    first, second = terms_of_two_leaders()
+    assert first < second
+
+
+# Nobody votes while the leader may answer from its lease
+
+
+def vote_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Election, "vote_wait_ms", lambda self, now_ms: 0.0)
+
+
+def forget_the_start(patch: pytest.MonkeyPatch) -> None:
+    """A node that has just started takes it that there is no leader whom it could have heard."""
+
+    def vote_wait_ms(self: Election, now_ms: float) -> float:
+        return max(0.0, self._heard_ms + self._lease_ms - now_ms)
+
+    patch.setattr(Election, "vote_wait_ms", vote_wait_ms)
+
+
+def steady_heartbeat_of_a_member_that_left() -> bool:
+    """Whether an old leader accepts it. Its followers see their connections break before it does."""
+    stage = Stage(2)
+    cluster, old = stage.cluster, stage.leader
+    member = Consumer(stage.client(old), GROUP, "one", "orders")
+    for _ in range(5):
+        member.heartbeat()
+    followers = cluster.others(old)
+    cluster.isolate(old)
+    for follower in followers:
+        cluster.reset(follower, old, later_ms=1_000)
+    fault("reset heard late", 2)
+    replica = stage.runtime(old).replica
+    cluster.wait_for(
+        lambda: not replica.has_lease(stage.world.now_ms) or stage.elected(*followers) is not None
+    )
+    if stage.elected(*followers) is None:
+        return False
+    new = cluster.wait_for_leader(SHARD, other_than=old)
+    again = Consumer(stage.client(new), GROUP, "one", "orders")
+    again.epoch = member.epoch
+    assert again.leave().error_code == 0
+    call = member.client.send(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, member.next_heartbeat())
+    stage.world.run_until(lambda: call.response is not None or call.is_lost, within_ms=5_000)
+    return call.response is not None and call.response.error_code == 0
+
+
+def test_no_other_leader_is_elected_during_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        vote_at_once(patch)
+        assert steady_heartbeat_of_a_member_that_left()
+    assert not steady_heartbeat_of_a_member_that_left()
+
+
+def lease_after_an_election_of_restarted_nodes() -> bool:
+    """Whether a leader has its lease when the two others, back at once without power, elect another one."""
+    stage = Stage(3)
+    cluster, old = stage.cluster, 1
+    handed: list[str | None] = []
+    first = cluster[stage.leader]
+    first.host.call_soon(first.node.transfer, SHARD, old, handed.append)
+    cluster.wait_for(lambda: cluster.leader_of(SHARD) == old)
+    stage.commit(old, 1)
+    stage.world.run_for(500)
+    others = cluster.others(old)
+    assert PREFERRED in others
+    for node_id in others:
+        cluster[node_id].lose_power(Crash.LOST)
+        fault("power failure")
+    cluster.isolate(old)
+    for node_id in others:
+        cluster[node_id].boot()
+    cluster.wait_for(lambda: stage.elected(*others) is not None)
+    return stage.runtime(old).replica.has_lease(stage.world.now_ms)
+
+
+def test_a_start_counts_as_having_heard_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        forget_the_start(patch)
+        assert lease_after_an_election_of_restarted_nodes()
+    assert not lease_after_an_election_of_restarted_nodes()
+
+
+# A pre-vote comes before each election
+
+
+def campaign_at_once(patch: pytest.MonkeyPatch) -> None:
+    due = Election.due
+
+    def without_asking(self: Election, now_ms: float) -> Due:
+        if due(self, now_ms) is not Due.ASK:
+            return Due.NOTHING
+        self.voted(now_ms)
+        return Due.CAMPAIGN
+
+    patch.setattr(Election, "due", without_asking)
+
+
+def terms_before_and_after_a_cut() -> tuple[int, int]:
+    """The shard's term before one follower and the leader were apart for three seconds, and after it."""
+    stage = Stage(4)
+    cluster, leader = stage.cluster, stage.leader
+    away = cluster.others(leader)[0]
+    before = stage.runtime(leader).replica.term
+    cluster.cut(leader, away)
+    cluster.reset(leader, away)
+    fault("cut")
+    stage.world.run_for(3_000)
+    stage.network.heal_all()
+    stage.world.run_for(2_000)
+    return before, stage.runtime(stage.leader).replica.term
+
+
+def test_who_comes_back_deposes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        campaign_at_once(patch)
+        before, after = terms_before_and_after_a_cut()
+        assert before < after
+    before, after = terms_before_and_after_a_cut()
+    assert before == after
+
+
+# A disk that has forgotten what it promised
+
+
+def trust_empty_disks(patch: pytest.MonkeyPatch) -> None:
+    """A replaced disk votes and counts from its first moment."""
+    patch.setattr(Peering, "is_joining", property(lambda _: False, lambda _, value: None), raising=False)
+
+
+def trust_old_disks(patch: pytest.MonkeyPatch) -> None:
+    """Peers do not care which start of a disk came before."""
+    patch.setattr(boots, "_is_old", lambda previous, known: False)
+
+
+def acknowledged_and_read(*, is_copied: bool) -> tuple[int, int | None]:
+    """An offset that two nodes acknowledged, and what is read after one of them came with another disk and
+    met the third, which lacks it, before the other was back."""
+    stage = Stage(5)
+    cluster, leader = stage.cluster, stage.leader
+    forgetful, behind = cluster.others(leader)
+    stage.commit(leader, 10)
+    stage.world.run_for(500)
+    if is_copied:
+        copy = cluster[forgetful].copy_disk()
+        cluster[forgetful].kill()
+        cluster[forgetful].boot()
+        cluster.settle()
+        stage.world.run_for(500)
+    cluster.isolate(behind)
+    stage.world.run_for(1_000)
+    stage.commit(leader, 11)
+    cluster[forgetful].kill()
+    if is_copied:
+        cluster[forgetful].put_disk(copy)
+    else:
+        cluster[forgetful].replace_disk()
+    cluster[leader].lose_power(Crash.LOST)
+    fault("disk lost")
+    stage.network.heal_all()
+    cluster[forgetful].boot()
+    stage.world.run_for(4_000)
+    found = stage.elected(forgetful, behind)
+    if found is None:
+        cluster[leader].boot()
+        found = cluster.wait_for_leader(SHARD)
+    return 11, stage.read(found)
+
+
+@pytest.mark.parametrize(("switch_off", "is_copied"), [(trust_empty_disks, False), (trust_old_disks, True)])
+def test_a_disk_that_forgot_does_not_decide(
+    switch_off: Callable[[pytest.MonkeyPatch], None], is_copied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        switch_off(patch)
+        acknowledged, read = acknowledged_and_read(is_copied=is_copied)
+        assert read != acknowledged
+    acknowledged, read = acknowledged_and_read(is_copied=is_copied)
+    assert read == acknowledged
