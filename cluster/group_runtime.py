@@ -122,15 +122,16 @@ class GroupRuntime(ShardRuntime):
     def _has_room(self) -> bool:
         """As for every shard. Whose heartbeats were refused meanwhile gets a full session, as when a term
         begins, and in slices as then."""
-        now_ms = self.host.monotonic_ms()
         if not super()._has_room():
             if self._no_room_since_ms is None:
-                self._no_room_since_ms = now_ms
+                self._no_room_since_ms = self.host.monotonic_ms()
             return False
-        since_ms, self._no_room_since_ms = self._no_room_since_ms, None
-        if since_ms is not None and now_ms - since_ms > REFUSING_MS:
-            self._renewing = self.machine.becoming_ready(self._own_context)
-            self._renew(self._renewing)
+        since_ms = self._no_room_since_ms
+        if since_ms is not None:
+            self._no_room_since_ms = None
+            if self.host.monotonic_ms() - since_ms > REFUSING_MS:
+                self._renewing = self.machine.becoming_ready(self._own_context)
+                self._renew(self._renewing)
         return self._renewing is None
 
     def _renew(self, steps: Iterator[None]) -> None:
