@@ -147,17 +147,18 @@ def fill(watched: Watched, commits: int) -> None:
     group_id = next(name for name in names if shard_of(name, NUM_SHARDS) == watched.shard)
     frame = load.commit_frame(group_id, TOPIC, PER_REQUEST)
     left = commits // PER_REQUEST // PIPELINED
+    group = RawGroup(watched.addresses, group_id)
     while left:
-        watched.group.coordinator = None
-        address = watched.group.until_accepted(watched.group.find)
-        with contextlib.suppress(OSError), load.peers(address, 1) as (peer,):
-            load.check_commit(peer, frame)
+        group.until_accepted(group.commit, TOPIC, {0: 1})
+        assert group.coordinator is not None
+        with contextlib.suppress(OSError), load.peers(group.coordinator, 1) as (peer,):
             while left:
                 peer.socket.sendall(frame * PIPELINED)
                 for _ in range(PIPELINED):
                     peer.skip(int.from_bytes(peer.exactly(4), "big"))
                 left -= 1
-            load.check_commit(peer, frame)
+    group.until_accepted(group.commit, TOPIC, {0: 1})
+    group.close()
 
 
 def main() -> None:
