@@ -36,6 +36,9 @@ SETTLE_MS: Final = 8_000.0
 QUIET_MS: Final = 3_000.0
 """After settling: every client finds its coordinator and every reader reads."""
 
+LEVEL_MS: Final = 500.0
+"""Members expire at the end as at any time: followers hear with the next heartbeat that it is committed."""
+
 LOOK_MS: Final = 10.0
 """How often the observer looks who leads; a term lasts longer than this."""
 
@@ -115,6 +118,7 @@ class Run:
         for actor in (*self.members, *others):
             actor.stop()
         self.world.run_for(2_500)
+        self.world.run_until(self._is_level, within_ms=LEVEL_MS)
         for member in self.members:
             member.ownership.finish()
         self._check()
@@ -193,6 +197,14 @@ class Run:
             )
         except TimeoutError as error:
             self.outcome.violations.append(str(error))
+
+    def _is_level(self) -> bool:
+        """All nodes have applied all that there is."""
+        for shard in self.cluster.shards:
+            replicas = [self.cluster.runtime(node_id, shard).replica for node_id in self.cluster.machines]
+            if len({index for one in replicas for index in (one.last_index, one.chain_index)}) > 1:
+                return False
+        return True
 
     def _check(self) -> None:
         outcome, chronicle = self.outcome, self.chronicle
