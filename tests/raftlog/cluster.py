@@ -173,7 +173,7 @@ class World:
         self.up.add(pair)
         self.epoch[pair] = self.epoch.get(pair, 0) + 1
         for node, peer in ((nodes[0], other), (nodes[1], one)):
-            self.push(self.now_ms, node.host, node.replica.peer_up, peer)
+            self.push(self.now_ms + self.delay_ms, node.host, node.replica.peer_up, peer)  # behind an end
 
     def unlink(self, one: int, other: int, *, again_ms: float | None = 100.0) -> None:
         """Both ends see the connection break; it is dialled again later."""

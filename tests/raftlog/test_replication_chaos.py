@@ -3,19 +3,29 @@ are proposed; whatever was acknowledged stays, and afterwards all logs are one."
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+
 import pytest
 
+from raftlog.directory import is_joining
+from raftlog.settings import LogSettings
 from raftlog.simfiles import Crash
 from tests.report import count_fault
 
-from .cluster import ClusterNode, World
+from .cluster import PATH, ClusterHost, ClusterNode, World
+from .nodes import SETTINGS
+
+FORGETFUL = dataclasses.replace(
+    SETTINGS, segment_bytes=4_000, snapshot_tail_records=100, log_archive_retention_bytes=0
+)
 
 
 class Chaos:
     """One schedule, from one seed."""
 
-    def __init__(self, seed: int) -> None:
-        self.world = World(seed=seed, delay_ms=0.1 + seed % 5)
+    def __init__(self, seed: int, settings: LogSettings = SETTINGS) -> None:
+        self.world = World(seed=seed, delay_ms=0.1 + seed % 5, settings=settings)
         self.rng = self.world.rng
         self.acknowledged: dict[str, str] = {}
         self.waiting: list[tuple[ClusterNode, int, str, str]] = []
@@ -24,9 +34,7 @@ class Chaos:
     def run(self, rounds: int) -> None:
         world = self.world.start()
         for _ in range(rounds):
-            self.rng.choice(
-                [self.write, self.write, self.write, self.kill, self.pause, self.cut, self.reset, self.lossy]
-            )()
+            self.rng.choice(self.steps())()
             world.advance(self.rng.uniform(1, 400))
             self.collect()
         world.dropped = lambda source, target, payload: False
@@ -45,6 +53,10 @@ class Chaos:
         machine = world.running[0].machine
         for one in world.running:
             assert one.machine.values == machine.values
+
+    def steps(self) -> list[Callable[[], None]]:
+        """What may happen next, each as likely."""
+        return [self.write, self.write, self.write, self.kill, self.pause, self.cut, self.reset, self.lossy]
 
     def write(self) -> None:
         leaders = [node for node in self.world.running if node.replica.is_ready and not node.host.is_paused]
@@ -101,6 +113,44 @@ class Chaos:
         else:
             count_fault("raftlog", "messages lost")
             self.world.dropped = lambda source, target, payload: self.rng.random() < 0.1
+
+
+class ChaosOfDisks(Chaos):
+    """Disks are replaced, too, one after another; snapshots are many, the archive is short, so that they are
+    installed; and some disks stand still."""
+
+    def steps(self) -> list[Callable[[], None]]:
+        return [*super().steps(), self.write, self.write, self.replace, self.stall]
+
+    def replace(self) -> None:
+        """Not while another disk is new: two lost at once are more than a cluster of three can bear."""
+        homes = [(node, f"{PATH}/shard-0") for node in self.world.nodes.values()]
+        if not any(is_joining(node.files, home) for node, home in homes):
+            node = self.some()
+            node.wipe()
+            node.start()
+
+    def stall(self) -> None:
+        node = self.some()
+        if node.is_up and not node.host.disk_ms:
+            count_fault("raftlog", "slow disk")
+            node.host.disk_ms = self.rng.uniform(1, 1500)
+            node.replica.group_commit.average_ms = 1000.0
+            self.world.push(self.world.now_ms + self.rng.uniform(100, 1500), None, self._relieve, node.host)
+
+    def _relieve(self, host: ClusterHost) -> None:
+        host.disk_ms = 0.0
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_was_acknowledged_survives_replaced_disks(seed: int) -> None:
+    ChaosOfDisks(seed, FORGETFUL).run(60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_what_was_acknowledged_survives_many_replaced_disks(seed: int) -> None:
+    ChaosOfDisks(seed, FORGETFUL).run(200)
 
 
 @pytest.mark.parametrize("seed", range(25))
