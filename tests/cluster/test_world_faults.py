@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from cluster.simulator import Network, VirtualHost, World
+from cluster.simulator import Machine, Network, VirtualHost, World
 from raftlog.simfiles import SimFiles
 
 
@@ -121,6 +121,16 @@ def test_a_reset_hits_both_ends_and_nobody_else() -> None:
     assert isinstance(pair.far.lost, ConnectionResetError)
 
 
+def test_one_end_may_hear_of_a_reset_later() -> None:
+    pair = Pair()
+    assert pair.network.reset("one", "two", later_ms=50) == 1
+    pair.world.run_for(49)
+    assert isinstance(pair.near.lost, ConnectionResetError)
+    assert pair.far.lost == "not lost"
+    pair.world.run_for(2)
+    assert isinstance(pair.far.lost, ConnectionResetError)
+
+
 def test_a_slow_link_delays_every_byte_and_keeps_their_order() -> None:
     pair = Pair()
     pair.near.transport.write(b"a")
@@ -193,6 +203,16 @@ def test_a_paused_machine_can_be_killed() -> None:
     pair.world.run_for(10)
     assert seen == []
     assert isinstance(pair.near.lost, ConnectionResetError)
+
+
+def test_a_node_whose_disk_fails_while_it_starts_ends() -> None:
+    world = World(1)
+    machine = Machine(world, Network(world))
+    machine.disk.fail = lambda _number, _operation, _path: OSError(5, "injected")
+    machine.boot()
+    world.run_for(100)
+    assert not machine.is_up
+    assert "cannot start" in (machine.host.fatal_message or "")
 
 
 def test_a_busy_loop_holds_up_its_own_machine_only() -> None:

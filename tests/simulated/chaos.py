@@ -13,13 +13,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import pytest
+
 from cluster.simulator import Machine, Network, SimCluster, World
+from raftlog.peering import Peering
 from raftlog.simfiles import Crash, SimFiles
 from tests.simulated.actors import Member
 
 DOWN_MS: Final = (200.0, 3_000.0)
 CUT_MS: Final = (100.0, 3_000.0)
 PAUSE_MS: Final = (100.0, 5_000.0)
+
+REPEATED_SHARE: Final = 0.02
+REPEATED_MS: Final = (1.0, 300.0)
 
 Fault = Callable[["Chaos"], bool]
 """Does it; False when it cannot be done now."""
@@ -346,3 +352,16 @@ FAULTS: Final[dict[str, tuple[float, Fault]]] = {
     "member leaves": (2, leave),
 }
 """Kinds of faults: how often, and what."""
+
+
+def repeat_messages(patch: pytest.MonkeyPatch) -> None:
+    """Now and then a peer's message comes a second time, later, which its links never do."""
+    take = Peering.message
+
+    def message(self: Peering, peer: int, payload: bytes) -> None:
+        take(self, peer, payload)
+        rng = self._host.rng
+        if rng.random() < REPEATED_SHARE:
+            self._host.call_later(rng.uniform(*REPEATED_MS), take, self, peer, payload)
+
+    patch.setattr(Peering, "message", message)

@@ -20,18 +20,16 @@ from cluster.held import NO_PROOF, HeldReplies, Question
 from cluster.shard_runtime import ShardRuntime
 from raftlog.election import Election
 from raftlog.messages import Vote, VoteRequest
-from raftlog.peering import Peering
 from raftlog.progress import Progress
 from raftlog.raft import Raft
 from tests.report import count_fault
+from tests.simulated.chaos import repeat_messages
 from tests.simulated.run import Run
 from tests.simulated.stage import FETCH, SHARD, Stage
 from wire.apis import ApiKey
 
 SEEDS_MAX = 6
 PERIOD_MS = 300.0
-REPEATED_SHARE = 0.02
-REPEATED_MS = (1.0, 300.0)
 
 
 def commit_alone(patch: pytest.MonkeyPatch) -> None:
@@ -114,18 +112,6 @@ ABLATIONS = [
     Ablation(vote_for_shorter_logs, ("isolated node", "kill -9 of a leader", "cut")),
     Ablation(vote_during_a_lease, ("reset heard late",)),
 ]
-
-
-def repeat_messages(patch: pytest.MonkeyPatch) -> None:
-    take = Peering.message
-
-    def message(self: Peering, peer: int, payload: bytes) -> None:
-        take(self, peer, payload)
-        rng = self._host.rng
-        if rng.random() < REPEATED_SHARE:
-            self._host.call_later(rng.uniform(*REPEATED_MS), take, self, peer, payload)
-
-    patch.setattr(Peering, "message", message)
 
 
 def violations(seed: int, ablation: Ablation) -> list[str]:

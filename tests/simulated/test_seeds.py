@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.report import count_fault
+from tests.simulated.chaos import repeat_messages
 from tests.simulated.run import Outcome, Run
 
 SHORT_MS = 15_000.0
@@ -16,8 +17,9 @@ LONG_FAULTS_MIN = 50
 ACKNOWLEDGED_MIN = 500
 
 
-def play(seed: int, duration_ms: float, period_ms: float) -> Outcome:
-    outcome = Run(seed, duration_ms=duration_ms, period_ms=period_ms).play()
+def play(seed: int, duration_ms: float, period_ms: float, **host_options: float) -> Outcome:
+    run = Run(seed, duration_ms=duration_ms, period_ms=period_ms, host_options=host_options)
+    outcome = run.play()
     for kind, count in outcome.faults.items():
         count_fault("simulated", kind, count)
     print(outcome.say())
@@ -39,6 +41,32 @@ def test_a_long_seed(seed: int) -> None:
     outcome = play(seed, LONG_MS, LONG_PERIOD_MS)
     assert outcome.num_acknowledged >= ACKNOWLEDGED_MIN
     assert outcome.faults.total() >= LONG_FAULTS_MIN
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(3_100, 3_108))
+def test_a_seed_with_slow_disks(seed: int) -> None:
+    """Every sync is one for the disk thread."""
+    assert play(seed, LONG_MS, LONG_PERIOD_MS, sync_ms=20.0).num_acknowledged >= ACKNOWLEDGED_MIN
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(3_200, 3_208))
+def test_a_seed_with_many_faults(seed: int) -> None:
+    """Five in a second, on loops that see time pass while they work."""
+    outcome = play(seed, SHORT_MS, 200.0, sync_ms=2.0, clock_step_ms=0.001)
+    assert outcome.faults.total() >= LONG_FAULTS_MIN
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(3_000, 3_008))
+def test_a_seed_with_messages_that_come_twice(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log's own rules hold without the order that links give."""
+    repeat_messages(monkeypatch)
+    assert play(seed, LONG_MS, LONG_PERIOD_MS).num_acknowledged >= ACKNOWLEDGED_MIN
 
 
 def test_one_seed_is_one_history() -> None:
