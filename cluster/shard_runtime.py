@@ -10,7 +10,7 @@ What must stay true:
 - A decision's records are appended at the index that it was told, in the turn in which they were applied;
   if that fails the node stops, for its projection is ahead of its log.
 - Each reply is called exactly once, on the loop, and never before what it says is committed.
-- Refusals for want of room come before the first record.
+- Refusals for want of room come before the first record; what never writes needs no room in the log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from cluster.answers import Why
+from cluster.answers import READ_APIS, Why
 from cluster.held import NO_PROOF, Barrier, Question, Reply
 from cluster.node_info import ClientInfo
 from cluster.refusal_notes import NOTED_APIS, first_error
@@ -47,7 +47,7 @@ class ShardRuntime(ShardLife):
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
         question = Question(api_key, api_version, request, reply)
-        if (why := self._why_not()) is not None:
+        if (why := self._why_not(only_reads=api_key in READ_APIS)) is not None:
             self.counters.refused += 1
             response = question.refusal(why)
             if why in (Why.OVERLOADED, Why.DISK_FULL):
@@ -70,18 +70,28 @@ class ShardRuntime(ShardLife):
         self._hold(now_ms, question, response, has_written)
         self._handled(api_key, request, outcome.reply, now_ms)
 
-    def _why_not(self) -> Why | None:
+    def _why_not(self, *, only_reads: bool = False) -> Why | None:
         if self.standing.state is not ShardState.READY:
             return Why.NOT_LEADER if self.standing.state is ShardState.DOWN else Why.LOADING
-        if self._has_room():
+        if only_reads:
+            has_room = self._can_hold and not self.replica.is_handing_over
+        else:
+            has_room = self._has_room()
+        if has_room:
             return None
         if self.replica.is_handing_over:
             return Why.NOT_LEADER
+        if only_reads:
+            return Why.OVERLOADED
         return Why.DISK_FULL if self.replica.is_disk_full else Why.OVERLOADED
 
     def _has_room(self) -> bool:
         """Asked before the first record of a decision: afterwards there is no way back."""
-        return len(self._held) < self._settings.held_replies_max and self.replica.can_append
+        return self._can_hold and self.replica.can_append
+
+    @property
+    def _can_hold(self) -> bool:
+        return len(self._held) < self._settings.held_replies_max
 
     def _context(self, now_ms: float, client: ClientInfo) -> Context:
         node = self.node
@@ -127,7 +137,7 @@ class ShardRuntime(ShardLife):
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
         barrier = Barrier(told)
-        if (why := self._why_not()) is not None:
+        if (why := self._why_not(only_reads=True)) is not None:
             barrier.refuse(why)
         else:
             self._hold(now_ms, barrier, None, has_written=False)

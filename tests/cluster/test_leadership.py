@@ -13,8 +13,11 @@ from tests.cluster.fakes import Bench, records_of
 from tests.cluster.lab import commit_request, join_request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from wire.messages.describe_groups import DescribeGroupsRequest
+from wire.messages.list_groups import ListGroupsRequest
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 FETCH = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="billing", topics=None)])
@@ -313,6 +316,41 @@ def test_room_that_comes_back_renews_every_session_in_slices(monkeypatch: pytest
     assert len(replica.bodies) == before + 1, "the one that joined"
     bench.later(2_000)
     assert len(replica.bodies) == before + 302
+
+
+def test_what_writes_nothing_is_answered_without_room(led: Bench) -> None:
+    groups, metadata = led.log(led.groups), led.log(led.metadata)
+    for replica in (groups, metadata):
+        replica.can_append, replica.is_disk_full = False, True
+    reads = [
+        led.ask(FETCH, ApiKey.OFFSET_FETCH, 9),
+        led.ask(ListGroupsRequest(), ApiKey.LIST_GROUPS, 4),
+        led.ask(DescribeGroupsRequest(groups=["billing"]), ApiKey.DESCRIBE_GROUPS, 5),
+        led.ask(ConsumerGroupDescribeRequest(group_ids=["billing"]), ApiKey.CONSUMER_GROUP_DESCRIBE, 0),
+    ]
+    consistent: list[Why | None] = []
+    led.groups.when_consistent(consistent.append)
+    led.groups.proven(led.world.now_ms)
+    fetched, listed, classic, described = (answers[0] for answers in reads)
+    assert error_of(fetched) == error_of(described) == listed.error_code == 0
+    assert [group.group_id for group in listed.groups] == ["billing"]
+    assert error_of(classic) != ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert consistent == [None]
+    before = groups.last_index
+    changed = led.heartbeat(join_request("billing", "two", "orders"))
+    assert changed[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    created = led.ask(create("more"), ApiKey.CREATE_TOPICS, 7, shard=METADATA_SHARD)[0].topics[0]
+    assert created.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert "disk is full" in created.error_message
+    assert groups.last_index == before
+
+
+def test_reads_of_a_shard_that_is_handed_over_go_to_the_next_leader(led: Bench) -> None:
+    replica = led.log(led.groups)
+    replica.can_append, replica.is_handing_over = False, True
+    assert [error_of(answer) for answer in led.ask(FETCH, ApiKey.OFFSET_FETCH, 9)] == [
+        ErrorCode.NOT_COORDINATOR
+    ]
 
 
 def test_only_a_leader_that_is_ready_expires_anybody(led: Bench) -> None:
