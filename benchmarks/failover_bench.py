@@ -159,6 +159,8 @@ def fill(watched: Watched, commits: int) -> None:
                 left -= 1
     group.until_accepted(group.commit, TOPIC, {0: 1})
     group.close()
+    watched.member.epoch = 0  # filling may take longer than a session
+    watched.member.settle()
 
 
 def main() -> None:
