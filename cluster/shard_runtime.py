@@ -74,15 +74,13 @@ class ShardRuntime(ShardLife):
         if self.standing.state is not ShardState.READY:
             return Why.NOT_LEADER if self.standing.state is ShardState.DOWN else Why.LOADING
         if only_reads:
-            has_room = self._can_hold and not self.replica.is_handing_over
-        else:
-            has_room = self._has_room()
-        if has_room:
+            if self.replica.is_handing_over:
+                return Why.NOT_LEADER
+            return None if self._can_hold else Why.OVERLOADED
+        if self._has_room():
             return None
         if self.replica.is_handing_over:
             return Why.NOT_LEADER
-        if only_reads:
-            return Why.OVERLOADED
         return Why.DISK_FULL if self.replica.is_disk_full else Why.OVERLOADED
 
     def _has_room(self) -> bool:

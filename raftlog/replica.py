@@ -406,15 +406,17 @@ class Replica:
     def can_append(self) -> bool:
         """There is room for one more entry, in memory and on the disk; to be asked before the first record
         of a decision is applied, as `propose` must not fail after that."""
-        now_ms = self._host.monotonic_ms()
-        if now_ms - self._disk_checked_ms >= DISK_CHECK_MS:
-            self._disk_checked_ms = now_ms
-            self._check_disk()
+        self._check_disk()
         if self.is_handing_over:
             return False
         return self.is_ready and not self.is_disk_full and self._journal.has_room
 
     def _check_disk(self) -> None:
+        """A leader looks before it takes a change, a follower when somebody asks how it does."""
+        now_ms = self._host.monotonic_ms()
+        if now_ms - self._disk_checked_ms < DISK_CHECK_MS or self._is_over:
+            return
+        self._disk_checked_ms = now_ms
         try:
             free_bytes = self._host.files.free_bytes(self.home)
         except OSError as error:
@@ -625,6 +627,7 @@ class Replica:
 
     def status(self) -> dict[str, Any]:
         """What an operator asks first; JSON-ready."""
+        self._check_disk()
         journal, snapshotter = self._journal, self._snapshotter
         return {
             "shard": self.shard,

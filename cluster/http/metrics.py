@@ -19,7 +19,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from cluster.http.node_view import HttpNode, Json, LinkTable, ShardView
+from cluster.http.node_view import HttpNode, LinkTable
+from cluster.http.shard_metrics import ShardFamilies
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
 from cluster.kafka.listener import KafkaListener
 from coordinator.shard import Counts
@@ -29,9 +30,6 @@ from wire.errors import ErrorCode
 
 MS_PER_SECOND = 1000.0
 NO_LEADER = -1
-
-COUNTED = frozenset(("rebuilds", "snapshots_made", "syncs"))
-"""What a shard's status counts since the start; all other numbers in it go up and down."""
 
 
 class NodeMetrics:
@@ -73,70 +71,19 @@ class _NodeCollector(Collector):
         leaders = GaugeMetricFamily(
             "quorate_shard_leader", "Id of the node that leads the shard, -1: none known.", labels=["shard"]
         )
-        families: dict[str, Metric] = {}
+        families = ShardFamilies()
         for shard in (node.metadata, *node.shards):
             name = "metadata" if shard.shard == METADATA_SHARD else str(shard.shard)
             ready.add_metric([name], float(shard.is_ready))
             leader = node.leader_of(shard.shard)
             leaders.add_metric([name], NO_LEADER if leader is None else leader.node_id)
-            status = shard.status()
-            _add_status(families, status, name)
-            _add_followers(families, status, name)
-            _add_counters(families, shard, name)
+            families.add(shard, shard.status(), name)
         yield ready
         yield leaders
-        yield from families.values()
+        yield from families
         if node.links is not None:
             yield from _links(node.links)
         yield from _groups(node, self.counts)
-
-
-def _add_status(families: dict[str, Metric], status: Json, name: str) -> None:
-    for key, value in {**status.get("log", {}), **status}.items():
-        if key in ("shard", "leader_id") or not _is_number(value):
-            continue
-        if key in COUNTED:
-            _count(families, key, name, value)
-            continue
-        metric = f"quorate_shard_{key}"
-        family = families.get(metric) or GaugeMetricFamily(
-            metric, f"{key} of the shard, as in /v1/cluster.", labels=["shard"]
-        )
-        families[metric] = family
-        family.add_sample(metric, {"shard": name}, float(value))
-
-
-def _add_followers(families: dict[str, Metric], status: Json, name: str) -> None:
-    """On the leader: how far each follower is behind it, where that is known: not before its first answer in
-    this term, nor while the place is looked for where the logs agree."""
-    metric = "quorate_shard_follower_lag"
-    for follower in status.get("log", {}).get("followers") or ():
-        if follower["last_ack_ago_ms"] is None or follower["mode"] == "probing":
-            continue
-        family = families.get(metric) or GaugeMetricFamily(
-            metric, "Entries of the leader that the follower does not have yet.", labels=["shard", "node"]
-        )
-        families[metric] = family
-        labels = {"shard": name, "node": str(follower["node_id"])}
-        family.add_sample(metric, labels, float(follower["lag"]))
-
-
-def _add_counters(families: dict[str, Metric], shard: ShardView, name: str) -> None:
-    for key, value in shard.counters.as_dict().items():
-        _count(families, key, name, value)
-
-
-def _count(families: dict[str, Metric], key: str, name: str, value: float) -> None:
-    metric = f"quorate_shard_{key}"
-    family = families.get(metric + "_total") or CounterMetricFamily(
-        metric, f"{key.replace('_', ' ')} of the shard since the start.", labels=["shard"]
-    )
-    families[metric + "_total"] = family
-    family.add_sample(metric + "_total", {"shard": name}, float(value))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _links(links: LinkTable) -> Iterator[Metric]:

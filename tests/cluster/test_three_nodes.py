@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cluster.http.shard_metrics import GAUGES, LOG_COUNTERS, LOG_GAUGES, RUNTIME_COUNTERS
 from cluster.node_info import ClientInfo, NodeInfo
 from cluster.settings import SettingsError
 from cluster.shard_state import ShardState
@@ -233,6 +234,15 @@ def test_a_restarted_node_says_loading_until_it_knows_who_leads(nodes: Nodes) ->
     nodes.cluster.settle()
     assert nodes.commit(other, 1) == ErrorCode.NOT_COORDINATOR
     assert set(node.shards[SHARD].status()["state_since_ms"]) == {"CatchUp", "Down"}
+
+
+def test_what_is_a_metric_is_in_the_status_of_every_shard(nodes: Nodes) -> None:
+    for machine in nodes.cluster.machines.values():
+        for runtime in (machine.node.metadata, *machine.node.shards):
+            status = runtime.status()
+            assert set(status) >= set(GAUGES)
+            assert set(status["log"]) >= set(LOG_GAUGES) | set(LOG_COUNTERS)
+            assert set(runtime.counters.as_dict()) == set(RUNTIME_COUNTERS)
 
 
 # Hand-over.

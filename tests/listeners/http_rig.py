@@ -93,6 +93,8 @@ class Shard:
             "commit_index": self.commit_index,
             "snapshot_index": self.snapshot_index,
             "rebuilds": 2,
+            "is_disk_full": False,
+            "leader_since_ms": None,
             "followers": self.followers,
         }
 

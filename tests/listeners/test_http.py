@@ -335,6 +335,17 @@ async def test_metrics_are_prometheus_text() -> None:
     assert samples["process_resident_memory_bytes"] > 10_000_000
 
 
+async def test_every_family_says_what_it_is_and_has_one_name() -> None:
+    async with http_rig() as rig:
+        await filled(rig)
+        text = await rig.text("/metrics")
+    helps = dict(re.findall(r"^# HELP (quorate_\w+) (.*)$", text, re.MULTILINE))
+    assert len(helps) > 20
+    assert len(set(helps.values())) == len(helps), "two families that say the same"
+    names = [name.removesuffix("_total") for name in helps]
+    assert len(set(names)) == len(names), "a gauge and a counter of one name"
+
+
 def conforms(value: Any, schema: dict[str, Any]) -> bool:
     """As much of JSON Schema as the document uses."""
     kinds = schema.get("type", [])

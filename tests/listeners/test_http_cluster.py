@@ -85,6 +85,7 @@ async def test_metrics_of_followers_leaders_elections_and_links() -> None:
     assert samples['quorate_shard_follower_lag{node="9",shard="metadata"}'] == "4.0"
     assert len([name for name in samples if name.startswith("quorate_shard_follower_lag")]) == 1
     assert samples['quorate_shard_rebuilds_total{shard="0"}'] == "2.0"
+    assert samples['quorate_shard_disk_full{shard="0"}'] == "0.0"
     assert (samples['quorate_link_up{node="9"}'], samples['quorate_link_up{node="8"}']) == ("1.0", "0.0")
     assert samples['quorate_link_clock_skew_seconds{node="9"}'] == "0.0015"
     assert samples['quorate_link_received_bytes_total{node="8"}'] == "20.0"

@@ -155,6 +155,13 @@ def test_a_nearly_full_disk_is_refused_beforehand(disk: SimFiles) -> None:
     assert _takes_more(node)
 
 
+def test_a_nearly_full_disk_is_seen_by_who_asks_how_the_node_does(disk: SimFiles) -> None:
+    node = Node(disk).start()
+    disk.free = SETTINGS.disk_free_bytes_min - 1
+    node.host.advance(1001)
+    assert node.replica.status()["is_disk_full"], "nothing was written meanwhile"
+
+
 def test_time_never_goes_back(disk: SimFiles) -> None:
     node = Node(disk).start()
     node.put_synced(("a", "1"))

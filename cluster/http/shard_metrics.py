@@ -1,0 +1,120 @@
+"""A shard's numbers as metrics: which of them, under which name, and what each one means.
+
+The numbers are those of the shard's status and of its runtime's counters. What stands in no table here is no
+metric: some numbers are there twice, as the log and as the runtime see them, and some are only of use beside
+others, in `/v1/cluster`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from cluster.http.node_view import Json, ShardView
+
+GAUGES: Final[dict[str, tuple[str, str]]] = {
+    # key in the status: (name behind quorate_shard_, help)
+    "since_ms": ("state_since_ms", "Since when the shard is Down, CatchUp or Ready here, wall clock."),
+    "applied_index": ("applied_index", "Newest entry in the projection."),
+    "replies_held": ("replies_waiting", "Replies that wait for a commit or for a proof of leadership."),
+    "waiting_for_commit": ("waiting_for_commit", "HTTP reads and long polls that wait for a commit."),
+}
+
+LOG_GAUGES: Final[dict[str, tuple[str, str]]] = {
+    "term": ("term", "The Raft term; rises with every election."),
+    "last_index": ("last_index", "Newest entry in the log."),
+    "durable_index": ("durable_index", "Newest entry that this node has synced."),
+    "commit_index": ("commit_index", "Newest entry that is known here to be durable on a quorum."),
+    "last_timestamp_ms": ("last_timestamp_ms", "Wall clock of the newest entry."),
+    "is_disk_full": (
+        "disk_full",
+        "1 while the log's disk has less free space than a leader needs to take a change.",
+    ),
+    "is_joining": ("joining", "1 while a replaced disk catches up and neither votes nor acknowledges."),
+    "uncommitted_bytes": ("uncommitted_bytes", "Bytes appended here and not committed."),
+    "tail_records": ("tail_records", "Records since the last snapshot."),
+    "torn_bytes_cut": ("torn_bytes_cut", "Bytes of a torn write that the last start cut off the log."),
+    "segments": ("segments", "Files of the live log."),
+    "snapshot_index": ("snapshot_index", "Last entry of the newest snapshot."),
+    "chain_index": ("chain_index", "Last entry that the hash chain covers."),
+    "sync_average_ms": ("sync_average_ms", "What a sync takes, a moving average."),
+    "sync_outstanding_ms": ("sync_outstanding_ms", "How long the present sync has been out, 0: none is."),
+}
+
+LOG_COUNTERS: Final[dict[str, str]] = {
+    "rebuilds": "Projections built anew from the log, after a change of leader or a snapshot from a peer.",
+    "snapshots_made": "Snapshots made here.",
+    "syncs": "Syncs of the log.",
+}
+
+RUNTIME_COUNTERS: Final[dict[str, str]] = {
+    "requests": "Requests that reached the shard here.",
+    "refused": "Requests that the shard could not take: not leader, loading, no room.",
+    "failures": "Requests and due work that raised; the node's log has their traces.",
+    "entries_appended": "Decisions appended to the log as leader.",
+    "records_appended": "Records in the entries appended as leader.",
+    "bytes_appended": "Bytes of the entries appended as leader.",
+    "commits": "Offsets committed, one for each partition.",
+    "rebalances": "Group epochs begun.",
+    "replies_held": "Replies that had to wait for a commit or for a proof of leadership.",
+    "replies_expired": "Replies that waited in vain and told the client that the outcome is not known.",
+    "elections_won": "Terms that this node won.",
+    "leads_lost": "Leaderships that ended with a new term that this node had not planned.",
+    "leads_handed_over": "Leaderships that this node gave away as planned.",
+}
+
+
+class ShardFamilies:
+    """Families in the making: `add` each shard, then iterate."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Metric] = {}
+
+    def __iter__(self) -> Iterator[Metric]:
+        return iter(self._families.values())
+
+    def add(self, shard: ShardView, status: Json, name: str) -> None:
+        """One shard's samples, under the label `name`."""
+        log = status.get("log", {})
+        self._gauges(GAUGES, status, name)
+        self._gauges(LOG_GAUGES, log, name)
+        self._counters(LOG_COUNTERS, log, name)
+        self._counters(RUNTIME_COUNTERS, shard.counters.as_dict(), name)
+        self._followers(log, name)
+
+    def _gauges(self, table: Mapping[str, tuple[str, str]], values: Mapping[str, Any], shard: str) -> None:
+        for key, (metric, text) in table.items():
+            if values.get(key) is not None:
+                self._sample(GaugeMetricFamily, metric, text, {"shard": shard}, values[key])
+
+    def _counters(self, table: Mapping[str, str], values: Mapping[str, Any], shard: str) -> None:
+        for key, text in table.items():
+            if key in values:
+                self._sample(CounterMetricFamily, key, text, {"shard": shard}, values[key], "_total")
+
+    def _followers(self, log: Json, shard: str) -> None:
+        """On the leader: how far each follower is behind it, where that is known: not before its first answer
+        in this term, nor while the place is looked for where the logs agree."""
+        text = "Entries of the leader that the follower does not have yet."
+        for follower in log.get("followers") or ():
+            if follower["last_ack_ago_ms"] is None or follower["mode"] == "probing":
+                continue
+            labels = {"node": str(follower["node_id"]), "shard": shard}
+            self._sample(GaugeMetricFamily, "follower_lag", text, labels, follower["lag"])
+
+    def _sample(
+        self,
+        kind: Callable[..., Metric],
+        metric: str,
+        text: str,
+        labels: dict[str, str],
+        value: float,
+        suffix: str = "",
+    ) -> None:
+        full = f"quorate_shard_{metric}"
+        family = self._families.get(full + suffix)
+        if family is None:
+            family = self._families[full + suffix] = kind(full, text, labels=list(labels))
+        family.add_sample(full + suffix, labels, float(value))
