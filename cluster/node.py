@@ -96,6 +96,7 @@ class Node:
         self.evidence = Evidence(self.host, directory.path, evidence_bytes_max)
         self._make_shards(directory)
         self._clock.start()
+        LOG.info("node %d reads the logs of %d shards", directory.identity.node_id, len(self.shards) + 1)
         for runtime in self._all_shards():
             runtime.start()
         self.kafka.start(functools.partial(self._listening, done))

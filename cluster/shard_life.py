@@ -201,6 +201,8 @@ class ShardLife(ABC):
     def followed(self, leader_id: int | None) -> None:
         """The leader is known, or not any more."""
         is_other = leader_id is not None and leader_id != self._node_id
+        if is_other:
+            LOG.info("%s: node %d leads term %d", self.name, leader_id, self.replica.term)
         if is_other and self.standing.state is ShardState.CATCH_UP:
             self._move(ShardEvent.FOLLOWING)
         else:
@@ -298,5 +300,6 @@ class ShardLife(ABC):
 
     def _move(self, event: ShardEvent) -> None:
         if self.standing.on(event, self.host.wall_ms()):
-            LOG.info("%s is %s", self.name, self.state.value)
+            if self.is_ready:
+                LOG.info("%s is Ready: this node leads term %d", self.name, self.replica.term)
             self.node.shard_moved(self)

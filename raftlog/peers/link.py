@@ -225,8 +225,8 @@ class Link:
         if not is_late:
             self._silent_ticks += 1
         if self._silent_ticks > SILENT_TICKS_MAX:
-            what = "said nothing" if self.state is State.UP else "did not finish its hello"
-            self.close(TimeoutError(f"{what} for {SILENT_TICKS_MAX * TICK_MS / 1000:g} s"))
+            silent_s = SILENT_TICKS_MAX * TICK_MS / 1000
+            self.close(TimeoutError(f"does not answer for {silent_s:g} s (stopped, or cut off?)"))
         elif self.state is State.UP:
             self._ticks += 1
             if self._ticks % CLOCK_TICKS == 0:

@@ -64,6 +64,33 @@ def error_of(answer: Any) -> int:
     return int(answer.groups[0].error_code)
 
 
+# What the node's log says.
+
+
+def test_the_log_says_who_leads_and_nothing_that_reads_like_a_failure(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "quorate")
+    replica = bench.log(bench.groups)
+    bench.log(bench.metadata).follow(3)
+    replica.follow(3)
+    replica.follow(None)
+    replica.term = 4
+    replica.follow(2)
+    bench.log(bench.metadata).lead()
+    replica.lead()
+    bench.log(bench.metadata).lose("handed over in term 6", leader_id=3)
+    assert [record.getMessage() for record in caplog.records] == [
+        "metadata: node 3 leads term 0",
+        "shard-0: node 3 leads term 0",
+        "shard-0: node 2 leads term 4",
+        "metadata is Ready: this node leads term 1",
+        "shard-0 is Ready: this node leads term 5",
+        "metadata: this node leads no longer: handed over in term 6",
+        "metadata: node 3 leads term 1",
+    ]
+
+
 # Proof.
 
 
