@@ -10,6 +10,7 @@ the same over restarts as long as they are free. A launch that failed leaves no 
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,11 @@ __all__ = [
     "launch_node",
     "prepare_cluster",
 ]
+
+EXIT_NODE_STOPPED: Final = 70
+"""What a node that finds its port taken ends with."""
+
+WAY_OUT: Final = "choose another port (kafka.port, http.port, peer.port)"
 
 NODES_ALLOWED: Final = (1, 3, 5)
 STOP_TIMEOUT_S: Final = 10.0
@@ -234,9 +240,8 @@ def _prepare_alone(
         # The node takes the lock itself; asked for here, so that a running node's configuration stays.
         OsFiles().lock(str(data / LOCK_FILE)).release()
         before = ports_before(data)
-        kafka_port, http_port = _stable_ports(
-            [(ports[0], before.get("kafka.port", 0)), (ports[1], before.get("http.port", 0))]
-        )
+        asked = zip(("kafka", "http"), ports, strict=True)
+        kafka_port, http_port = _stable_ports([_asked(name, port, before, wanted) for name, port in asked])
         return NodeProcess(data, node_id=node_id, port=kafka_port, http_port=http_port, settings=wanted)
 
 
@@ -253,13 +258,13 @@ def _format_alone(data: Path, node_id: int, num_shards: int) -> None:
 
 
 def _configured(plan: ClusterPlan, kafka_port: int, http_port: int) -> list[NodeProcess]:
-    asked: list[tuple[int, int]] = []
+    asked: list[Asked] = []
     for number, node_id in enumerate(plan.node_ids):
         before = ports_before(plan.home(node_id))
         asked += [
-            (kafka_port and kafka_port + number, before.get("kafka.port", 0)),
-            (http_port and http_port + number, before.get("http.port", 0)),
-            (0, before.get("peer.port", 0)),
+            _asked("kafka", kafka_port and kafka_port + number, before, plan.settings),
+            _asked("http", http_port and http_port + number, before, plan.settings),
+            _asked("peer", 0, before, plan.settings),
         ]
     ports = _stable_ports(asked)
     peers = [f"{node_id}@{LOOPBACK}:{port}" for node_id, port in zip(plan.node_ids, ports[2::3], strict=True)]
@@ -278,14 +283,41 @@ def _configured(plan: ClusterPlan, kafka_port: int, http_port: int) -> list[Node
 
 # Ports.
 
+Asked = tuple[str, str, int, int]
+"""A port to be found: the setting, the host it listens on, the port asked for or 0, the one before or 0."""
 
-def _stable_ports(asked: Sequence[tuple[int, int]]) -> list[int]:
-    """For each (asked, before) a port: that asked for, else the one before if it is free, else a free one.
+
+def _asked(name: str, port: int, before: Mapping[str, int], settings: Mapping[str, object]) -> Asked:
+    host = str(settings.get(f"{name}.host", LOOPBACK))
+    return f"{name}.port", host, port, before.get(f"{name}.port", 0)
+
+
+def _stable_ports(asked: Sequence[Asked]) -> list[int]:
+    """For each that asked for, else the one before if it is free, else a free one. Raises LaunchError when
+    one that was asked for is taken: sooner and plainer than the node itself would say it.
 
     All probes stay open to the end, so that no two get the same.
     """
+    given = [port for _, _, port, _ in asked if port]
     with contextlib.ExitStack() as probes:
-        return [given or _free_port(probes, before) for given, before in asked]
+        for name, host, port, _ in asked:
+            if port and (given.count(port) > 1 or not _is_free(probes, host, port)):
+                why = "is asked for twice" if given.count(port) > 1 else "address already in use"
+                raise LaunchError(f"{name} {port}: {why}; {WAY_OUT}", EXIT_NODE_STOPPED)
+        return [port or _free_port(probes, 0 if before in given else before) for _, _, port, before in asked]
+
+
+def _is_free(probes: contextlib.ExitStack, host: str, port: int) -> bool:
+    """What else a host and a port can be wrong about, the node says better."""
+    probe = probes.enter_context(socket.socket())
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        probe.bind((host, port))
+    except OSError as error:
+        return error.errno != errno.EADDRINUSE
+    except (OverflowError, UnicodeError):
+        return True
+    return True
 
 
 def _free_port(probes: contextlib.ExitStack, before: int) -> int:

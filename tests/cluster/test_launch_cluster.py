@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import cluster.cluster_directory
+from cluster.host_asyncio import FATAL_EXIT_CODE
 from cluster.launcher import (
     ClusterProcess,
     LaunchError,
@@ -26,6 +27,7 @@ from cluster.launcher import (
     prepare_cluster,
 )
 from cluster.main import EXIT_USAGE
+from cluster.node_process import ports_before
 from cluster.settings import load_settings
 from raftlog.directory import NodeIdentity, format_node, read_identity
 from raftlog.files import Files, OsFiles
@@ -141,9 +143,27 @@ def test_a_taken_port_is_a_failure_of_the_launch(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(LaunchError, match="address already in use"):
-            launch_cluster(tmp_path / "cluster", 3, kafka_port=taken.getsockname()[1] - 1)
-    count_fault("cluster", "a port taken by somebody else")
+        port = taken.getsockname()[1]
+        said = f"kafka.port {port}: address already in use; choose another port"
+        with pytest.raises(LaunchError, match=said) as refused:
+            prepare_cluster(tmp_path / "cluster", 3, kafka_port=port - 1)
+        assert refused.value.exit_code == FATAL_EXIT_CODE
+        with pytest.raises(LaunchError, match=f"http.port {port}: address already in use"):
+            prepare_cluster(tmp_path / "alone", 1, http_port=port)
+    prepare_cluster(tmp_path / "cluster", 3).kill()
+    count_fault("cluster", "a port taken by somebody else", 2)
+
+
+def test_ports_that_are_counted_up_do_not_meet(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match=r"http.port 19093: is asked for twice|kafka.port 19093: is asked"):
+        prepare_cluster(tmp_path, 3, kafka_port=19092, http_port=19093)
+
+
+def test_a_port_of_before_gives_way_to_one_that_is_asked_for(tmp_path: Path) -> None:
+    launch_cluster(tmp_path, 1).kill()
+    before = ports_before(tmp_path)["http.port"]
+    again = prepare_cluster(tmp_path, 1, kafka_port=before).node(1)
+    assert (again.port, again.http_port == before) == (before, False)
 
 
 def test_all_stop_together_also_one_that_stands_still_or_heeds_no_signal(made: ClusterProcess) -> None:
