@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cluster.launcher import ClusterProcess, launch_cluster
+from tests.failover.mesh import Meshed, mesh
 
 SESSION_TIMEOUT_MS = 10_000
 SETTINGS = {
@@ -33,3 +34,10 @@ def cluster(tmp_path: Path) -> Iterator[ClusterProcess]:
         yield started
     finally:
         started.kill()
+
+
+@pytest.fixture
+def meshed(tmp_path: Path) -> Iterator[Meshed]:
+    """As `cluster`, with links that can be cut."""
+    with mesh(tmp_path / "cluster", SETTINGS) as started:
+        yield started

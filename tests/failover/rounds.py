@@ -1,6 +1,7 @@
 """Kill rounds on a three-node cluster, under clients that commit as fast as they are acknowledged.
 
-A round takes the leader of one shard away (`Fault`) and follows rules that let it find a loss at all:
+A round takes the leader of one shard away (`Fault`: killed, stopped, or cut off from its peers) and follows
+rules that let it find a loss at all:
 
 * at least 100 acknowledged commits per second up to the fault (it waits for them), each written down by its
   client in a file;
@@ -12,7 +13,9 @@ A round takes the leader of one shard away (`Fault`) and follows rules that let 
 * every acknowledged (key, offset) of all rounds is looked for in the log at the end.
 
 Beside them stands one group of consumers that live through all rounds (`benchmarks/consumer.py`); their
-diaries show that no partition moved and nobody owned one twice. A raw member measures each outage.
+diaries show that no partition moved and nobody owned one twice. Another group in each shard never comes to
+rest: just before each fault one member leaves and one joins, so that the leader goes in the middle of a
+rebalance; nobody may be given what another still has. A raw member measures each outage.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ import enum
 import json
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,21 +35,28 @@ from benchmarks.diaries import Diary, double_owners, read_diary
 from benchmarks.raw import RawGroup, RawMember
 from cluster.launcher import ClusterProcess, NodeProcess
 from history.commits import Key, missing_commits
+from history.verify import report_text, verify
 from records import shard_of
 from tests.clients import committers
+from tests.clients.polling import Crowd
+from tests.failover.mesh import Meshed
+from tests.failover.proxy import Proxy
 from tests.report import count_fault
 
 NUM_SHARDS = 4
 TOPIC, MEMBERS_TOPIC = "orders", "watched"
 MEMBERS_GROUP = "watchers"
 NUM_MEMBERS, MEMBERS_PARTITIONS = 4, 8
+NUM_MOVERS = 2
+MOVES_WITHIN_S = 0.2
+"""How long before the fault members leave and join, at most: a rebalance takes about so long."""
 GROUPS_PER_SHARD = 3
 KEYS_PER_GROUP = 3
 COMMIT_S = 0.5
 COMMITS_PER_S_MIN = 100
 START_S = 30.0
-PAUSED_S = 1.5
-"""How long a stopped leader stays stopped: several election timeouts."""
+AWAY_S = 1.5
+"""How long a leader stays stopped or cut off: several election timeouts."""
 
 
 class Fault(enum.Enum):
@@ -52,6 +64,7 @@ class Fault(enum.Enum):
 
     KILL = "kill -9 of the leader"
     PAUSE = "SIGSTOP of the leader, SIGCONT later"
+    CUT = "connections of the leader aborted"
 
 
 @dataclass(slots=True)
@@ -78,8 +91,9 @@ class Outages:
 class Rounds:
     """The cluster, the keys, and all that was ever acknowledged."""
 
-    def __init__(self, cluster: ClusterProcess, directory: Path) -> None:
+    def __init__(self, cluster: ClusterProcess, directory: Path, meshed: Meshed | None = None) -> None:
         self.cluster = cluster
+        self.meshed = meshed
         self.directory = directory
         self.outages = Outages()
         self.num_rounds = 0
@@ -90,6 +104,8 @@ class Rounds:
         self.all_acknowledged: list[tuple[Key, int]] = []
         self._members: list[subprocess.Popen[bytes]] = []
         self._settled_s = 0.0
+        self._movers: dict[int, Crowd] = {}
+        self._leaving: list[threading.Thread] = []
 
     # ---- the group that lives through everything ----
 
@@ -99,8 +115,8 @@ class Rounds:
             command += [MEMBERS_GROUP, MEMBERS_TOPIC, str(self._diary(number))]
             self._members.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
         deadline_s = time.monotonic() + START_S
-        while not self._is_balanced():
-            assert time.monotonic() < deadline_s, "the consumers did not share out the partitions"
+        while (shares := self._shares()) != [MEMBERS_PARTITIONS // NUM_MEMBERS] * NUM_MEMBERS:
+            assert time.monotonic() < deadline_s, f"the consumers have {shares} partitions"
             time.sleep(0.05)
         self._settled_s = time.monotonic()
 
@@ -116,12 +132,38 @@ class Rounds:
     def _diary(self, number: int) -> Path:
         return self.directory / f"member-{number}.jsonl"
 
-    def _is_balanced(self) -> bool:
-        open_spans = [
-            span for diary in self.diaries() for span in diary.spans() if span.end_s == float("inf")
-        ]
-        owners = {span.member for span in open_spans}
-        return len(open_spans) == MEMBERS_PARTITIONS and len(owners) == NUM_MEMBERS
+    def _shares(self) -> list[int]:
+        """How many partitions each consumer has."""
+        return [sum(span.end_s == float("inf") for span in diary.spans()) for diary in self.diaries()]
+
+    # ---- the groups that never come to rest ----
+
+    def start_movers(self) -> None:
+        for shard in range(NUM_SHARDS):
+            name = next(name for name in _names("movers") if shard_of(name, NUM_SHARDS) == shard)
+            self._movers[shard] = Crowd(self.cluster.bootstrap, name, MEMBERS_TOPIC)
+            for _ in range(NUM_MOVERS):
+                self._movers[shard].join()
+        for crowd in self._movers.values():
+            crowd.wait_balanced(MEMBERS_PARTITIONS)
+
+    def stop_movers(self) -> None:
+        """They leave; fails when anybody was given what another member still had."""
+        for leaving in self._leaving:
+            leaving.join()
+        while self._movers:
+            _, crowd = self._movers.popitem()
+            crowd.close()
+
+    def _move(self, shard: int) -> None:
+        """One joins, the oldest one leaves, and the fault comes a little later, not always as much."""
+        crowd = self._movers[shard]
+        oldest = next(member for member in crowd.members if not member.closed)
+        crowd.join()
+        leaving = threading.Thread(target=oldest.close)
+        leaving.start()
+        self._leaving.append(leaving)
+        time.sleep(MOVES_WITHIN_S * (self.num_rounds % 5) / 4)
 
     # ---- a round ----
 
@@ -142,9 +184,10 @@ class Rounds:
         with subprocess.Popen([*command, json.dumps(started)], stderr=subprocess.DEVNULL) as process:
             try:
                 self._wait_for_commits(files, groups)
+                self._move(shard)
+                self._wait_for_commits(files, groups)  # those who move take CPU too
                 faulted_s, faulted_ms = time.monotonic(), time.time() * 1000
-                leader.kill() if fault is Fault.KILL else leader.pause()
-                count_fault("failover", fault.value)
+                self._strike(fault, leader)
             finally:
                 process.kill()
         try:
@@ -155,12 +198,34 @@ class Rounds:
             assert self.leader_of(groups[0], self._others(leader)) is not leader
         finally:
             watcher.group.close()
-            if fault is Fault.PAUSE:
-                time.sleep(max(0.0, faulted_s + PAUSED_S - time.monotonic()))
-                leader.resume()
-            else:
-                leader.start()
+            self._mend(fault, leader, faulted_s + AWAY_S)
         self._wait_until_whole()
+
+    def _strike(self, fault: Fault, leader: NodeProcess) -> None:
+        if fault is Fault.KILL:
+            leader.kill()
+        elif fault is Fault.PAUSE:
+            leader.pause()
+        else:
+            for proxy in self._links_of(leader):
+                proxy.cut()
+        count_fault("failover", fault.value)
+
+    def _mend(self, fault: Fault, leader: NodeProcess, until_s: float) -> None:
+        """A dead leader starts again at once, the others come back at `until_s`."""
+        if fault is Fault.KILL:
+            leader.start()
+            return
+        time.sleep(max(0.0, until_s - time.monotonic()))
+        if fault is Fault.PAUSE:
+            leader.resume()
+        else:
+            for proxy in self._links_of(leader):
+                proxy.heal()
+
+    def _links_of(self, node: NodeProcess) -> list[Proxy]:
+        assert self.meshed is not None, "links are cut in their proxies"
+        return [proxy for proxy, _ in self.meshed.links_of(node.node_id)]
 
     def leader_of(self, group_id: str, nodes: list[tuple[str, int]] | None = None) -> NodeProcess:
         group = RawGroup(nodes or self._addresses(), group_id)
@@ -171,7 +236,7 @@ class Rounds:
     def _watcher(self, beside: str) -> RawMember:
         """A settled member of a group of its own in the same shard."""
         shard = shard_of(beside, NUM_SHARDS)
-        names = (f"watch-{self.num_rounds}-{number}" for number in range(1_000))
+        names = _names(f"watch-{self.num_rounds}")
         group_id = next(name for name in names if shard_of(name, NUM_SHARDS) == shard)
         found = RawMember(RawGroup(self._addresses(), group_id), "watcher", [MEMBERS_TOPIC])
         found.settle()
@@ -252,16 +317,29 @@ class Rounds:
             for partition, offset in diary.last_acknowledged().items():
                 assert found[partition] >= offset, f"{diary.member} lost a commit of partition {partition}"
 
+    def check_movers(self) -> None:
+        """Their rebalances end, also those that a fault fell into."""
+        for crowd in self._movers.values():
+            crowd.wait_balanced(MEMBERS_PARTITIONS)
+        self.stop_movers()
+
     def longest_gaps_s(self, faults_s: list[float]) -> list[float]:
         """Per fault (monotonic time): the longest time that a consumer waited for an acknowledgement."""
         diaries = self.diaries()
         return [max(diary.longest_gap_s(at_s, at_s + 1.0) for diary in diaries) for at_s in faults_s]
 
     def check_logs(self) -> None:
-        """Every acknowledged (key, offset) of all rounds is in the files of every node."""
+        """Every acknowledged (key, offset) of all rounds is in the files of every node, in which no partition
+        has two owners at any index."""
         self.cluster.stop()
         for node in self.cluster.nodes:
             assert missing_commits(str(node.data), self.all_acknowledged) == [], f"node {node.node_id}"
+            report = verify(str(node.data))
+            assert report.ok, "\n".join(report_text(report))
+
+
+def _names(prefix: str) -> Iterator[str]:
+    return (f"{prefix}-{number}" for number in range(1_000))
 
 
 def _groups_by_shard() -> dict[int, list[str]]:

@@ -1,4 +1,4 @@
-"""Leaders are killed and stopped under committing clients: nothing acknowledged is lost, nothing owned twice.
+"""Leaders are killed, stopped and cut off under committing clients: nothing is lost, nothing is owned twice.
 
 `rounds` says what a round is and why it could find a loss.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,36 +14,61 @@ import pytest
 from cluster.launcher import ClusterProcess
 from history.compare import compare, comparison_text
 from quorate.client import Client
+from tests.failover.mesh import Meshed
 from tests.failover.rounds import MEMBERS_PARTITIONS, MEMBERS_TOPIC, TOPIC, Fault, Rounds
 
 ROUNDS = 20
 ROUNDS_OF_CHAOS = 200
+ROUNDS_OF_CUTS = 4
+CUTS_OF_CHAOS = 40
 PARTITIONS = 10_000
 
 
-@pytest.fixture
-def rounds(cluster: ClusterProcess, tmp_path: Path) -> Iterator[Rounds]:
-    with Client(cluster.bootstrap) as client:
+@contextmanager
+def living(found: Rounds) -> Iterator[Rounds]:
+    """The rounds with their consumers, which are gone at the end."""
+    with Client(found.cluster.bootstrap) as client:
         client.create_topic(TOPIC, PARTITIONS)
         client.create_topic(MEMBERS_TOPIC, MEMBERS_PARTITIONS)
-    found = Rounds(cluster, tmp_path)
     try:
         found.start_members()
+        found.start_movers()
         yield found
     finally:
         found.kill_members()
+        found.stop_movers()
+
+
+def check(rounds: Rounds) -> None:
+    rounds.check_members()
+    rounds.check_movers()
+    rounds.check_logs()
+    compared = compare([str(node.data) for node in rounds.cluster.nodes])
+    assert compared.ok, "\n".join(comparison_text(compared))
 
 
 @pytest.mark.timeout(3_000)
 @pytest.mark.parametrize("count", [ROUNDS, pytest.param(ROUNDS_OF_CHAOS, marks=pytest.mark.slow)])
 def test_no_acknowledged_commit_is_lost_and_no_partition_has_two_owners(
-    rounds: Rounds, count: int, capsys: pytest.CaptureFixture[str]
+    cluster: ClusterProcess, tmp_path: Path, count: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for number in range(count):
-        rounds.run_round(Fault.PAUSE if number % 4 == 3 else Fault.KILL)
-    rounds.check_members()
-    rounds.check_logs()
-    compared = compare([str(node.data) for node in rounds.cluster.nodes])
-    assert compared.ok, "\n".join(comparison_text(compared))
+    with living(Rounds(cluster, tmp_path)) as rounds:
+        for number in range(count):
+            rounds.run_round(Fault.PAUSE if number % 4 == 3 else Fault.KILL)
+        check(rounds)
+    with capsys.disabled():
+        print(f"\n{rounds.outages}")
+
+
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("count", [ROUNDS_OF_CUTS, pytest.param(CUTS_OF_CHAOS, marks=pytest.mark.slow)])
+def test_the_same_when_the_leader_lives_on_without_its_peers(
+    meshed: Meshed, tmp_path: Path, count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its clients still reach it; whatever it says to them must be true."""
+    with living(Rounds(meshed.cluster, tmp_path, meshed)) as rounds:
+        for _ in range(count):
+            rounds.run_round(Fault.CUT)
+        check(rounds)
     with capsys.disabled():
         print(f"\n{rounds.outages}")

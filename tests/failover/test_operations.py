@@ -1,0 +1,107 @@
+"""What docs/operations.md tells operators to do and to look at, done and looked at with real nodes."""
+
+from __future__ import annotations
+
+import re
+import socket
+import tomllib
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from cluster.launcher import ClusterProcess, NodeProcess
+from quorate.client import Client
+from tests.failover.watching import (
+    TOPIC,
+    check_nothing_lost,
+    committers,
+    status,
+    wait_for,
+    wait_until_equal,
+)
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+@pytest.mark.timeout(120)
+def test_node_1_moves_to_another_address_by_rolling_restart(cluster: ClusterProcess) -> None:
+    """The order of the document: node 1 dials nobody, so node 2 is told before it moves, all others after.
+
+    Nobody waits until a node serves: without a link to a leader it follows nothing of what that one leads.
+    """
+    with Client(cluster.bootstrap) as client:
+        client.create_topic(TOPIC, 1)
+    working = committers(cluster, "moving")
+    moves, second, third = cluster.nodes
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    _tell(second, 1, port)
+    _restart(second)
+    _wait_for_contact(cluster, {(1, 3), (2, 3)})
+    moves.stop()
+    _tell(moves, 1, port)
+    moves.configure({"peer.port": port})
+    moves.spawn()
+    _wait_for_contact(cluster, {(1, 2), (2, 3)})
+    _tell(third, 1, port)
+    _restart(third)
+    _wait_for_contact(cluster, {(1, 2), (1, 3), (2, 3)})
+    for one in working:
+        one.wait_for_more()
+        one.stop()
+    wait_until_equal(cluster.nodes)
+    check_nothing_lost(cluster, working)
+
+
+def _tell(node: NodeProcess, moved_id: int, port: int) -> None:
+    """The node's `cluster.nodes`, with another port for one of them."""
+    known = tomllib.loads((node.data / "node.toml").read_text())["cluster.nodes"]
+    moved = f"{moved_id}@127.0.0.1:{port}"
+    node.configure({"cluster.nodes": [moved if one.startswith(f"{moved_id}@") else one for one in known]})
+
+
+def _restart(node: NodeProcess) -> None:
+    node.stop()
+    node.spawn()
+
+
+def _wait_for_contact(cluster: ClusterProcess, wanted: set[tuple[int, int]]) -> None:
+    """At least these pairs see each other, and nobody lags."""
+
+    def pairs() -> set[tuple[int, int]]:
+        return {
+            (node.node_id, peer["node_id"])
+            for node in cluster.nodes
+            for peer in status(node).get("nodes", [])
+            if peer["in_contact"]
+        }
+
+    def is_level() -> bool:
+        """No follower in contact is far behind; they are committed to meanwhile."""
+        return all(
+            follower["mode"] == "replicating"
+            for node in cluster.nodes
+            for shard in status(node).get("shards", [])
+            for follower in shard["log"]["followers"]
+            if follower["in_contact"]
+        )
+
+    both_ways = wanted | {(b, a) for a, b in wanted}
+    wait_for(lambda: both_ways <= pairs() and is_level(), f"{wanted} are in contact")
+
+
+@pytest.mark.timeout(60)
+def test_the_metrics_that_are_explained_are_there(cluster: ClusterProcess) -> None:
+    there: set[str] = set()
+    for node in cluster.nodes:
+        with urllib.request.urlopen(f"{node.url}/metrics", timeout=5) as answer:
+            there |= set(re.findall(r"^# TYPE (\S+)", answer.read().decode(), re.MULTILINE))
+    explained = set()
+    for cell in re.findall(r"^\| (`quorate_[^|]*) \|", OPERATIONS.read_text(), re.MULTILINE):
+        first, *others = re.findall(r"`(\w+)`", cell)
+        prefix = "_".join(first.split("_")[:2])  # `_commit_index` stands for quorate_shard_commit_index
+        explained |= {first, *(prefix + name if name.startswith("_") else name for name in others)}
+    assert len(explained) > 20
+    assert explained <= there
