@@ -6,6 +6,7 @@ durable before the next:
     the chunks, in a temporary file, all of it checked       (a crash: the next start removes the file)
     the marker `installing`, naming the snapshot             (a crash: the next start removes the marker)
     the rename to `snapshot`                                 (a crash from here on: it does what is left)
+    the mark of what was synced: up to the snapshot, no further
     the manifest: everything up to the snapshot is dropped
     archived files, then segments of the old log, go
     the segment that follows the snapshot is made
@@ -33,6 +34,7 @@ from raftlog.segments import (
 )
 from raftlog.settings import CHAIN_STRIDE
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+from raftlog.synced import Synced
 
 INSTALLING_FILE = "installing"
 _KIND = "installing"
@@ -159,6 +161,9 @@ def reset_log(files: Files, home: str, header: SnapshotHeader) -> str:
 
     May be repeated after a crash.
     """
+    synced = Synced(files, home)
+    synced.settle(header.last_index)
+    synced.close()
     archive = join(home, ARCHIVE)
     write_manifest(files, archive, (), header.last_index)
     names = files.listdir(home)

@@ -14,6 +14,8 @@ themselves are read back from disk when somebody asks.  What must stay true:
   `LAGGING_GROUP_BYTES` behind it: that is how a load tells a torn group from a damaged one.
 - Entries are forgotten from the end only, and durably before anything is written in their place: no frame of
   a truncated tail is ever behind a newer one.
+- The mark `synced` beside the segments never claims more than what is synced here: it is written by the work
+  of a group, after its sync, and lowered before a tail is forgotten, while no group is in flight.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from raftlog.received import check_frames
 from raftlog.sealed import Sealed
 from raftlog.segments import LAGGING_GROUP_BYTES, LogIdentity, create_segment, encode_header
 from raftlog.settings import CHAIN_STRIDE, LogSettings
+from raftlog.synced import Synced
 
 Visit = Callable[[int, int, int, bytes], None]
 """Takes a committed entry: index, term, timestamp in ms, body."""
@@ -89,6 +92,7 @@ class Journal:
         self._recent: list[bytes] = []
         self._recent_base = 0
         self._named_commit = 0
+        self.synced: Synced | None = None
         self.at_link_end: Callable[[int, int], None] | None = None
         """Told (index, term) of every entry that ends a link of the chain, when it is appended."""
         self.uncommitted_bytes = 0
@@ -258,8 +262,14 @@ class Journal:
         """Something is queued that is in no group yet, or a segment is due to end."""
         return self._flush is None and (self.last_index > self.durable_index or bool(self._cuts))
 
-    def begin_flush(self) -> Callable[[], None]:
-        """Make the next group: the work that writes and syncs it.  Not while a group is in flight.
+    @property
+    def is_mark_behind(self) -> bool:
+        """More is synced than `synced` says, and no group is in flight."""
+        return self._flush is None and self.synced is not None and self.synced.index < self.durable_index
+
+    def begin_flush(self, *, with_mark: bool = True) -> Callable[[], None]:
+        """Make the next group: the work that writes and syncs it, then (`with_mark`) notes that it is synced.
+        Not while a group is in flight; without anything queued it is the note alone.
 
         Its frames begin within `flush_bytes_max`; within `LAGGING_GROUP_BYTES` while the leader is known
         to have committed what is not synced here.
@@ -278,7 +288,8 @@ class Journal:
         last = self.durable_index + count
         flush = _Flush(last, count, len(group), bool(self._cuts) and self._cuts[0] == last)
         self._flush = flush
-        segment = self.segments[-1]
+        segment, synced = self.segments[-1], self.synced
+        assert synced is not None
         if count and self.offsets[self.durable_index - self.base_index] != segment.end:
             raise AssertionError(
                 f"entry {self.durable_index + 1} was promised another place than {segment.end}"
@@ -288,6 +299,8 @@ class Journal:
             if group:
                 segment.file.pwrite(group, segment.end)
                 segment.file.fdatasync()
+            if with_mark:
+                synced.note(last)
             if flush.cuts:
                 first = flush.last_index + 1
                 path = create_segment(self._files, self.home, self.identity, first)
@@ -343,7 +356,8 @@ class Journal:
         """Forget the entries behind `index`, durably before this returns; none of them may be committed.
 
         Not while a group is in flight.  At every moment in between the files hold a prefix of the old log:
-        later segments go one by one, the newest first, each durably, before the last one is cut.
+        later segments go one by one, the newest first, each durably, before the last one is cut; before that
+        the mark of what was synced is lowered.
         """
         assert self._flush is None
         if index >= self.last_index:
@@ -364,6 +378,8 @@ class Journal:
         self._recent_base = min(self._recent_base, index)
 
     def _cut_files(self, index: int) -> None:
+        assert self.synced is not None
+        self.synced.settle(index)
         while self.segments[-1].first_index > index + 1:
             segment = self.segments.pop()
             segment.file.close()
@@ -427,7 +443,8 @@ class Journal:
         index = header.last_index
         if self.term_at(index) == header.last_term or index < self.chain.index:
             raise AssertionError(f"the log holds entry {index} already: its tail must not be dropped")
-        self.close()
+        for segment in self.segments:
+            segment.file.close()
         path = reset_log(self._files, self.home, header)
         file = self._files.open(path, "w")
         self.segments = [Segment(index + 1, path, file, self._header_bytes)]
@@ -446,6 +463,9 @@ class Journal:
         for segment in self.segments:
             segment.file.close()
         self.segments = []
+        if self.synced is not None:
+            self.synced.close()
+            self.synced = None
 
 
 def _first_index(segment: Segment) -> int:

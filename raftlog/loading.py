@@ -5,9 +5,9 @@ or archive left; walk the segments above the snapshot; cut the torn tail of the 
 sync, what may never have been synced, as a follower acknowledges what it has loaded; remove the marker of a
 clean stop.
 
-A tail is cut only where that cannot lose what was acknowledged: behind the place no whole frame proves that
-the lost entry was synced (`segments.proof_of_loss`), and no clean stop followed.  Anything else that is not
-as it was written is Corrupt.
+A tail is cut only where that cannot lose what was acknowledged: the lost entry lies behind the mark of what
+was synced (`raftlog.synced`), no whole frame further on proves that it was synced (`segments.proof_of_loss`),
+and no clean stop followed.  Anything else that is not as it was written is Corrupt.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from raftlog.segments import (
     log_name,
     proof_of_loss,
 )
+from raftlog.synced import Synced, read_mark, way_out
 
 CLEAN_FILE = "clean"
 CLEAN_KIND = "clean stop"
@@ -63,8 +64,9 @@ def load_journal(files: Files, journal: Journal, snapshot: SnapshotHeader | None
         journal.base_chain = snapshot.chain_hash
         journal.chain = type(journal.chain)(snapshot.last_index, snapshot.chain_hash)
     live = _archive_rest(files, journal)
+    mark = read_mark(files, home)
     for number, first in enumerate(live):
-        yield from _load_segment(files, journal, first, is_last=number == len(live) - 1)
+        yield from _load_segment(files, journal, first, mark, is_last=number == len(live) - 1)
     clean = join(home, CLEAN_FILE)
     if files.exists(clean):
         last_index, last_term = read_meta(files, clean, CLEAN_KIND)[:2]
@@ -72,8 +74,10 @@ def load_journal(files: Files, journal: Journal, snapshot: SnapshotHeader | None
             what = f"ends with entry {journal.last_index}, the clean stop was at entry {last_index}"
             raise Corrupt(journal.segments[-1].path, journal.segments[-1].end, what, CLEAN_HINT)
         files.unlink(clean)
+    journal.synced = Synced(files, home)
     journal.segments[-1].file.fdatasync()
     files.fsync_dir(home)
+    journal.synced.fill(journal.last_index)
     journal.opened()
 
 
@@ -83,6 +87,8 @@ def mark_clean(files: Files, journal: Journal, commit_index: int | None = None) 
     `commit_index` is the last entry known to be committed; None: the last one in the hash chain.
     """
     chain = journal.chain
+    if journal.synced is not None:
+        journal.synced.settle(journal.last_index)
     known = chain.index if commit_index is None else max(commit_index, chain.index)
     path = join(journal.home, CLEAN_FILE)
     ends = (journal.last_index, journal.last_term)
@@ -121,7 +127,7 @@ def read_sealed(files: Files, home: str, first_index: int) -> Sealed | None:
     return sealed
 
 
-def _load_segment(files: Files, journal: Journal, first: int, *, is_last: bool) -> Iterator[None]:
+def _load_segment(files: Files, journal: Journal, first: int, mark: int, *, is_last: bool) -> Iterator[None]:
     path = join(journal.home, log_name(first))
     file = files.open(path, "w")
     size = file.size()
@@ -147,6 +153,12 @@ def _load_segment(files: Files, journal: Journal, first: int, *, is_last: bool) 
     segment.end = scan.end
     journal.last_timestamp_ms = scan.timestamp_ms
     journal.tail_records += scan.records
+    if is_last and journal.last_index < mark:
+        what = (
+            f"no whole frame where entry {journal.last_index + 1} should be, though entries up to {mark} "
+            "were synced here, and may be acknowledged"
+        )
+        raise Corrupt(path, scan.end, what, way_out(is_alone=journal.is_alone))
     if scan.end < size:
         _cut_torn_tail(journal, segment, size, is_last=is_last)
     if is_last:

@@ -36,7 +36,13 @@ HEADER_BYTES_MAX = 1024
 LAGGING_GROUP_BYTES = 256 * 1024
 """Frames of one group begin within so many bytes of each other when the leader may have committed some of
 them before this node synced them.  Part of the format: `proof_of_loss` relies on it.  Larger groups would
-catch up faster on a slow disk; a damaged frame nearer to the end than this is taken for a torn one."""
+catch up faster on a slow disk; a damaged frame nearer to the end than this is taken for a torn one, unless
+the mark of what was synced (`raftlog.synced`) knows it.
+
+The mark alone would not do.  It is exact after a killed process, and proves nothing about what was synced in
+the last half minute before a power loss, when it was not written back; nor in a directory of a release
+without it. There this rule still finds damage to everything that is older than the last group can be.  The
+rule alone would not do either: what is newer was taken for torn, though it was acknowledged."""
 
 _HEAD = struct.Struct("<8sII")
 _FIELDS = struct.Struct("<HBBiIQ")

@@ -25,6 +25,9 @@ from enum import Enum
 
 from raftlog.files import Buffer, Mode, parent
 
+UNSYNCED_MAX = 1024
+"""Unsynced writes to one file; beyond, the older half is written back, as every system does in time."""
+
 
 class Crash(Enum):
     """What a crash does with what is not synced."""
@@ -45,6 +48,16 @@ class _Inode:
     def write(self, offset: int, data: bytes) -> None:
         _patch(self.live, offset, data)
         self.pending.append((offset, data))
+        if len(self.pending) > UNSYNCED_MAX:
+            self.write_back(len(self.pending) // 2)
+
+    def write_back(self, count: int) -> None:
+        """The oldest unsynced writes become durable."""
+        content = bytearray(self.durable)
+        for offset, data in self.pending[:count]:
+            _patch(content, offset, data)
+        self.durable = bytes(content)
+        del self.pending[:count]
 
     def after_crash(self, how: Crash, rng: random.Random) -> bytes:
         if how is Crash.KEPT:
@@ -124,13 +137,10 @@ class SimFile:
 
     def fdatasync(self) -> None:
         with self._disk._call("fdatasync", self._path) as failure:
-            written, self._inode.pending = self._inode.pending, []
             if failure is not None:
+                self._inode.pending = []
                 raise failure
-            content = bytearray(self._inode.durable)
-            for offset, data in written:
-                _patch(content, offset, data)
-            self._inode.durable = bytes(content)
+            self._inode.write_back(len(self._inode.pending))
 
     def close(self) -> None:
         self._disk.open_files -= 1

@@ -3,7 +3,8 @@
 Each fact is written at least twice (frame and CRC, segment and sealed index, index and manifest, files and
 hash chain, log and marker of a clean stop), so a flipped byte contradicts something.  `verify_shard` looks at
 all of it and goes on behind damage, so that one run lists everything.  The one thing that cannot be told from
-a torn write is damage to the last group of a log that was not stopped cleanly: it is reported as "torn".
+a torn write is damage to the end of a log that was not stopped cleanly, behind the mark of what was synced:
+it is reported as "torn".
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ from raftlog.metafile import read_meta
 from raftlog.sealed import REBUILD_HINT, Sealed, build_index, decode_index
 from raftlog.segments import LogIdentity, decode_header, index_name, log_name, next_frame, proof_of_loss
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+from raftlog.synced import SYNCED_FILE, decode_mark, is_whole, way_out
 from records import MalformedEntry, iter_records
 
 INSTALL_HINT = "the next start completes it"
+MARK_HINT = "the next start writes it anew"
 TORN_HINT = "the next start cuts it; nothing acknowledged is in it unless its last group was damaged later"
 
 
@@ -60,6 +63,7 @@ class _Walk:
     snapshot_chain: bytes = GENESIS
     snapshot_term: int = 0
     clean: _CleanStop | None = None
+    mark: bytes | None = None
     identity: LogIdentity | None = None
     is_alone: bool = True
     chain: Chain | None = None
@@ -84,6 +88,7 @@ def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
     _check_node(walk, node_path, shard)
     if _is_installing(walk):
         return walk.problems
+    walk.mark = _read_mark(walk)  # first: a log that is being written only gets longer behind it
     _check_manifest(walk)
     _check_snapshot(walk)
     _read_clean(walk)
@@ -95,6 +100,7 @@ def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
         following = firsts[place + 1] if place + 1 < len(firsts) else None
         _check_segment(walk, first, following)
     _check_ends(walk)
+    _check_mark(walk)
     return walk.problems
 
 
@@ -237,13 +243,14 @@ def _walk_frames(walk: _Walk, path: str, data: bytes, at: int, following: int | 
         at = end
 
 
-def _may_be_torn(walk: _Walk, rest: bytes, index: int) -> bool:
-    return proof_of_loss(rest, index, is_alone=walk.is_alone) is None
-
-
 def _torn(walk: _Walk, path: str, at: int, size: int) -> None:
+    expected = walk.index + 1
+    if walk.mark is not None and decode_mark(walk.mark) >= expected:
+        what = f"no whole frame where entry {expected} should be, which was synced once"
+        walk.found(path, at, what, way_out(is_alone=walk.is_alone), index=expected)
+        return
     what = f"the last {size} bytes are no whole frame"
-    walk.found(path, at, what, TORN_HINT, index=walk.index + 1, severity="torn")
+    walk.found(path, at, what, TORN_HINT, index=expected, severity="torn")
 
 
 def _check_body(walk: _Walk, path: str, at: int, index: int, body: memoryview, count: int) -> None:
@@ -329,3 +336,22 @@ def _check_ends(walk: _Walk) -> None:
     if clean is not None and walk.index and (walk.index, walk.term) != (clean.last_index, clean.last_term):
         what = f"the log ends with entry {walk.index}, its clean stop was at entry {clean.last_index}"
         walk.found(join(walk.home, CLEAN_FILE), 0, what, index=walk.index + 1)
+
+
+def _read_mark(walk: _Walk) -> bytes | None:
+    path = join(walk.home, SYNCED_FILE)
+    return walk.files.read(path) if walk.files.exists(path) else None
+
+
+def _check_mark(walk: _Walk) -> None:
+    """What was synced once is there; a mark that is torn says nothing, which a clean stop does not leave."""
+    path, mark = join(walk.home, SYNCED_FILE), walk.mark
+    if mark is None or mark != _read_mark(walk):
+        return  # written by an older release; or by a node that is running
+    if not is_whole(mark):
+        severity = "torn" if walk.clean is None else "damage"
+        walk.found(path, 0, "is not whole", MARK_HINT, severity=severity)
+    is_told = any(one.index == walk.index + 1 for one in walk.problems)
+    if decode_mark(mark) > walk.index and not is_told:
+        what = f"the log ends with entry {walk.index}, entries up to {decode_mark(mark)} were synced once"
+        walk.found(path, 0, what, way_out(is_alone=walk.is_alone), index=walk.index + 1)

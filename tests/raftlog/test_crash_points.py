@@ -12,6 +12,7 @@ import pytest
 
 from raftlog.directory import NotFormatted, format_node
 from raftlog.errors import RaftlogError
+from raftlog.group_commit import MARK_EVERY_MS
 from raftlog.reader import ShardReader
 from raftlog.simfiles import Crash, SimFile, SimFiles
 from tests.report import count_fault
@@ -58,7 +59,7 @@ class Run:
             self.node = Node(self.disk, CRASHING, boot=boot).start()
             for number in range(6):
                 self._put(boot, number)
-                self.node.host.run()
+                self.node.host.advance(MARK_EVERY_MS)
             for number in range(6, 150):
                 self._put(boot, number)
                 if number % 12 == 0:

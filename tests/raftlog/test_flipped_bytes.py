@@ -51,6 +51,7 @@ def test_verify_finds_every_flipped_byte() -> None:
         "shard-0/snapshot",
         "shard-0/term",
         "shard-0/clean",
+        "shard-0/synced",
         "shard-0/archive/manifest",
         f"shard-0/archive/{first}.log",
         f"shard-0/archive/{first}.index",
@@ -78,7 +79,7 @@ def test_verify_finds_every_cut() -> None:
             continue  # a copy of shards alone has neither
         gone = disk.crash(Crash.KEPT)
         gone.unlink(path)
-        if not path.endswith("/clean"):
+        if not path.endswith(("/clean", "/synced")):
             assert ShardReader(PATH, 0, gone).verify(), f"{path} is missing unnoticed"
         for size in (disk.size(path) - 1, disk.size(path) // 2, 0):
             shorter = disk.crash(Crash.KEPT)

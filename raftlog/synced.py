@@ -1,0 +1,112 @@
+"""Up to which entry a shard's log was once synced here: what is missing below that is damage, no torn tail.
+
+The end of a log cannot say by itself whether a bad frame was torn by a crash, before anybody was told of it,
+or damaged later, after this node had acknowledged it.  This small file beside it can.
+
+    slot 0      at byte 0:      magic b"QSYN", crc u32 (CRC32C of what follows), index u64
+    zeros       up to byte 4096
+    slot 1      at byte 4096:   the same
+
+After a group's sync its last index is written into the slots in turn, and *not* synced: a write that survives
+proves that the sync before it had finished; one that a power loss takes (systems write it back within about
+30 s) costs precision only.  So does a kill within `group_commit.MARK_EVERY_MS`.  What must stay true:
+
+- Whatever slot is whole says what is true, however old it is: so the greatest one counts, and slots that are
+  torn (each is in a sector of its own), or a file that is missing, say nothing, which is never wrong.
+- So before a log is made shorter on purpose both slots are lowered, durably (`settle`).
+- It is never removed nor replaced, so that an old one cannot come back.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from raftlog.errors import RESTORE_HINT
+from raftlog.files import Files, join
+
+SYNCED_FILE = "synced"
+REPLACE_HINT = (
+    "the other nodes have it: start this node with an empty disk, `quorate node format --replace`; going on "
+    "without it could lose what was acknowledged"
+)
+
+_MAGIC = b"QSYN"
+_SLOT = struct.Struct("<4sIQ")
+_INDEX = struct.Struct("<Q")
+_SECTOR_BYTES = 4096
+"""Disks write as much at once; the two slots are never in one."""
+
+
+def way_out(*, is_alone: bool) -> str:
+    """What a person can do about a log that lost entries which were synced."""
+    return RESTORE_HINT if is_alone else REPLACE_HINT
+
+
+def encode_mark(index: int) -> bytes:
+    """A file whose slots both say `index`."""
+    return _slot(index).ljust(_SECTOR_BYTES, b"\0") + _slot(index)
+
+
+def decode_mark(data: bytes) -> int:
+    """The greatest index in a whole slot; 0 when none is."""
+    return max(_read(data, 0), _read(data, _SECTOR_BYTES))
+
+
+def is_whole(data: bytes) -> bool:
+    """Both slots and what is between them are as they were written."""
+    slots = [_read(data, at) for at in (0, _SECTOR_BYTES)]
+    return data == _slot(slots[0]).ljust(_SECTOR_BYTES, b"\0") + _slot(slots[1])
+
+
+def _slot(index: int) -> bytes:
+    encoded = _INDEX.pack(index)
+    return _SLOT.pack(_MAGIC, crc32c(encoded), index)
+
+
+def _read(data: bytes, at: int) -> int:
+    if len(data) < at + _SLOT.size:
+        return 0
+    magic, crc, index = _SLOT.unpack_from(data, at)
+    is_good = magic == _MAGIC and crc == crc32c(_INDEX.pack(index))
+    return int(index) if is_good else 0
+
+
+def read_mark(files: Files, home: str) -> int:
+    """Up to which entry the log in `home` is known to have been synced; 0: nothing is known."""
+    path = join(home, SYNCED_FILE)
+    return decode_mark(files.read(path)) if files.exists(path) else 0
+
+
+class Synced:
+    """The mark of the log in `home`, open for writing; made when it is not there."""
+
+    def __init__(self, files: Files, home: str) -> None:
+        self._file = files.open(join(home, SYNCED_FILE), "w")
+        self._at = 0
+        self.index = 0
+        """What was last written."""
+
+    def note(self, index: int) -> None:
+        """Everything up to `index` has been synced; on the loop or the disk thread."""
+        self._file.pwrite(_slot(index), self._at)
+        self._at ^= _SECTOR_BYTES
+        self.index = index
+
+    def fill(self, index: int) -> None:
+        """The same, in a file that may be new or torn: all of it is written."""
+        data = encode_mark(index)
+        if self._file.size() > len(data):
+            self._file.truncate(len(data))
+        self._file.pwrite(data, 0)
+        self.index = index
+
+    def settle(self, index: int) -> None:
+        """Durably claim no more and no less: the log will be made shorter, or it stops here cleanly."""
+        self.fill(index)
+        self._file.fdatasync()
+
+    def close(self) -> None:
+        """Close the file; nothing is synced here."""
+        self._file.close()
