@@ -192,7 +192,8 @@ def _state_of(
         groups = _groups(run.projection, names, group)
         if group is not None and not groups:
             when = f"at index {run.index} of" if run.index else "before the first entry of"
-            raise NothingToRead(f"no group {group!r} {when} {shard_name(shard)} ({basis.words()})")
+            begins = "" if basis.begins_index is None else f"; {_begins(basis, LOCAL)}"
+            raise NothingToRead(f"no group {group!r} {when} {shard_name(shard)} ({basis.words()}){begins}")
     else:
         topics = tuple(
             TopicState(name=t.name, topic_id=topic_id_text(t.topic_id), num_partitions=t.num_partitions)
@@ -277,6 +278,9 @@ def _member(group: Group, member: Member, names: CatalogHistory) -> MemberState:
 
 def state_text(state: ShardState, style: TimeStyle = LOCAL) -> Iterator[str]:
     """Lines for people."""
+    if state.basis.begins_index is not None:
+        yield f"{shard_name(state.shard)} has nothing as old as that: {_begins(state.basis, style)}"
+        return
     when = style.full(state.timestamp_ms)
     yield f"{shard_name(state.shard)} after index {state.index}, term {state.term}, {when}"
     yield f"state hash {state.state_hash:016x}"
@@ -286,6 +290,11 @@ def state_text(state: ShardState, style: TimeStyle = LOCAL) -> Iterator[str]:
     for group in state.groups:
         yield ""
         yield from _group_text(group)
+
+
+def _begins(basis: Basis, style: TimeStyle) -> str:
+    when = style.full(basis.begins_ms)
+    return f"the log, as far as it is kept, begins with entry {basis.begins_index} at {when}"
 
 
 def _group_text(group: GroupState) -> Iterator[str]:

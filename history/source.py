@@ -96,6 +96,9 @@ class Basis:
     gaps: tuple[Gap, ...]
     undecided: int
     """Entries at the end that are whole but not known to be committed; they are left out."""
+    begins_index: int | None = None
+    begins_ms: int = -1
+    """Where nothing is as old as what was asked for: the oldest entry kept, and its time."""
 
     @property
     def whole(self) -> bool:
@@ -155,9 +158,11 @@ class Walk:
         self._last_ms = -1
         self._gaps: list[Gap] = []
         self._undecided = 0
+        self._too_new: Frame | None = None
 
     @property
     def basis(self) -> Basis:
+        begins = self._too_new if self._last_ms < 0 else None
         return Basis(
             shard=self._shard,
             node=self._reader.node,
@@ -167,6 +172,8 @@ class Walk:
             last_timestamp_ms=self._last_ms,
             gaps=tuple(self._gaps),
             undecided=self._undecided,
+            begins_index=None if begins is None else begins.index,
+            begins_ms=-1 if begins is None else begins.timestamp_ms,
         )
 
     def __iter__(self) -> Iterator[Frame | Gap | SnapshotLike]:
@@ -208,9 +215,12 @@ class Walk:
                 raise _Broken(expected, damage.file, damage.offset, damage.what) from None
             if frame is None:
                 return
+            is_too_new = self._to_ms is not None and frame.timestamp_ms > self._to_ms
+            if is_too_new:
+                self._too_new = frame
             if frame.index != expected:
                 raise _Broken(expected, "", 0, f"entries {expected} to {frame.index - 1} are not kept here")
-            if self._to_ms is not None and frame.timestamp_ms > self._to_ms:
+            if is_too_new:
                 return
             if not frame.decided:
                 self._undecided += 1

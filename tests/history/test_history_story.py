@@ -11,6 +11,7 @@ import pytest
 
 from history.explain import Explanation, explain, explanation_text
 from history.render import UTC_STYLE
+from history.replay import replay, state_text
 from history.source import NothingToRead
 from history.story import EpochStep, NoteStep
 from history.timeline import timeline, timeline_text
@@ -135,3 +136,25 @@ def test_an_unknown_group_is_an_error_that_says_what_was_read(serve: Serve) -> N
     serve({SHARD: group_log().log}, SHARDS)
     with pytest.raises(NothingToRead, match=r"no epoch of group 'nobody'.*entries 1 to 13"):
         explain("node-1", "nobody", shard=SHARD)
+
+
+def test_a_moment_before_the_first_entry_is_told_when_the_log_begins(serve: Serve) -> None:
+    serve({SHARD: group_log().log}, SHARDS)
+    state = replay("node-1", shard=SHARD, at_ms=NOON_MS - 1)
+    assert (state.index, state.basis.begins_index, state.basis.begins_ms) == (0, 1, NOON_MS)
+    (line,) = state_text(state, UTC_STYLE)
+    assert "has nothing as old as that" in line
+    assert "begins with entry 1 at 2026-03-01 12:00:00.000+00:00" in line
+    with pytest.raises(
+        NothingToRead, match=r"before the first entry of .*; the log.* with entry 1 at"
+    ):
+        replay("node-1", shard=SHARD, group=GROUP, at_ms=NOON_MS - 1)
+
+
+def test_a_moment_whose_entries_are_gone_is_told_what_is_kept(serve: Serve) -> None:
+    log = group_log().log
+    del log.written[:4]
+    serve({SHARD: log}, SHARDS)
+    state = replay("node-1", shard=SHARD, at_ms=NOON_MS - 1)
+    assert state.basis.begins_index == 5
+    assert replay("node-1", shard=SHARD).basis.begins_index is None
