@@ -141,3 +141,33 @@ def test_a_damaged_entry_stops_its_node_with_file_and_offset() -> None:
     assert 0 <= damaged - int(named[1]) < 400, "the beginning of the entry that has it"
     assert "no whole frame where entry" in message
     assert stage.leader != machine.node_id
+
+
+def test_a_damaged_entry_that_was_acknowledged_last_stops_its_node_too() -> None:
+    """Nothing follows it that could prove anything; the mark of what was synced does."""
+    stage = Stage(16)
+    leader = stage.leader
+    stage.commit_many(leader, 20)
+    stage.commit(leader, 55)
+    stage.world.run_for(100)
+    hurt = stage.cluster[stage.cluster.others(leader)[0]]
+    hurt.kill()
+    hurt.disk.damage(ACTIVE, hurt.disk.size(ACTIVE) - 30)
+    fault("flipped bit")
+    hurt.boot()
+    stage.world.run_for(3_000)
+    message = hurt.host.fatal_message or ""
+    assert not hurt.is_up
+    assert re.search(rf"{ACTIVE}: byte \d+: no whole frame where entry \d+ should be, though", message), (
+        message
+    )
+    assert "were synced here" in message
+    assert "quorate node format --replace" in message
+    assert stage.read(stage.leader) == 55
+    stage.commit(stage.leader, 56)
+    hurt.replace_disk()
+    hurt.boot()
+    stage.world.run_for(5_000)
+    assert hurt.is_up
+    stage.cluster[leader].kill()
+    assert stage.read(stage.leader) == 56
