@@ -34,10 +34,24 @@ def version_range(text: str | None) -> range:
 
 
 class Message:
-    """What all messages and their nested structs have in common: a schema, and nothing per instance."""
+    """What all messages and their nested structs have in common: a schema, and nothing per instance.
+
+    Equality and the text form are written here, once, as every process that imports a message waits until
+    its class is made.
+    """
 
     __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
     SCHEMA: ClassVar["Schema"]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name, _ in self.SCHEMA.fields)
+
+    def __repr__(self) -> str:
+        values = (f"{name}={getattr(self, name)!r}" for name, _ in self.SCHEMA.fields)
+        return f"{type(self).__qualname__}({', '.join(values)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +191,8 @@ def _build(cls: type[M], versions: range, flexible: range) -> type[M]:
             setattr(cls, name, field(default_factory=list))
         else:
             setattr(cls, name, field(default_factory=wire.of))
-    built = dataclass(slots=True, kw_only=True, match_args=False)(cls)
+    if cls.__doc__ is None:
+        cls.__doc__ = f"{cls.__name__}, as Kafka has it."  # else dataclass() writes the whole signature out
+    built = dataclass(slots=True, kw_only=True, match_args=False, repr=False, eq=False)(cls)
     built.SCHEMA = Schema(versions=versions, flexible=flexible, fields=tuple(fields))
     return built
