@@ -53,8 +53,7 @@ def test_no_acknowledged_commit_is_lost_and_no_partition_has_two_owners(
     cluster: ClusterProcess, tmp_path: Path, count: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with living(Rounds(cluster, tmp_path)) as rounds:
-        for number in range(count):
-            rounds.run_round(Fault.PAUSE if number % 4 == 3 else Fault.KILL)
+        rounds.run([Fault.KILL, Fault.KILL, Fault.KILL, Fault.PAUSE], count)
         check(rounds)
     with capsys.disabled():
         print(f"\n{rounds.outages}")
@@ -67,8 +66,7 @@ def test_the_same_when_the_leader_lives_on_without_its_peers(
 ) -> None:
     """Its clients still reach it; whatever it says to them must be true."""
     with living(Rounds(meshed.cluster, tmp_path, meshed)) as rounds:
-        for _ in range(count):
-            rounds.run_round(Fault.CUT)
+        rounds.run([Fault.CUT], count)
         check(rounds)
     with capsys.disabled():
         print(f"\n{rounds.outages}")
