@@ -45,6 +45,9 @@ from records import (
 SPREAD_MAX_MS: Final = 1_000
 """An admin reply waits this long for nodes that are in contact and slow."""
 
+LEARNED: Final = frozenset((RecordType.TOPIC, RecordType.FORMAT_LEVEL))
+"""What of the metadata shard the rest of the node goes by."""
+
 FIRST_FORMAT_LEVEL: Final = 1
 """Of a cluster that has never raised it."""
 
@@ -61,16 +64,13 @@ class CatalogRuntime(ShardRuntime):
         self.committed_catalog = CatalogView()
         self._learning = self.committed_catalog
         """The catalog that takes in what is committed: another one while the projection is built again."""
-        self._topic_changes: deque[tuple[int, RawRecord]] = deque()
+        self.format_level = FIRST_FORMAT_LEVEL
+        """The highest level whose records may be written: committed, so it never goes back."""
+        self._changes: deque[tuple[int, RawRecord]] = deque()
         self._spreading: dict[Callable[[], None], None] = {}
 
     def catalog_version(self) -> int:
         return self.machine.view.version
-
-    @property
-    def format_level(self) -> int:
-        """The highest level whose records may be written."""
-        return self.machine.format_level or FIRST_FORMAT_LEVEL
 
     # Readiness: nothing but the log decides.
 
@@ -90,22 +90,24 @@ class CatalogRuntime(ShardRuntime):
 
     def reset(self) -> None:
         super().reset()
-        self._topic_changes.clear()
+        self._changes.clear()
         self._learning = CatalogView()
 
     def _restored(self, raws: Iterable[RawRecord], index: int) -> None:
         for raw in raws:
-            if raw.type == RecordType.TOPIC:
+            if raw.type in LEARNED:
                 self._learn(index, raw)
 
     def _decided(self, index: int, raws: Iterable[RawRecord]) -> None:
-        self._topic_changes.extend((index, raw) for raw in raws if raw.type == RecordType.TOPIC)
+        self._changes.extend((index, raw) for raw in raws if raw.type in LEARNED)
 
     def _learned(self, index: int) -> None:
         index = min(index, self.machine.applied_index)  # less while the projection is built again
-        changes, names = self._topic_changes, dict[str, None]()
+        changes, names = self._changes, dict[str, None]()
         while changes and changes[0][0] <= index:
             name = self._learn(*changes.popleft())
+            if name is None:
+                continue
             if name in names:  # came and went, or the other way round: each is told
                 self._tell(names)
                 names = {}
@@ -132,9 +134,15 @@ class CatalogRuntime(ShardRuntime):
         names = [name for name in before | after if before.get(name) != after.get(name)]
         self.node.catalog_changed(names, is_complete=False)
 
-    def _learn(self, index: int, raw: RawRecord) -> str:
-        """Applies one topic record to the catalog that learns; returns the topic's name."""
+    def _learn(self, index: int, raw: RawRecord) -> str | None:
+        """Applies one topic record to the catalog that learns, and returns the topic's name; or takes a
+        format level."""
         key = decode_key(raw)
+        if isinstance(key, FormatLevelKey):
+            value = None if raw.value is None else decode_value(raw)
+            if isinstance(value, FormatLevelValue):
+                self.format_level = max(self.format_level, value.level)
+            return None
         assert isinstance(key, TopicKey)
         if raw.value is None:
             self._learning.remove(key.name, index)

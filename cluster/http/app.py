@@ -19,6 +19,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from cluster.http import reads, writes
+from cluster.http.hosts import check_host
 from cluster.http.metrics import NodeMetrics
 from cluster.http.node_view import HttpNode, Json, ShardView
 from cluster.http.routes import ROUTES, HttpError, Route, openapi
@@ -117,6 +118,7 @@ class Api:
             )
         self._at_work += 1
         try:
+            check_host(request.headers.get("Host"), self._settings, self._node.info)
             response = await handler(request)
             await _taken(request, response.prepare(request))
             await _taken(request, response.write_eof())

@@ -321,7 +321,7 @@ ROUTES: tuple[Route, ...] = (
 STATUS_WORDS = {
     307: "Another node leads; it is named in Location.",
     400: "A parameter or the body is unknown or wrong.",
-    403: "A page of another site asks.",
+    403: "A page of another site asks, or under a name that is not the node's.",
     404: "There is no such thing.",
     408: "The body did not come in time.",
     409: "Another node has to be asked (`leader`), or the cluster cannot do it now.",

@@ -547,11 +547,18 @@ def test_the_format_level_is_raised_by_a_record_that_all_nodes_have(led: Bench) 
     metadata, told = led.log(led.metadata), []
     assert led.metadata.format_level == 1
     led.metadata.raise_format_level(2, told.append)
+    assert led.metadata.format_level == 1, "nothing is committed yet"
     metadata.commit()
     assert told == []
     spread_everywhere(led)
     assert (told, led.metadata.format_level) == ([None], 2)
     metadata.lose()
+    bodies = list(metadata.bodies)
+    metadata.machine.reset()
+    assert led.metadata.format_level == 2, "also while the projection is built again"
+    metadata.bodies = []
+    metadata.receive(*bodies)
+    assert led.metadata.format_level == 2
     led.metadata.raise_format_level(3, told.append)
     assert told[1:] == [Why.NOT_LEADER.value]
 

@@ -408,7 +408,7 @@ async def test_clients_that_do_not_read_lose_their_connection_and_nobody_else_wa
         rig.node.shards[0].append(*large)
         slow = [await asyncio.open_connection(*rig.listener.address, limit=1024) for _ in range(2)]
         for _, writer in slow:
-            writer.write(b"GET /v1/shards/0/log HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write(b"GET /v1/shards/0/log HTTP/1.1\r\nHost: localhost\r\n\r\n")
         async with asyncio.timeout(20):
             while caplog.text.count("does not read its answer") < 2:
                 await asyncio.sleep(0.05)

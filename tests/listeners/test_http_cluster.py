@@ -278,6 +278,36 @@ async def test_a_form_cannot_change_anything(content_type: str) -> None:
             assert (status, answer["error"], rig.node.changes) == (415, "NOT_JSON", [])
 
 
+@pytest.mark.parametrize("path", ["/v1/cluster", "/metrics", "/healthz", "/nothing"])
+async def test_who_asks_under_a_foreign_name_learns_nothing(path: str) -> None:
+    async with http_rig() as rig:
+        port = rig.listener.address[1]
+        for name in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil", "["):
+            async with rig.session.get(rig.url + path, headers={"Host": name}) as answer:
+                assert (answer.status, (await answer.json())["error"]) == (403, "FOREIGN_HOST"), name
+        for name in (
+            *(
+                "localhost",
+                f"LOCALHOST:{port}",
+                "127.0.0.1",
+                f"127.0.0.1:{port}",
+                "[::1]:80",
+                "h:8",
+                "10.1.2.3",
+            ),
+            "",
+        ):
+            async with rig.session.get(rig.url + path, headers={"Host": name}) as answer:
+                assert answer.status == (404 if path == "/nothing" else 200), name
+
+
+async def test_a_listener_that_was_opened_answers_to_any_name() -> None:
+    async with http_rig(http_host="0.0.0.0", insecure=True) as rig:
+        url = f"http://127.0.0.1:{rig.listener.address[1]}/healthz"
+        async with rig.session.get(url, headers={"Host": "quorate.example"}) as answer:
+            assert answer.status == 200
+
+
 async def test_only_a_page_of_the_node_itself_may_change_anything() -> None:
     async with http_rig() as rig:
         port = rig.listener.address[1]
@@ -285,6 +315,8 @@ async def test_only_a_page_of_the_node_itself_may_change_anything() -> None:
             # Also with a Host of the same name: a name of the other site may resolve to this machine.
             headers = {"Origin": origin, "Host": origin.removeprefix("http://") or "x"}
             status, answer = await rig.post("/v1/cluster/upgrade", json={}, headers=headers)
+            assert (status, answer["error"], rig.node.changes) == (403, "FOREIGN_HOST", [])
+            status, answer = await rig.post("/v1/cluster/upgrade", json={}, headers={"Origin": origin})
             assert (status, answer["error"], rig.node.changes) == (403, "FOREIGN_ORIGIN", [])
         for origin in (f"http://127.0.0.1:{port}", f"http://localhost:{port}", "http://h:8"):
             status, _ = await rig.post("/v1/cluster/upgrade", json={}, headers={"Origin": origin})
@@ -299,7 +331,7 @@ async def test_a_large_body_and_a_slow_one_are_cut(monkeypatch: pytest.MonkeyPat
         assert (status, rig.node.changes) == (413, [])
         assert set(answer) == {"error", "message", "hint"}
         reader, writer = await asyncio.open_connection(*rig.listener.address)
-        head = b"POST /v1/cluster/upgrade HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = b"POST /v1/cluster/upgrade HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(head + b"Content-Length: 2\r\n\r\n{")
         assert b" 408 " in await reader.readline()
         writer.close()
