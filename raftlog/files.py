@@ -79,6 +79,9 @@ class Files(Protocol):
 
     def size(self, path: str) -> int: ...
 
+    def inode(self, path: str) -> int:
+        """The file's number on its disk: a copy has another one."""
+
     def is_private(self, path: str) -> bool:
         """Whether only the owner and the group of the file can read or write it."""
 
@@ -228,6 +231,9 @@ class OsFiles:
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def inode(self, path: str) -> int:
+        return os.stat(path).st_ino
 
     def is_private(self, path: str) -> bool:
         return not os.stat(path).st_mode & 0o007

@@ -38,9 +38,10 @@ class Crash(Enum):
 
 
 class _Inode:
-    __slots__ = ("durable", "live", "pending")
+    __slots__ = ("durable", "live", "number", "pending")
 
-    def __init__(self, durable: bytes = b"") -> None:
+    def __init__(self, number: int, durable: bytes = b"") -> None:
+        self.number = number
         self.live = bytearray(durable)
         self.durable = durable
         self.pending: list[tuple[int, bytes | None]] = []  # (offset, data) or (size, None) for truncate
@@ -175,6 +176,7 @@ class SimFiles:
         self._durable_names: dict[str, _Inode | None] = {"/": None}
         self._pending: list[_NameOp] = []
         self._locks: set[str] = set()
+        self._inodes = 0
 
     @contextmanager
     def _call(self, operation: str, path: str) -> Iterator[OSError | None]:
@@ -199,14 +201,14 @@ class SimFiles:
                 if rng.random() < 0.5:
                     op.apply(names)
         after = SimFiles(seed)
-        after.free = self.free
+        after.free, after._inodes = self.free, self._inodes
         survivors: dict[_Inode, _Inode] = {}
         for path in sorted(names):
             inode = names[path]
             if path != "/" and parent(path) not in after._names:
                 continue  # its directory did not survive
             if inode is not None and inode not in survivors:
-                survivors[inode] = _Inode(inode.after_crash(how, rng))
+                survivors[inode] = _Inode(inode.number, inode.after_crash(how, rng))
             after._names[path] = None if inode is None else survivors[inode]
         after._durable_names = dict(after._names)
         return after
@@ -232,7 +234,8 @@ class SimFiles:
             with self._call("create", path) as failure:
                 if failure is not None:
                     raise failure
-                self._rename_op(_NameOp(path, _Inode(), None))
+                self._inodes += 1
+                self._rename_op(_NameOp(path, _Inode(self._inodes), None))
         inode = self._file(path)
         self.open_files += 1
         return SimFile(self, path, inode, mode)
@@ -282,6 +285,9 @@ class SimFiles:
 
     def size(self, path: str) -> int:
         return len(self._file(path).live)
+
+    def inode(self, path: str) -> int:
+        return self._file(path).number
 
     def is_private(self, path: str) -> bool:
         self._file(path)

@@ -3,7 +3,7 @@
 The end of a log cannot say by itself whether a bad frame was torn by a crash, before anybody was told of it,
 or damaged later, after this node had acknowledged it.  This small file beside it can.
 
-    slot 0      at byte 0:      magic b"QSYN", crc u32 (CRC32C of what follows), index u64
+    slot 0      at byte 0:      magic b"QSYN", crc u32 (CRC32C of what follows), inode u64, index u64
     zeros       up to byte 4096
     slot 1      at byte 4096:   the same
 
@@ -15,6 +15,8 @@ proves that the sync before it had finished; one that a power loss takes (system
   torn (each is in a sector of its own), or a file that is missing, say nothing, which is never wrong.
 - So before a log is made shorter on purpose both slots are lowered, durably (`settle`).
 - It is never removed nor replaced, so that an old one cannot come back.
+- It names its own inode: in a copy of a directory, perhaps of a running node, which may hold less of the log
+  than the mark says, it says nothing.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ REPLACE_HINT = (
 )
 
 _MAGIC = b"QSYN"
-_SLOT = struct.Struct("<4sIQ")
-_INDEX = struct.Struct("<Q")
+_SLOT = struct.Struct("<4sIQQ")
+_FIELDS = struct.Struct("<QQ")
 _SECTOR_BYTES = 4096
 """Disks write as much at once; the two slots are never in one."""
 
@@ -44,59 +46,62 @@ def way_out(*, is_alone: bool) -> str:
     return RESTORE_HINT if is_alone else REPLACE_HINT
 
 
-def encode_mark(index: int) -> bytes:
+def encode_mark(inode: int, index: int) -> bytes:
     """A file whose slots both say `index`."""
-    return _slot(index).ljust(_SECTOR_BYTES, b"\0") + _slot(index)
+    return _slot(inode, index).ljust(_SECTOR_BYTES, b"\0") + _slot(inode, index)
 
 
-def decode_mark(data: bytes) -> int:
-    """The greatest index in a whole slot; 0 when none is."""
-    return max(_read(data, 0), _read(data, _SECTOR_BYTES))
+def decode_mark(data: bytes, inode: int) -> int:
+    """The greatest index in a whole slot that was written into this very file; 0 when there is none."""
+    slots = (_read(data, 0), _read(data, _SECTOR_BYTES))
+    return max((index for its_inode, index in slots if its_inode == inode), default=0)
 
 
 def is_whole(data: bytes) -> bool:
     """Both slots and what is between them are as they were written."""
-    slots = [_read(data, at) for at in (0, _SECTOR_BYTES)]
-    return data == _slot(slots[0]).ljust(_SECTOR_BYTES, b"\0") + _slot(slots[1])
+    first, second = _read(data, 0), _read(data, _SECTOR_BYTES)
+    return data == _slot(*first).ljust(_SECTOR_BYTES, b"\0") + _slot(*second)
 
 
-def _slot(index: int) -> bytes:
-    encoded = _INDEX.pack(index)
-    return _SLOT.pack(_MAGIC, crc32c(encoded), index)
+def _slot(inode: int, index: int) -> bytes:
+    return _SLOT.pack(_MAGIC, crc32c(_FIELDS.pack(inode, index)), inode, index)
 
 
-def _read(data: bytes, at: int) -> int:
+def _read(data: bytes, at: int) -> tuple[int, int]:
+    """(inode, index); (0, 0) when the slot is not whole."""
     if len(data) < at + _SLOT.size:
-        return 0
-    magic, crc, index = _SLOT.unpack_from(data, at)
-    is_good = magic == _MAGIC and crc == crc32c(_INDEX.pack(index))
-    return int(index) if is_good else 0
+        return 0, 0
+    magic, crc, inode, index = _SLOT.unpack_from(data, at)
+    is_good = magic == _MAGIC and crc == crc32c(_FIELDS.pack(inode, index))
+    return (inode, index) if is_good else (0, 0)
 
 
 def read_mark(files: Files, home: str) -> int:
     """Up to which entry the log in `home` is known to have been synced; 0: nothing is known."""
     path = join(home, SYNCED_FILE)
-    return decode_mark(files.read(path)) if files.exists(path) else 0
+    return decode_mark(files.read(path), files.inode(path)) if files.exists(path) else 0
 
 
 class Synced:
     """The mark of the log in `home`, open for writing; made when it is not there."""
 
     def __init__(self, files: Files, home: str) -> None:
-        self._file = files.open(join(home, SYNCED_FILE), "w")
+        path = join(home, SYNCED_FILE)
+        self._file = files.open(path, "w")
+        self._inode = files.inode(path)
         self._at = 0
         self.index = 0
         """What was last written."""
 
     def note(self, index: int) -> None:
         """Everything up to `index` has been synced; on the loop or the disk thread."""
-        self._file.pwrite(_slot(index), self._at)
+        self._file.pwrite(_slot(self._inode, index), self._at)
         self._at ^= _SECTOR_BYTES
         self.index = index
 
     def fill(self, index: int) -> None:
         """The same, in a file that may be new or torn: all of it is written."""
-        data = encode_mark(index)
+        data = encode_mark(self._inode, index)
         if self._file.size() > len(data):
             self._file.truncate(len(data))
         self._file.pwrite(data, 0)

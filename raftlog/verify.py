@@ -34,7 +34,7 @@ from raftlog.metafile import read_meta
 from raftlog.sealed import REBUILD_HINT, Sealed, build_index, decode_index
 from raftlog.segments import LogIdentity, decode_header, index_name, log_name, next_frame, proof_of_loss
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
-from raftlog.synced import SYNCED_FILE, decode_mark, is_whole, way_out
+from raftlog.synced import SYNCED_FILE, is_whole, read_mark, way_out
 from records import MalformedEntry, iter_records
 
 INSTALL_HINT = "the next start completes it"
@@ -64,6 +64,7 @@ class _Walk:
     snapshot_term: int = 0
     clean: _CleanStop | None = None
     mark: bytes | None = None
+    synced_index: int = 0
     identity: LogIdentity | None = None
     is_alone: bool = True
     chain: Chain | None = None
@@ -88,7 +89,8 @@ def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
     _check_node(walk, node_path, shard)
     if _is_installing(walk):
         return walk.problems
-    walk.mark = _read_mark(walk)  # first: a log that is being written only gets longer behind it
+    walk.synced_index = read_mark(files, walk.home)  # first: a log that is written only gets longer behind it
+    walk.mark = _read_mark(walk)
     _check_manifest(walk)
     _check_snapshot(walk)
     _read_clean(walk)
@@ -245,7 +247,7 @@ def _walk_frames(walk: _Walk, path: str, data: bytes, at: int, following: int | 
 
 def _torn(walk: _Walk, path: str, at: int, size: int) -> None:
     expected = walk.index + 1
-    if walk.mark is not None and decode_mark(walk.mark) >= expected:
+    if walk.synced_index >= expected:
         what = f"no whole frame where entry {expected} should be, which was synced once"
         walk.found(path, at, what, way_out(is_alone=walk.is_alone), index=expected)
         return
@@ -352,6 +354,6 @@ def _check_mark(walk: _Walk) -> None:
         severity = "torn" if walk.clean is None else "damage"
         walk.found(path, 0, "is not whole", MARK_HINT, severity=severity)
     is_told = any(one.index == walk.index + 1 for one in walk.problems)
-    if decode_mark(mark) > walk.index and not is_told:
-        what = f"the log ends with entry {walk.index}, entries up to {decode_mark(mark)} were synced once"
+    if walk.synced_index > walk.index and not is_told:
+        what = f"the log ends with entry {walk.index}, entries up to {walk.synced_index} were synced once"
         walk.found(path, 0, what, way_out(is_alone=walk.is_alone), index=walk.index + 1)

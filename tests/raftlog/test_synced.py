@@ -39,21 +39,22 @@ def disk() -> SimFiles:
 
 
 def test_the_newest_whole_slot_counts_and_damage_says_nothing() -> None:
-    data = encode_mark(70)
-    assert decode_mark(data) == 70
+    data = encode_mark(5, 70)
+    assert decode_mark(data, 5) == 70
+    assert decode_mark(data, 6) == 0, "a copy"
     assert is_whole(data)
     for offset in range(len(data)):
         flipped = bytearray(data)
         flipped[offset] ^= 1 << offset % 8
-        assert decode_mark(bytes(flipped)) == 70, "the other slot says the same"
+        assert decode_mark(bytes(flipped), 5) == 70, "the other slot says the same"
         assert not is_whole(bytes(flipped))
     for size in range(len(data)):
-        assert decode_mark(data[:size]) in {0, 70}
+        assert decode_mark(data[:size], 5) in {0, 70}
         assert not is_whole(data[:size])
 
 
 def test_a_torn_write_leaves_the_other_slot() -> None:
-    for written in range(17):
+    for written in range(25):
         files = SimFiles()
         files.mkdir("/home")
         mark = Synced(files, "/home")
@@ -62,11 +63,11 @@ def test_a_torn_write_leaves_the_other_slot() -> None:
         before = files.read("/home/synced")
         mark.note(12)
         after = files.read("/home/synced")
-        slot = 4096 if before[:16] == after[:16] else 0
+        slot = 4096 if before[:24] == after[:24] else 0
         file = files.open("/home/synced", "w")
-        file.pwrite(before[slot + written : slot + 16], slot + written)
+        file.pwrite(before[slot + written : slot + 24], slot + written)
         assert read_mark(files, "/home") in {11, 12}
-        assert read_mark(files, "/home") == 12 or written < 16
+        assert read_mark(files, "/home") == 12 or written < 24
 
 
 def test_no_file_says_nothing(disk: SimFiles) -> None:
@@ -80,6 +81,24 @@ def test_no_file_says_nothing(disk: SimFiles) -> None:
     disk.damage(ACTIVE, journal.offsets[-1] + 20)
     assert open_log(disk).last_index == 9
     assert read_mark(disk, HOME) == 9
+
+
+def test_a_copy_of_a_running_nodes_directory_is_whole_up_to_its_last_whole_entry(disk: SimFiles) -> None:
+    """The log was copied before the mark that belongs to more of it."""
+    journal = open_log(disk)
+    journal.append_frames(frames(1, 10, term=1))
+    flush(journal)
+    early = disk.read(ACTIVE)
+    journal.append_frames(frames(11, 20, term=1))
+    flush(journal)
+    copy = disk.crash(Crash.KEPT)
+    copy.unlink(MARK)
+    for path, content in ((ACTIVE, early), (MARK, disk.read(MARK))):
+        file = copy.open(path, "w")
+        file.truncate(0)
+        file.pwrite(content, 0)
+    assert ShardReader(PATH, 0, copy).verify() == []
+    assert open_log(copy).last_index == 10
 
 
 # The log
