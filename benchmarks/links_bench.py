@@ -17,7 +17,8 @@ from pathlib import Path
 from cluster.host_asyncio import AsyncioHost, new_event_loop
 from raftlog.directory import NodeIdentity, format_node, open_node
 from raftlog.files import OsFiles
-from raftlog.peers import Links, PeerAddress, PeerSettings, SelfDescription
+from raftlog.peers import PeerAddress, PeerSettings, SelfDescription
+from raftlog.peers.links import Links
 from raftlog.peers.packets import MESSAGE_HEAD, Sealer
 
 RUN_S = 1.5

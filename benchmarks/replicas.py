@@ -25,7 +25,8 @@ from cluster.host_asyncio import AsyncioHost, new_event_loop
 from raftlog.directory import NodeIdentity, format_node, open_node
 from raftlog.files import OsFiles
 from raftlog.machine import SnapshotHeader
-from raftlog.peers import Links, PeerAddress, PeerSettings, SelfDescription
+from raftlog.peers import PeerAddress, PeerSettings, SelfDescription
+from raftlog.peers.links import Links
 from raftlog.replica import Replica
 from raftlog.settings import LogSettings
 from records import Cause, RawRecord, RecordType, Trigger, encode_entry

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from cluster.fresh_ids import fresh_id
 from cluster.node_process import LaunchError
 from cluster.settings import SettingsError, load_settings
 from raftlog.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node
@@ -174,10 +175,3 @@ def as_launch_errors(what: str) -> Iterator[None]:
         raise LaunchError(f"{what}: {said}") from error
     except (RaftlogError, ValueError) as error:
         raise LaunchError(f"{what}: {error}") from error
-
-
-def fresh_id() -> str:
-    # Imported here: the host brings an event loop along, which a caller that only restarts does not need.
-    from cluster import host_asyncio
-
-    return host_asyncio.fresh_id()

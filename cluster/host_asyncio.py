@@ -10,7 +10,6 @@ one thread; `fatal` never returns to code that could still acknowledge something
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import os
 import queue
@@ -23,6 +22,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, cast
 
+from cluster.fresh_ids import fresh_id
 from cluster.jobs import Job
 from raftlog.files import Files, OsFiles
 from raftlog.host import Done, StreamHandler, TlsSettings
@@ -49,14 +49,6 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
-
-
-def fresh_id() -> str:
-    """22 characters of base64 without padding, as Kafka writes a Uuid; never starts with "-" (a flag)."""
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        if not text.startswith("-"):
-            return text
 
 
 def _tls_context(tls: TlsSettings | None, *, is_server: bool) -> ssl.SSLContext | None:

@@ -24,11 +24,11 @@ from cluster.cluster_directory import (
     ClusterPlan,
     as_launch_errors,
     format_cluster,
-    fresh_id,
     plan_cluster,
     read_document,
     write_document,
 )
+from cluster.fresh_ids import fresh_id
 from cluster.node_process import LOOPBACK, LaunchError, NodeProcess, ports_before
 from cluster.settings import load_settings
 from raftlog.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node, read_identity

@@ -13,7 +13,7 @@ from cluster.settings import Settings, SettingsError
 from cluster.settings.nodes import parse_nodes
 from cluster.shard_life import ShardLife
 from raftlog.directory import NodeDirectory
-from raftlog.peers import Links
+from raftlog.peers.links import Links
 
 
 class Membership:

@@ -37,7 +37,8 @@ from coordinator.topics import CatalogView
 from raftlog.directory import NodeDirectory, open_node
 from raftlog.evidence import Evidence
 from raftlog.host import Host
-from raftlog.peers import Links, SelfDescription
+from raftlog.peers import SelfDescription
+from raftlog.peers.links import Links
 from records import LATEST_FORMAT_LEVEL, METADATA_SHARD, shard_of
 from wire.apis import ApiKey
 

@@ -11,7 +11,7 @@ from coordinator.limits import SettingsView
 from coordinator.topics import CatalogView
 from raftlog.evidence import Evidence
 from raftlog.host import Host
-from raftlog.peers import Links
+from raftlog.peers.links import Links
 from raftlog.settings import LogSettings
 from records import RawRecord
 

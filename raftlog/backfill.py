@@ -21,8 +21,9 @@ import msgpack
 from raftlog.archive import ARCHIVE, ArchiveCursor, Manifest, read_manifest, write_manifest
 from raftlog.errors import Corrupt, Refused
 from raftlog.files import TEMPORARY_SUFFIX, File, Files, OsFiles, join, write_aside
+from raftlog.indexing import build_index
 from raftlog.messages import HistoryChunk
-from raftlog.sealed import Sealed, build_index
+from raftlog.sealed import Sealed
 from raftlog.segments import LogIdentity, check_header, decode_header, index_name, log_name
 from raftlog.settings import LogSettings
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile

@@ -8,6 +8,7 @@
     metadata/, shard-0/, ...    one log each:
         00000000000000000001.log, .index    segments; one with an index is sealed
         snapshot, term, clean               state up to an index; Raft term and vote; marker of a clean stop
+        synced                              up to which entry the log was once synced here
         joining, installing                 a replaced disk that may not vote yet; an install not complete
         archive/                            segments below the snapshot, and their manifest
 
@@ -25,8 +26,7 @@ from raftlog.archive import ARCHIVE, write_manifest
 from raftlog.errors import AlreadyRunning, Corrupt, NotEmpty, NotFormatted
 from raftlog.files import TEMPORARY_SUFFIX, Files, Lock, join, parent
 from raftlog.metafile import read_meta, write_meta
-from raftlog.segments import LogIdentity, create_segment
-from records import METADATA_SHARD
+from raftlog.segments import METADATA_SHARD, LogIdentity, create_segment
 
 __all__ = [
     "AlreadyRunning",

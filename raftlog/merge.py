@@ -21,8 +21,8 @@ import msgpack
 from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import TEMPORARY_SUFFIX, Files, OsFiles, join, write_aside
 from raftlog.frames import HEADER_BYTES, frame_at
+from raftlog.indexing import build_index
 from raftlog.machine import SnapshotHeader
-from raftlog.sealed import build_index
 from raftlog.segments import decode_header, index_name, log_name
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile, write_snapshot
 from records import Stamped, compact, iter_records

@@ -30,6 +30,9 @@ from raftlog.frames import FRAME_MAGIC, frame_at
 
 MAGIC = b"QRTELOG1"
 FORMAT = 1
+METADATA_SHARD = -1
+"""`records.METADATA_SHARD`, as part of the format: formatting a directory does not load the records."""
+
 HEADER_BYTES_MAX = 1024
 """Enough for any cluster id; bounds what is read before the CRC is checked."""
 

@@ -28,10 +28,11 @@ from raftlog.directory import (
 from raftlog.errors import RESTORE_HINT, Corrupt, Damaged, Problem
 from raftlog.files import Files, join
 from raftlog.frames import HEADER_BYTES, frame_at
+from raftlog.indexing import build_index
 from raftlog.install import INSTALLING_FILE, installing
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
 from raftlog.metafile import read_meta
-from raftlog.sealed import REBUILD_HINT, Sealed, build_index, decode_index
+from raftlog.sealed import REBUILD_HINT, Sealed, decode_index
 from raftlog.segments import LogIdentity, decode_header, index_name, log_name, next_frame, proof_of_loss
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 from raftlog.synced import SYNCED_FILE, is_whole, read_mark, way_out

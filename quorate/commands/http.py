@@ -1,14 +1,18 @@
-"""Asking a node over HTTP: JSON there and back, and every failure one line with a way out."""
+"""Asking a node over HTTP: JSON there and back, and every failure one line with a way out.
+
+The library's HTTP client is imported when something is asked: the other commands need not wait for it.
+"""
 
 from __future__ import annotations
 
 import json as json_module
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quorate.errors import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from urllib.error import HTTPError
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024  # a status page; a larger answer is not one
 
@@ -47,14 +51,17 @@ def _ask(url: str, timeout_s: float, body: bytes | None) -> Any:
         raise CommandError(
             f"{url!r} is not an HTTP address", hint="for example http://127.0.0.1:8092", code=ExitCode.USAGE
         )
+    from urllib.error import HTTPError
+    from urllib.request import ProxyHandler, Request, build_opener
+
     headers = {} if body is None else {"Content-Type": "application/json"}
     try:
         # No proxy: a node is reached directly, whatever the environment says about the rest of the world.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        request = urllib.request.Request(url, body, headers)
+        opener = build_opener(ProxyHandler({}))
+        request = Request(url, body, headers)
         with opener.open(request, timeout=timeout_s) as answer:
             return json_module.loads(answer.read(ANSWER_BYTES_MAX))
-    except urllib.error.HTTPError as error:
+    except HTTPError as error:
         with error:
             raise _refused(url, error) from error
     except OSError as error:
@@ -72,7 +79,7 @@ def _ask(url: str, timeout_s: float, body: bytes | None) -> Any:
         ) from error
 
 
-def _refused(url: str, error: urllib.error.HTTPError) -> HttpRefused:
+def _refused(url: str, error: HTTPError) -> HttpRefused:
     """The node's own words, if it is one: every refusal of the HTTP API has a message and a hint."""
     try:
         said = json_module.loads(error.read(ANSWER_BYTES_MAX))

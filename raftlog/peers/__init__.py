@@ -1,11 +1,13 @@
-"""The links between the nodes of a cluster: one authenticated connection per pair, for all shards."""
+"""The links between the nodes of a cluster: one authenticated connection per pair, for all shards.
+
+`raftlog.peers.links` has the links themselves; here is what is said about them, which settings and launchers
+load without them.
+"""
 
 from raftlog.peers.contract import LinkUser, PeerAddress, PeerInfo, PeersError, PeerSettings, SelfDescription
-from raftlog.peers.links import Links
 
 __all__ = [
     "LinkUser",
-    "Links",
     "PeerAddress",
     "PeerInfo",
     "PeerSettings",

@@ -9,7 +9,8 @@ from cluster.simulator import Network, World
 from cluster.simulator.host import VirtualHost
 from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_node
 from raftlog.host import Stream, StreamHandler
-from raftlog.peers import Links, PeerAddress, PeerSettings, SelfDescription
+from raftlog.peers import PeerAddress, PeerSettings, SelfDescription
+from raftlog.peers.links import Links
 from raftlog.simfiles import SimFiles
 
 SECRET = b"a secret of thirty-two bytes....\n"

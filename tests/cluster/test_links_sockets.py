@@ -17,7 +17,8 @@ from cluster.host_asyncio import AsyncioHost
 from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_node
 from raftlog.files import OsFiles
 from raftlog.host import TlsSettings
-from raftlog.peers import Links, PeerAddress, PeersError, PeerSettings, SelfDescription
+from raftlog.peers import PeerAddress, PeersError, PeerSettings, SelfDescription
+from raftlog.peers.links import Links
 from tests.cluster.links_lab import SHARDS, Recorder
 
 DESCRIPTION = SelfDescription(

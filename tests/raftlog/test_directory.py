@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import records
 from raftlog.directory import (
     AlreadyRunning,
     Corrupt,
@@ -24,6 +25,7 @@ from raftlog.directory import (
 from raftlog.files import Files, OsFiles
 from raftlog.metafile import write_meta
 from raftlog.reader import ShardReader
+from raftlog.segments import METADATA_SHARD
 from raftlog.simfiles import SimFiles
 
 from .hosts import ManualHost
@@ -61,6 +63,10 @@ def test_format_open_and_identity(place: tuple[Files, str]) -> None:
     node = open_node(files, path, lambda: "boot-2")
     assert (node.boot_id, node.previous_boot_id) == ("boot-2", "boot-1")
     assert node.shard_path(-1) == f"{path}/metadata"
+
+
+def test_the_format_and_the_records_number_the_metadata_shard_alike() -> None:
+    assert METADATA_SHARD == records.METADATA_SHARD
 
 
 def test_one_process_at_a_time(place: tuple[Files, str]) -> None:

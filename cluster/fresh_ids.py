@@ -1,0 +1,14 @@
+"""Ids that nobody else has: of clusters, formats, starts."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+
+
+def fresh_id() -> str:
+    """22 characters of base64 without padding, as Kafka writes a Uuid; never starts with "-" (a flag)."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        if not text.startswith("-"):
+            return text

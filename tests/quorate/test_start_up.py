@@ -1,0 +1,27 @@
+"""What a process loads before it does anything: time that everybody waits for who starts a cluster."""
+
+import subprocess
+import sys
+
+
+def modules_after(imports: str) -> set[str]:
+    """The names of all modules that a fresh process has after these imports."""
+    program = f"import sys\n{imports}\nprint('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_command_line_loads_no_room_and_no_http_client() -> None:
+    loaded = modules_after("import quorate.app")
+    assert not loaded & {"records", "wire", "coordinator", "raftlog", "cluster", "urllib.request", "asyncio"}
+
+
+def test_a_launcher_starts_its_nodes_without_loading_what_only_they_need() -> None:
+    loaded = modules_after("import quorate.app, cluster.launcher, cluster.supervisor")
+    needless = {"records", "wire", "asyncio", "pysyncobj", "raftlog.peers.links", "urllib.request", "ssl"}
+    assert not loaded & needless
+
+
+def test_a_node_serves_kafka_before_it_loads_http_or_what_few_clients_ask() -> None:
+    loaded = modules_after("import cluster.main")
+    assert not loaded & {"aiohttp", "urllib.request", "typer", "cluster.launcher"}
