@@ -5,7 +5,8 @@ worse than an outage.  Followers name their newest checkpoint in their answers; 
 its own at that index.  When two differ, it asks all for that very index:
 
     agreeing --a follower differs--> asking --a majority is equal--> the minority stops
-                                       |----all answered, or too late, without one--> the shard is halted
+       ^                               |----all answered, or the last question, none--> the shard is halted
+       +----too late, somebody silent--+
 
 Checkpoints are taken at multiples of `CHAIN_STRIDE`, where every node passes, and at the end of an idle log.
 """
@@ -22,6 +23,8 @@ CHECKPOINTS_KEPT = 256
 """At one per 64 entries: nodes may be 16,000 entries apart and still compare."""
 ANSWERS_WAIT_MS = 2000
 """Nodes in contact answer a heartbeat within some milliseconds; those that are not are not waited for."""
+QUESTIONS_MAX = 5
+"""While a node in contact does not answer: its disk stands still, or it is past that index."""
 
 
 class Diverged(RaftlogError):
@@ -55,6 +58,7 @@ class Agreement:
         self._states: dict[int, int] = {}
         self._points: dict[int, Checkpoint] = {}
         self._question: _Question | None = None
+        self._unanswered = 0
         self.newest: Checkpoint | None = None
 
     # Own checkpoints
@@ -90,6 +94,7 @@ class Agreement:
     def forget(self) -> None:
         """This node leads no more."""
         self._question = None
+        self._unanswered = 0
 
     def hear(self, node_id: int, theirs: Checkpoint, ours: Checkpoint | None, now_ms: float) -> None:
         """A follower's checkpoint, and this node's at the same index."""
@@ -107,9 +112,15 @@ class Agreement:
         said = {self._node_id: question.point, **question.answers}
         right, count = Counter(said.values()).most_common(1)[0]
         is_decided = count >= self._majority
-        if not is_decided and not in_contact <= set(said) and now_ms < question.until_ms:
-            return None
+        if not is_decided and not in_contact <= set(said):
+            if now_ms < question.until_ms:
+                return None
+            self._unanswered += 1
+            if self._unanswered < QUESTIONS_MAX:
+                self._question = None  # who differs will say so again, at a later index
+                return None
         self._question = None
+        self._unanswered = 0
         wrong = tuple(node for node, point in said.items() if point != right)
         return Verdict(question.point.index, right if is_decided else None, wrong)
 

@@ -159,6 +159,8 @@ class Feeding:
         sending = self._sending[peer.node_id]
         now_ms = self._host.monotonic_ms()
         if now_ms - sending.heard_ms > SILENCE_MS:
+            if sending.acknowledged >= sending.source.size:  # all is there and not in place: refused, or soon
+                sending.acknowledged = 0
             sending.sent, sending.heard_ms = sending.acknowledged, now_ms
         header, size, raft = sending.source.header, sending.source.size, self._raft
         while sending.sent < size and sending.sent - sending.acknowledged < CHUNKS_UNDER_WAY * CHUNK_BYTES:
@@ -189,6 +191,7 @@ class Feeding:
             sending.sent = sending.acknowledged = message.offset
         else:
             sending.acknowledged = max(sending.acknowledged, message.offset)
+            sending.sent = max(sending.sent, sending.acknowledged)
         self._send_chunks(peer)
 
 

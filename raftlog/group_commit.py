@@ -77,7 +77,12 @@ class GroupCommit:
         self._is_queued = False
         if self._is_over():
             return
-        if not self._send_first():
+        try:
+            has_sent = self._send_first()
+        except Exception as error:
+            self._fail(error)
+            return
+        if not has_sent:
             self._sync()
         elif not self._is_sync_queued:
             self._is_sync_queued = True

@@ -59,6 +59,8 @@ from records import TermWhy
 LOG = logging.getLogger("quorate.raftlog")
 DRAIN_MS = 30.0
 """After a gap: several turns of the loop, each of which reads the sockets."""
+LOOK_AGAIN_MS = 1000.0
+"""Whether this node may stand by now; nothing tells when its disk or its projection is back."""
 
 
 class Links(Protocol):
@@ -212,7 +214,11 @@ class Peering:
     # Links
 
     def link_up(self, peer: int) -> None:
-        """A link came up: say which term it is; a leader says that it leads."""
+        """A link came up."""
+        self._carefully(self._link_up, peer)
+
+    def _link_up(self, peer: int) -> None:
+        """Say which term it is; a leader says that it leads."""
         self._raft.linked(peer, is_up=True)
         self.leading.linked(peer, is_up=True)
         self._send(peer, Term(self._raft.term).encode())
@@ -239,7 +245,7 @@ class Peering:
     def writable(self, peer: int) -> None:
         """There is room again on the way to a peer."""
         if self._raft.is_leader:
-            self.leading.feed(self._raft.progress.peers[peer])
+            self._carefully(lambda one: self.leading.feed(self._raft.progress.peers[one]), peer)
 
     def message(self, peer: int, payload: bytes) -> None:
         """What a peer's replica of this shard said."""
@@ -250,8 +256,12 @@ class Peering:
         except BadMessage as error:
             self._complain(peer, f"said what is no message: {error}")
             return
+        self._carefully(self._handlers[type(message)], peer, message)
+
+    def _carefully(self, do: Callable[..., None], peer: int, *more: object) -> None:
+        """What a peer brought about: what cannot be is the peer's trouble, anything else stops this node."""
         try:
-            self._handlers[type(message)](peer, message)
+            do(peer, *more)
         except Refused as error:
             self._complain(peer, f"said what cannot be: {error}")
         except Exception as error:
@@ -312,9 +322,12 @@ class Peering:
         """A group is synced."""
         self.following.flushed()
         for peer, message in self.following.take_deferred():
-            is_over = message.term != self._raft.term or self.installing.is_finishing
-            if not is_over and not self.following.must_wait(peer, message):
-                self._take(peer, message)
+            self._carefully(self._take_deferred, peer, message)
+
+    def _take_deferred(self, peer: int, message: Append) -> None:
+        is_over = message.term != self._raft.term or self.installing.is_finishing
+        if not is_over and not self.following.must_wait(peer, message):
+            self._take(peer, message)
 
     def _on_ack(self, peer: int, message: Ack) -> None:
         raft = self._raft
@@ -325,7 +338,6 @@ class Peering:
             self._owner.advance()
         if follower.next_index <= self._journal.last_index:
             self.leading.feed(follower)
-
         if message.checkpoint is not None:
             self.comparing.hear(peer, message.checkpoint)
 
@@ -475,7 +487,7 @@ class Peering:
             step_ms = self._settings.raft_heartbeat_ms
             due_ms = (now_ms // step_ms + 1) * step_ms  # one grid for all shards: they share packets
         else:
-            due_ms = self.election.next_deadline_ms()
+            due_ms = min(self.election.next_deadline_ms(), now_ms + LOOK_AGAIN_MS)  # barred: for how long?
         if due_ms < self._timer_ms:
             if self._timer is not None:
                 self._timer.cancel()
@@ -511,6 +523,8 @@ class Peering:
             self.leading.transfer(None, lambda reason: None)
         self.comparing.judge()
         if self._raft.is_leader:
+            if self._raft.committable() > self._raft.commit_index:  # who had joined acknowledged it before
+                self._owner.advance()
             self._raft.tick()
         preferred = self._raft.progress.peers.get(self.preferred)  # None: it is this node
         if preferred is None or not self._raft.is_leader:

@@ -178,7 +178,8 @@ class Replica:
         installing = None if self._peering is None else self._peering.installing
         adopting = adopting or (installing is not None and installing.is_on_disk)
         adopting = adopting or (self._peering is not None and self._peering.backfilling.is_on_disk)
-        if not self._is_over and (adopting or self._journal.is_flushing or self._journal.is_dirty):
+        is_writing = self._raft is not None and (self._journal.is_flushing or self._journal.is_dirty)
+        if not self._is_over and (adopting or is_writing):
             if adopting:
                 self._host.call_later(1.0, self._finish_stop)
             return  # the flush comes back here

@@ -1,0 +1,173 @@
+"""Schedules after which somebody might wait for ever: what stood still comes back, the cluster goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from raftlog.errors import Refused
+from raftlog.install import SnapshotSink
+from raftlog.messages import Append, Kind
+from tests.report import count_fault
+
+from .cluster import ClusterNode, World
+from .nodes import SETTINGS
+
+FORGETFUL = dataclasses.replace(
+    SETTINGS, segment_bytes=8_000, snapshot_tail_records=200, log_archive_retention_bytes=0
+)
+
+
+def _stall(node: ClusterNode) -> None:
+    """Its syncs go to the disk thread, which does not come to them."""
+    count_fault("raftlog", "slow disk")
+    node.host.hold_disk = True
+    node.replica.group_commit.average_ms = 1000.0
+
+
+def _relieve(node: ClusterNode) -> None:
+    node.host.hold_disk = False
+    while node.host.disk:
+        node.host.do_disk()
+
+
+def test_all_disks_that_stand_still_at_once_leave_no_node_without_a_timer() -> None:
+    """Nobody may stand while its disk stands still; afterwards somebody must."""
+    world = World().start()
+    leader = world.elect()
+    world.settle()
+    for node in world.running:
+        _stall(node)
+    leader.put(("in", "flight"))
+    world.advance(8000)
+    assert world.leader is None
+    for node in world.running:
+        _relieve(node)
+    world.until(lambda: world.leader is not None, 3000)
+    world.assert_equal()
+
+
+def test_what_waited_for_a_sync_and_cannot_be_stops_nobody() -> None:
+    """Entries that waited for the group in flight are checked like others: they harm neither the node nor
+    what waits behind them."""
+    world = World().start()
+    leader = world.elect()
+    leader.put_many(20)
+    world.settle()
+    follower = world.followers()[0]
+    _stall(follower)
+    leader.put(("in", "flight"))
+    world.advance(5)
+    assert follower.replica._journal.is_flushing
+    frames = leader.replica._journal.frames_for(10, 20, 1 << 20)
+    term = leader.replica.term
+    terms = leader.log_terms()
+    broken = Append(term, 9, terms[8], 0, world.now_ms, frames + frames[:10]).encode()
+    follower.replica.peer_message(leader.number, broken)
+    index = leader.put(("behind", "it"))
+    world.advance(5)
+    _relieve(follower)
+    world.advance(20)
+    assert follower.is_up
+    assert follower.replica.last_index == index, "what waited behind it was dropped"
+    world.assert_equal()
+
+
+def test_a_term_that_cannot_be_stored_when_joining_ends_stops_the_node() -> None:
+    """The last step of joining may come after a sync; its failure must not be lost."""
+    world = World().start()
+    leader = world.elect()
+    leader.put_many(20)
+    world.settle()
+    lost = world.followers()[0]
+    lost.wipe()
+    lost.start()
+    world.until(lambda: lost.replica._peering is not None)
+
+    def fail(number: int, what: str, path: str) -> OSError | None:
+        return OSError(5, "injected") if what == "fdatasync" and "/term" in path else None
+
+    lost.files.fail = fail
+    world.advance(2000)
+    assert lost.fatal_message is not None
+
+
+def test_what_a_joining_node_has_acknowledged_counts_when_it_has_joined() -> None:
+    """Nothing else is written: the leader must look again by itself."""
+    world = World().start()
+    leader = world.elect()
+    leader.put_many(10)
+    world.settle()
+    lost, other = world.followers()
+    lost.wipe()
+    hold = [True]
+
+    def no_word_of_joined(source: int, target: int, payload: bytes) -> bool:
+        """The replaced disk hears a term of the third node late: it joins late."""
+        return hold[0] and source == other.number and target == lost.number and payload[1] == Kind.TERM
+
+    world.dropped = no_word_of_joined
+    lost.start()
+    peer = leader.replica._raft.progress.peers[lost.number]  # type: ignore[union-attr]
+    world.until(lambda: peer.is_joining and peer.match_index >= 11 and peer.joined_index >= 0)
+    other.pause()
+    index = leader.put(("only", "here and there"))
+    world.until(lambda: peer.match_index >= index, 100)
+    assert leader.machine.committed_index < index
+    hold[0] = False
+    other.host.resume()
+    world.dropped = lambda source, target, payload: (
+        source == other.number and target == leader.number and payload[1] == Kind.ACK
+    )
+    world.until(lambda: not lost.replica.status()["is_joining"], 250)
+    world.until(lambda: leader.machine.committed_index >= index, 200)
+
+
+def test_a_snapshot_that_was_refused_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(settings=FORGETFUL).start()
+    leader = world.elect()
+    leader.put_many(50)
+    world.settle()
+    away = world.followers()[0]
+    away.kill()
+    for start in range(0, 1500, 50):
+        for number in range(start, start + 50):
+            leader.put((f"k{number % 97}", str(number)))
+        world.advance(20)
+    world.advance(200)
+    refusals: list[bool] = []
+    finish = SnapshotSink.finish
+
+    def refuse_once(self: SnapshotSink, identity: object) -> object:
+        if not refusals:
+            refusals.append(True)
+            self.abandon()
+            raise Refused("damaged on its way")
+        return finish(self, identity)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SnapshotSink, "finish", refuse_once)
+    away.start()
+    world.until(lambda: refusals)
+    world.until(lambda: away.replica.commit_index == leader.replica.commit_index, 6000)
+    world.assert_equal()
+
+
+def test_a_stop_while_the_log_is_loaded_ends() -> None:
+    """What is half loaded is no work that a stop had to wait for."""
+    world = World(settings=dataclasses.replace(SETTINGS, load_slice_ms=0.0)).start()
+    leader = world.elect()
+    leader.put_many(3000)
+    world.settle()
+    stopped = world.followers()[0]
+    stopped.kill()
+    stopped.start()
+    while not stopped.replica.last_index:
+        world.step()
+    assert stopped.replica.state == "Loading"
+    done: list[bool] = []
+    stopped.replica.stop(lambda: done.append(True))
+    world.until(lambda: done, 100)
+    stopped.directory.close()
+    stopped.restart()
+    world.assert_equal()
