@@ -28,7 +28,7 @@ CRASHING = dataclasses.replace(
     log_archive_retention_bytes=9_000,
 )
 """Small bounds, so that a short run rolls, seals, snapshots, archives and drops."""
-CRASH_POINTS_MIN = 2500
+CRASH_POINTS_MIN = 2750
 FAILING_CALLS_MIN = 400
 STOPPED_MIN = 250
 
@@ -59,7 +59,7 @@ class Run:
             self.node = Node(self.disk, CRASHING, boot=boot).start()
             for number in range(6):
                 self._put(boot, number)
-                self.node.host.advance(MARK_EVERY_MS)
+                self.node.host.advance(MARK_EVERY_MS if number % 2 else 0)
             for number in range(6, 150):
                 self._put(boot, number)
                 if number % 12 == 0:

@@ -58,7 +58,8 @@ def test_verify_finds_every_flipped_byte() -> None:
     }
     flipped = 0
     for path in paths:
-        for offset in range(disk.size(path)):
+        step = 16 if path.endswith("/synced") else 1  # zeros; each of its bytes is tried in test_synced
+        for offset in range(0, disk.size(path), step):
             mask = 1 << (offset % 8)
             disk.damage(path, offset, mask)
             found = ShardReader(PATH, 0, disk).verify()
