@@ -128,7 +128,7 @@ class Api:
         except web.HTTPException as error:
             return refusal(_of_aiohttp(error))
         except ConnectionError:
-            raise
+            return web.Response()  # the client has gone; raised, it would be an error with a trace in the log
         except Exception:
             LOG.exception("%s %s failed", request.method, request.path)
             hint = "the node's log says why"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import logging
 import re
 from typing import Any
 
@@ -431,3 +432,22 @@ async def test_what_is_no_http_gets_its_400_and_fills_no_log(
         writer.close()
         assert await rig.status("/healthz") == 200
     assert not caplog.records
+
+
+async def test_a_client_that_goes_before_its_answer_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Monitoring that gives up after a second asks a busy node again and again."""
+    async with http_rig() as rig:
+        group_id = next(name for name in "abcdefgh" if rig.node.shard_for(name) is rig.node.shards[0])
+        _, writer = await asyncio.open_connection(*rig.listener.address)
+        writer.write(b"GET /v1/shards/0/log?from=1&wait_ms=20000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        async with asyncio.timeout(20):
+            while not rig.node.shards[0].waiters:
+                await asyncio.sleep(0)
+            writer.transport.abort()
+            while any(protocol.transport for protocol in rig.listener._runner.server.connections):
+                await asyncio.sleep(0)
+            rig.node.add_group(group_id)
+            while rig.node.shards[0].waiters:
+                await asyncio.sleep(0)
+        assert await rig.status("/healthz") == 200
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
