@@ -52,7 +52,11 @@ TICK_MS: Final = 125
 hears something every 250 ms."""
 
 SILENT_TICKS_MAX: Final = 16
-"""2 s without a byte, or without the end of the handshake."""
+"""2 s without a packet, or a good part of a large one, or without the end of the handshake."""
+
+PART_BYTES: Final = 64 * 1024
+"""Of a packet that is not whole yet so many bytes count as life. Pings are not as many in two seconds: a link
+whose head of a packet was damaged, so that everything behind it seems to be that packet, is found out."""
 
 CLOCK_TICKS: Final = 80
 """Wall clocks are compared every 10 s."""
@@ -127,6 +131,7 @@ class Link:
         self._queued_bytes = 0
         self._has_sent = False
         self._silent_ticks = 0
+        self._part_bytes = 0
         self._ticks = 0
 
     @property
@@ -291,7 +296,9 @@ class Link:
     # Packets of the session.
 
     def _take_packets(self, data: bytes) -> None:
+        self._part_bytes += len(data)
         for kind, payload in self._opener.feed(data):
+            self._part_bytes = PART_BYTES
             if kind == REFUSAL:
                 raise RefusedByPeer(payload, is_proven=True)
             if self.state is State.CONFIRMING:
@@ -302,8 +309,8 @@ class Link:
                 self._owner.link_message(self, kind, payload)
             else:
                 self._take_control(kind, payload)
-        if self.state is State.UP:
-            self._silent_ticks = 0
+        if self.state is State.UP and self._part_bytes >= PART_BYTES:
+            self._silent_ticks = self._part_bytes = 0
 
     def _take_control(self, kind: int, payload: bytes) -> None:
         """Kinds of a newer release are passed over."""

