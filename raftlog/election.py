@@ -80,6 +80,11 @@ class Election:
         jitter_ms = PREFERRED_JITTER_MS if is_preferred else self._max_ms
         self.deadline_ms = now_ms + patience_ms + uniform(0, jitter_ms)
 
+    @property
+    def protects_ms(self) -> float:
+        """For so long after hearing a leader this node votes for nobody, unless that leader asks for it."""
+        return self._lease_ms
+
     # What happens to this node
 
     def heard(self, now_ms: float) -> None:

@@ -194,11 +194,14 @@ class TimeoutNow:
 
 @dataclass(slots=True)
 class Term:
-    """Said by both ends of a new link: the term each has stored.  `asks`: a joining node's, to be answered;
-    what was said before the replica was loaded is lost."""
+    """Said by both ends of a new link: the term each has stored.
+
+    `asks`: to be answered, as what was said before a replica was loaded is lost.  `protects_ms`: for so long
+    after hearing a leader the sender votes for nobody."""
 
     term: int
     asks: bool = False
+    protects_ms: float = 0.0
 
     def encode(self) -> bytes:
         return _encode(Kind.TERM, self)

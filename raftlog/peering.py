@@ -221,7 +221,7 @@ class Peering:
         """Say which term it is; a leader says that it leads."""
         self._raft.linked(peer, is_up=True)
         self.leading.linked(peer, is_up=True)
-        self._send(peer, Term(self._raft.term).encode())
+        self._say_term(peer, asks=True)
         self.election.linked(self._host.monotonic_ms())
         if self._raft.is_leader:
             self._raft.forgive([peer])
@@ -423,9 +423,13 @@ class Peering:
 
     def _on_term(self, peer: int, message: Term) -> None:
         self._terms_heard.add(peer)
+        self._raft.progress.protects(peer, message.protects_ms)
         self._raft.observe(message.term)
         if message.asks:
-            self._send(peer, Term(self._raft.term).encode())
+            self._say_term(peer, asks=False)
+
+    def _say_term(self, peer: int, *, asks: bool) -> None:
+        self._send(peer, Term(self._raft.term, asks, self.election.protects_ms).encode())
 
     def _campaign(self, why: TermWhy) -> None:
         self.why = why
@@ -464,7 +468,7 @@ class Peering:
     def _look_whether_joined(self, message: Append) -> None:
         for peer in self._peer_ids:
             if peer not in self._terms_heard:
-                self._send(peer, Term(self._raft.term, asks=True).encode())
+                self._say_term(peer, asks=True)
         everybody = self._terms_heard.issuperset(self._peer_ids)
         index = message.joined_index
         if not everybody or not 0 <= index <= self._raft.acknowledged(self._raft.commit_index):

@@ -4,6 +4,7 @@ Pure arithmetic on numbers that the replica brings.  Times are this node's monot
 which a message was *sent*, so that the way there and back counts against the leader.  What must stay true:
 
 - Only answers of the own term come here, and `match_index` is what a peer has synced.
+- A lease counts on no peer for longer than that peer has promised: its settings are its own.
 - A joining peer (a replaced disk that has forgotten what it promised) counts for nothing.
 """
 
@@ -23,7 +24,8 @@ class Peer:
     `next_index` is the first entry not yet sent.  While `is_probing`, one message at a time is under way
     (`is_waiting`, since `probed_ms`), until a place is found where the logs agree; `probed_index` is the
     place that it asks about.  `in_flight` holds (last index, bytes) of what is sent and not yet acknowledged.
-    `joined_index` is what a joining peer has to reach, once known.
+    `joined_index` is what a joining peer has to reach, once known.  `lease_ms`: for so long after it heard
+    from this node it votes for nobody else; 0 until it has said so.
     """
 
     node_id: int
@@ -41,6 +43,7 @@ class Peer:
     is_joining: bool = False
     joining_since_ms: float = NEVER_MS
     joined_index: int = -1
+    lease_ms: float = 0.0
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)
     in_flight_bytes: int = 0
 
@@ -48,6 +51,8 @@ class Peer:
         """The link came up or went down: nothing is under way any more, and behind a new link a disk that
         was joining may be another one."""
         self.is_up = is_up
+        if not is_up:
+            self.lease_ms = 0.0  # its settings may be others when it comes back
         if self.is_joining:
             self.forgot(now_ms)
         self.rewind(max(next_index, self.match_index + 1))
@@ -120,6 +125,10 @@ class Progress:
         indexes.append(durable_index)
         return majority(indexes)
 
+    def protects(self, node_id: int, protects_ms: float) -> None:
+        """A peer said for how long after hearing a leader it votes for nobody."""
+        self.peers[node_id].lease_ms = min(self._lease_ms, protects_ms)
+
     def proven_ms(self) -> float:
         """A majority has answered a message sent at or after this time; inf when this node is alone."""
         if not self._needed:
@@ -129,9 +138,9 @@ class Progress:
 
     def has_lease(self, now_ms: float) -> bool:
         """A majority answered something sent less than the lease ago; closed links do not count."""
-        since_ms, count = now_ms - self._lease_ms, 0
+        count = 0
         for peer in self._all:
-            if peer.acked_sent_ms > since_ms and peer.is_up and not peer.is_joining:
+            if peer.acked_sent_ms > now_ms - peer.lease_ms and peer.is_up and not peer.is_joining:
                 count += 1
         return count >= self._needed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
@@ -352,3 +353,27 @@ def test_a_leader_whose_disk_stands_still_hands_over() -> None:
         world.advance(10)
     leader.host.hold_disk = False
     world.assert_equal()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_leader_with_longer_timeouts_than_the_others_has_the_lease_that_they_grant(seed: int) -> None:
+    """As in the middle of a change of `raft.min.timeout.ms`: how long nobody votes is each voter's own."""
+    world = World(seed=seed)
+    shorter = world.settings
+    world.settings = dataclasses.replace(shorter, raft_min_timeout_ms=1500, raft_max_timeout_ms=2500)
+    world.start(2)
+    world.settings = shorter
+    world.start(1, 3)
+    old = world.nodes[2]
+    first = world.elect()
+    world.settle()
+    if first is not old:
+        first.replica.transfer(2, lambda reason: None)
+        world.until(lambda: world.leader is old)
+    world.settle()
+    world.advance(200)
+    assert old.replica.has_lease(world.now_ms)
+    world.cut |= {(2, 1), (1, 2), (2, 3), (3, 2)}  # silently
+    while not any(node.replica.is_leader for node in world.running if node is not old):
+        world.step()
+    assert not old.replica.has_lease(world.now_ms)

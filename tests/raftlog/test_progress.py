@@ -11,6 +11,7 @@ def _progress(num_peers: int = 2) -> Progress:
     progress = Progress(range(2, 2 + num_peers), LEASE_MS)
     for peer in progress.peers.values():
         peer.link(is_up=True, next_index=1, now_ms=0)
+        progress.protects(peer.node_id, LEASE_MS)
     return progress
 
 
@@ -101,3 +102,16 @@ def test_behind_a_new_link_a_joining_disk_may_be_another_one() -> None:
     peer.matches(30)
     peer.link(is_up=True, next_index=60, now_ms=99)
     assert (peer.match_index, peer.joined_index, peer.joining_since_ms) == (0, -1, 99)
+
+
+def test_a_lease_is_as_long_as_the_peers_have_promised() -> None:
+    progress = _progress()
+    for node_id, protects_ms in ((2, 50.0), (3, 10 * LEASE_MS)):
+        _answer(progress.peers[node_id], 100)
+        progress.protects(node_id, protects_ms)
+    assert progress.has_lease(100 + LEASE_MS - 1), "peer 3 alone makes a majority with this node"
+    assert not progress.has_lease(100 + LEASE_MS), "no longer than the own one"
+    progress.peers[3].link(is_up=False, next_index=1, now_ms=101)
+    progress.peers[3].link(is_up=True, next_index=1, now_ms=102)
+    assert progress.has_lease(149), "peer 2 says so"
+    assert not progress.has_lease(150), "peer 3 has not said anything on its new link"
