@@ -153,8 +153,10 @@ class LogSide:
         try:
             path, data = read_segment(self.reader.files, self.reader.home, self._last_segment())
             starts = decode_header(data, path).frames_offset
-        except Damaged:
-            return 0  # the walk tells
+        except Damaged as damage:
+            if self._to_index == self.base_index:
+                self._note(damage)  # the walk, which would tell, had nothing to do
+            return 0
         at = last.offset + last.size if last is not None and last.file == path else starts
         is_written = frame_at(memoryview(data), at) is not None  # a running node went on since the walk
         return 0 if is_written else len(data) - at
