@@ -347,13 +347,12 @@ def _read_mark(walk: _Walk) -> bytes | None:
 
 
 def _check_mark(walk: _Walk) -> None:
-    """What was synced once is there; a mark that is torn says nothing, which a clean stop does not leave."""
+    """What was synced once is there.  A crash may leave a torn mark; a clean stop does not."""
     path, mark = join(walk.home, SYNCED_FILE), walk.mark
     if mark is None or mark != _read_mark(walk):
         return  # written by an older release; or by a node that is running
-    if not is_whole(mark):
-        severity = "torn" if walk.clean is None else "damage"
-        walk.found(path, 0, "is not whole", MARK_HINT, severity=severity)
+    if walk.clean is not None and not is_whole(mark):
+        walk.found(path, 0, "is not whole", MARK_HINT)
     is_told = any(one.index == walk.index + 1 for one in walk.problems)
     if walk.synced_index > walk.index and not is_told:
         what = f"the log ends with entry {walk.index}, entries up to {walk.synced_index} were synced once"

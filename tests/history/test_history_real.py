@@ -320,6 +320,8 @@ def test_a_torn_tail_is_told_and_is_no_damage(home: str) -> None:
     node.crash()
     victim = segments(home)[-1]
     victim.write_bytes(victim.read_bytes()[:-3])
+    assert not verify(home).ok, "it was synced once"
+    Path(home, "shard-0", "synced").unlink()  # a power loss may take that knowledge along
     report = verify(home)
     shard = next(shard for shard in report.shards if shard.shard == 0)
     assert [problem.severity for problem in shard.problems] == ["torn"]
@@ -466,7 +468,7 @@ def test_any_file_harmed_is_reported_and_no_reader_breaks(home: str, harm: str) 
         else:
             file.write_bytes(rng.randbytes(len(sound)))
         report = verify(home)
-        if file.name not in HARMLESS:
+        if file.name not in HARMLESS and (file.name, harm) != ("synced", "gone"):  # older releases have none
             assert report.findings or report.notes, f"{file} {harm}"
         assert list(report_text(report))
         for read in (
