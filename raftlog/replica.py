@@ -100,6 +100,7 @@ class Replica:
         self._advance_queued = False
         self._rebuilding: Iterator[None] | None = None
         self._told_leader: int | None = None
+        self._told_commit = 0
         self._disk_checked_ms = float("-inf")
         self.is_disk_full = False
         self._stop_done: Callable[[], None] | None = None
@@ -502,7 +503,9 @@ class Replica:
         """What the machine has, and a majority too."""
         if not self.is_current and self._peering is not None and self.state != "Halted":
             self.is_current = self._peering.is_level(applied)
-        self._machine.committed(max(applied, min(raft.commit_index, self._applying.projected_index)))
+        known = max(applied, min(raft.commit_index, self._applying.projected_index))
+        self._told_commit = max(self._told_commit, known)  # behind a rebuild less may be known again
+        self._machine.committed(self._told_commit)
         if raft.is_serving and not self.is_ready and self._stop_done is None and self.state == "CatchUp":
             self.is_ready = self.is_current = True
             self.enter("Ready")

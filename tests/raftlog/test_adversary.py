@@ -407,3 +407,28 @@ def test_what_waits_for_a_sync_is_bounded() -> None:
     while follower.host.disk:
         follower.host.do_disk()
     world.assert_equal()
+
+
+def test_what_was_told_as_committed_is_not_taken_back_by_a_rebuild() -> None:
+    """A leader with a slow disk tells what the others have synced; deposed, it builds up to what it has."""
+    world = World().start()
+    leader = world.elect()
+    leader.put_many(20)
+    world.settle()
+    leader.put_committed(("synced", "here"))
+    _slow_disk(leader)
+    told = leader.put_committed(("synced", "by the others"))
+    leader.put_committed(("so", "is this"))
+    assert leader.replica._journal.durable_index < told
+    _depose(world, leader, 10)
+    world.heal()
+    world.advance(50)
+    while not leader.machine.resets:  # one group at a time
+        if leader.host.disk:
+            leader.host.do_disk()
+        world.step()
+    leader.host.hold_disk = False
+    while leader.host.disk:
+        leader.host.do_disk()
+    world.assert_equal()
+    assert leader.is_up

@@ -38,6 +38,7 @@ class Chaos:
             world.advance(self.rng.uniform(1, 400))
             self.collect()
         world.dropped = lambda source, target, payload: False
+        self.nobody_stopped_itself()
         for node in world.nodes.values():
             if node.is_up and node.host.is_paused:
                 node.host.resume()
@@ -46,13 +47,16 @@ class Chaos:
         world.heal()
         world.elect()
         world.assert_equal()
-        assert not any(node.fatal_message for node in world.nodes.values())
+        self.nobody_stopped_itself()
         for key, value in self.acknowledged.items():
             found = [body for _, body in world.committed.values() if key.encode() in body]
             assert any(value.encode() in body for body in found), f"{key} was acknowledged and is gone"
         machine = world.running[0].machine
         for one in world.running:
             assert one.machine.values == machine.values
+
+    def nobody_stopped_itself(self) -> None:
+        assert [node.fatal_message for node in self.world.nodes.values() if node.fatal_message] == []
 
     def steps(self) -> list[Callable[[], None]]:
         """What may happen next, each as likely."""
