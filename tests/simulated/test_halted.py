@@ -1,0 +1,33 @@
+"""A shard without a majority of equal hashes is served by nobody, and whoever is asked says so."""
+
+from __future__ import annotations
+
+from raftlog.machine import StateMachine
+from tests.report import count_fault
+from tests.simulated.stage import SHARD, Stage
+
+
+def test_a_halted_shard_names_its_reason_and_coordinates_nothing() -> None:
+    stage = Stage(1)
+    cluster, leader = stage.cluster, stage.leader
+    other, away = cluster.others(leader)
+    stage.commit(leader, 1)
+    cluster[away].kill()
+    replica = stage.runtime(other).replica
+    machine: StateMachine = replica._applying._machine
+    state_hash = machine.state_hash
+    machine.state_hash = lambda: state_hash() ^ 1  # type: ignore[method-assign]
+    count_fault("simulated", "state gone astray")
+    stage.commit_many(leader, 70)
+    cluster.wait_for(lambda: stage.runtime(leader).replica.state == "Halted")
+    cluster.wait_for(lambda: replica.state == "Halted")
+    for node_id in (leader, other):
+        runtime = stage.runtime(node_id)
+        status = runtime.status()
+        assert "no majority agrees on the hashes" in status["halted_reason"]
+        assert status["leader_id"] is None
+        assert not status["is_current"]
+        assert not runtime.is_ready
+        assert runtime.node.leader_of(SHARD) is None
+        assert not runtime.replica.has_lease(stage.world.now_ms)
+        assert stage.read(node_id) is None
