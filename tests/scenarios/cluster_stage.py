@@ -43,6 +43,7 @@ class ClusterStage(Stage):
     def __init__(self) -> None:
         super().__init__()
         self._cluster: SimCluster | None = None
+        self._leader: int | None = None
 
     @property
     def cluster(self) -> SimCluster:
@@ -64,8 +65,17 @@ class ClusterStage(Stage):
     # Nodes
 
     def leader(self) -> list[str]:
-        """Who leads the groups, once somebody does."""
-        return [f"node {self.cluster.wait_for_leader(0)} leads"]
+        """Whether the groups have the leader that they had when this was asked last, once they have one.
+
+        Not its id: which of two survivors wins an election is chance.
+        """
+        before, self._leader = self._leader, self.cluster.wait_for_leader(0)
+        if before is None:
+            return ["a node leads"]
+        return ["the same node leads" if self._leader == before else "another node leads"]
+
+    def _called(self, node_id: int) -> str:
+        return "the leader" if node_id == self.cluster.wait_for_leader(0) else f"node {node_id}, no leader,"
 
     def kill(self, node: str) -> list[str]:
         self.cluster[self._node(node)].kill()
@@ -174,7 +184,7 @@ class ClusterStage(Stage):
                     self.world.run_for(1)
                 if found.error_code == 0:
                     member.client.address, member.client.port = found.host, found.port
-                    return [f"{name}: node {found.node_id} is the coordinator"]
+                    return [f"{name}: {self._called(found.node_id)} is the coordinator"]
             self.world.run_for(FIND_RETRY_MS)
         return [f"{name}: nobody knows the coordinator"]
 
