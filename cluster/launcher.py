@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import random
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -283,6 +284,11 @@ def _configured(plan: ClusterPlan, kafka_port: int, http_port: int) -> list[Node
 
 # Ports.
 
+FREE_PORTS: Final = range(15_000, 32_000)
+"""Below the ports of outgoing connections (32768–60999 on Linux), so that none of these takes one."""
+
+FREE_PORT_TRIES: Final = 100
+
 Asked = tuple[str, str, int, int]
 """A port to be found: the setting, the host it listens on, the port asked for or 0, the one before or 0."""
 
@@ -321,11 +327,13 @@ def _is_free(probes: contextlib.ExitStack, host: str, port: int) -> bool:
 
 
 def _free_port(probes: contextlib.ExitStack, before: int) -> int:
-    probe = probes.enter_context(socket.socket())
-    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        probe.bind((LOOPBACK, before))
-    except OSError:
-        probe.bind((LOOPBACK, 0))
-    port: int = probe.getsockname()[1]
-    return port
+    """The one before, or a random one below those that systems give to outgoing connections: between this
+    look and the node's own nobody but another launcher could take it."""
+    tries = ([before] if before else []) + random.sample(FREE_PORTS, FREE_PORT_TRIES)
+    for port in tries:
+        probe = probes.enter_context(socket.socket())
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
+    raise LaunchError(f"none of {len(tries)} ports that were tried on {LOOPBACK} is free", EXIT_NODE_STOPPED)

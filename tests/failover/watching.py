@@ -25,7 +25,7 @@ from records import shard_of
 
 TOPIC = "orders"
 NUM_SHARDS = 4
-WITHIN_S = 30.0
+WITHIN_S = 90.0
 LOOK_AGAIN_S = 0.02
 HTTP_TIMEOUT_S = 5.0
 
