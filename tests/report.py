@@ -18,19 +18,19 @@ import pytest
 BUDGETS_S: dict[str, int] = {
     "tests": 5,
     "records": 30,
-    "wire": 60,
+    "wire": 120,
     "coordinator": 60,
     "kip848": 90,
-    "raftlog": 150,
+    "raftlog": 240,
     "raftdefects": 60,
-    "simulated": 150,
+    "simulated": 180,
     "cluster": 120,
     "scenarios": 30,
     "listeners": 60,
     "history": 120,
     "quorate": 60,
-    "clients": 240,
-    "failover": 480,
+    "clients": 300,
+    "failover": 600,
 }
 SLOW_BUDGET_S = 3_600
 """`make chaos` as a whole; its suites run alone, so they need no shares."""
