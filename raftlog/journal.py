@@ -202,6 +202,20 @@ class Journal:
         if term < self.last_term or timestamp_ms < self.last_timestamp_ms:
             raise AssertionError(f"term {term} or time {timestamp_ms} goes back at entry {index}")
         frame = encode_frame(index, term, commit_index, timestamp_ms, count, body)
+        self._queue(frame, term, commit_index, timestamp_ms, count)
+        return index
+
+    def append_frames(self, data: bytes) -> int:
+        """Queue the leader's frames, which follow the last entry, byte for byte; the new last index.
+
+        All or nothing: raises Corrupt when anything is not the next whole frame.
+        """
+        for received in check_frames(data, self.last_index, self.last_term, self.last_timestamp_ms):
+            self._queue(*received)
+        return self.last_index
+
+    def _queue(self, frame: bytes, term: int, commit_index: int, timestamp_ms: int, count: int) -> None:
+        """Take a frame of `count` records that follows the last one."""
         self.offsets.append(self._append_offset)
         self.terms.append(term)
         self._recent.append(frame)
@@ -211,28 +225,9 @@ class Journal:
         self.tail_records += count
         if commit_index > self._named_commit:
             self._named_commit = commit_index
+        index = self.last_index
         if not index % CHAIN_STRIDE:
             self._link_ended(index, term)
-        return index
-
-    def append_frames(self, data: bytes) -> int:
-        """Queue the leader's frames, which follow the last entry, byte for byte; the new last index.
-
-        All or nothing: raises Corrupt when anything is not the next whole frame.
-        """
-        for received in check_frames(data, self.last_index, self.last_term, self.last_timestamp_ms):
-            frame, term, commit_index, timestamp_ms, records = received
-            self.offsets.append(self._append_offset)
-            self.terms.append(term)
-            self._recent.append(frame)
-            self._append_offset += len(frame)
-            self.uncommitted_bytes += len(frame)
-            self.last_timestamp_ms = timestamp_ms
-            self.tail_records += records
-            self._named_commit = max(self._named_commit, commit_index)
-            if not self.last_index % CHAIN_STRIDE:
-                self._link_ended(self.last_index, term)
-        return self.last_index
 
     def _link_ended(self, index: int, term: int) -> None:
         if self._append_offset >= self._settings.segment_bytes:

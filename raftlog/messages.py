@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 import msgpack
 
@@ -116,11 +116,22 @@ class Ack:
         )
 
 
+class _Plain:
+    """A message whose array is its kind and its fields as they stand; subclasses are slotted dataclasses."""
+
+    __slots__ = ()
+    kind: ClassVar[Kind]
+
+    def encode(self) -> bytes:
+        return bytes(_pack((int(self.kind), *[getattr(self, name) for name in _FIELDS[self.kind]])))
+
+
 @dataclass(slots=True)
-class Reject:
+class Reject(_Plain):
     """A follower's: it has no entry `prev_index` of that term.  `next_index` is where to try next, a whole
     term further back; `last_index` is 0 for an empty log.  In reply to a lower term only `term` counts."""
 
+    kind: ClassVar = Kind.REJECT
     term: int
     prev_index: int
     next_index: int
@@ -129,88 +140,74 @@ class Reject:
     sent_ms: float
     is_joining: bool = False
 
-    def encode(self) -> bytes:
-        return _encode(Kind.REJECT, self)
-
 
 @dataclass(slots=True)
-class VoteRequest:
+class VoteRequest(_Plain):
     """A candidate's; `is_transfer`: the leader itself asked for this election and gave up its lease."""
 
+    kind: ClassVar = Kind.VOTE_REQUEST
     term: int
     last_index: int
     last_term: int
     is_transfer: bool
 
-    def encode(self) -> bytes:
-        return _encode(Kind.VOTE_REQUEST, self)
-
 
 @dataclass(slots=True)
-class Vote:
+class Vote(_Plain):
     """A granted vote; refusals are silent, the pre-vote said them."""
 
+    kind: ClassVar = Kind.VOTE
     term: int
-
-    def encode(self) -> bytes:
-        return _encode(Kind.VOTE, self)
 
 
 @dataclass(slots=True)
-class PreVoteRequest:
+class PreVoteRequest(_Plain):
     """Would you vote for me in `term`?  Changes nothing on either side; `round` numbers the asker's tries."""
 
+    kind: ClassVar = Kind.PRE_VOTE_REQUEST
     term: int
     last_index: int
     last_term: int
     round: int
 
-    def encode(self) -> bytes:
-        return _encode(Kind.PRE_VOTE_REQUEST, self)
-
 
 @dataclass(slots=True)
-class PreVote:
+class PreVote(_Plain):
     """The answer; `term` is the answerer's own, `wait_ms` how long until it would really vote."""
 
+    kind: ClassVar = Kind.PRE_VOTE
     term: int
     round: int
     granted: bool
     wait_ms: float
 
-    def encode(self) -> bytes:
-        return _encode(Kind.PRE_VOTE, self)
-
 
 @dataclass(slots=True)
-class TimeoutNow:
+class TimeoutNow(_Plain):
     """The leader's to the peer that should lead: campaign at once, nobody protects my lease any more."""
 
+    kind: ClassVar = Kind.TIMEOUT_NOW
     term: int
-
-    def encode(self) -> bytes:
-        return _encode(Kind.TIMEOUT_NOW, self)
 
 
 @dataclass(slots=True)
-class Term:
+class Term(_Plain):
     """Said by both ends of a new link: the term each has stored.
 
     `asks`: to be answered, as what was said before a replica was loaded is lost.  `protects_ms`: for so long
     after hearing a leader the sender votes for nobody."""
 
+    kind: ClassVar = Kind.TERM
     term: int
     asks: bool = False
     protects_ms: float = 0.0
 
-    def encode(self) -> bytes:
-        return _encode(Kind.TERM, self)
-
 
 @dataclass(slots=True)
-class SnapshotChunk:
+class SnapshotChunk(_Plain):
     """Bytes of the leader's snapshot file at `offset`; the file ends at `size`, its state at `last_index`."""
 
+    kind: ClassVar = Kind.SNAPSHOT
     term: int
     commit_index: int
     sent_ms: float
@@ -220,23 +217,18 @@ class SnapshotChunk:
     offset: int
     data: bytes
 
-    def encode(self) -> bytes:
-        return _encode(Kind.SNAPSHOT, self)
-
 
 @dataclass(slots=True)
-class SnapshotAck:
+class SnapshotAck(_Plain):
     """A follower's: it has the snapshot of `last_index` up to `offset`; `is_refused`: go on there."""
 
+    kind: ClassVar = Kind.SNAPSHOT_ACK
     term: int
     last_index: int
     offset: int
     sent_ms: float
     is_joining: bool = False
     is_refused: bool = False
-
-    def encode(self) -> bytes:
-        return _encode(Kind.SNAPSHOT_ACK, self)
 
 
 @dataclass(slots=True)
@@ -254,10 +246,11 @@ class Diverged:
 
 
 @dataclass(slots=True)
-class HistoryRequest:
+class HistoryRequest(_Plain):
     """Of a node whose archive begins behind `before_index`, to any other: at most `bytes_max` bytes, from
     `offset` on, of the segment that ends with that entry; 0 bytes: what have you got?"""
 
+    kind: ClassVar = Kind.HISTORY_REQUEST
     before_index: int
     offset: int
     bytes_max: int
@@ -265,16 +258,14 @@ class HistoryRequest:
     def __post_init__(self) -> None:
         _check_counts(self.before_index, self.offset, self.bytes_max)
 
-    def encode(self) -> bytes:
-        return _encode(Kind.HISTORY_REQUEST, self)
-
 
 @dataclass(slots=True)
-class HistoryChunk:
+class HistoryChunk(_Plain):
     """The answer: bytes at `offset` of `size`; the newest entry's time, the hash chain before the segment.
 
     `size` 0: not, or no longer, in the archive."""
 
+    kind: ClassVar = Kind.HISTORY_CHUNK
     before_index: int
     size: int
     newest_ms: int
@@ -284,9 +275,6 @@ class HistoryChunk:
 
     def __post_init__(self) -> None:
         _check_counts(self.before_index, self.size, self.offset)
-
-    def encode(self) -> bytes:
-        return _encode(Kind.HISTORY_CHUNK, self)
 
 
 def _check_counts(*counts: int) -> None:
@@ -313,26 +301,25 @@ Message = (
 )
 
 _PLAIN: dict[int, type[Any]] = {
-    Kind.REJECT: Reject,
-    Kind.VOTE_REQUEST: VoteRequest,
-    Kind.VOTE: Vote,
-    Kind.PRE_VOTE_REQUEST: PreVoteRequest,
-    Kind.PRE_VOTE: PreVote,
-    Kind.TIMEOUT_NOW: TimeoutNow,
-    Kind.TERM: Term,
-    Kind.SNAPSHOT: SnapshotChunk,
-    Kind.SNAPSHOT_ACK: SnapshotAck,
-    Kind.HISTORY_REQUEST: HistoryRequest,
-    Kind.HISTORY_CHUNK: HistoryChunk,
+    message.kind: message
+    for message in (
+        Reject,
+        VoteRequest,
+        Vote,
+        PreVoteRequest,
+        PreVote,
+        TimeoutNow,
+        Term,
+        SnapshotChunk,
+        SnapshotAck,
+        HistoryRequest,
+        HistoryChunk,
+    )
 }
 _FIELDS = {kind: tuple(message.__slots__) for kind, message in _PLAIN.items()}
 _TYPES = {
     kind: tuple(get_type_hints(message)[name] for name in _FIELDS[kind]) for kind, message in _PLAIN.items()
 }
-
-
-def _encode(kind: Kind, message: Any) -> bytes:
-    return bytes(_pack((int(kind), *[getattr(message, name) for name in _FIELDS[kind]])))
 
 
 NUMBER_MAX = (1 << 63) - 1

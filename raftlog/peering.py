@@ -168,7 +168,10 @@ class Peering:
         self._lost_leader: int | None = None
         self.last_leader: int | None = None
         self.why = TermWhy.START
-        self._handlers: dict[type, Callable[[int, object], None]] = {
+        self._handlers = self._table_of_handlers()
+
+    def _table_of_handlers(self) -> dict[type, Callable[[int, object], None]]:
+        return {
             Append: self._on_append,  # type: ignore[dict-item]
             Ack: self._on_ack,  # type: ignore[dict-item]
             Reject: self._on_reject,  # type: ignore[dict-item]
