@@ -14,14 +14,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
+from cluster.job_slots import Slot
 from cluster.node_info import ClientInfo
 from cluster.regularity import MeasuredEntry, Regularity
 from cluster.shard_runtime import ShardRuntime
 from cluster.shard_state import ShardState
 from cluster.surroundings import SLICE_MS, Surroundings
-from coordinator.api import Context, Outcome
+from coordinator.api import Context, Job, JobKind, Outcome
 from coordinator.shard import GroupShard
 from raftlog.directory import NodeDirectory
 from raftlog.host import Timer
@@ -44,6 +46,12 @@ REFUSING_MS: Final = 500.0
 FAILED_WORK_PAUSE_MS: Final = 1_000.0
 """Due work that raised would raise again at once; once a second is often enough to be seen in the log."""
 
+CHILDREN: Final = {
+    JobKind.ASSIGN: "cluster.children.assign",
+    JobKind.RESOLVE: "cluster.children.resolve",
+}
+"""The module that a child process runs for each kind of job."""
+
 
 class GroupRuntime(ShardRuntime):
     """A group shard's runtime."""
@@ -65,6 +73,7 @@ class GroupRuntime(ShardRuntime):
         self._continues = False
         self._no_room_since_ms: float | None = None
         self._renewing: Iterator[None] | None = None
+        self._children: dict[tuple[JobKind, str], Slot] = {}
 
     def fast_entry(self, group_id: str, member_id: str) -> MeasuredEntry | None:
         """See the steady-heartbeat fast path; None unless Ready.
@@ -100,6 +109,7 @@ class GroupRuntime(ShardRuntime):
         self._let_go(self.machine.on_deposed())
         self._no_room_since_ms = self._renewing = None
         self._cancel_work_timer()
+        self._cancel_children()
         self._regularity.forget_all()
 
     def catalog_version(self) -> int:
@@ -201,6 +211,48 @@ class GroupRuntime(ShardRuntime):
             self._arm_in(pause_ms)
         else:
             self._arm()
+
+    # Work of child processes.
+
+    def _append(self, outcome: Outcome, ctx: Context) -> None:
+        super()._append(outcome, ctx)
+        for job in outcome.jobs:
+            if (former := self._children.get(job.key)) is not None:
+                former.cancel()  # of a group that went and came again
+            self._children[job.key] = self.node.job_slots.submit(
+                CHILDREN[job.kind], job.request, partial(self._child_ended, job), deadline_ms=job.deadline_ms
+            )
+
+    def _child_ended(self, job: Job, result: object, error: BaseException | None) -> None:
+        """Its result is decided on like a request; it waits while there is no room for what it may write."""
+        self._children.pop(job.key, None)
+        self._decide_result(job, result, None if error is None else str(error))
+
+    def _decide_result(self, job: Job, result: object, error: str | None) -> None:
+        if self.standing.state is not ShardState.READY:
+            return
+        if not self._has_room():
+            self.host.call_later(NO_ROOM_PAUSE_MS, self._decide_result, job, result, error)
+            return
+        now_ms = self.host.monotonic_ms()
+        self.node.observe_clock(now_ms)
+        ctx = self._context(now_ms, NOBODY)
+        try:
+            outcome = self.machine.job_ended(job, result, error, ctx)
+        except Exception as failure:
+            outcome = Outcome(error=failure)
+        if outcome is None:
+            return
+        self._append(outcome, ctx)
+        if outcome.error is not None:
+            LOG.error("%s: the result of a job failed", self.name, exc_info=outcome.error)
+            self.counters.failures += 1
+        self._arm()
+
+    def _cancel_children(self) -> None:
+        for slot in self._children.values():
+            slot.cancel()
+        self._children.clear()
 
     def _decide_due(self, now_ms: float) -> float:
         """One decision of due work; returns how long the rest has to wait, 0 for not at all."""

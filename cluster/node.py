@@ -22,6 +22,7 @@ from cluster.clock_guard import ClockGuard
 from cluster.fanout import FANS, ONE_GROUP_APIS, Gathering
 from cluster.group_runtime import GroupRuntime
 from cluster.handover import HandOver
+from cluster.job_slots import JobSlots
 from cluster.kafka import KafkaListener
 from cluster.membership import Membership, check_identity
 from cluster.node_info import ClientInfo, NodeInfo
@@ -55,6 +56,7 @@ class Node:
         self.host = host
         self.settings = settings
         self.turns = TurnCounter(host)
+        self.job_slots = JobSlots(host)
         self.group_settings: SettingsView = SameForAll(settings.group_settings())
         self.runtime_settings = RuntimeSettings(
             held_reply_timeout_ms=settings.held_reply_timeout_ms,

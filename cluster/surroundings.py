@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from cluster.job_slots import JobSlots
 from coordinator.api import Context, Outcome
 from coordinator.limits import SettingsView
 from coordinator.topics import CatalogView
@@ -75,6 +76,7 @@ class Surroundings(Protocol):
     turns: TurnCounter
     group_settings: SettingsView
     runtime_settings: RuntimeSettings
+    job_slots: JobSlots
     links: Links | None
     """To the other nodes; None where there are none."""
 

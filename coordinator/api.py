@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from coordinator.limits import SettingsView
 from coordinator.topics import CatalogView
@@ -44,13 +45,39 @@ class Context:
     principal: str = ""
 
 
+class JobKind(StrEnum):
+    """What child processes do for a group."""
+
+    ASSIGN = "assign"
+    RESOLVE = "resolve"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Job:
+    """Work that is too long for the loop, or by code that is not ours: for a child process under a deadline.
+
+    `request` is one msgpack value, all that the child gets; `context` stays here, for whoever takes the
+    result. At most one of a kind is under way for a group. Two that ask the same are not equal."""
+
+    kind: JobKind
+    group_id: str
+    request: object
+    deadline_ms: int
+    context: object = None
+
+    @property
+    def key(self) -> tuple[JobKind, str]:
+        return self.kind, self.group_id
+
+
 @dataclass(slots=True, kw_only=True)
 class Outcome:
     """What one decision came to.
 
     `records` are applied already; non-empty, they become one entry at `Context.next_index` with `cause`.
     `error` is what a later step raised after earlier ones had written; there is no reply then. `warning` is
-    for the log: something failed, and the decision went on without it.
+    for the log: something failed, and the decision went on without it. `jobs` are to be started now; the end
+    of each is told to `GroupShard.job_ended`.
     """
 
     cause: Cause | None = None
@@ -58,6 +85,7 @@ class Outcome:
     reply: object | None = None
     error: Exception | None = None
     warning: str | None = None
+    jobs: list[Job] = field(default_factory=list)
 
 
 Steps = Generator[list[RawRecord], None, object]
@@ -77,6 +105,7 @@ class Draft:
     owned: tuple[TopicPartitions, ...] | None = None
     warning: str | None = None
     by_operator: bool = False
+    jobs: list[Job] = field(default_factory=list)
 
     def cause(self, ctx: Context) -> Cause:
         """The cause as it is written."""

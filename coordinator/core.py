@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
-from coordinator.api import Context, Refused
+from coordinator.api import Context, Draft, Job, JobKind, Refused
 from coordinator.assignors.spi import PartitionAssignor
 from coordinator.dissolving import emptied
 from coordinator.limits import Limits
@@ -41,11 +41,14 @@ class Core:
         self.checks: dict[str, Trigger] = {}
         self.known_topics: dict[str, bytes] = {}
         self.expired: dict[str, dict[tuple[str, Trigger], Deadline]] = {}
+        self.jobs: dict[tuple[JobKind, str], Job] = {}
+        """Under way; what ends and is not here has been given up."""
 
     def forget_volatile(self) -> Iterator[None]:
         """Nothing of it holds from now on; the steps let go of what there is for every member and group."""
         tables = (self.checked_version, self.checks, self.known_topics, self.expired)
         self.checked_version, self.checks, self.known_topics, self.expired = {}, {}, {}, {}
+        self.jobs.clear()
         self.pacing.clear()
         timers = (self.sessions.clear(), self.rebalances.clear())
         return chain(*timers, *(emptied(table) for table in tables))
@@ -104,6 +107,22 @@ class Core:
             timeout_ms = ctx.settings.for_group(group.group_id).session_timeout_ms
         self.rebalances.arm(key, ctx.monotonic_ms, ctx.wall_ms, timeout_ms, member_epoch=member.current.epoch)
 
+    def start_job(self, job: Job, draft: Draft) -> None:
+        """Has a child process work; its end is a decision of its own (`GroupShard.job_ended`)."""
+        assert job.key not in self.jobs, f"{job.kind} is under way for {job.group_id}"
+        self.jobs[job.key] = job
+        draft.jobs.append(job)
+
+    def is_working(self, kind: JobKind, group_id: str) -> bool:
+        """Whether a child process works on this for the group."""
+        return (kind, group_id) in self.jobs
+
+    def give_up(self, jobs: Iterable[Job]) -> None:
+        """What these come to is not wanted any more, or they never began."""
+        for job in jobs:
+            if self.jobs.get(job.key) is job:
+                del self.jobs[job.key]
+
     def forget_member(self, group_id: str, member_id: str) -> None:
         self.sessions.cancel((group_id, member_id))
         self.rebalances.cancel((group_id, member_id))
@@ -112,6 +131,8 @@ class Core:
         self.pacing.forget(group_id)
         self.checked_version.pop(group_id, None)
         self.checks.pop(group_id, None)
+        for kind in JobKind:
+            self.jobs.pop((kind, group_id), None)
 
     def shift_deadlines(self, gap_ms: float) -> None:
         self.sessions.shift(gap_ms)

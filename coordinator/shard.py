@@ -17,7 +17,7 @@ from types import GeneratorType
 from typing import Any
 
 from coordinator import admin, checks
-from coordinator.api import Context, Draft, Outcome, Refused, Steps
+from coordinator.api import Context, Draft, Job, JobKind, Outcome, Refused, Steps
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.core import Core
 from coordinator.fetching import fetch_offsets
@@ -62,6 +62,12 @@ _HANDLERS: dict[int, Handler] = {
         core, request, draft
     ),
 }
+
+
+JobEnd = Callable[[Core, Job, object, str | None, Context, Draft], Steps]
+
+_JOB_ENDS: dict[JobKind, JobEnd] = {}
+"""Who decides on what a child process answered: (its result, or None and what went wrong)."""
 
 
 class GroupShard:
@@ -121,7 +127,7 @@ class GroupShard:
         try:
             answer = handler(self.core, request, api_version, ctx, draft)
             if isinstance(answer, GeneratorType):
-                return run_steps(answer, self.apply_all, ctx, draft)
+                return self._run(answer, ctx, draft)
         except Refused as refused:
             return Outcome(reply=refuse(api_key, api_version, request, refused.code, refused.message))
         return Outcome(reply=answer)
@@ -156,9 +162,25 @@ class GroupShard:
         else:
             return None
         try:
-            return run_steps(work, self.apply_all, ctx, draft)
+            return self._run(work, ctx, draft)
         except Exception:
             again()
+            raise
+
+    def job_ended(self, job: Job, result: object, error: str | None, ctx: Context) -> Outcome | None:
+        """A child process has ended: with a result, or with an error in words. None if nobody waits for it
+        any more, because the lead was lost or the group went meanwhile."""
+        if self.core.jobs.get(job.key) is not job:
+            return None
+        del self.core.jobs[job.key]
+        draft = Draft()
+        return self._run(_JOB_ENDS[job.kind](self.core, job, result, error, ctx, draft), ctx, draft)
+
+    def _run(self, steps: Steps, ctx: Context, draft: Draft) -> Outcome:
+        try:
+            return run_steps(steps, self.apply_all, ctx, draft)
+        except Exception:
+            self.core.give_up(draft.jobs)  # nobody will start them
             raise
 
     # Leadership.
@@ -285,4 +307,5 @@ def run_steps(
     if records:
         outcome.cause = draft.cause(ctx)
     outcome.warning = draft.warning
+    outcome.jobs = draft.jobs
     return outcome

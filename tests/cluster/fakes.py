@@ -9,6 +9,7 @@ import pytest
 
 from cluster.catalog_runtime import CatalogRuntime
 from cluster.group_runtime import GroupRuntime
+from cluster.job_slots import JobSlots
 from cluster.node_info import ClientInfo
 from cluster.shard_life import ShardLife
 from cluster.simulator import Network, World
@@ -173,6 +174,7 @@ class Bench:
         self.links: Any = None if is_alone else FakeLinks()
         self.evidence = Evidence(self.host, directory.path, 1 << 20)
         self.turns = TurnCounter(self.host)
+        self.job_slots = JobSlots(self.host)
         self.group_settings = SameForAll()
         self.runtime_settings = RuntimeSettings()
         self.moves: list[str] = []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coordinator.api import Context, Outcome
+from coordinator.api import Context, Job, JobKind, Outcome
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.catalog import CatalogShard
 from coordinator.limits import GroupSettings, Limits
@@ -36,6 +36,9 @@ from wire.messages.delete_topics import DeleteTopicsRequest
 WALL_START_MS = 1_700_000_000_000
 FIRST_TOPIC = new_topic_id((1).to_bytes(16, "big"), 1)
 """The id of the topic that a world creates first."""
+
+CHILDREN: dict[JobKind, Callable[[Any], object]] = {}
+"""What the child process of each kind of job does, called in place."""
 
 TALLY: Counter[tuple[str, str]] = Counter()
 """How often what happened: (kind, name). The kip848 suite prints it and fails on what never did."""
@@ -91,6 +94,9 @@ class World:
         self._epochs: dict[str, int] = {}
         self._fast: dict[tuple[str, str], tuple[Any, FastEntry, Any]] = {}
         """What a listener keeps: the request, its permission taken before the request, and the reply."""
+        self.jobs: list[Job] = []
+        """Started and not ended; they end by themselves unless `holds_jobs`."""
+        self.holds_jobs = False
         self.after_entry: list[Callable[[World, Entry], None]] = []
         self.shard.on_ready(self.ctx())
 
@@ -139,6 +145,34 @@ class World:
         return outcome.reply
 
     def _append(self, outcome: Outcome) -> None:
+        self._write(outcome)
+        self.jobs += outcome.jobs
+        if not self.holds_jobs:
+            self.end_jobs()
+
+    def end_jobs(self) -> None:
+        """The child processes answer, one after another, until none is at work."""
+        for _ in range(1_000):
+            if not self.jobs:
+                return
+            job = self.jobs[0]
+            try:
+                result, error = CHILDREN[job.kind](job.request), None
+            except Exception as failure:
+                result, error = None, repr(failure)
+            self.end_job(job, result, error)
+        raise AssertionError("jobs do not end")
+
+    def end_job(self, job: Job, result: object = None, error: str | None = None) -> None:
+        """One child process ends, with whatever the test says."""
+        self.jobs.remove(job)
+        outcome = self.shard.job_ended(job, result, error, self.ctx())
+        if outcome is not None:
+            if outcome.error is not None:
+                raise outcome.error
+            self._append(outcome)
+
+    def _write(self, outcome: Outcome) -> None:
         if not outcome.records:
             assert outcome.cause is None
             return
@@ -187,6 +221,7 @@ class World:
         """Another node takes over: it has the log and nothing else."""
         self.shard.on_deposed()
         self.shard = self.replayed(len(self.log))
+        self.jobs = []
         self.shard.on_ready(self.ctx())
 
     # Topics.

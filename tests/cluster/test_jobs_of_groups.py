@@ -1,0 +1,189 @@
+"""Child processes for groups: how many at once, and what becomes of a result when the world has moved on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cluster.job_slots import JOBS_AT_ONCE, JobSlots
+from coordinator import shard as shard_module
+from coordinator.api import Context, Draft, Job, JobKind, Steps
+from coordinator.core import Core
+from raftlog.host import Done
+from records import Trigger
+from tests.cluster.fakes import Bench
+from tests.cluster.lab import join_request
+
+
+class Child:
+    """A child process that ends when the test says."""
+
+    def __init__(self, request: object, done: Done, deadline_ms: int) -> None:
+        self.request, self.done, self.deadline_ms = request, done, deadline_ms
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Children:
+    """Stands in for the Host where only children are asked for."""
+
+    def __init__(self) -> None:
+        self.started: list[Child] = []
+
+    def spawn_job(
+        self, module: str, request: object, done: Done, *, low_priority: bool, deadline_ms: int
+    ) -> Child:
+        assert low_priority
+        self.started.append(Child(request, done, deadline_ms))
+        return self.started[-1]
+
+
+def submit(slots: JobSlots, number: int, ended: list[tuple[int, object, object]]) -> Any:
+    def done(result: object | None, error: BaseException | None) -> None:
+        ended.append((number, result, error))
+
+    return slots.submit("module", number, done, deadline_ms=100 * number)
+
+
+def test_a_few_run_and_the_rest_waits_its_turn() -> None:
+    children = Children()
+    slots = JobSlots(children)  # type: ignore[arg-type]  # no more of a Host is asked for
+    ended: list[tuple[int, object, object]] = []
+    for number in range(JOBS_AT_ONCE + 2):
+        submit(slots, number, ended)
+    assert [child.request for child in children.started] == list(range(JOBS_AT_ONCE))
+    assert slots.num_waiting == 2
+    failure = OSError("no more processes")
+    children.started[1].done(None, failure)
+    assert children.started[-1].request == JOBS_AT_ONCE  # first come, first served
+    children.started[0].done("result", None)
+    assert ended == [(1, None, failure), (0, "result", None)]
+    assert (slots.num_running, slots.num_waiting) == (JOBS_AT_ONCE, 0)
+
+
+def test_a_cancelled_job_is_never_heard_of_again() -> None:
+    children = Children()
+    slots = JobSlots(children)  # type: ignore[arg-type]  # as above
+    ended: list[tuple[int, object, object]] = []
+    jobs = [submit(slots, number, ended) for number in range(JOBS_AT_ONCE + 2)]
+    jobs[0].cancel()
+    jobs[JOBS_AT_ONCE].cancel()  # has not begun
+    assert children.started[0].is_cancelled
+    assert slots.num_running == JOBS_AT_ONCE, "its process may still run"
+    children.started[0].done(None, RuntimeError("cancelled"))
+    assert [child.request for child in children.started] == [0, 1, JOBS_AT_ONCE + 1]
+    assert ended == []
+
+
+Ended = list[tuple[object, str | None]]
+
+
+class Worked:
+    """A runtime whose group gets a job at every heartbeat of `working`; the ends are collected."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bench = bench
+        self.children = Children()
+        self.ended: Ended = []
+        monkeypatch.setattr(bench.host, "spawn_job", self.children.spawn_job)
+        monkeypatch.setitem(shard_module._JOB_ENDS, JobKind.ASSIGN, self._job_ended)
+        bench.log(bench.metadata).lead()
+        bench.log(bench.groups).lead()
+        bench.heartbeat(join_request("billing", "one", "orders"))
+        bench.log(bench.groups).commit()
+
+    def _job_ended(
+        self, core: Core, job: Job, result: object, error: str | None, ctx: Context, draft: Draft
+    ) -> Steps:
+        self.ended.append((result, error))
+        draft.trigger = Trigger.TARGET_COMPUTED
+        if result == "raise":
+            raise RuntimeError("nonsense")
+        yield from ()
+        return None
+
+    def start(self) -> Child:
+        """What a decision that starts a job leads to."""
+        runtime = self.bench.groups
+        draft = Draft()
+        job = Job(kind=JobKind.ASSIGN, group_id="billing", request={}, deadline_ms=1_000)
+        runtime.machine.core.start_job(job, draft)
+        outcome = runtime.machine._run(_nothing(), runtime._own_context(), draft)
+        runtime._append(outcome, runtime._own_context())
+        return self.children.started[-1]
+
+    def is_working(self) -> bool:
+        return self.bench.groups.machine.core.is_working(JobKind.ASSIGN, "billing")
+
+
+def _nothing() -> Steps:
+    yield from ()
+    return None
+
+
+@pytest.fixture
+def worked(monkeypatch: pytest.MonkeyPatch) -> Worked:
+    return Worked(Bench(monkeypatch), monkeypatch)
+
+
+def test_a_result_is_decided_on_once(worked: Worked) -> None:
+    child = worked.start()
+    assert worked.is_working()
+    child.done({"a": 1}, None)
+    assert worked.ended == [({"a": 1}, None)]
+    assert not worked.is_working()
+    worked.start().done(None, RuntimeError("took over 1000 ms"))
+    assert worked.ended[1:] == [(None, "took over 1000 ms")]
+
+
+def _lose(worked: Worked) -> None:
+    worked.bench.log(worked.bench.groups).lose()
+
+
+def _lose_and_lead_again(worked: Worked) -> None:
+    _lose(worked)
+    worked.bench.log(worked.bench.groups).lead()
+    worked.bench.later(100)
+
+
+def _rebuild(worked: Worked) -> None:
+    log = worked.bench.log(worked.bench.groups)
+    log.lose()
+    log.rebuild([])
+    log.lead()
+    worked.bench.later(100)
+
+
+@pytest.mark.parametrize("happens", [_lose, _lose_and_lead_again, _rebuild])
+def test_a_result_for_a_lead_that_is_over_is_dropped(
+    worked: Worked, happens: Callable[[Worked], None]
+) -> None:
+    child = worked.start()
+    happens(worked)
+    assert child.is_cancelled
+    assert not worked.is_working()
+    child.done("late", None)
+    assert worked.ended == []
+
+
+def test_a_result_waits_while_the_log_has_no_room(worked: Worked) -> None:
+    child = worked.start()
+    worked.bench.log(worked.bench.groups).can_append = False
+    child.done("result", None)
+    worked.bench.later(200)
+    assert worked.ended == []
+    worked.bench.log(worked.bench.groups).can_append = True
+    worked.bench.later(200)
+    assert worked.ended == [("result", None)]
+
+
+def test_a_result_that_nobody_can_take_leaves_no_job_behind(worked: Worked) -> None:
+    failures = worked.bench.groups.counters.failures
+    worked.start().done("raise", None)
+    assert worked.bench.groups.counters.failures == failures + 1
+    assert not worked.is_working()
+    assert not worked.start().is_cancelled
