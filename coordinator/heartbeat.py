@@ -240,7 +240,7 @@ def _reconcile_step(group: Group, member: Member, owned: Owned | None) -> list[R
     target = Target(
         group.assignment_epoch,
         partitions_of(group.target.get(member.member_id)),
-        subscribed_ids(member.metadata, topic_ids_by_name(group)),
+        subscribed_ids(group, member.metadata, topic_ids_by_name(group)),
     )
     current = reconcile(member.member_id, member.current, target, owned, group.owners)
     if current is member.current:

@@ -61,7 +61,11 @@ class Group:
     # Derived from the members' newest records:
     num_members: int = 0
     owners: dict[bytes, dict[int, str]] = field(default_factory=dict)
+    regex_subscribers: Counter[str] = field(default_factory=Counter)
+    """How many members subscribe by each expression."""
     subscriptions: Counter[str] = field(default_factory=Counter)
+    """Topics that somebody subscribes to: how many members name one, and how many expressions that have a
+    subscriber resolve to it."""
     server_assignors: Counter[str] = field(default_factory=Counter)
     # Volatile: moves with every record and with everything else that may change a reply.
     changes: int = 0
@@ -103,6 +107,11 @@ class Group:
     def topics(self) -> tuple[TopicMetadata, ...]:
         """The subscribed topics that exist, as the group last saw them."""
         return self.partition_metadata.topics if self.partition_metadata is not None else ()
+
+    def resolved(self, regex: str | None) -> tuple[str, ...]:
+        """Names that the expression matched when it was last resolved; an unresolved one matches nothing."""
+        value = self.regexes.get(regex) if regex else None
+        return value.topics if value is not None else ()
 
     def member(self, member_id: str) -> Member | None:
         member = self.members.get(member_id)

@@ -181,11 +181,17 @@ class Projection:
         self, key: ConsumerGroupRegularExpressionKey, value: ConsumerGroupRegularExpressionValue | None
     ) -> None:
         group = self._open(key.group_id)
+        regex = key.regular_expression
+        has_subscribers = regex in group.regex_subscribers  # else it counts when the first one is there
+        if has_subscribers:
+            _tally(group.subscriptions, group.resolved(regex), -1)
         if value is None:
-            group.regexes.pop(key.regular_expression, None)
-            self._close(group)
+            group.regexes.pop(regex, None)
         else:
-            group.regexes[key.regular_expression] = value
+            group.regexes[regex] = value
+        if has_subscribers:
+            _tally(group.subscriptions, group.resolved(regex), +1)
+        self._close(group)
 
     def _term_start(self, key: TermStartKey, value: TermStartValue | None) -> None:
         self.term = value
@@ -213,14 +219,23 @@ def _count(group: Group, value: ConsumerGroupMemberMetadataValue | None, by: int
     if value is None:
         return
     group.num_members += by
-    for name in value.subscribed_topic_names:
-        group.subscriptions[name] += by
-        if not group.subscriptions[name]:
-            del group.subscriptions[name]
+    _tally(group.subscriptions, value.subscribed_topic_names, by)
+    regex = value.subscribed_topic_regex
+    if regex:
+        had_subscribers = regex in group.regex_subscribers
+        _tally(group.regex_subscribers, (regex,), by)
+        if had_subscribers != (regex in group.regex_subscribers):  # the first came, or the last went
+            _tally(group.subscriptions, group.resolved(regex), by)
     if value.server_assignor is not None:
-        group.server_assignors[value.server_assignor] += by
-        if not group.server_assignors[value.server_assignor]:
-            del group.server_assignors[value.server_assignor]
+        _tally(group.server_assignors, (value.server_assignor,), by)
+
+
+def _tally(counts: Counter[str], names: Iterable[str], by: int) -> None:
+    """Adds to the counts of these names; what is at 0 is not there."""
+    for name in names:
+        counts[name] += by
+        if not counts[name]:
+            del counts[name]
 
 
 _APPLY: dict[int, Callable[[Projection, Any, Any], None]] = {

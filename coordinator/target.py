@@ -35,9 +35,12 @@ def topic_ids_by_name(group: Group) -> dict[str, bytes]:
     return {topic.topic_name: topic.topic_id for topic in group.topics}
 
 
-def subscribed_ids(metadata: ConsumerGroupMemberMetadataValue, ids: Mapping[str, bytes]) -> frozenset[bytes]:
-    """Ids of the topics that a member subscribes to, as far as they exist."""
-    return frozenset([ids[name] for name in metadata.subscribed_topic_names if name in ids])
+def subscribed_ids(
+    group: Group, metadata: ConsumerGroupMemberMetadataValue, ids: Mapping[str, bytes]
+) -> frozenset[bytes]:
+    """Ids of the topics that a member subscribes to, by name or by expression, as far as they exist."""
+    names = (*metadata.subscribed_topic_names, *group.resolved(metadata.subscribed_topic_regex))
+    return frozenset([ids[name] for name in names if name in ids])
 
 
 def partitions_of(value: ConsumerGroupTargetAssignmentMemberValue | None) -> Partitions:
@@ -50,15 +53,15 @@ def partitions_of(value: ConsumerGroupTargetAssignmentMemberValue | None) -> Par
 def assignment_spec(group: Group) -> AssignmentSpec:
     """The assignor's input. Members with equal subscriptions share one set, which keeps comparing cheap."""
     ids = topic_ids_by_name(group)
-    sets: dict[tuple[str, ...], frozenset[bytes]] = {}
+    sets: dict[tuple[tuple[str, ...], str | None], frozenset[bytes]] = {}
     members: dict[str, AssignmentMemberSpec] = {}
     for member in group.joined():
         metadata = member.metadata
         assert metadata is not None
-        names = metadata.subscribed_topic_names
-        subscribed = sets.get(names)
+        subscription = (metadata.subscribed_topic_names, metadata.subscribed_topic_regex)
+        subscribed = sets.get(subscription)
         if subscribed is None:
-            subscribed = sets[names] = subscribed_ids(metadata, ids)
+            subscribed = sets[subscription] = subscribed_ids(group, metadata, ids)
         target = partitions_of(group.target.get(member.member_id))
         members[member.member_id] = AssignmentMemberSpec(
             subscribed, target, metadata.instance_id, metadata.rack_id

@@ -32,6 +32,7 @@ def disagreements(projection: Projection, tracks: Mapping[str, GroupTrack]) -> l
 def _indexes(group: Group) -> list[str]:
     owners: dict[bytes, dict[int, str]] = {}
     subscriptions: Counter[str] = Counter()
+    regexes: Counter[str] = Counter()
     votes: Counter[str] = Counter()
     for member in group.members.values():
         for parts in (member.current.assigned, member.current.pending):
@@ -39,11 +40,16 @@ def _indexes(group: Group) -> list[str]:
                 owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member.member_id))
         if member.metadata is not None:
             subscriptions.update(member.metadata.subscribed_topic_names)
+            if member.metadata.subscribed_topic_regex:
+                regexes[member.metadata.subscribed_topic_regex] += 1
             if member.metadata.server_assignor is not None:
                 votes[member.metadata.server_assignor] += 1
+    for regex in regexes:
+        subscriptions.update(group.resolved(regex))
     kept_and_computed = (
         ("owners", group.owners, owners),
         ("subscriptions", group.subscriptions, subscriptions),
+        ("subscribers of expressions", group.regex_subscribers, regexes),
         ("assignor votes", group.server_assignors, votes),
         ("number of members", group.num_members, len(list(group.joined()))),
     )

@@ -399,6 +399,23 @@ def check_group(group: Group) -> None:
     }
     assert indexed == owners
     assert group.num_members == len(list(group.joined()))
+    subscriptions, regexes = subscriptions_of(group)
+    assert group.subscriptions == subscriptions
+    assert group.regex_subscribers == regexes
+
+
+def subscriptions_of(group: Group) -> tuple[Counter[str], Counter[str]]:
+    """The group's subscriptions and the subscribers of its expressions, counted anew."""
+    names: Counter[str] = Counter()
+    regexes: Counter[str] = Counter()
+    for member in group.joined():
+        assert member.metadata is not None
+        names.update(member.metadata.subscribed_topic_names)
+        if member.metadata.subscribed_topic_regex:
+            regexes[member.metadata.subscribed_topic_regex] += 1
+    for regex in regexes:
+        names.update(group.resolved(regex))
+    return names, regexes
 
 
 @dataclass

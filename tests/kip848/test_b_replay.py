@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import permutations
+
 import pytest
 
 from coordinator.shard import GroupShard
+from coordinator.target import subscribed_ids
 from records import (
     ClassicMember,
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -37,7 +41,7 @@ from records import (
     encode_record,
 )
 from records.compaction import compact
-from tests.coordinator.world import Client, World, settle
+from tests.coordinator.world import Client, World, check_group, settle
 
 T = b"t" * 16
 RETENTION_MS = 0
@@ -230,6 +234,75 @@ def test_regular_expressions_load() -> None:
     value = ConsumerGroupRegularExpressionValue(version=1, timestamp_ms=2, topics=("orders",))
     assert load([raw(key, value)]).projection.groups["g"].regexes == {"o.*": value}
     assert load([raw(key, value), raw(key, None)]).projection.groups == {}
+
+
+def _resolved(*topics: str) -> ConsumerGroupRegularExpressionValue:
+    return ConsumerGroupRegularExpressionValue(version=1, timestamp_ms=2, topics=topics)
+
+
+def test_resolved_topics_are_subscriptions_in_whatever_order_the_records_come() -> None:
+    """B.4: subscribedTopicNames includes regex-resolved topics; KAFKA-18916 missed that once. An expression
+    counts while somebody subscribes by it, also when its record 16 is older than he is, or outlives him."""
+
+    def member(member_id: str, *names: str, regex: str | None) -> RawRecord:
+        value = replace(_subscription(*names), subscribed_topic_regex=regex)
+        return raw(ConsumerGroupMemberMetadataKey(group_id="g", member_id=member_id), value)
+
+    def regex(expression: str, value: ConsumerGroupRegularExpressionValue | None) -> RawRecord:
+        return raw(
+            ConsumerGroupRegularExpressionKey(group_id="g", regular_expression=expression),
+            value,
+        )
+
+    records = [
+        member("a", "orders", regex="o.*"),
+        member("b", regex="o.*"),
+        member("c", "bills", regex=""),
+        regex("o.*", _resolved("orders", "outages")),
+        regex("nobody", _resolved("bills", "news")),
+    ]
+    for order in permutations(records):
+        shard = load(list(order))
+        group = shard.projection.groups["g"]
+        assert group.subscriptions == {"orders": 2, "outages": 1, "bills": 1}
+        assert group.regex_subscribers == {"o.*": 2}
+        check_group(group)
+        later = [
+            regex("o.*", _resolved("outages", "oranges")),
+            member("a", "orders", regex="nobody"),
+            member("b", regex=None),
+            regex("o.*", None),
+        ]
+        seen = []
+        for index, one in enumerate(later, 10):
+            shard.apply(one, index)
+            check_group(group)
+            seen.append(dict(group.subscriptions))
+        assert seen == [
+            {"orders": 1, "outages": 1, "oranges": 1, "bills": 1},
+            {"orders": 1, "outages": 1, "oranges": 1, "bills": 2, "news": 1},
+            {"orders": 1, "bills": 2, "news": 1},
+            {"orders": 1, "bills": 2, "news": 1},
+        ]
+
+
+def test_a_member_is_subscribed_to_its_names_and_to_what_its_own_expression_resolved_to() -> None:
+    """C.14: names and expression together; another member's expression is not this one's."""
+    shard = load(
+        [
+            raw(
+                ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="o.*"),
+                _resolved("orders", "gone"),
+            ),
+        ]
+    )
+    group = shard.projection.groups["g"]
+    ids = {"orders": b"o" * 16, "bills": b"b" * 16, "news": b"n" * 16}
+    both = replace(_subscription("bills"), subscribed_topic_regex="o.*")
+    assert subscribed_ids(group, both, ids) == {ids["orders"], ids["bills"]}
+    assert subscribed_ids(group, _subscription("bills"), ids) == {ids["bills"]}
+    unresolved = replace(_subscription(), subscribed_topic_regex="n.*")
+    assert subscribed_ids(group, unresolved, ids) == frozenset()
 
 
 def test_unknown_member_states_load() -> None:

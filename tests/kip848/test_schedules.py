@@ -76,6 +76,8 @@ def snapshot(shard: GroupShard) -> dict[str, object]:
             group.target,
             group.owners,
             dict(group.subscriptions),
+            dict(group.regex_subscribers),
+            group.regexes,
             dict(group.server_assignors),
             group.num_members,
             {
