@@ -67,7 +67,9 @@ def bench_assignor(topics: int, buckets: int) -> None:
 
     assignor = UniformAssignor()
     fresh = spec({}, MEMBERS)
-    targets = dict(assignor.assign(fresh).members)
+    targets = {
+        member_id: part.target_partitions for member_id, part in assignor.assign(fresh).members.items()
+    }
     joined = spec(targets, MEMBERS + 1)
     kind = "equal subscriptions" if buckets == 1 else f"{buckets} different subscriptions"
     for name, one in (("from scratch", fresh), ("one more member", joined)):

@@ -16,7 +16,7 @@ from coordinator.model import Group, Member
 from coordinator.offsetstore import removal_bytes, tombstone
 from coordinator.reconcile import PartitionEpochs
 from coordinator.states import GroupState
-from coordinator.target import partitions_of, preferred_assignor
+from coordinator.target import preferred_assignor
 from records import RawRecord, Trigger
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_describe as described
@@ -112,7 +112,7 @@ def _describe_consumer_group(core: Core, group_id: str, ctx: Context) -> describ
 def _describe_member(group: Group, member: Member, ctx: Context) -> described.Member:
     metadata = member.metadata
     assert metadata is not None
-    target = partitions_of(group.target.get(member.member_id))
+    target = group.target_of(member.member_id)
     return described.Member(
         member_id=member.member_id,
         instance_id=metadata.instance_id,

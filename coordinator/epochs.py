@@ -16,7 +16,7 @@ from coordinator import writes
 from coordinator.api import Context, Draft
 from coordinator.core import Core
 from coordinator.model import Group
-from coordinator.target import preferred_assignor, target_records
+from coordinator.target import assignment_spec, install_records, preferred_assignor
 from coordinator.topics import CatalogView
 from records import METADATA_SHARD, RawRecord, ReasonKind, TopicMetadata
 
@@ -132,7 +132,9 @@ def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
     name = preferred_assignor(group, ctx.settings.for_group(group_id).assignors)
     started_ms = ctx.stopwatch_ms()
     try:
-        records = target_records(group, core.assignors[name], ctx.wall_ms, core.limits.target_bytes_max)
+        spec = assignment_spec(group)
+        answer = core.assignors[name].assign(spec).members
+        records = install_records(group, spec, answer, group.epoch, ctx, core.limits, name)
     except Exception as error:  # an assignor may be anybody's code; the group must live on without it
         draft.warning = f"Assignor {name} failed for group {group_id}: {error!r}"
         core.pacing.failed(group_id, ctx, draft.warning)

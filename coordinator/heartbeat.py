@@ -22,7 +22,7 @@ from coordinator.leaving import leave
 from coordinator.limits import GroupSettings
 from coordinator.model import Group, Member
 from coordinator.reconcile import PartitionEpochs, Target, reconcile, still_owns
-from coordinator.target import partitions_of, subscribed_ids, topic_ids_by_name
+from coordinator.target import subscribed_ids, topic_ids_by_name
 from coordinator.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
 from records import (
     ConsumerGroupMemberMetadataValue,
@@ -239,7 +239,7 @@ def _reconcile_step(group: Group, member: Member, owned: Owned | None) -> list[R
     assert member.metadata is not None
     target = Target(
         group.assignment_epoch,
-        partitions_of(group.target.get(member.member_id)),
+        group.target_of(member.member_id),
         subscribed_ids(group, member.metadata, topic_ids_by_name(group)),
     )
     current = reconcile(member.member_id, member.current, target, owned, group.owners)

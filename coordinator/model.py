@@ -12,7 +12,7 @@ Only `coordinator.projection` changes these objects, and only while it applies a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from coordinator.reconcile import Current, PartitionEpochs
@@ -33,6 +33,9 @@ from records import (
 
 JOINING = Current(MemberState.STABLE, 0, 0)
 """A member that has no record 8 yet: it owns nothing, at epoch 0."""
+
+
+NOTHING: Mapping[bytes, tuple[int, ...]] = {}
 
 
 @dataclass(slots=True)
@@ -67,6 +70,10 @@ class Group:
     """Topics that somebody subscribes to: how many members name one, and how many expressions that have a
     subscriber resolve to it."""
     server_assignors: Counter[str] = field(default_factory=Counter)
+    # Made when somebody asks, dropped by the next record 7 of that member:
+    _parts: dict[str, Mapping[bytes, tuple[int, ...]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     # Volatile: moves with every record and with everything else that may change a reply.
     changes: int = 0
     _state: tuple[int, GroupState] | None = None
@@ -112,6 +119,25 @@ class Group:
         """Names that the expression matched when it was last resolved; an unresolved one matches nothing."""
         value = self.regexes.get(regex) if regex else None
         return value.topics if value is not None else ()
+
+    def target_of(self, member_id: str) -> Mapping[bytes, tuple[int, ...]]:
+        """What the member is to own: topic id → partitions. The same object until the next record 7."""
+        part = self._parts.get(member_id)
+        if part is None:
+            value = self.target.get(member_id)
+            if value is None:
+                return NOTHING
+            part = {topic.topic_id: topic.partitions for topic in value.topic_partitions}
+            self._parts[member_id] = part
+        return part
+
+    def set_target(self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
+        """Record 7, or its tombstone."""
+        self._parts.pop(member_id, None)
+        if value is None:
+            self.target.pop(member_id, None)
+        else:
+            self.target[member_id] = value
 
     def member(self, member_id: str) -> Member | None:
         member = self.members.get(member_id)

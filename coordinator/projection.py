@@ -162,11 +162,8 @@ class Projection:
         value: ConsumerGroupTargetAssignmentMemberValue | None,
     ) -> None:
         group = self._open(key.group_id)
-        if value is None:
-            group.target.pop(key.member_id, None)
-            self._close(group)
-        else:
-            group.target[key.member_id] = value
+        group.set_target(key.member_id, value)
+        self._close(group)
 
     def _target_metadata(
         self,

@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from coordinator import writes
+from coordinator.api import Context
 from coordinator.assignors.spi import (
     AssignmentMemberSpec,
     AssignmentSpec,
     AssignmentTopicMetadata,
-    PartitionAssignor,
+    MemberAssignment,
     PartitionAssignorError,
-    Partitions,
 )
+from coordinator.limits import Limits
 from coordinator.model import Group
-from records import ConsumerGroupMemberMetadataValue, ConsumerGroupTargetAssignmentMemberValue, RawRecord
+from records import ConsumerGroupMemberMetadataValue, RawRecord
 
-NO_PARTITIONS: Partitions = {}
+NO_PART = MemberAssignment({})
 
 
 def preferred_assignor(group: Group, configured: Sequence[str]) -> str:
@@ -43,13 +44,6 @@ def subscribed_ids(
     return frozenset([ids[name] for name in names if name in ids])
 
 
-def partitions_of(value: ConsumerGroupTargetAssignmentMemberValue | None) -> Partitions:
-    """A record 7 as topic id → partitions."""
-    if value is None:
-        return NO_PARTITIONS
-    return {topic.topic_id: topic.partitions for topic in value.topic_partitions}
-
-
 def assignment_spec(group: Group) -> AssignmentSpec:
     """The assignor's input. Members with equal subscriptions share one set, which keeps comparing cheap."""
     ids = topic_ids_by_name(group)
@@ -62,7 +56,7 @@ def assignment_spec(group: Group) -> AssignmentSpec:
         subscribed = sets.get(subscription)
         if subscribed is None:
             subscribed = sets[subscription] = subscribed_ids(group, metadata, ids)
-        target = partitions_of(group.target.get(member.member_id))
+        target = group.target_of(member.member_id)
         members[member.member_id] = AssignmentMemberSpec(
             subscribed, target, metadata.instance_id, metadata.rack_id
         )
@@ -73,33 +67,80 @@ def assignment_spec(group: Group) -> AssignmentSpec:
     return AssignmentSpec(members, topics)
 
 
-def target_records(
-    group: Group, assignor: PartitionAssignor, wall_ms: int, bytes_max: int
+def install_records(
+    group: Group,
+    spec: AssignmentSpec,
+    answer: Mapping[str, MemberAssignment],
+    epoch: int,
+    ctx: Context,
+    limits: Limits,
+    assignor: str,
 ) -> list[RawRecord]:
-    """The records of a new target for the group's epoch.
+    """The records of a new target for `epoch`, the group's epoch when `spec` was taken from it.
 
-    Raises `PartitionAssignorError` when the answer is not valid or takes more than `bytes_max`, and whatever
-    the assignor raises."""
-    spec = assignment_spec(group)
-    answer = assignor.assign(spec).members
-    validate(spec, answer, assignor.name)
-    epoch = group.epoch
+    The answer is judged by the spec that it is the answer to, and written against the group as it is now
+    (KAFKA-20292): who left since gets nothing, a static member that was replaced since passes its part on,
+    who joined since has to wait. Nothing is due where the group has a target of that epoch already. Raises
+    `PartitionAssignorError` when the answer is not valid or takes more than `limits.target_bytes_max`."""
+    validate(spec, answer, assignor)
+    if epoch <= group.assignment_epoch:
+        return []
+    heirs = _heirs(group, spec)
+    parts: dict[str, MemberAssignment] = {}
+    for member_id in spec.members:
+        present_id = member_id if group.member(member_id) is not None else heirs.get(member_id)
+        if present_id is not None:
+            parts[present_id] = answer.get(member_id, NO_PART)
+    for member_id in group.target:
+        if group.member(member_id) is not None:  # or its partitions might be in two members' parts
+            parts.setdefault(member_id, NO_PART)
     changed = [
-        writes.target_member(group.group_id, member_id, sorted(part.items()), epoch)
-        for member_id, member in spec.members.items()
-        if (part := answer.get(member_id, NO_PARTITIONS)) is not member.target_partitions
-        and part != member.target_partitions
+        writes.target_member(group.group_id, member_id, part, epoch)
+        for member_id, part in parts.items()
+        if _differs(group, member_id, part)
     ]
     size = sum(len(raw.key) + len(raw.value or b"") for raw in changed)
-    if size > bytes_max:
+    if size > limits.target_bytes_max:
         raise PartitionAssignorError(
-            f"The target of {len(spec.members)} members takes {size} bytes of log, more than {bytes_max}: "
-            "subscribe to fewer partitions, or split the group."
+            f"The target of {len(parts)} members takes {size} bytes of log, more than "
+            f"{limits.target_bytes_max}: subscribe to fewer partitions, or split the group."
         )
-    return [*changed, writes.target_epoch(group.group_id, epoch, wall_ms)]
+    return [*changed, writes.target_epoch(group.group_id, epoch, ctx.wall_ms)]
 
 
-def validate(spec: AssignmentSpec, answer: Mapping[str, Partitions], assignor: str) -> None:
+def _heirs(group: Group, spec: AssignmentSpec) -> dict[str, str]:
+    """Static members that another one replaced since the spec was taken: the old member id → the new one."""
+    gone = {
+        member.instance_id: member_id
+        for member_id, member in spec.members.items()
+        if member.instance_id is not None and group.member(member_id) is None
+    }
+    if not gone:
+        return {}
+    return {
+        gone[instance_id]: member.member_id
+        for member in group.joined()
+        if (instance_id := member.metadata and member.metadata.instance_id) in gone
+        and member.member_id not in spec.members
+    }
+
+
+def _differs(group: Group, member_id: str, part: MemberAssignment) -> bool:
+    """Whether the part is another one than the member's record 7 holds; no record is as good as nothing."""
+    present = group.target_of(member_id)
+    if part.target_partitions is not present and part.target_partitions != present:
+        return True
+    value = group.target.get(member_id)
+    if value is None:
+        return part[1:] != NO_PART[1:]
+    return (part.error, part.metadata_version, part.metadata_bytes) != (
+        value.error,
+        value.metadata_version,
+        value.metadata_bytes,
+    )
+
+
+def validate(spec: AssignmentSpec, answer: Mapping[str, MemberAssignment], assignor: str) -> None:
     """Each partition exists, belongs to a topic that its member subscribes to, and is given once."""
     given: dict[bytes, set[int]] = {topic_id: set() for topic_id in spec.topics}
     counts = dict.fromkeys(spec.topics, 0)
@@ -107,7 +148,7 @@ def validate(spec: AssignmentSpec, answer: Mapping[str, Partitions], assignor: s
         member = spec.members.get(member_id)
         if member is None:
             raise PartitionAssignorError(f"Assignor {assignor} answered for {member_id}, which is no member.")
-        for topic_id, partitions in part.items():
+        for topic_id, partitions in part.target_partitions.items():
             if topic_id not in member.subscribed_topics:
                 raise PartitionAssignorError(
                     f"Assignor {assignor} gave {member_id} partitions of topic id {topic_id.hex()}, "

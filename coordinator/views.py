@@ -14,7 +14,6 @@ from coordinator import admin
 from coordinator.model import Group, Member
 from coordinator.reconcile import PartitionEpochs
 from coordinator.shard import GroupShard
-from coordinator.target import partitions_of
 from records import topic_id_text
 
 Json = dict[str, Any]
@@ -91,7 +90,7 @@ def _member(shard: GroupShard, group: Group, member: Member, names: Mapping[byte
     assert metadata is not None
     timer = shard.core.sessions.get((group.group_id, member.member_id))
     heartbeat_ms = timer.last_heartbeat_wall_ms if timer is not None else -1
-    target = partitions_of(group.target.get(member.member_id))
+    target = group.target_of(member.member_id)
     return {
         "member_id": member.member_id,
         "client_id": metadata.client_id,

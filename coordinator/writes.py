@@ -6,8 +6,7 @@ Kafka that reads an export); a target's members come before its epoch, record 4 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from coordinator.assignors.spi import MemberAssignment
 from coordinator.model import Group, topic_partitions_of
 from coordinator.reconcile import Current
 from records import (
@@ -58,17 +57,22 @@ def subscribed_topics(
     return write(ConsumerGroupPartitionMetadataKey(group_id=group_id), value)
 
 
-def target_member(
-    group_id: str, member_id: str, partitions: Iterable[tuple[bytes, tuple[int, ...]]], epoch: int
-) -> RawRecord:
-    """Record 7; `partitions` are (topic id, partitions ascending) in the order of the topic ids."""
+def target_member(group_id: str, member_id: str, part: MemberAssignment, epoch: int) -> RawRecord:
+    """Record 7, its topics in the order of their ids."""
     topics = tuple(
-        [TopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in partitions]
+        [
+            TopicPartitions(topic_id=topic_id, partitions=numbers)
+            for topic_id, numbers in sorted(part.target_partitions.items())
+        ]
     )
-    return write(
-        ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
-        ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics, assignment_epoch=epoch),
+    value = ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=topics,
+        assignment_epoch=epoch,
+        error=part.error,
+        metadata_version=part.metadata_version,
+        metadata_bytes=part.metadata_bytes,
     )
+    return write(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
 
 
 def target_epoch(group_id: str, epoch: int, wall_ms: int) -> RawRecord:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import insort
 from heapq import heapify, heappop, heappush, heapreplace
 
-from coordinator.assignors.spi import AssignmentSpec, GroupAssignment
+from coordinator.assignors.spi import AssignmentSpec, GroupAssignment, MemberAssignment
 
 ROUNDS_MAX = 64
 """Passes over all topics in the last phase. Kafka stops after 16; one that moves nothing ends it anyway."""
@@ -43,7 +43,9 @@ class _Balance:
                 break
         return GroupAssignment(
             {
-                member_id: {topic_id: tuple(numbers) for topic_id, numbers in sorted(part.items())}
+                member_id: MemberAssignment(
+                    {topic_id: tuple(numbers) for topic_id, numbers in sorted(part.items())}
+                )
                 for member_id, part in zip(self.member_ids, self.parts, strict=True)
             }
         )

@@ -7,7 +7,13 @@ members is: static members by instance id, then dynamic ones by member id. O(mem
 
 from __future__ import annotations
 
-from coordinator.assignors.spi import AssignmentSpec, GroupAssignment, Partitions, require_known_topics
+from coordinator.assignors.spi import (
+    AssignmentSpec,
+    GroupAssignment,
+    MemberAssignment,
+    Partitions,
+    require_known_topics,
+)
 
 
 class RangeAssignor:
@@ -39,7 +45,10 @@ class RangeAssignor:
                 parts[member_id][topic_id] = tuple(range(start, end))
                 start = end
         return GroupAssignment(
-            {member_id: self._unless_equal(spec, member_id, part) for member_id, part in parts.items()}
+            {
+                member_id: MemberAssignment(self._unless_equal(spec, member_id, part))
+                for member_id, part in parts.items()
+            }
         )
 
     @staticmethod

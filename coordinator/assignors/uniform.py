@@ -13,6 +13,7 @@ from coordinator.assignors.heterogeneous import assign_by_balance
 from coordinator.assignors.spi import (
     AssignmentSpec,
     GroupAssignment,
+    MemberAssignment,
     Partitions,
     is_homogeneous,
     require_known_topics,
@@ -65,7 +66,10 @@ class _Homogeneous:
                 numbers.sort()
                 changed.add(member_id)
         return GroupAssignment(
-            {member_id: self._part(member_id, kept[member_id], changed) for member_id in kept}
+            {
+                member_id: MemberAssignment(self._part(member_id, kept[member_id], changed))
+                for member_id in kept
+            }
         )
 
     def _still_valid(self, member_id: str) -> list[int]:

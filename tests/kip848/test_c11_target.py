@@ -7,6 +7,7 @@ import pytest
 from coordinator.assignors import (
     AssignmentSpec,
     GroupAssignment,
+    MemberAssignment,
     PartitionAssignorError,
     RangeAssignor,
     UniformAssignor,
@@ -30,7 +31,8 @@ class Moody:
         if isinstance(self.instead, Exception):
             raise self.instead
         if self.instead is not None:
-            return GroupAssignment(self.instead)  # type: ignore[arg-type]
+            parts = self.instead.items()  # type: ignore[attr-defined]
+            return GroupAssignment({member_id: MemberAssignment(part) for member_id, part in parts})
         return UniformAssignor().assign(spec)
 
 
