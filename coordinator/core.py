@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from typing import Any
 
 from coordinator.api import Context, Draft, Job, JobKind, Refused
 from coordinator.assignors.spi import PartitionAssignor
@@ -41,13 +42,22 @@ class Core:
         self.checks: dict[str, Trigger] = {}
         self.known_topics: dict[str, bytes] = {}
         self.expired: dict[str, dict[tuple[str, Trigger], Deadline]] = {}
+        self.bumped_ms: dict[str, int] = {}
+        """Wall clock of the newest epoch of each group, where this leader began it."""
+        self.moved_ms: dict[MemberKey, int] = {}
+        """Wall clock of each member's last step of reconciliation, where this leader made it."""
+        self.began_ms = 0.0
+        """When this node became the leader: timers armed up to then say nothing of what members were told."""
         self.jobs: dict[tuple[JobKind, str], Job] = {}
         """Under way; what ends and is not here has been given up."""
 
     def forget_volatile(self) -> Iterator[None]:
         """Nothing of it holds from now on; the steps let go of what there is for every member and group."""
-        tables = (self.checked_version, self.checks, self.known_topics, self.expired)
+        tables: tuple[dict[Any, Any], ...] = (
+            self.checked_version, self.checks, self.known_topics, self.expired, self.bumped_ms, self.moved_ms,
+        )  # fmt: skip
         self.checked_version, self.checks, self.known_topics, self.expired = {}, {}, {}, {}
+        self.bumped_ms, self.moved_ms = {}, {}
         self.jobs.clear()
         self.pacing.clear()
         timers = (self.sessions.clear(), self.rebalances.clear())
@@ -74,7 +84,9 @@ class Core:
         for group_id in self.projection.offsets.group_ids():
             yield
             self.checks[group_id] = Trigger.READY_CHECK
-        self.known_topics = {topic.name: topic.topic_id for topic in now().catalog}
+        ctx = now()
+        self.known_topics = {topic.name: topic.topic_id for topic in ctx.catalog}
+        self.began_ms = ctx.monotonic_ms
 
     def topics_changed(self, topic_names: Iterable[str], ctx: Context, *, is_complete: bool) -> None:
         """Queues a look at every group that subscribes to one of the topics, and at all groups that have
@@ -95,6 +107,11 @@ class Core:
         if is_one_gone:
             for group_id in self.projection.offsets.group_ids():
                 self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
+
+    def member_moved(self, group: Group, member: Member, ctx: Context) -> None:
+        """A step of the member's reconciliation was written."""
+        self.moved_ms[group.group_id, member.member_id] = ctx.wall_ms
+        self.rearm_rebalance(group, member, ctx)
 
     def rearm_rebalance(self, group: Group, member: Member, ctx: Context) -> None:
         """A member that has something to give up has its own rebalance timeout for it (C.13)."""
@@ -126,11 +143,13 @@ class Core:
     def forget_member(self, group_id: str, member_id: str) -> None:
         self.sessions.cancel((group_id, member_id))
         self.rebalances.cancel((group_id, member_id))
+        self.moved_ms.pop((group_id, member_id), None)
 
     def forget_group(self, group_id: str) -> None:
         self.pacing.forget(group_id)
         self.checked_version.pop(group_id, None)
         self.checks.pop(group_id, None)
+        self.bumped_ms.pop(group_id, None)
         for kind in JobKind:
             self.jobs.pop((kind, group_id), None)
 

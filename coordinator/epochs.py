@@ -74,6 +74,7 @@ def epoch_step(core: Core, group_id: str, before: Before | None, ctx: Context, d
     if epoch != group.epoch:
         records.append(writes.group_epoch(group, epoch, ctx.wall_ms))
         core.pacing.bumped_at[group_id] = ctx.next_index
+        core.bumped_ms[group_id] = ctx.wall_ms
     if records:
         yield records
 

@@ -84,7 +84,7 @@ def heartbeat(
     records = _reconcile_step(group, member, owned)
     if records:
         yield records
-        core.rearm_rebalance(group, member, ctx)
+        core.member_moved(group, member, ctx)
     is_full = _is_full(request) or lost_its_reply
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,

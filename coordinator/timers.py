@@ -47,6 +47,10 @@ class Deadline:
         self.armed_ms = now_ms
         self.armed_wall_ms = self.last_heartbeat_wall_ms = wall_ms
 
+    def left_ms(self, now_ms: float) -> float:
+        """Until it is due; 0 when it is."""
+        return max(self.deadline_ms - now_ms, 0.0)
+
     def evidence(self, member_id: str) -> Expiry:
         """What an expiry's cause records, as wall-clock times."""
         return Expiry(

@@ -1,7 +1,8 @@
 """Groups as JSON-ready dictionaries, for the HTTP API and the command line.
 
 Times are ms since the epoch, partitions are by topic name, and what is not known is None. A view shows the
-newest projection; whoever sends it waits until that is committed.
+newest projection; whoever sends it waits until that is committed. What only a leader knows, such as when
+somebody was told to give up a partition, is None elsewhere.
 """
 
 from __future__ import annotations
@@ -11,12 +12,19 @@ from heapq import nsmallest
 from typing import Any
 
 from coordinator import admin
+from coordinator.api import JobKind
+from coordinator.core import Core
+from coordinator.limits import SettingsView
 from coordinator.model import Group, Member
 from coordinator.reconcile import PartitionEpochs
 from coordinator.shard import GroupShard
+from coordinator.states import GroupState
+from coordinator.target import preferred_assignor
 from records import topic_id_text
 
 Json = dict[str, Any]
+
+AWAY_EPOCH = -2
 
 
 def list_groups(shard: GroupShard) -> list[str]:
@@ -49,34 +57,87 @@ def group_summary(shard: GroupShard, group_id: str) -> Json:
     }
 
 
-def group_view(shard: GroupShard, group_id: str) -> Json | None:
-    """All that is known of one group but its offsets' values; None if there is no such group."""
-    if not admin.exists(shard.core, group_id):
+def group_view(shard: GroupShard, group_id: str, now_ms: float, settings: SettingsView) -> Json | None:
+    """All that is known of one group but its offsets' values; None if there is no such group.
+
+    `now_ms` is the monotonic clock of deadlines."""
+    core = shard.core
+    if not admin.exists(core, group_id):
         return None
-    view = group_summary(shard, group_id)
     group = shard.projection.groups.get(group_id)
-    names = {} if group is None else {topic.topic_id: topic.topic_name for topic in group.topics}
-    view["assignor_error"] = shard.core.pacing.errors.get(group_id)
-    view["created_ms"] = None
-    view["catalog_version"] = group.catalog_version if group is not None else 0
-    view["topics"] = {}
-    view["members"] = []
-    view["num_members"] = _num_members(group)
-    if group is not None:
-        if group.metadata is not None and group.metadata.creation_time_ms >= 0:
-            view["created_ms"] = group.metadata.creation_time_ms
-        view["topics"] = {
-            topic.topic_name: {
-                "topic_id": topic_id_text(topic.topic_id),
-                "num_partitions": topic.num_partitions,
-            }
-            for topic in group.topics
+    in_force = settings.for_group(group_id)
+    view = group_summary(shard, group_id) | {
+        "state_since_ms": None,
+        "assignor": None,
+        "assignor_error": core.pacing.errors.get(group_id),
+        "heartbeat_interval_ms": in_force.heartbeat_interval_ms,
+        "session_timeout_ms": in_force.session_timeout_ms,
+        "jobs": [
+            {"kind": str(kind), "deadline_ms": core.jobs[kind, group_id].deadline_ms}
+            for kind in JobKind
+            if core.is_working(kind, group_id)
+        ],
+        "created_ms": None,
+        "catalog_version": 0,
+        "topics": {},
+        "regexes": [],
+        "members": [],
+        "num_members": _num_members(group),
+    }
+    if group is None:
+        return view
+    names = {topic.topic_id: topic.topic_name for topic in group.topics}
+    if group.metadata is not None and group.metadata.creation_time_ms >= 0:
+        view["created_ms"] = group.metadata.creation_time_ms
+    if group.is_consumer:
+        view["state_since_ms"] = _since_ms(core, group)
+        view["assignor"] = preferred_assignor(group, in_force.assignors)
+        view["regexes"] = _regexes(core, group)
+    view["catalog_version"] = group.catalog_version
+    view["topics"] = {
+        topic.topic_name: {
+            "topic_id": topic_id_text(topic.topic_id),
+            "num_partitions": topic.num_partitions,
         }
-        view["members"] = [
-            _member(shard, group, member, names)
-            for member in sorted(group.joined(), key=lambda m: m.member_id)
-        ]
+        for topic in group.topics
+    }
+    view["members"] = [
+        _member(core, group, member, names, now_ms)
+        for member in sorted(group.joined(), key=lambda m: m.member_id)
+    ]
     return view
+
+
+def _since_ms(core: Core, group: Group) -> int | None:
+    """Since when the group is in its state: its epoch moved, got its target, or the last member arrived."""
+    begun_ms = core.bumped_ms.get(group.group_id)
+    if group.state is GroupState.RECONCILING and group.target_metadata is not None:
+        return max(group.target_metadata.assignment_timestamp_ms, begun_ms or 0)
+    if group.state is not GroupState.STABLE:
+        return begun_ms
+    moved = [core.moved_ms.get((group.group_id, member.member_id)) for member in group.joined()]
+    known = [moment for moment in moved if moment is not None]
+    return max(known) if len(known) == len(moved) else None
+
+
+def _regexes(core: Core, group: Group) -> list[Json]:
+    """The expressions that members subscribe to, and what each came to."""
+    asked = {member.metadata.subscribed_topic_regex for member in group.joined() if member.metadata}
+    is_resolving = core.is_working(JobKind.RESOLVE, group.group_id)
+    rows: list[Json] = []
+    for regex in sorted(filter(None, asked)):
+        resolved = group.regexes.get(regex)
+        rows.append(
+            {
+                "regex": regex,
+                "topics": [] if resolved is None else list(resolved.topics),
+                "catalog_version": None if resolved is None else resolved.version,
+                "resolved_ms": None if resolved is None else resolved.timestamp_ms,
+                "is_resolving": is_resolving,
+                "error": None,
+            }
+        )
+    return rows
 
 
 def _num_members(group: Group | None) -> int:
@@ -85,45 +146,89 @@ def _num_members(group: Group | None) -> int:
     return group.num_members or (len(group.classic.members) if group.classic is not None else 0)
 
 
-def _member(shard: GroupShard, group: Group, member: Member, names: Mapping[bytes, str]) -> Json:
+def _member(core: Core, group: Group, member: Member, names: Mapping[bytes, str], now_ms: float) -> Json:
     metadata = member.metadata
     assert metadata is not None
-    timer = shard.core.sessions.get((group.group_id, member.member_id))
+    key = (group.group_id, member.member_id)
+    timer = core.sessions.get(key)
     heartbeat_ms = timer.last_heartbeat_wall_ms if timer is not None else -1
     target = group.target_of(member.member_id)
     return {
         "member_id": member.member_id,
+        "instance_id": metadata.instance_id,
+        "is_away": is_away(member),
         "client_id": metadata.client_id,
         "client_host": metadata.client_host,
         "rack_id": metadata.rack_id,
         "subscribed_topics": list(metadata.subscribed_topic_names),
+        "regex": metadata.subscribed_topic_regex,
         "server_assignor": metadata.server_assignor,
         "state": member.current.state.name,
+        "since_ms": core.moved_ms.get(key),
         "member_epoch": member.current.epoch,
         "previous_member_epoch": member.current.previous_epoch,
         "assigned": _by_name(member.current.assigned, names),
         "pending_revocation": _by_name(member.current.pending, names),
         "target": {_name(topic_id, names): list(partitions) for topic_id, partitions in target.items()},
-        "blocked_by": _blocked_by(group, member, target, names),
+        "waits_for": _waits_for(core, group, member, target, names, now_ms),
         "rebalance_timeout_ms": metadata.rebalance_timeout_ms,
         "last_heartbeat_ms": heartbeat_ms if heartbeat_ms >= 0 else None,
+        "session_left_ms": timer.left_ms(now_ms) if timer is not None else None,
     }
 
 
-def _blocked_by(
-    group: Group, member: Member, target: Mapping[bytes, Iterable[int]], names: Mapping[bytes, str]
+def is_away(member: Member) -> bool:
+    """A static member that said that it will be back (C.5)."""
+    return member.current.epoch == AWAY_EPOCH
+
+
+def _waits_for(
+    core: Core,
+    group: Group,
+    member: Member,
+    target: Mapping[bytes, Iterable[int]],
+    names: Mapping[bytes, str],
+    now_ms: float,
 ) -> list[Json]:
-    """The partitions of the member's target that somebody else still owns, and who that is."""
-    blocked: list[Json] = []
+    """The partitions of the member's target that somebody else still owns: who that is, how long ago it was
+    told to give them up, and how much of its time for that is left."""
+    waits: list[Json] = []
     own = member.member_id
     for topic_id, partitions in target.items():
         owners = group.owners.get(topic_id, {})
-        blocked += [
-            {"topic": _name(topic_id, names), "partition": partition, "owner": owner}
-            for partition in partitions
-            if (owner := owners.get(partition, own)) != own
-        ]
-    return blocked
+        for partition in partitions:
+            owner = owners.get(partition, own)
+            if owner != own:
+                told_ms_ago, left_ms = _notice(core, group, owner, topic_id, partition, now_ms)
+                waits.append(
+                    {
+                        "topic": _name(topic_id, names),
+                        "partition": partition,
+                        "owner": owner,
+                        "told_ms_ago": told_ms_ago,
+                        "left_ms": left_ms,
+                    }
+                )
+    return waits
+
+
+def _notice(
+    core: Core, group: Group, owner_id: str, topic_id: bytes, partition: int, now_ms: float
+) -> tuple[float | None, float | None]:
+    """How long ago the owner was told, and how long it may take; (None, None) for one that was not told.
+
+    Its rebalance timer began with the reply that told it. A new leader begins all of them anew, and does not
+    know when the former one said so. Who is away is told nothing, and has until the end of its session."""
+    key = (group.group_id, owner_id)
+    owner = group.members[owner_id]
+    if is_away(owner):
+        session = core.sessions.get(key)
+        return None, session.left_ms(now_ms) if session is not None else None
+    timer = core.rebalances.get(key)
+    if timer is None or partition not in owner.current.pending.get(topic_id, ()):
+        return None, None
+    told_ms_ago = max(now_ms - timer.armed_ms, 0.0) if timer.armed_ms > core.began_ms else None
+    return told_ms_ago, timer.left_ms(now_ms)
 
 
 def _by_name(partitions: PartitionEpochs, names: Mapping[bytes, str]) -> dict[str, list[int]]:

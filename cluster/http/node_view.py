@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from cluster.kafka.node_view import KafkaNode
+from coordinator.limits import SettingsView
 from raftlog.host import Host, Timer
 
 Json = dict[str, Any]
@@ -101,6 +102,9 @@ class HttpNode(KafkaNode, Protocol):
     @property
     def links(self) -> LinkTable | None:
         """None for a node alone."""
+
+    @property
+    def group_settings(self) -> SettingsView: ...
 
     @property
     def format_level(self) -> int:

@@ -143,7 +143,7 @@ def group(node: HttpNode, group_id: str) -> Json:
     """`group` is None where there is none."""
     shard = node.shard_for(group_id)
     check_readable(shard)
-    view = views.group_view(shard.machine, group_id)
+    view = views.group_view(shard.machine, group_id, node.host.monotonic_ms(), node.group_settings)
     return {"shard": shard.shard, "as_of_index": shard.machine.applied_index, "group": view}
 
 

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from coordinator import views
 from records import topic_id_text
 from tests.coordinator.world import FIRST_TOPIC, WALL_START_MS, Client, World
+
+
+def view_of(world: World, group_id: str = "g") -> dict[str, Any]:
+    view = views.group_view(world.shard, group_id, world.now_ms, world.settings)
+    assert view is not None
+    json.dumps(view)
+    return view
 
 
 def populated() -> World:
@@ -23,9 +31,7 @@ def populated() -> World:
 
 def test_a_group_in_the_middle_of_a_rebalance() -> None:
     world = populated()
-    view = views.group_view(world.shard, "g")
-    assert view is not None
-    json.dumps(view)
+    view = view_of(world)
     assert (view["state"], view["type"], view["epoch"], view["assignment_epoch"]) == (
         "Reconciling", "consumer", 2, 2,
     )  # fmt: skip
@@ -37,27 +43,24 @@ def test_a_group_in_the_middle_of_a_rebalance() -> None:
     )  # fmt: skip
     assert a["last_heartbeat_ms"] == WALL_START_MS + 1_000
     assert (b["state"], b["assigned"], b["target"]) == ("UNRELEASED_PARTITIONS", {}, {"orders": [2, 3]})
-    assert b["blocked_by"] == [
-        {"topic": "orders", "partition": 2, "owner": "a"},
-        {"topic": "orders", "partition": 3, "owner": "a"},
-    ]
+    assert [(wait["topic"], wait["partition"], wait["owner"]) for wait in b["waits_for"]] == [
+        ("orders", 2, "a"), ("orders", 3, "a"),
+    ]  # fmt: skip
+    assert (view["heartbeat_interval_ms"], view["session_timeout_ms"]) == (1_000, 45_000)
     world.failover()
-    after = views.group_view(world.shard, "g")
-    assert after is not None
-    assert after["members"][0]["last_heartbeat_ms"] is None
+    assert view_of(world)["members"][0]["last_heartbeat_ms"] is None
 
 
 def test_other_groups() -> None:
     world = populated()
-    simple = views.group_view(world.shard, "simple")
-    assert simple is not None
+    simple = view_of(world, "simple")
     assert (simple["type"], simple["state"], simple["members"], simple["offsets"]) == (
         "classic",
         "Empty",
         [],
         1,
     )
-    assert views.group_view(world.shard, "nowhere") is None
+    assert views.group_view(world.shard, "nowhere", 0.0, world.settings) is None
     assert views.list_groups(world.shard) == ["g", "simple"]
     counts = world.shard.counts()
     assert (counts.groups_by_state, counts.members, counts.offsets) == ({"Reconciling": 1, "Empty": 1}, 2, 2)
@@ -86,6 +89,62 @@ def test_topics_that_are_gone_are_named_by_id() -> None:
     world = populated()
     world.delete_topic("orders")
     world.work()
-    view = views.group_view(world.shard, "g")
-    assert view is not None
+    view = view_of(world)
     assert list(view["members"][0]["assigned"]) == [topic_id_text(FIRST_TOPIC)]
+
+
+def test_who_waits_for_whom_and_for_how_long() -> None:
+    """b waits for two partitions of a: untold at first, then told, with its own rebalance timeout to go."""
+    world = World()
+    world.create_topic("orders", 4)
+    world.sleep(10)
+    a, b = Client(world, "a"), Client(world, "b")
+    a.beat()
+    b.beat()
+    assert [(wait["told_ms_ago"], wait["left_ms"]) for wait in waits(world, "b")] == [(None, None)] * 2
+    world.sleep(300)
+    a.beat()
+    world.sleep(1_200)
+    expected = {"topic": "orders", "owner": "a", "told_ms_ago": 1_200.0, "left_ms": 58_800.0}
+    assert waits(world, "b") == [expected | {"partition": 2}, expected | {"partition": 3}]
+    assert waits(world, "a") == []
+    world.failover()
+    world.sleep(500)
+    told = [(wait["told_ms_ago"], wait["left_ms"]) for wait in waits(world, "b")]
+    assert told == [(None, 59_500.0)] * 2, "who told it, and when, only the former leader knew"
+
+
+def waits(world: World, member_id: str) -> list[dict[str, Any]]:
+    (member,) = [member for member in view_of(world)["members"] if member["member_id"] == member_id]
+    found: list[dict[str, Any]] = member["waits_for"]
+    return found
+
+
+def test_since_when_a_group_is_in_its_state() -> None:
+    world = World()
+    world.create_topic("orders", 2)
+    a, b = Client(world, "a"), Client(world, "b")
+    world.sleep(1_000)
+    a.beat()
+    assert (view_of(world)["state"], view_of(world)["state_since_ms"]) == ("Stable", wall(world))
+    world.sleep(1_000)
+    b.beat()
+    begun = wall(world)
+    world.sleep(1_000)
+    a.beat()
+    assert (view_of(world)["state"], view_of(world)["state_since_ms"]) == ("Reconciling", begun)
+    a.beat()
+    world.sleep(1_000)
+    b.beat()
+    settled = wall(world)
+    assert (view_of(world)["state"], view_of(world)["state_since_ms"]) == ("Stable", settled)
+    assert view_of(world)["members"][1]["since_ms"] == settled
+    world.failover()
+    assert view_of(world)["state_since_ms"] is None, "times are the leader's that was there"
+    a.leave()
+    b.leave()
+    assert (view_of(world)["state"], view_of(world)["state_since_ms"]) == ("Empty", wall(world))
+
+
+def wall(world: World) -> int:
+    return WALL_START_MS + int(world.now_ms)

@@ -18,7 +18,7 @@ from cluster.node_info import NodeInfo
 from cluster.settings import Settings
 from coordinator.assignors import BUILT_IN
 from coordinator.catalog import CatalogShard
-from coordinator.limits import Limits
+from coordinator.limits import Limits, SameForAll
 from coordinator.shard import GroupShard
 from records import (
     METADATA_SHARD,
@@ -150,6 +150,8 @@ class HttpFakeNode:
         self.refusal: str | None = None
         self.metadata_term = 3
         self.is_catalog_current = True
+        self.host = SimpleNamespace(monotonic_ms=lambda: 5_000.0)
+        self.group_settings = SameForAll()
         self.metadata = Shard(METADATA_SHARD, CatalogShard(Limits()))
         self.shards = [Shard(number, GroupShard(number, Limits(), BUILT_IN)) for number in range(NUM_SHARDS)]
 
