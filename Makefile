@@ -5,12 +5,14 @@ BIN := $(VENV)/bin
 ROOMS := records wire coordinator raftlog cluster history quorate
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test failover check format bench chaos clean
+.PHONY: help demo test failover test-java differential check format bench chaos clean
 
 help:
 	@echo "make demo    install and run the tour: three nodes, seven consumers, kill -9 of the leader, the proof"
 	@echo "make test    install and run the tests"
 	@echo "make failover  the tests that kill and stop nodes of real clusters"
+	@echo "make test-java   Kafka's own Java tools as clients (needs a JDK and Maven)"
+	@echo "make differential  random scripts played to Apache Kafka and to Quorate, compared (the same)"
 	@echo "make check   formatting, lint, types, import contracts"
 	@echo "make bench   the benchmarks (figures: docs/performance.md)"
 	@echo "make chaos   the long failure suites"
@@ -31,10 +33,16 @@ demo: $(VENV)/.demo
 	@$(BIN)/quorate demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m 'not slow and not failover'
+	$(BIN)/python -m pytest -m 'not slow and not failover and not java'
 
 failover: $(VENV)/.dev
 	$(BIN)/python -m pytest -m 'failover and not slow'
+
+test-java: $(VENV)/.dev
+	$(BIN)/python -m pytest -m 'java and not slow' tests/java
+
+differential: $(VENV)/.dev
+	$(BIN)/python -m tests.differential
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -31,6 +31,8 @@ BUDGETS_S: dict[str, int] = {
     "quorate": 60,
     "clients": 300,
     "failover": 600,
+    "java": 400,
+    "differential": 400,
 }
 SLOW_BUDGET_S = 3_600
 """`make chaos` as a whole; its suites run alone, so they need no shares."""

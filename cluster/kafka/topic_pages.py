@@ -92,6 +92,8 @@ def _described(
                 leader_epoch=led.term,
                 replica_nodes=led.replicas,
                 isr_nodes=led.in_contact,
+                eligible_leader_replicas=[],  # null is allowed, but Kafka's own Java client fails on it
+                last_known_elr=[],
                 offline_replicas=led.offline,
             )
             for partition in partitions

@@ -153,6 +153,8 @@ def test_describe_cluster_and_topic_pages_tell_the_same(rig: Rig, leader: NodeIn
     for partition in answer.topics[0].partitions:
         assert (partition.error_code, partition.leader_id) == (0 if leader else 5, leader_id)
         assert (partition.isr_nodes, partition.offline_replicas) == ([7, 9], [8])
+        # Kafka's own Java client does not expect null, which the protocol allows.
+        assert (partition.eligible_leader_replicas, partition.last_known_elr) == ([], [])
 
 
 def test_a_leader_that_comes_while_the_catalog_loads_is_told_with_it(rig: Rig) -> None:

@@ -1,0 +1,54 @@
+"""Three real nodes and Kafka's own Java tools as their clients; each test has its own topics and groups."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.apache import java_is_missing
+from cluster.launcher import ClusterProcess, launch_cluster
+from tests.java.toolbox import Tools
+
+HERE = Path(__file__).parent
+SETTINGS = {
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ours = [item for item in items if HERE in item.path.parents]
+    reason = java_is_missing() if ours else None
+    for item in ours:
+        item.add_marker("java")
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    started = launch_cluster(tmp_path_factory.mktemp("java") / "cluster", num_nodes=3, settings=SETTINGS)
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+@pytest.fixture(scope="session")
+def tools(cluster: ClusterProcess) -> Iterator[Tools]:
+    with Tools(cluster.bootstrap) as started:
+        yield started
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name; the test creates it."""
+    return f"topic-{uuid.uuid4().hex[:8]}"
