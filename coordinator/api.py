@@ -103,6 +103,7 @@ class Draft:
     refs: dict[Ref, None] = field(default_factory=dict)
     expiries: list[Expiry] = field(default_factory=list)
     owned: tuple[TopicPartitions, ...] | None = None
+    detail: str = ""
     warning: str | None = None
     by_operator: bool = False
     jobs: list[Job] = field(default_factory=list)
@@ -115,6 +116,7 @@ class Draft:
             member_epoch=self.member_epoch,
             principal=ctx.principal if self.by_operator else "",
             address=ctx.client_host if self.by_operator else "",
+            detail=self.detail,
             reasons=tuple(self.reasons),
             refs=tuple(self.refs),
             expiries=tuple(self.expiries),

@@ -116,7 +116,8 @@ class Core:
     def rearm_rebalance(self, group: Group, member: Member, ctx: Context) -> None:
         """A member that has something to give up has its own rebalance timeout for it (C.13)."""
         key = (group.group_id, member.member_id)
-        if member.current.state is not MemberState.UNREVOKED_PARTITIONS or member.metadata is None:
+        is_to_revoke = member.current.state is MemberState.UNREVOKED_PARTITIONS and not member.is_away
+        if not is_to_revoke or member.metadata is None:
             self.rebalances.cancel(key)
             return
         timeout_ms = member.metadata.rebalance_timeout_ms

@@ -21,7 +21,8 @@ from coordinator.epochs import Before, epoch_step, target_step
 from coordinator.leaving import leave
 from coordinator.limits import GroupSettings
 from coordinator.model import Group, Member
-from coordinator.reconcile import PartitionEpochs, Target, reconcile, still_owns
+from coordinator.reconcile import AWAY_EPOCH, PartitionEpochs, Target, reconcile, still_owns
+from coordinator.statics import existing_member, go_away, joining_member, take_place
 from coordinator.target import subscribed_ids, topic_ids_by_name
 from coordinator.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
 from records import (
@@ -50,9 +51,10 @@ def heartbeat(
     settings = ctx.settings.for_group(request.group_id)
     validate_heartbeat(request, version, settings.assignors, core.limits)
     draft.member_id, draft.member_epoch = request.member_id, request.member_epoch
-    if request.member_epoch == LEAVE_EPOCH:
-        yield from leave(core, request.group_id, request.member_id, ctx, draft)
-        return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=LEAVE_EPOCH)
+    if request.member_epoch in (LEAVE_EPOCH, AWAY_EPOCH):
+        for_good = request.member_epoch == LEAVE_EPOCH
+        yield from (leave if for_good else go_away)(core, request, ctx, draft)
+        return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     owned = _owned(request)
     group = core.projection.groups.get(request.group_id)
     member = _admit(core, group, request, owned, settings, ctx)
@@ -68,6 +70,9 @@ def heartbeat(
     _restart_session(core, group_id, member_id, settings, ctx)  # now, so that no failure leaves it without
     if group is not None and group.classic is not None:
         yield [writes.classic_tombstone(group_id)]
+    if group is not None and member is not None and member.is_away:
+        yield from take_place(core, group, member, member_id, draft)
+        member = group.members[member_id]
     before: Before | None = None
     metadata = _updated(member, request, ctx)
     if member is None or metadata != member.metadata:
@@ -111,25 +116,20 @@ def _admit(
     settings: GroupSettings,
     ctx: Context,
 ) -> Member | None:
-    """All that the group's state may have against the request; the member, or None for one that joins."""
+    """All that the group's state may have against the request; the member, or None for one that joins anew.
+    The member that a join comes back to may have another id: it is away then, and its place is taken."""
     joins = request.member_epoch == JOIN_EPOCH
     if not joins:
         group = core.consumer_group(request.group_id)
         core.require_catalog(group, ctx)
-        member = core.consumer_member(group, request.member_id)
+        member = existing_member(core, group, request)
         _check_epoch(member, request, owned)
         return member
     if group is None or not group.is_consumer:
         _admit_new_group(core, group, request)
         return None
     core.require_catalog(group, ctx)
-    joining = group.member(request.member_id)
-    if joining is None and group.num_members >= settings.max_size:
-        raise Refused(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"Group {group.group_id} has its {settings.max_size} members; see group.consumer.max.size",
-        )
-    return joining
+    return joining_member(group, request, settings.max_size)
 
 
 def _admit_new_group(core: Core, group: Group | None, request: ConsumerGroupHeartbeatRequest) -> None:
@@ -190,6 +190,7 @@ def _updated(
     regex = request.subscribed_topic_regex
     if old is None:
         return ConsumerGroupMemberMetadataValue(
+            instance_id=request.instance_id,
             rack_id=request.rack_id,
             client_id=ctx.client_id,
             client_host=ctx.client_host,

@@ -14,18 +14,20 @@ from coordinator.api import Context, Draft, Steps
 from coordinator.core import Core
 from coordinator.epochs import Before, Step, epoch_step, target_step
 from coordinator.model import Member
+from coordinator.statics import existing_member
 from coordinator.timers import Deadline
 from records import MemberState, RawRecord, ReasonKind, Trigger
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
-def leave(core: Core, group_id: str, member_id: str, ctx: Context, draft: Draft) -> Step:
-    """A member says that it goes (epoch −1). The epoch that it had is not checked (C.4)."""
-    group = core.consumer_group(group_id)
+def leave(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, draft: Draft) -> Step:
+    """A member says that it goes (epoch −1), a static one for good. Its epoch is not checked (C.4)."""
+    group = core.consumer_group(request.group_id)
     core.require_catalog(group, ctx)
-    core.consumer_member(group, member_id)
+    member_id = existing_member(core, group, request).member_id
     draft.trigger = Trigger.MEMBER_LEFT
     draft.because(ReasonKind.MEMBER_LEFT, member_id=member_id)
-    yield from _remove(core, group_id, [member_id], ctx, draft)
+    yield from _remove(core, group.group_id, [member_id], ctx, draft)
 
 
 def expire(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:

@@ -43,6 +43,9 @@ class Limits:
     subscription_bytes_max: int = bound(
         1_048_576, "bytes", "of topic names in one subscription, as a name may have any length there"
     )
+    instance_id_bytes_max: int = bound(
+        256, "bytes", "clients allow 249 characters; it stands in the member's record"
+    )
     rack_id_bytes_max: int = bound(256, "bytes", "names of racks are short; it stands in the member's record")
     target_bytes_max: int = bound(
         4_194_304, "bytes", "of the records of one target; beside them the entry holds what a member owns"

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.reconcile import Current, PartitionEpochs
+from coordinator.reconcile import AWAY_EPOCH, Current, PartitionEpochs
 from coordinator.states import GroupFacts, GroupState, group_state, member_state
 from records import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -48,6 +48,11 @@ class Member:
     current_value: ConsumerGroupCurrentMemberAssignmentValue | None = None
     current: Current = JOINING
 
+    @property
+    def is_away(self) -> bool:
+        """A static member that left for a while: its partitions are its own, and nobody speaks for it."""
+        return self.current.epoch == AWAY_EPOCH
+
 
 @dataclass(slots=True)
 class Group:
@@ -70,6 +75,8 @@ class Group:
     """Topics that somebody subscribes to: how many members name one, and how many expressions that have a
     subscriber resolve to it."""
     server_assignors: Counter[str] = field(default_factory=Counter)
+    static_members: dict[str, str] = field(default_factory=dict)
+    """Instance id → id of the member that has it; the last put wins, as with `owners`."""
     # Made when somebody asks, dropped by the next record 7 of that member:
     _parts: dict[str, Mapping[bytes, tuple[int, ...]]] = field(
         default_factory=dict, compare=False, repr=False

@@ -132,8 +132,11 @@ class Projection:
         if member is None:
             member = group.members[key.member_id] = Member(key.member_id)
         _count(group, member.metadata, -1)
+        _release_instance(group, member)
         member.metadata = value
         _count(group, value, +1)
+        if value is not None and value.instance_id is not None:
+            group.static_members[value.instance_id] = key.member_id
         self._drop_member_if_gone(group, member)
 
     def _current(
@@ -233,6 +236,13 @@ def _tally(counts: Counter[str], names: Iterable[str], by: int) -> None:
         counts[name] += by
         if not counts[name]:
             del counts[name]
+
+
+def _release_instance(group: Group, member: Member) -> None:
+    """The member's instance id is free, unless somebody else took it since."""
+    instance_id = member.metadata.instance_id if member.metadata is not None else None
+    if instance_id is not None and group.static_members.get(instance_id) == member.member_id:
+        del group.static_members[instance_id]
 
 
 _APPLY: dict[int, Callable[[Projection, Any, Any], None]] = {

@@ -31,6 +31,10 @@ Owners = Mapping[bytes, Mapping[int, str]]
 """Topic id → partition → id of the member that owns it, assigned or pending revocation."""
 
 
+AWAY_EPOCH = -2
+"""The epoch of a static member that has left and may come back; see `coordinator.statics`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Current:
     """A member's current assignment. `assigned` is its to use, `pending` what it still has to give up."""

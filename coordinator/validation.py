@@ -1,7 +1,11 @@
-"""What is wrong with a heartbeat whatever the group looks like (KIP-848; checks and messages as Kafka's).
+"""What is wrong with a heartbeat whatever the group looks like (KIP-848; checks and codes as Kafka's).
 
-Ids come first, then the rules of the epoch. A refusal here has cost nothing and changed nothing. Two rules
-are this release's own: instance ids and subscriptions by regular expression are refused, naming the field.
+Ids come first, then the rules of the epoch, then what the member says of itself. A refusal here has cost
+nothing and changed nothing; its message says which field, what it was and what is allowed, after Kafka's own
+sentence where it has one. A field that is given is checked whatever the request is, a leave too, and a value
+that Kafka lets pass but that means nothing (a negative timeout or partition) is refused. Two things are as
+harmless here as in Kafka, and pass: a topic or a partition named twice, and a topic id that nobody knows. One
+rule is this release's own: subscriptions by regular expression are refused.
 """
 
 from __future__ import annotations
@@ -10,12 +14,17 @@ from collections.abc import Collection
 
 from coordinator.api import Refused
 from coordinator.limits import Limits
+from coordinator.reconcile import AWAY_EPOCH
+from records import topic_id_text
 from wire.errors import ErrorCode
-from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-STATIC_LEAVE_EPOCH = -2
+
+
+SHOWN_MAX = 40
+"""Characters of a refused value that a message repeats; it may be as long as a frame."""
 
 
 def invalid(message: str) -> Refused:
@@ -30,54 +39,104 @@ def validate_heartbeat(
     epoch = request.member_epoch
     if epoch == JOIN_EPOCH:
         _validate_join(request)
-    elif epoch == STATIC_LEAVE_EPOCH:
+    elif epoch == AWAY_EPOCH:
         if request.instance_id is None:
-            raise invalid("InstanceId can't be null.")
-    elif epoch < STATIC_LEAVE_EPOCH:
+            raise invalid(
+                f"InstanceId can't be null when MemberEpoch is {AWAY_EPOCH}: set group.instance.id."
+            )
+    elif epoch < AWAY_EPOCH:
         raise invalid(
-            f"MemberEpoch is invalid: {epoch}. Send 0 to join, -1 to leave, else the member's epoch."
+            f"MemberEpoch is invalid: {epoch}. Send 0 to join, -1 to leave, -2 to leave and come back, else "
+            "the member's epoch."
         )
+    if request.rebalance_timeout_ms < -1:
+        raise invalid(
+            f"RebalanceTimeoutMs can't be {request.rebalance_timeout_ms}: send 0 or more ms, or -1 for "
+            "unchanged."
+        )
+    _validate_subscription(request, assignors, limits)
+    if request.topic_partitions:
+        _validate_owned(request.topic_partitions, limits)
+
+
+def _validate_ids(request: ConsumerGroupHeartbeatRequest, version: int, limits: Limits) -> None:
+    _validate_name("GroupId", request.group_id, limits.group_id_bytes_max)
     if request.instance_id is not None:
-        raise invalid("InstanceId must be null: static members are not supported. Unset group.instance.id.")
+        _validate_name("InstanceId", request.instance_id, limits.instance_id_bytes_max)
+    if request.rack_id is not None:
+        _validate_name("RackId", request.rack_id, limits.rack_id_bytes_max)
+    is_to_be_made = version == 0 and request.member_epoch == JOIN_EPOCH and not request.member_id
+    if not is_to_be_made:
+        _validate_name("MemberId", request.member_id, limits.member_id_bytes_max)
+
+
+def _validate_name(field: str, value: str, bytes_max: int) -> None:
+    if not value.strip():
+        raise invalid(
+            f"{field} can't be empty. It was {_shown(value)}; allowed are 1 to {bytes_max} bytes, not only "
+            "spaces."
+        )
+    if len(value.encode()) > bytes_max:
+        raise invalid(
+            f"{field} is longer than {bytes_max} bytes: it has {len(value.encode())}, {_shown(value)}."
+        )
+
+
+def _validate_join(request: ConsumerGroupHeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms == -1:
+        raise invalid("RebalanceTimeoutMs must be provided in first request. It was -1; send 0 or more ms.")
+    if request.topic_partitions is None or request.topic_partitions:
+        was = "null" if request.topic_partitions is None else f"{len(request.topic_partitions)} topics"
+        raise invalid(f"TopicPartitions must be empty when (re-)joining. It was {was}; send an empty list.")
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        raise invalid(
+            "SubscribedTopicNames or SubscribedTopicRegex must be set in first request. Both were null; an "
+            "empty list is allowed."
+        )
+
+
+def _validate_subscription(
+    request: ConsumerGroupHeartbeatRequest, assignors: Collection[str], limits: Limits
+) -> None:
     if request.subscribed_topic_regex:
         raise invalid(
             "SubscribedTopicRegex must be null or empty: subscriptions by regular expression are not "
             "supported. Subscribe to topic names."
         )
-    if len(request.subscribed_topic_names or ()) > limits.topics_per_member_max:
-        raise invalid(f"SubscribedTopicNames has more than {limits.topics_per_member_max} topics.")
-    if len("".join(request.subscribed_topic_names or ()).encode()) > limits.subscription_bytes_max:
-        raise invalid(f"SubscribedTopicNames is larger than {limits.subscription_bytes_max} bytes.")
-    if request.server_assignor is not None and request.server_assignor not in assignors:
+    names = request.subscribed_topic_names
+    if names:
+        if len(names) > limits.topics_per_member_max:
+            raise invalid(
+                f"SubscribedTopicNames has more than {limits.topics_per_member_max} topics: {len(names)}."
+            )
+        size = len("".join(names).encode())
+        if size > limits.subscription_bytes_max:
+            raise invalid(
+                f"SubscribedTopicNames is larger than {limits.subscription_bytes_max} bytes: {size}."
+            )
+    assignor = request.server_assignor
+    if assignor is not None and assignor not in assignors:
         raise Refused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: "
+            f"ServerAssignor {_shown(assignor)} is not supported. Supported assignors: "
             f"{', '.join(assignors)}.",
         )
 
 
-def _validate_ids(request: ConsumerGroupHeartbeatRequest, version: int, limits: Limits) -> None:
-    if not request.group_id.strip():
-        raise invalid("GroupId can't be empty.")
-    if len(request.group_id.encode()) > limits.group_id_bytes_max:
-        raise invalid(f"GroupId is longer than {limits.group_id_bytes_max} bytes.")
-    if request.instance_id is not None and not request.instance_id.strip():
-        raise invalid("InstanceId can't be empty.")
-    if request.rack_id is not None and not request.rack_id.strip():
-        raise invalid("RackId can't be empty.")
-    if len((request.rack_id or "").encode()) > limits.rack_id_bytes_max:
-        raise invalid(f"RackId is longer than {limits.rack_id_bytes_max} bytes.")
-    may_be_empty = version == 0 and request.member_epoch == JOIN_EPOCH
-    if not request.member_id.strip() and not (may_be_empty and not request.member_id):
-        raise invalid("MemberId can't be empty.")
-    if len(request.member_id.encode()) > limits.member_id_bytes_max:
-        raise invalid(f"MemberId is longer than {limits.member_id_bytes_max} bytes.")
+def _validate_owned(topics: Collection[TopicPartitions], limits: Limits) -> None:
+    count = sum(len(topic.partitions) for topic in topics)
+    if max(count, len(topics)) > limits.partitions_max:
+        raise invalid(
+            f"TopicPartitions names more than {limits.partitions_max} partitions: {count} of {len(topics)} "
+            "topics."
+        )
+    for topic in topics:
+        if topic.partitions and min(topic.partitions) < 0:
+            raise invalid(
+                f"TopicPartitions can't hold partition {min(topic.partitions)} (topic id "
+                f"{topic_id_text(topic.topic_id)}): partitions are numbered from 0."
+            )
 
 
-def _validate_join(request: ConsumerGroupHeartbeatRequest) -> None:
-    if request.rebalance_timeout_ms == -1:
-        raise invalid("RebalanceTimeoutMs must be provided in first request.")
-    if request.topic_partitions is None or request.topic_partitions:
-        raise invalid("TopicPartitions must be empty when (re-)joining.")
-    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-        raise invalid("SubscribedTopicNames or SubscribedTopicRegex must be set in first request.")
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= SHOWN_MAX else value[:SHOWN_MAX] + "…")

@@ -7,7 +7,7 @@ Kafka that reads an export); a target's members come before its epoch, record 4 
 from __future__ import annotations
 
 from coordinator.assignors.spi import MemberAssignment
-from coordinator.model import Group, topic_partitions_of
+from coordinator.model import Group, Member, topic_partitions_of
 from coordinator.reconcile import Current
 from records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -112,6 +112,19 @@ def member_tombstones(group: Group, member_id: str) -> list[RawRecord]:
         )
     gone.append(write(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None))
     return gone
+
+
+def member_replaced(group: Group, old: Member, member_id: str, current: Current) -> list[RawRecord]:
+    """~8 ~7 ~5 of a static member, then 5 7 8 with all that it had for the one that takes its place."""
+    group_id = group.group_id
+    assert old.metadata is not None
+    records = [*member_tombstones(group, old.member_id), member_metadata(group_id, member_id, old.metadata)]
+    target = group.target.get(old.member_id)
+    if target is not None:
+        records.append(
+            write(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), target)
+        )
+    return [*records, current_assignment(group_id, member_id, current)]
 
 
 def classic_tombstone(group_id: str) -> RawRecord:

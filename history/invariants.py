@@ -60,7 +60,7 @@ def _stable_has_its_target(group: GroupTrack, member: MemberTrack) -> str | None
 
 
 def _unrevoked_has_pending(_group: GroupTrack, member: MemberTrack) -> str | None:
-    if member.state != MemberState.UNREVOKED_PARTITIONS or member.pending:
+    if member.state != MemberState.UNREVOKED_PARTITIONS or member.pending or member.is_away:
         return None
     return f"{member.member_id} has nothing to give up"
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from coordinator.model import Group
 from coordinator.projection import Projection
 
-from .track import GroupTrack, Partitions, flat
+from .track import NO_EPOCH, GroupTrack, Partitions, flat
 
 
 def disagreements(projection: Projection, tracks: Mapping[str, GroupTrack]) -> list[str]:
@@ -34,6 +34,7 @@ def _indexes(group: Group) -> list[str]:
     subscriptions: Counter[str] = Counter()
     regexes: Counter[str] = Counter()
     votes: Counter[str] = Counter()
+    statics: dict[str, str] = {}
     for member in group.members.values():
         for parts in (member.current.assigned, member.current.pending):
             for topic_id, partitions in parts.items():
@@ -44,6 +45,8 @@ def _indexes(group: Group) -> list[str]:
                 regexes[member.metadata.subscribed_topic_regex] += 1
             if member.metadata.server_assignor is not None:
                 votes[member.metadata.server_assignor] += 1
+            if member.metadata.instance_id is not None:
+                statics[member.metadata.instance_id] = member.member_id
     for regex in regexes:
         subscriptions.update(group.resolved(regex))
     kept_and_computed = (
@@ -51,6 +54,7 @@ def _indexes(group: Group) -> list[str]:
         ("subscriptions", group.subscriptions, subscriptions),
         ("subscribers of expressions", group.regex_subscribers, regexes),
         ("assignor votes", group.server_assignors, votes),
+        ("instance ids", group.static_members, statics),
         ("number of members", group.num_members, len(list(group.joined()))),
     )
     return [
@@ -70,7 +74,7 @@ def _against(group: Group, track: GroupTrack) -> list[str]:
     for member_id in set(group.members) & set(track.members):
         current, known = group.members[member_id].current, track.members[member_id]
         seen += [
-            (f"epoch of {member_id}", current.epoch, max(known.epoch, 0)),
+            (f"epoch of {member_id}", current.epoch, 0 if known.epoch == NO_EPOCH else known.epoch),
             (f"assigned partitions of {member_id}", _flat(current.assigned), known.assigned),
             (f"pending partitions of {member_id}", _flat(current.pending), known.pending),
         ]

@@ -18,9 +18,11 @@ from records import Cause, Certainty, Entry, RecordType, TermStartValue, Trigger
 from .catalog import CatalogHistory, TopicChange, changes_between
 from .render import LOCAL, MemberNames, TimeStyle, ranges
 from .track import GroupTrack, MemberTrack, Partition, Partitions, grouped
-from .words import Speaker, is_takeover, reasons_words, term_words
+from .words import Speaker, cause_words, is_takeover, reasons_words, term_words
 
 SETTLED_STATES = ("Stable", "Empty")
+COMINGS_AND_GOINGS = (Trigger.MEMBER_AWAY, Trigger.MEMBER_REPLACED)
+"""Of static members: they open no epoch, and explain why somebody's partitions were idle or changed hands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +219,9 @@ class Storyteller:
             self.note(index, timestamp_ms, f"the group is gone: {said}")
         elif track.epoch != epoch_before and track.epoch >= 0:
             self._begin(index, timestamp_ms, epoch_before, entry.cause, target_before)
+        if entry.cause.trigger in COMINGS_AND_GOINGS:
+            said = cause_words(entry.cause, timestamp_ms, self.speaker(entry.cause))
+            self.note(index, timestamp_ms, said)
         if self._open is not None:
             self._progress(self._open, index, timestamp_ms, members_before)
         self._last_ms = timestamp_ms

@@ -34,6 +34,7 @@ Partition = tuple[bytes, int]
 Partitions = frozenset[Partition]
 NO_PARTITIONS: Partitions = frozenset()
 NO_EPOCH = -1
+AWAY_EPOCH = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,11 @@ class MemberTrack:
     pending: Partitions = NO_PARTITIONS
     described: bool = False
     """Its record 5 was seen."""
+
+    @property
+    def is_away(self) -> bool:
+        """A static member that left for a while, with −2."""
+        return self.epoch == AWAY_EPOCH
 
     @property
     def owned(self) -> Partitions:

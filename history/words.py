@@ -83,6 +83,8 @@ TRIGGERS: dict[int, str] = {
     Trigger.CLUSTER_FORMATTED: "the cluster was formatted",
     Trigger.IMPORTED: "imported from another log",
     Trigger.FORMAT_RAISED: "the format level was raised",
+    Trigger.MEMBER_REPLACED: "{member} took the place of {replaced}",
+    Trigger.MEMBER_AWAY: "{member} went away and keeps its place",
 }
 
 REASONS: dict[int, str] = {
@@ -152,6 +154,8 @@ def _fill(
                 return speaker.member(member_id)
             case "committer":
                 return speaker.member(member_id) if member_id else operator or "a client without membership"
+            case "replaced":
+                return speaker.member(detail)
             case "by":
                 return f" (by {operator})" if operator else ""
             case "topic":

@@ -45,6 +45,8 @@ class Trigger(IntEnum):
     CLUSTER_FORMATTED = 20
     IMPORTED = 21
     FORMAT_RAISED = 22
+    MEMBER_REPLACED = 23
+    MEMBER_AWAY = 24
 
 
 class ReasonKind(IntEnum):

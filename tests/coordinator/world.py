@@ -383,8 +383,12 @@ def check_group(group: Group) -> None:
     for member in group.members.values():
         current = member.current
         assert current.epoch <= group.epoch
-        assert current.previous_epoch <= current.epoch
-        assert (current.state.name == "UNREVOKED_PARTITIONS") == bool(current.pending)
+        if member.is_away:
+            assert member.metadata is None or member.metadata.instance_id is not None
+            assert not current.pending
+        else:
+            assert current.previous_epoch <= current.epoch
+            assert (current.state.name == "UNREVOKED_PARTITIONS") == bool(current.pending)
         for part in (current.assigned, current.pending):
             for topic_id, epochs in part.items():
                 for partition, assigned_at in epochs.items():
@@ -402,6 +406,11 @@ def check_group(group: Group) -> None:
     subscriptions, regexes = subscriptions_of(group)
     assert group.subscriptions == subscriptions
     assert group.regex_subscribers == regexes
+    assert group.static_members == {
+        member.metadata.instance_id: member.member_id
+        for member in group.joined()
+        if member.metadata is not None and member.metadata.instance_id is not None
+    }, "the index of instance ids is not what the members say, or one has two members"
 
 
 def subscriptions_of(group: Group) -> tuple[Counter[str], Counter[str]]:
@@ -428,6 +437,7 @@ class Client:
     group_id: str = "g"
     assignor: str | None = None
     rebalance_timeout_ms: int = 60_000
+    instance_id: str | None = None
     epoch: int = 0
     owned: dict[bytes, set[int]] = field(default_factory=dict)
     has_news: bool = False
@@ -437,12 +447,12 @@ class Client:
 
     def beat(self, *, lose_reply: bool = False, acknowledge: bool = True) -> ConsumerGroupHeartbeatResponse:
         """One heartbeat. After a lost reply the next one says everything, as the real clients do."""
-        fields: dict[str, Any] = {}
+        fields: dict[str, Any] = {"instance_id": self.instance_id}
         joins = self.epoch == 0
         if joins:
             self.owned = {}
         if joins or self.must_send_all:
-            fields = {
+            fields |= {
                 "subscribed_topic_names": list(self.topics),
                 "rebalance_timeout_ms": self.rebalance_timeout_ms,
                 "server_assignor": self.assignor,
@@ -473,10 +483,19 @@ class Client:
         self.topics = tuple(topics)
         self.must_send_all = True
 
-    def leave(self) -> ConsumerGroupHeartbeatResponse:
-        answer = self.world.heartbeat(self.member_id, -1, group_id=self.group_id)
+    def leave(self, *, for_good: bool = True) -> ConsumerGroupHeartbeatResponse:
+        """Leaves; a static member may mean to come back."""
+        answer = self.world.heartbeat(
+            self.member_id, -1 if for_good else -2, group_id=self.group_id, instance_id=self.instance_id
+        )
         self.epoch, self.owned, self.must_send_all = 0, {}, True
         return answer
+
+    def restart(self, member_id: str) -> ConsumerGroupHeartbeatResponse:
+        """The process stops, and another one with its instance id starts."""
+        self.leave(for_good=False)
+        self.member_id = member_id
+        return self.beat()
 
     def partitions(self, topic_id: bytes) -> list[int]:
         return sorted(self.owned.get(topic_id, ()))

@@ -34,6 +34,8 @@ from tests.coordinator.world import Client, Entry, World, settle
 GROUPS = ("g", "h")
 TOPICS = {"orders": 6, "events": 3, "late": 2}
 NAMES = ("a", "b", "c", "d")
+STATIC = ("c", "d")
+"""Those of them that are static: their names are instance ids, and every return may have a new member id."""
 subscriptions = st.sets(st.sampled_from(sorted(TOPICS)), min_size=1).map(sorted)
 
 
@@ -79,6 +81,7 @@ def snapshot(shard: GroupShard) -> dict[str, object]:
             dict(group.regex_subscribers),
             group.regexes,
             dict(group.server_assignors),
+            dict(group.static_members),
             group.num_members,
             {
                 m.member_id: (
@@ -105,6 +108,9 @@ class Schedules(RuleBasedStateMachine):
         self.world.after_entry.append(Twin(1))
         for client in self.clients.values():
             client.rebalance_timeout_ms = 4_000
+        for (_, name), client in self.clients.items():
+            client.instance_id = name if name in STATIC else None
+        self.returns = 0
 
     def client(self, group: str, name: str) -> Client:
         return self.clients[group, name]
@@ -149,6 +155,40 @@ class Schedules(RuleBasedStateMachine):
         if self.client(group, name).epoch:
             self.client(group, name).leave()
 
+    @rule(group=st.sampled_from(GROUPS), name=st.sampled_from(STATIC))
+    def go_away(self, group: str, name: str) -> None:
+        if self.client(group, name).epoch:
+            self.client(group, name).leave(for_good=False)
+
+    @rule(
+        group=st.sampled_from(GROUPS), name=st.sampled_from(STATIC), new_id=st.booleans(), lost=st.booleans()
+    )
+    def come_back(self, group: str, name: str, new_id: bool, lost: bool) -> None:
+        """Back under a new member id, or the old one; a reply that is lost is asked for again, as it was."""
+        client = self.client(group, name)
+        if client.epoch:
+            return
+        self.returns += new_id
+        client.member_id = f"{name}-{self.returns}" if new_id else client.member_id
+        if lost:
+            client.beat(lose_reply=True)
+        entries = len(self.world.log)
+        answer = client.beat()
+        assert answer.error_code in (0, 14, 111)
+        if lost and answer.error_code == 0:
+            assert len(self.world.log) <= entries + 1
+
+    @rule(group=st.sampled_from(GROUPS), name=st.sampled_from(STATIC))
+    def a_twin_is_refused(self, group: str, name: str) -> None:
+        """A second process with the instance id of one that is there."""
+        client = self.client(group, name)
+        projected = self.world.shard.projection.groups.get(group)
+        if projected is None or projected.static_members.get(name) != client.member_id or not client.epoch:
+            return
+        answer = self.world.join("twin", client.topics, group_id=group, instance_id=name)
+        assert answer.error_code == 111
+        assert self.world.heartbeat("twin", 1, group_id=group, instance_id=name).error_code == 82
+
     @rule(group=st.sampled_from(GROUPS), name=st.sampled_from(NAMES), offset=st.integers(0, 99))
     def commit(self, group: str, name: str, offset: int) -> None:
         client = self.client(group, name)
@@ -157,7 +197,9 @@ class Schedules(RuleBasedStateMachine):
             for partition in partitions if topic is not None else ():
                 assert topic is not None
                 asked = {(topic.name, partition): offset}
-                codes = self.world.commit(asked, group_id=group, member_id=name, epoch=client.epoch)
+                codes = self.world.commit(
+                    asked, group_id=group, member_id=client.member_id, epoch=client.epoch
+                )
                 if codes[topic.name, partition] == 0:
                     self.committed[group, topic.name, partition] = offset
 
@@ -212,6 +254,9 @@ class Schedules(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.world.turn = 0
+        for (_, name), client in self.clients.items():
+            if name in STATIC and not client.epoch:
+                client.beat()
         self.world.sleep(2_000)
         alive = [client for client in self.clients.values() if client.epoch]
         settle(alive, rounds=2)  # whoever was fenced or expired learns it, and joins again: the last change
@@ -264,6 +309,11 @@ def test_long_schedules(seed: int) -> None:
         ),
         lambda: machine.vote(rng.choice(GROUPS), rng.choice(NAMES), rng.choice(["range", "uniform"])),
         lambda: machine.leave(rng.choice(GROUPS), rng.choice(NAMES)),
+        lambda: machine.go_away(rng.choice(GROUPS), rng.choice(STATIC)),
+        lambda: machine.come_back(
+            rng.choice(GROUPS), rng.choice(STATIC), rng.random() < 0.7, rng.random() < 0.2
+        ),
+        lambda: machine.a_twin_is_refused(rng.choice(GROUPS), rng.choice(STATIC)),
         lambda: machine.commit(rng.choice(GROUPS), rng.choice(NAMES), rng.randint(0, 99)),
         lambda: machine.time_passes(rng.choice([1, 500, 3_000, 6_000, 11_000])),
         lambda: machine.another_turn(rng.choice([0, 0, 1, 2])),

@@ -18,7 +18,7 @@ OF_LATER_KINDS_OF_GROUPS = {
     ReasonKind.GROUP_UPGRADED,
     ReasonKind.GROUP_DOWNGRADED,
 }
-"""Regular expressions, static members and the classic protocol are refused so far."""
+"""Regular expressions and the classic protocol are refused so far."""
 
 REASONS = {("reason", kind.name) for kind in ReasonKind if kind not in OF_LATER_KINDS_OF_GROUPS}
 
@@ -34,6 +34,8 @@ ERRORS = {
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.FENCED_MEMBER_EPOCH,
         ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
     )
 }
 
