@@ -285,8 +285,8 @@ class GroupRuntime(ShardRuntime):
     # Hooks.
 
     def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
-        if api_key == ApiKey.OFFSET_COMMIT:
-            return  # the one request that comes by the thousands and moves no deadline
+        if api_key == ApiKey.OFFSET_COMMIT and self._work_timer is not None:
+            return  # the one request that comes by the thousands; what it makes due can wait for that timer
         self._arm()
         if api_key != ApiKey.CONSUMER_GROUP_HEARTBEAT or reply is None or reply.error_code:
             return

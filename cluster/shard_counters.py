@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from records import RawRecord, RecordType
+from records import Cause, RawRecord, RecordType, Trigger
 
 _OFFSET_COMMIT, _GROUP_EPOCH = int(RecordType.OFFSET_COMMIT), int(RecordType.CONSUMER_GROUP_METADATA)
 
@@ -20,6 +20,7 @@ class ShardCounters:
     records_appended: int = 0
     bytes_appended: int = 0
     commits: int = 0  # committed offsets, one per partition
+    offsets_expired: int = 0  # removed because their retention was over
     rebalances: int = 0  # group epochs begun
     replies_held: int = 0
     replies_expired: int = 0
@@ -27,13 +28,15 @@ class ShardCounters:
     leads_lost: int = 0  # to a new term that this node did not plan
     leads_handed_over: int = 0
 
-    def count(self, records: list[RawRecord], body_bytes: int) -> None:
+    def count(self, cause: Cause, records: list[RawRecord], body_bytes: int) -> None:
         """One decision was appended."""
         self.entries_appended += 1
         self.records_appended += len(records)
         self.bytes_appended += body_bytes
+        is_expiry = cause.trigger == Trigger.OFFSETS_EXPIRED
         for type_, _, _, value in records:
             if value is None:
+                self.offsets_expired += is_expiry and type_ == _OFFSET_COMMIT
                 continue
             if type_ == _OFFSET_COMMIT:
                 self.commits += 1

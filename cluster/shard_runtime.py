@@ -124,7 +124,7 @@ class ShardRuntime(ShardLife):
         except Exception as error:
             self.host.fatal(f"{self.name}: entry {ctx.next_index} is applied and cannot be appended: {error}")
             return
-        self.counters.count(outcome.records, len(body))
+        self.counters.count(outcome.cause, outcome.records, len(body))
         if outcome.warning is not None:
             LOG.warning("%s: %s", self.name, outcome.warning)
         self._decided(index, outcome.records)

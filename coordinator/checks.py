@@ -31,6 +31,7 @@ def check_group(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
         if draft.trigger is Trigger.CATALOG_CHANGED:
             draft.trigger = Trigger.TOPIC_DELETED
         yield tombstones
+        core.expect_end(group_id, ctx)
     group = core.projection.groups.get(group_id)
     if group is not None and group.is_consumer:
         yield from epoch_step(core, group_id, None, ctx, draft)

@@ -15,6 +15,7 @@ from typing import Any
 from coordinator.api import Context, Draft, Job, JobKind, Refused
 from coordinator.assignors.spi import PartitionAssignor
 from coordinator.dissolving import emptied
+from coordinator.expiry import ExpiryTable
 from coordinator.limits import Limits
 from coordinator.model import Group, Member
 from coordinator.pacing import TargetPacing
@@ -38,6 +39,7 @@ class Core:
         self.sessions = Deadlines()
         self.rebalances = Deadlines()
         self.pacing = TargetPacing(limits)
+        self.expiry = ExpiryTable()
         self.checked_version: dict[str, int] = {}
         self.checks: dict[str, Trigger] = {}
         self.known_topics: dict[str, bytes] = {}
@@ -60,7 +62,7 @@ class Core:
         self.bumped_ms, self.moved_ms = {}, {}
         self.jobs.clear()
         self.pacing.clear()
-        timers = (self.sessions.clear(), self.rebalances.clear())
+        timers = (self.sessions.clear(), self.rebalances.clear(), self.expiry.clear())
         return chain(*timers, *(emptied(table) for table in tables))
 
     def begin(self, now: Callable[[], Context]) -> Iterator[None]:
@@ -81,12 +83,35 @@ class Core:
                 key = (group.group_id, member.member_id)
                 self.sessions.arm(key, ctx.monotonic_ms, ctx.wall_ms, settings.session_timeout_ms)
                 self.rearm_rebalance(group, member, ctx)
+            self.expect_end(group.group_id, ctx)
         for group_id in self.projection.offsets.group_ids():
             yield
             self.checks[group_id] = Trigger.READY_CHECK
+            ctx = now()
+            self.expiry.expect(group_id, self._next_check_ms(group_id, ctx), ctx)
         ctx = now()
         self.known_topics = {topic.name: topic.topic_id for topic in ctx.catalog}
         self.began_ms = ctx.monotonic_ms
+
+    def expect_end(self, group_id: str, ctx: Context) -> None:
+        """A group that has neither members nor offsets left is over after one check interval."""
+        group = self.projection.groups.get(group_id)
+        if group is not None and group.is_empty and not self.projection.offsets.has_group(group_id):
+            self.expiry.expect(group_id, self._next_check_ms(group_id, ctx), ctx)
+
+    def expect_expiry(self, group_id: str, at_ms: int, ctx: Context) -> None:
+        """An offset of the group was committed that may be over at `at_ms`."""
+        self.expiry.expect(group_id, max(at_ms, self._next_check_ms(group_id, ctx)), ctx)
+
+    def give_up_reading(self, ctx: Context) -> None:
+        """Whatever is the matter with the group whose offsets were being read: at the next check again."""
+        reading, self.expiry.reading = self.expiry.reading, None
+        if reading is not None:
+            self.expiry.expect(reading.group_id, self._next_check_ms(reading.group_id, ctx), ctx)
+        self.expiry.aim(ctx)
+
+    def _next_check_ms(self, group_id: str, ctx: Context) -> int:
+        return ctx.wall_ms + ctx.settings.for_group(group_id).offsets_retention_check_interval_ms
 
     def topics_changed(self, topic_names: Iterable[str], ctx: Context, *, is_complete: bool) -> None:
         """Queues a look at every group that subscribes to one of the topics, and at all groups that have
@@ -151,6 +176,7 @@ class Core:
         self.checked_version.pop(group_id, None)
         self.checks.pop(group_id, None)
         self.bumped_ms.pop(group_id, None)
+        self.expiry.forget(group_id)
         for kind in JobKind:
             self.jobs.pop((kind, group_id), None)
 

@@ -90,3 +90,4 @@ def _remove(core: Core, group_id: str, member_ids: Sequence[str], ctx: Context, 
         return
     yield from epoch_step(core, group_id, before, ctx, draft)
     yield from target_step(core, group_id, ctx, draft)
+    core.expect_end(group_id, ctx)

@@ -54,6 +54,10 @@ class Limits:
     removal_bytes_max: int = bound(
         6_291_456, "bytes", "of offsets removed in one decision: 20,000 of them, about 25 ms of the loop"
     )
+    expiry_slice_max: int = bound(
+        500, "offsets", "read in one slice of the search for what is over: about 3 ms of the loop"
+    )
+    expiry_pause_ms: int = bound(10, "ms", "between two such slices: nobody waits for what expires")
     topics_max: int = bound(100_000, "topics", "the catalog is held in memory by every node")
     partitions_per_topic_max: int = bound(
         100_000, "partitions", "a target assignment names every one of them"
@@ -91,6 +95,10 @@ class GroupSettings:
     assignors: tuple[str, ...] = bound(("uniform", "range"), "names", "first is the default, as in Kafka")
     max_size: int = bound(10_000, "members", "targets of larger groups do not fit into the loop's budget")
     offset_metadata_max_bytes: int = bound(4_096, "bytes", "Kafka's offset.metadata.max.bytes")
+    offsets_retention_ms: int = bound(604_800_000, "ms", "Kafka's offsets.retention.minutes: a week")
+    offsets_retention_check_interval_ms: int = bound(
+        600_000, "ms", "Kafka's: a group is searched at most so often, an idle one stays as long"
+    )
 
 
 class SettingsView(Protocol):

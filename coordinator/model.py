@@ -91,6 +91,11 @@ class Group:
         return self.metadata is not None
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it has no members, of either protocol."""
+        return not self.num_members and (self.classic is None or not self.classic.members)
+
+    @property
     def is_gone(self) -> bool:
         """Whether no record of the group is left."""
         return not (

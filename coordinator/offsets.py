@@ -50,7 +50,8 @@ def commit_offsets(
     expire_ms = NO_EXPIRY
     if request.retention_time_ms != -1:
         expire_ms = min(ctx.wall_ms + request.retention_time_ms, EXPIRY_MAX_MS)
-    metadata_max = ctx.settings.for_group(group_id).offset_metadata_max_bytes
+    settings = ctx.settings.for_group(group_id)
+    metadata_max = settings.offset_metadata_max_bytes
     records: list[RawRecord] = []
     key_bytes = 0
     response = OffsetCommitResponse()
@@ -77,6 +78,10 @@ def commit_offsets(
             _check_size(key_bytes)
             answered.partitions = _commit_topic(asked, topic, group_id, metadata_max, expire_ms, ctx, records)
     if records:
+        if expire_ms != NO_EXPIRY:
+            core.expect_expiry(group_id, expire_ms, ctx)
+        elif group_id not in core.expiry:
+            core.expect_expiry(group_id, ctx.wall_ms + settings.offsets_retention_ms, ctx)
         yield records
     return response
 

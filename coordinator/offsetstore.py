@@ -126,8 +126,16 @@ class OffsetStore:
         """The groups that have offsets."""
         return map(_group_of_prefix, self._groups)
 
-    def keys(self, group_id: str, number: int) -> list[bytes]:
-        """The first `number` keys of a group."""
+    def committed(self, key: bytes) -> CommittedOffset | None:
+        """The offset under this key, with the key decoded too."""
+        value = self._groups.get(_prefix_of_key(key), _NOTHING).get(key)
+        if value is None:
+            return None
+        typed = _key_of(key)
+        return CommittedOffset(typed.topic, typed.partition, _decoded(key, value))
+
+    def keys(self, group_id: str, number: int | None = None) -> list[bytes]:
+        """The keys of a group, or the first `number` of them."""
         return list(islice(self._groups.get(_prefix_of_group(group_id), ()), number))
 
     def of_group(self, group_id: str) -> list[CommittedOffset]:

@@ -32,6 +32,7 @@ from coordinator.limits import (
 )
 from coordinator.model import Group
 from coordinator.offsets import commit_offsets
+from coordinator.retention import expire_offsets
 from coordinator.timers import Deadline
 from records import MemberState, RawRecord, Trigger
 from wire.apis import ApiKey
@@ -134,38 +135,50 @@ class GroupShard:
 
     def next_deadline_ms(self) -> float | None:
         """When `next_work` has something to do, on the monotonic clock; in the past for at once."""
-        if self.core.checks or self.core.expired:
+        core = self.core
+        if core.checks or core.expired:
             return 0.0
-        times = (self.core.sessions.next_ms(), self.core.rebalances.next_ms(), self.core.pacing.next_ms())
+        times = (
+            core.sessions.next_ms(),
+            core.rebalances.next_ms(),
+            core.pacing.next_ms(),
+            core.expiry.next_ms,
+        )
         return min((time for time in times if time is not None), default=None)
 
     def next_work(self, ctx: Context) -> Outcome | None:
-        """One decision of due work: the expiries of one group, a check, or a target; None if none is due.
+        """One decision of due work: the expiries of one group, a check, a target, or a part of the search for
+        offsets that are over; None if none is due.
 
         What raises before its first record stays due, behind everything else."""
-        core = self.core
-        core.collect_expired(ctx.monotonic_ms)
         draft = Draft()
-        if core.expired:
-            group_id, members = next(iter(core.expired.items()))
-            work, again = (
-                expire(core, group_id, ctx, draft),
-                partial(core.expired.__setitem__, group_id, members),
-            )
-        elif core.checks:
-            group_id, trigger = next(iter(core.checks.items()))
-            work = checks.check_group(core, group_id, ctx, draft)
-            again = partial(core.checks.__setitem__, group_id, trigger)
-        elif (deferred := core.pacing.take_due(ctx)) is not None:
-            work = checks.compute_deferred_target(core, deferred, ctx, draft)
-            again = partial(core.pacing.defer, deferred, ctx)
-        else:
+        due = self._due_work(ctx, draft)
+        if due is None:
             return None
+        work, again = due
         try:
             return self._run(work, ctx, draft)
         except Exception:
             again()
             raise
+
+    def _due_work(self, ctx: Context, draft: Draft) -> tuple[Steps, Callable[[], None]] | None:
+        """What is due first, and how to make it due again."""
+        core = self.core
+        core.collect_expired(ctx.monotonic_ms)
+        if core.expired:
+            group_id, members = next(iter(core.expired.items()))
+            return expire(core, group_id, ctx, draft), partial(core.expired.__setitem__, group_id, members)
+        if core.checks:
+            group_id, trigger = next(iter(core.checks.items()))
+            work = checks.check_group(core, group_id, ctx, draft)
+            return work, partial(core.checks.__setitem__, group_id, trigger)
+        if (deferred := core.pacing.take_due(ctx)) is not None:
+            work = checks.compute_deferred_target(core, deferred, ctx, draft)
+            return work, partial(core.pacing.defer, deferred, ctx)
+        if core.expiry.next_ms is not None and core.expiry.next_ms <= ctx.monotonic_ms:
+            return expire_offsets(core, ctx, draft), partial(core.give_up_reading, ctx)
+        return None
 
     def job_ended(self, job: Job, result: object, error: str | None, ctx: Context) -> Outcome | None:
         """A child process has ended: with a result, or with an error in words. None if nobody waits for it

@@ -24,8 +24,6 @@ from records import topic_id_text
 
 Json = dict[str, Any]
 
-AWAY_EPOCH = -2
-
 
 def list_groups(shard: GroupShard) -> list[str]:
     """The ids of all groups, in order; groups that are only offsets included."""
@@ -156,7 +154,7 @@ def _member(core: Core, group: Group, member: Member, names: Mapping[bytes, str]
     return {
         "member_id": member.member_id,
         "instance_id": metadata.instance_id,
-        "is_away": is_away(member),
+        "is_away": member.is_away,
         "client_id": metadata.client_id,
         "client_host": metadata.client_host,
         "rack_id": metadata.rack_id,
@@ -175,11 +173,6 @@ def _member(core: Core, group: Group, member: Member, names: Mapping[bytes, str]
         "last_heartbeat_ms": heartbeat_ms if heartbeat_ms >= 0 else None,
         "session_left_ms": timer.left_ms(now_ms) if timer is not None else None,
     }
-
-
-def is_away(member: Member) -> bool:
-    """A static member that said that it will be back (C.5)."""
-    return member.current.epoch == AWAY_EPOCH
 
 
 def _waits_for(
@@ -221,7 +214,7 @@ def _notice(
     know when the former one said so. Who is away is told nothing, and has until the end of its session."""
     key = (group.group_id, owner_id)
     owner = group.members[owner_id]
-    if is_away(owner):
+    if owner.is_away:
         session = core.sessions.get(key)
         return None, session.left_ms(now_ms) if session is not None else None
     timer = core.rebalances.get(key)

@@ -85,6 +85,8 @@ TRIGGERS: dict[int, str] = {
     Trigger.FORMAT_RAISED: "the format level was raised",
     Trigger.MEMBER_REPLACED: "{member} took the place of {replaced}",
     Trigger.MEMBER_AWAY: "{member} went away and keeps its place",
+    Trigger.MEMBER_REMOVED: "members were removed{by}",
+    Trigger.OFFSETS_EXPIRED: "what was not used any more expired{retention}",
 }
 
 REASONS: dict[int, str] = {
@@ -166,6 +168,8 @@ def _fill(
                 return _expiry_of(member_id, cause, now_ms, speaker)
             case "overdue":
                 return _overdue_of(member_id, cause, now_ms, speaker)
+            case "retention":
+                return _retention_of(cause, speaker)
             case "owned":
                 return "" if cause.owned is None else f": {speaker.partitions(cause.owned)}"
             case _:
@@ -187,6 +191,14 @@ def _overdue_of(member_id: str, cause: Cause, now_ms: int, speaker: Speaker) -> 
             waited = duration(max(now_ms - expiry.armed_ms, 0))
             since = speaker.style.clock(expiry.armed_ms)
             return f": {waited} of {duration(expiry.timeout_ms)} gone since it was asked at {since}"
+    return ""
+
+
+def _retention_of(cause: Cause, speaker: Speaker) -> str:
+    """``: offsets committed since 12:03:08, kept for 7 d``; nothing for a group that was only empty."""
+    for expiry in cause.expiries:
+        committed = speaker.style.full(expiry.armed_ms)
+        return f": offsets, the oldest committed at {committed} and kept for {duration(expiry.timeout_ms)}"
     return ""
 
 

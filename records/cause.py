@@ -47,6 +47,8 @@ class Trigger(IntEnum):
     FORMAT_RAISED = 22
     MEMBER_REPLACED = 23
     MEMBER_AWAY = 24
+    MEMBER_REMOVED = 27
+    OFFSETS_EXPIRED = 28
 
 
 class ReasonKind(IntEnum):

@@ -57,6 +57,7 @@ RUNTIME_COUNTERS: Final[dict[str, str]] = {
     "records_appended": "Records in the entries appended as leader.",
     "bytes_appended": "Bytes of the entries appended as leader.",
     "commits": "Offsets committed, one for each partition.",
+    "offsets_expired": "Committed offsets removed because nobody used them for their retention.",
     "rebalances": "Group epochs begun.",
     "replies_held": "Replies that had to wait for a commit or for a proof of leadership.",
     "replies_expired": "Replies that waited in vain and told the client that the outcome is not known.",

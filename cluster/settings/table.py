@@ -30,6 +30,7 @@ Value = int | bool | str | tuple[str, ...]
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 MIB = 1 << 20
+MINUTE_MS = 60_000
 EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
@@ -263,6 +264,20 @@ class Settings:
     offset_metadata_max_bytes: int = _row(
         4_096, "Kafka's: metadata of one committed offset.", unit="bytes", low=0, high=16 * MIB
     )
+    offsets_retention_minutes: int = _row(
+        10_080,
+        "Kafka's: a week after the commit, for topics that nobody in the group subscribes to.",
+        unit="minutes",
+        low=1,
+        high=INT32_MAX,
+    )
+    offsets_retention_check_interval_ms: int = _row(
+        600_000,
+        "Kafka's: an empty group without offsets stays as long, and no group is searched more often.",
+        unit="ms",
+        low=1,
+        high=INT32_MAX,
+    )
     groups_max: int = _row(
         100_000,
         "Per shard: a client that invents group ids must not fill memory.",
@@ -354,6 +369,8 @@ class Settings:
             assignors=self.group_consumer_assignors,
             max_size=self.group_consumer_max_size,
             offset_metadata_max_bytes=self.offset_metadata_max_bytes,
+            offsets_retention_ms=self.offsets_retention_minutes * MINUTE_MS,
+            offsets_retention_check_interval_ms=self.offsets_retention_check_interval_ms,
         )
 
     def log_settings(self) -> LogSettings:
