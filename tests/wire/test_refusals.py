@@ -73,6 +73,8 @@ EXPECTED_CODES: dict[ApiKey | tuple[ApiKey, int], int] = {
     ApiKey.CREATE_TOPICS: 2,
     ApiKey.CREATE_PARTITIONS: 2,
     ApiKey.DELETE_TOPICS: 2,
+    ApiKey.DESCRIBE_CONFIGS: 2,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 2,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: 2,
     ApiKey.LIST_OFFSETS: 4,
     ApiKey.FETCH: 5,
