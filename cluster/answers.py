@@ -35,12 +35,19 @@ READ_APIS: Final = frozenset(
 )
 """They never write: whatever they are told, the log gets no entry."""
 
-ADMIN_APIS: Final = frozenset({ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS})
+ADMIN_APIS: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    }
+)
 
 _E = ErrorCode
 
 CODES: Final[dict[Why, tuple[ErrorCode, ErrorCode, ErrorCode]]] = {
-    # why: (group requests, OffsetFetch, requests that change topics)
+    # why: (group requests, OffsetFetch, requests that change topics or configs)
     Why.NOT_LEADER: (_E.NOT_COORDINATOR, _E.NOT_COORDINATOR, _E.NOT_CONTROLLER),
     Why.LOADING: (_E.COORDINATOR_LOAD_IN_PROGRESS,) * 3,
     Why.OVERLOADED: (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),

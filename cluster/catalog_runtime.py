@@ -6,6 +6,8 @@ once it is committed, on every node alike, whoever leads: first the catalog, the
 reply to whoever asked for the change, which also waits (a second at most) until every node in contact has it:
 a client that was told of a topic finds it wherever it asks next.
 
+Group configs are learned in the same way and at the same moment.
+
 What must stay true: the committed catalog never goes back, also while the projection is built again; no
 change is passed over in telling the groups, and where one may have been, they are told that.
 """
@@ -31,6 +33,9 @@ from records import (
     Cause,
     FormatLevelKey,
     FormatLevelValue,
+    GroupConfigKey,
+    GroupConfigValue,
+    Key,
     RawRecord,
     Record,
     RecordType,
@@ -45,11 +50,15 @@ from records import (
 SPREAD_MAX_MS: Final = 1_000
 """An admin reply waits this long for nodes that are in contact and slow."""
 
-LEARNED: Final = frozenset((RecordType.TOPIC, RecordType.FORMAT_LEVEL))
+LEARNED: Final = frozenset((RecordType.TOPIC, RecordType.GROUP_CONFIG, RecordType.FORMAT_LEVEL))
 """What of the metadata shard the rest of the node goes by."""
 
 FIRST_FORMAT_LEVEL: Final = 1
 """Of a cluster that has never raised it."""
+
+
+def differs(group_id: str, old: CatalogView, new: CatalogView) -> bool:
+    return old.configs.of(group_id) != new.configs.of(group_id)
 
 
 class CatalogRuntime(ShardRuntime):
@@ -103,12 +112,14 @@ class CatalogRuntime(ShardRuntime):
 
     def _learned(self, index: int) -> None:
         index = min(index, self.machine.applied_index)  # less while the projection is built again
-        changes, names = self._changes, dict[str, None]()
+        changes, names, group_ids = self._changes, dict[str, None](), dict[str, None]()
         while changes and changes[0][0] <= index:
-            name = self._learn(*changes.popleft())
-            if name is None:
+            key = self._learn(*changes.popleft())
+            if isinstance(key, GroupConfigKey):
+                group_ids[key.group_id] = None
+            if not isinstance(key, TopicKey):
                 continue
-            if name in names:  # came and went, or the other way round: each is told
+            if (name := key.name) in names:  # came and went, or the other way round: each is told
                 self._tell(names)
                 names = {}
             names[name] = None
@@ -117,11 +128,16 @@ class CatalogRuntime(ShardRuntime):
             self._catch_up_with_learning()
         else:
             self._tell(names)
+            self._tell_configured(group_ids)
         self.node.catalog_moved()
 
     def _tell(self, names: Iterable[str]) -> None:
         if names and self._learning is self.committed_catalog:
             self.node.catalog_changed(list(names), is_complete=True)
+
+    def _tell_configured(self, group_ids: Iterable[str]) -> None:
+        if group_ids:
+            self.node.configs_changed(list(group_ids))
 
     def _catch_up_with_learning(self) -> None:
         """The rebuilt catalog takes over when it is as new as the one before. What came and went between the
@@ -133,25 +149,26 @@ class CatalogRuntime(ShardRuntime):
         before, after = ({topic.name: topic for topic in view} for view in (old, new))
         names = [name for name in before | after if before.get(name) != after.get(name)]
         self.node.catalog_changed(names, is_complete=False)
+        configured = [group_id for group_id in {*old.configs, *new.configs} if differs(group_id, old, new)]
+        self._tell_configured(configured)
 
-    def _learn(self, index: int, raw: RawRecord) -> str | None:
-        """Applies one topic record to the catalog that learns, and returns the topic's name; or takes a
-        format level."""
-        key = decode_key(raw)
-        if isinstance(key, FormatLevelKey):
-            value = None if raw.value is None else decode_value(raw)
-            if isinstance(value, FormatLevelValue):
-                self.format_level = max(self.format_level, value.level)
-            return None
-        assert isinstance(key, TopicKey)
-        if raw.value is None:
-            self._learning.remove(key.name, index)
-            return key.name
-        value = decode_value(raw)
-        assert isinstance(value, TopicValue)
-        topic = CatalogTopic(key.name, value.topic_id, value.num_partitions)
-        self._learning.put(topic, index)
-        return key.name
+    def _learn(self, index: int, raw: RawRecord) -> Key:
+        """Applies one record to the catalog that learns, or takes a format level; returns its key."""
+        key: Key = decode_key(raw)
+        value = None if raw.value is None else decode_value(raw)
+        if isinstance(key, TopicKey):
+            if isinstance(value, TopicValue):
+                self._learning.put(CatalogTopic(key.name, value.topic_id, value.num_partitions), index)
+            else:
+                self._learning.remove(key.name, index)
+        elif isinstance(key, GroupConfigKey):
+            if isinstance(value, GroupConfigValue):
+                self._learning.configs.put(key.group_id, key.name, value.value)
+            else:
+                self._learning.configs.remove(key.group_id, key.name)
+        elif isinstance(value, FormatLevelValue):
+            self.format_level = max(self.format_level, value.level)
+        return key
 
     # Replies that wait for the other nodes.
 

@@ -123,6 +123,12 @@ class GroupRuntime(ShardRuntime):
             self.machine.on_catalog_changed(self._own_context(), topic_names, is_complete=is_complete)
             self._arm()
 
+    def on_configs_changed(self, group_ids: Sequence[str]) -> None:
+        """The committed configs of these groups changed, some of which may be this shard's."""
+        if self.standing.state is ShardState.READY:
+            self.machine.on_configs_changed(self._own_context(), group_ids)
+            self._arm()
+
     def _own_context(self) -> Context:
         """For what nobody asked for."""
         return self._context(self.host.monotonic_ms(), NOBODY)

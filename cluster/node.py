@@ -21,6 +21,7 @@ from cluster.catalog_runtime import CatalogRuntime
 from cluster.clock_guard import ClockGuard
 from cluster.fanout import FANS, ONE_GROUP_APIS, Gathering
 from cluster.group_runtime import GroupRuntime
+from cluster.group_settings import CommittedSettings
 from cluster.handover import HandOver
 from cluster.job_slots import JobSlots
 from cluster.kafka import KafkaListener
@@ -32,7 +33,7 @@ from cluster.shard_life import ShardLife
 from cluster.shard_runtime import ShardRuntime
 from cluster.surroundings import RuntimeSettings, TurnCounter
 from coordinator.catalog import CatalogShard
-from coordinator.limits import SameForAll, SettingsView
+from coordinator.limits import SettingsView
 from coordinator.shard import GroupShard
 from coordinator.topics import CatalogView
 from raftlog.directory import NodeDirectory, open_node
@@ -57,7 +58,8 @@ class Node:
         self.settings = settings
         self.turns = TurnCounter(host)
         self.job_slots = JobSlots(host)
-        self.group_settings: SettingsView = SameForAll(settings.group_settings())
+        self._committed_settings = CommittedSettings(settings.group_settings(), lambda: self.catalog)
+        self.group_settings: SettingsView = self._committed_settings
         self.runtime_settings = RuntimeSettings(
             held_reply_timeout_ms=settings.held_reply_timeout_ms,
             held_replies_max=settings.runtime_held_replies_max,
@@ -333,6 +335,11 @@ class Node:
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         for runtime in self.shards:
             runtime.on_catalog_changed(topic_names, is_complete=is_complete)
+
+    def configs_changed(self, group_ids: Sequence[str]) -> None:
+        self._committed_settings.forget(group_ids)
+        for runtime in self.shards:
+            runtime.on_configs_changed(group_ids)
 
     def catalog_moved(self) -> None:
         for runtime in self.shards:

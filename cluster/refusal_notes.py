@@ -18,6 +18,7 @@ NOTED_APIS: Final = frozenset(
         ApiKey.CREATE_TOPICS,
         ApiKey.CREATE_PARTITIONS,
         ApiKey.DELETE_TOPICS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
     }
 )
 

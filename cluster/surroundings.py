@@ -89,6 +89,9 @@ class Surroundings(Protocol):
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         """The committed catalog moved; not `is_complete`: there may have been topics that came and went."""
 
+    def configs_changed(self, group_ids: Sequence[str]) -> None:
+        """The committed configs of these groups changed."""
+
     def catalog_moved(self) -> None:
         """The committed catalog is at a newer version, perhaps with the same topics."""
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from coordinator.api import Context, Draft, Outcome, Refused, Steps
+from coordinator.configadmin import alter_configs
 from coordinator.limits import Limits
 from coordinator.shard import run_steps
 from coordinator.statehash import EntryHashes
@@ -42,6 +43,7 @@ _HANDLERS: dict[int, Callable[[CatalogView, Limits, Any, int, Context, Draft], S
     ApiKey.CREATE_TOPICS: create_topics,
     ApiKey.CREATE_PARTITIONS: create_partitions,
     ApiKey.DELETE_TOPICS: delete_topics,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs,
 }
 
 
@@ -51,7 +53,6 @@ class CatalogShard:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.view = CatalogView()
-        self.group_configs: dict[tuple[str, str], str] = {}
         self.format_level: int | None = None
         self.term: TermStartValue | None = None
         self.unknown_types: Counter[int] = Counter()
@@ -78,9 +79,9 @@ class CatalogShard:
                 self.view.remove(key.name, index)
         elif isinstance(key, GroupConfigKey):
             if isinstance(value, GroupConfigValue):
-                self.group_configs[key.group_id, key.name] = value.value
+                self.view.configs.put(key.group_id, key.name, value.value)
             else:
-                self.group_configs.pop((key.group_id, key.name), None)
+                self.view.configs.remove(key.group_id, key.name)
         elif isinstance(key, FormatLevelKey):
             self.format_level = value.level if isinstance(value, FormatLevelValue) else None
         elif isinstance(key, TermStartKey):
@@ -100,7 +101,7 @@ class CatalogShard:
             self.apply(raw, index)
 
     def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome:
-        """CreateTopics, CreatePartitions or DeleteTopics, decided; KeyError for any other API."""
+        """A request that changes topics or configs, decided; KeyError for any other API."""
         draft = Draft(by_operator=True)
         steps: Generator[list[RawRecord], None, object] = _HANDLERS[api_key](
             self.view, self.limits, request, api_version, ctx, draft
@@ -117,7 +118,7 @@ class CatalogShard:
                 return None
             return TopicValue(topic_id=topic.topic_id, num_partitions=topic.num_partitions)
         if isinstance(key, GroupConfigKey):
-            config = self.group_configs.get((key.group_id, key.name))
+            config = self.view.configs.of(key.group_id).get(key.name)
             return None if config is None else GroupConfigValue(value=config)
         if isinstance(key, FormatLevelKey):
             return None if self.format_level is None else FormatLevelValue(level=self.format_level)

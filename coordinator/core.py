@@ -138,6 +138,15 @@ class Core:
         self.moved_ms[group.group_id, member.member_id] = ctx.wall_ms
         self.rearm_rebalance(group, member, ctx)
 
+    def configs_changed(self, group_ids: Iterable[str], ctx: Context) -> None:
+        """Other configs hold for these groups: no reply cached before may be given, and a target that waits
+        for an assignment interval may have waited long enough. Sessions follow at each member's heartbeat."""
+        for group_id in group_ids:
+            group = self.projection.groups.get(group_id)
+            if group is not None:
+                group.changes += 1
+                self.pacing.hurry(group_id, ctx)
+
     def rearm_rebalance(self, group: Group, member: Member, ctx: Context) -> None:
         """A member that has something to give up has its own rebalance timeout for it (C.13)."""
         key = (group.group_id, member.member_id)

@@ -3,8 +3,8 @@
 Both are shared by everything that changes a group: heartbeats, leaves, expiries, topic changes, the check
 at the beginning of a term. `epoch_step` compares the group with the catalog, and bumps the epoch by one if
 there is any reason to, whatever their number; every reason goes into the cause. `target_step` computes the
-target of the new epoch, if the group's pacing allows. They are generators: what they yield is applied
-before they go on.
+target of the new epoch, if the group's pacing and its assignment interval allow. They are generators: what
+they yield is applied before they go on.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from coordinator import writes
 from coordinator.api import Context, Draft
 from coordinator.core import Core
+from coordinator.limits import GroupSettings
 from coordinator.model import Group
 from coordinator.target import assignment_spec, install_records, preferred_assignor
 from coordinator.topics import CatalogView
@@ -125,12 +126,14 @@ def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
         core.pacing.forget(group_id)
         yield [writes.target_epoch(group_id, group.epoch, 0)]
         return
+    settings = ctx.settings.for_group(group_id)
     is_behind = core.catalog_is_behind(group, ctx)
-    if is_behind or not core.pacing.may_compute(group_id, ctx):
-        core.pacing.defer(group_id, ctx, core.limits.target_retry_ms if is_behind else 0.0)
+    wait_ms = core.limits.target_retry_ms if is_behind else _interval_left_ms(core, group, settings, ctx)
+    if wait_ms or not core.pacing.may_compute(group_id, ctx):
+        core.pacing.defer(group_id, ctx, wait_ms)
         yield from _empty_first_target(group, ctx)
         return
-    name = preferred_assignor(group, ctx.settings.for_group(group_id).assignors)
+    name = preferred_assignor(group, settings.assignors)
     started_ms = ctx.stopwatch_ms()
     try:
         spec = assignment_spec(group)
@@ -145,10 +148,18 @@ def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
     core.pacing.computed(group_id, ctx, ctx.stopwatch_ms() - started_ms)
 
 
+def _interval_left_ms(core: Core, group: Group, settings: GroupSettings, ctx: Context) -> float:
+    """How long the group's assignment interval keeps it from its next target; its first one never waits."""
+    last = group.target_metadata
+    timestamp_ms = last.assignment_timestamp_ms if last is not None else 0
+    interval_ms = settings.assignment_interval_ms
+    return core.pacing.interval_left_ms(group.group_id, timestamp_ms, interval_ms, ctx)
+
+
 def _empty_first_target(group: Group, ctx: Context) -> Step:
     """A first target that nobody could compute is empty, and the epoch moves on to ask for another one."""
     if group.target_metadata is None:
         yield [
-            writes.target_epoch(group.group_id, group.epoch, ctx.wall_ms),
+            writes.target_epoch(group.group_id, group.epoch, 0),
             writes.group_epoch(group, group.epoch + 1, ctx.wall_ms),
         ]

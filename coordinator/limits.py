@@ -75,6 +75,11 @@ class Limits:
     target_pause_free_ms: float = bound(
         1.0, "ms", "a target that costs less than this delays nobody, so never waits"
     )
+    configured_groups_max: int = bound(
+        10_000,
+        "groups",
+        "with configs of their own: every node holds them all, whether the group exists or not",
+    )
     target_retry_ms: int = bound(
         1_000, "ms", "until a target that failed, or lacks its topics, is tried again"
     )
@@ -92,6 +97,11 @@ class GroupSettings:
     )
     heartbeat_interval_min_ms: int = bound(500, "ms", "clients take the interval as their request timeout")
     heartbeat_interval_max_ms: int = bound(15_000, "ms", "Kafka's maximum")
+    assignment_interval_ms: int = bound(
+        0, "ms", "between two targets of a group; the pause by cost (`pacing`) holds besides, and suffices"
+    )
+    assignment_interval_min_ms: int = bound(0, "ms", "Kafka's minimum")
+    assignment_interval_max_ms: int = bound(15_000, "ms", "Kafka's maximum")
     assignors: tuple[str, ...] = bound(("uniform", "range"), "names", "first is the default, as in Kafka")
     max_size: int = bound(10_000, "members", "targets of larger groups do not fit into the loop's budget")
     offset_metadata_max_bytes: int = bound(4_096, "bytes", "Kafka's offset.metadata.max.bytes")
@@ -102,7 +112,12 @@ class GroupSettings:
 
 
 class SettingsView(Protocol):
-    """The settings in force. `version` moves with every change, so that cached replies notice it."""
+    """The settings in force. `version` moves with every change for all groups, so that cached replies notice
+    it; a change for some groups moves these alone (`Core.configs_changed`). `defaults` are the broker's own,
+    in whose bounds every group's must be."""
+
+    @property
+    def defaults(self) -> GroupSettings: ...
 
     @property
     def version(self) -> int: ...
@@ -116,6 +131,10 @@ class SameForAll:
 
     settings: GroupSettings = GroupSettings()
     version: int = 1
+
+    @property
+    def defaults(self) -> GroupSettings:
+        return self.settings
 
     def for_group(self, group_id: str) -> GroupSettings:
         return self.settings

@@ -2,8 +2,12 @@
 
 Targets are the only decisions whose cost grows with the group, so a group computes at most one in a turn of
 the loop, and after one that took c ms it waits 10·c (1 s at most): a storm of joins in a large group costs a
-tenth of the loop and ends in one target. Small groups never wait. What was deferred is due work, done without
-waiting for anybody's heartbeat. Volatile: a new leader starts with nothing deferred and nothing failed.
+tenth of the loop and ends in one target. Small groups never wait. An assignment interval (KIP-1263), where
+one is set, comes on top of that. It counts from the time in record 6, so that it holds across a failover too;
+once looked at, that time counts on the monotonic clock, so that a wall clock that jumps delays nobody for
+longer than the interval, and a time in the future counts as long ago. What was deferred is due work, done
+without waiting for anybody's heartbeat. Volatile: a new leader starts with nothing deferred and nothing
+failed.
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ class TargetPacing:
         self._limits = limits
         self._paces: dict[str, _Pace] = {}
         self._deferred: dict[str, float] = {}
+        self._installed: dict[str, tuple[int, float]] = {}
+        """Of groups with an interval: the time in record 6, and when that was on the monotonic clock."""
         self.bumped_at: dict[str, int] = {}
         """Log index of the newest epoch bump of a group that has no target for it yet, where known."""
         self.errors: dict[str, str] = {}
@@ -37,6 +43,22 @@ class TargetPacing:
             return True
         same_turn = ctx.turn != 0 and ctx.turn == pace.turn
         return not same_turn and ctx.monotonic_ms >= pace.not_before_ms
+
+    def interval_left_ms(self, group_id: str, timestamp_ms: int, interval_ms: int, ctx: Context) -> float:
+        """How much of the assignment interval is left since a target was installed at `timestamp_ms` of the
+        wall clock; 0 if the next one may come. A timestamp of 0 is that of no real target."""
+        age_ms = ctx.wall_ms - timestamp_ms
+        if not interval_ms or not timestamp_ms or age_ms < 0:
+            return 0.0
+        known = self._installed.get(group_id)
+        if known is None or known[0] != timestamp_ms:
+            known = self._installed[group_id] = (timestamp_ms, ctx.monotonic_ms - age_ms)
+        return max(0.0, known[1] + interval_ms - ctx.monotonic_ms)
+
+    def hurry(self, group_id: str, ctx: Context) -> None:
+        """Its settings changed: what was deferred is looked at again, and deferred anew if need be."""
+        if group_id in self._deferred:
+            self._deferred[group_id] = ctx.monotonic_ms
 
     def defer(self, group_id: str, ctx: Context, pause_ms: float = 0.0) -> None:
         """The target is due work from now on: when its turn comes, but not within `pause_ms`."""
@@ -62,6 +84,7 @@ class TargetPacing:
         """The group needs no target (any more)."""
         self._settle(group_id)
         self._paces.pop(group_id, None)
+        self._installed.pop(group_id, None)
 
     def _settle(self, group_id: str) -> None:
         self._deferred.pop(group_id, None)
@@ -86,5 +109,6 @@ class TargetPacing:
     def clear(self) -> None:
         self._paces.clear()
         self._deferred.clear()
+        self._installed.clear()
         self.bumped_at.clear()
         self.errors.clear()

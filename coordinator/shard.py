@@ -229,6 +229,10 @@ class GroupShard:
         Not `is_complete`: other topics may have come and gone since the last call."""
         self.core.topics_changed(topic_names, ctx, is_complete=is_complete)
 
+    def on_configs_changed(self, ctx: Context, group_ids: Iterable[str]) -> None:
+        """These groups, of whatever shard, have other configs than before."""
+        self.core.configs_changed(group_ids, ctx)
+
     def shift_deadlines(self, gap_ms: float) -> None:
         """The node did not run for `gap_ms`; nobody is to blame for what they could not do meanwhile."""
         self.core.shift_deadlines(gap_ms)

@@ -1,4 +1,4 @@
-"""What the coordinator knows of topics: a name, an id and a number of partitions each.
+"""What the coordinator knows of topics (a name, an id and a number of partitions each) and groups' configs.
 
 The view belongs to the metadata shard, which alone changes it; group shards read it through their context.
 `version` is the log index of the newest change, and `changed_at` the index of the newest change of one name,
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+from coordinator.groupconfigs import ConfigsOfGroups
 
 _INDEX_BYTES = 6
 _RANDOM_BYTES = 10
@@ -43,7 +45,7 @@ class CatalogTopic:
 
 
 class CatalogView:
-    """Topics by name and by id."""
+    """Topics by name and by id, and the configs that groups have of their own."""
 
     DELETED_NAMES_KEPT = 10_000
     """How many deleted names are remembered for references; older ones are referred to by `version`."""
@@ -51,6 +53,7 @@ class CatalogView:
     def __init__(self, topics: Iterable[CatalogTopic] = (), version: int = 0) -> None:
         self.version = version
         self.num_partitions = 0
+        self.configs = ConfigsOfGroups()
         self._by_name: dict[str, CatalogTopic] = {}
         self._by_id: dict[bytes, CatalogTopic] = {}
         self._changed_at: dict[str, int] = {}

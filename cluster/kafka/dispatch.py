@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cluster.kafka import cluster_apis, fetching, producing, topic_pages
+from cluster.kafka import cluster_apis, configs, fetching, producing, topic_pages
 from cluster.kafka.waiting import hurry
 from wire.apis import API_VERSIONS, ApiKey, api_name
 from wire.errors import ErrorCode, MalformedFrame, UnsupportedApi
@@ -39,6 +39,9 @@ HANDLERS: dict[int, Handler] = {
     ApiKey.LIST_OFFSETS: fetching.list_offsets,
     ApiKey.FETCH: fetching.fetch,
     ApiKey.PRODUCE: producing.produce,
+    ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.alter_configs,
+    ApiKey.LIST_CONFIG_RESOURCES: configs.list_config_resources,
 }
 
 _CLASSIC = (
@@ -48,7 +51,7 @@ _CLASSIC = (
 _NO_TRANSACTIONS = "transactions are not supported"
 _NO_SASL = "SASL is not supported; set security.protocol=PLAINTEXT"
 _NO_GROUP_TYPE = "only groups of group.protocol=consumer are supported"
-_NO_CONFIGS = "configurations cannot be read or changed over Kafka's protocol; see docs/configuration.md"
+_NO_OLD_ALTER = "use IncrementalAlterConfigs, which every client since Kafka 2.3 has"
 
 HINTS: dict[int, str] = {
     ApiKey.JOIN_GROUP: _CLASSIC,
@@ -64,9 +67,7 @@ HINTS: dict[int, str] = {
     ApiKey.TXN_OFFSET_COMMIT: _NO_TRANSACTIONS,
     ApiKey.SASL_HANDSHAKE: _NO_SASL,
     ApiKey.SASL_AUTHENTICATE: _NO_SASL,
-    ApiKey.DESCRIBE_CONFIGS: _NO_CONFIGS,
-    ApiKey.ALTER_CONFIGS: _NO_CONFIGS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _NO_CONFIGS,
+    ApiKey.ALTER_CONFIGS: _NO_OLD_ALTER,
     ApiKey.SHARE_GROUP_HEARTBEAT: _NO_GROUP_TYPE,
     ApiKey.STREAMS_GROUP_HEARTBEAT: _NO_GROUP_TYPE,
 }

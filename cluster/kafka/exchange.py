@@ -127,6 +127,8 @@ _NESTED_ERRORS: dict[int, tuple[str, ...]] = {
     ApiKey.CREATE_TOPICS: ("topics",),
     ApiKey.DELETE_TOPICS: ("responses",),
     ApiKey.CREATE_PARTITIONS: ("results",),
+    ApiKey.DESCRIBE_CONFIGS: ("results",),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ("responses",),
     ApiKey.DELETE_GROUPS: ("results",),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ("groups",),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("topics",),

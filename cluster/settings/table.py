@@ -48,6 +48,8 @@ class Setting:
     reason: str
     low: int | None
     high: int | None
+    is_sensitive: bool = False
+    """Whether the value tells where a secret is: requests never show it."""
 
     @property
     def attribute(self) -> str:
@@ -55,9 +57,15 @@ class Setting:
 
 
 def _row(
-    default: Any, reason: str, *, unit: str = "", low: int | None = None, high: int | None = None
+    default: Any,
+    reason: str,
+    *,
+    unit: str = "",
+    low: int | None = None,
+    high: int | None = None,
+    is_sensitive: bool = False,
 ) -> Any:
-    metadata = {"unit": unit, "reason": reason, "low": low, "high": high}
+    metadata = {"unit": unit, "reason": reason, "low": low, "high": high, "is_sensitive": is_sensitive}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -99,12 +107,14 @@ class Settings:
         (), "ID@HOST:PORT of every node's listener for peers, this one's too; empty: a cluster of one."
     )
     cluster_secret_file: str = _row(
-        "", "At least 16 bytes that all nodes share and nobody else can read; needed by more than one node."
+        "",
+        "At least 16 bytes that all nodes share and nobody else can read; needed by more than one node.",
+        is_sensitive=True,
     )
     peer_host: str = _row("", "Where to listen for peers; empty: as this node's entry in cluster.nodes.")
     peer_port: int = _port(0, "Where to listen for peers; 0: as this node's entry in cluster.nodes.")
     peer_tls_cert_file: str = _row("", "PEM: this node's certificate for its peers; empty: no TLS.")
-    peer_tls_key_file: str = _row("", "PEM: the certificate's key.")
+    peer_tls_key_file: str = _row("", "PEM: the certificate's key.", is_sensitive=True)
     peer_tls_ca_file: str = _row("", "PEM: the authority that signed the certificates of all nodes.")
     raft_min_timeout_ms: int = _row(
         300,
@@ -251,6 +261,28 @@ class Settings:
         500, "Shorter ones time out on a busy machine.", unit="ms", low=1, high=INT32_MAX
     )
     group_consumer_max_heartbeat_interval_ms: int = _row(15_000, "Kafka's.", unit="ms", low=1, high=INT32_MAX)
+    group_consumer_heartbeat_interval_adaptive: bool = _row(
+        True,
+        "The node chooses the interval by its load, see below; false: always the one above.",
+    )
+    group_consumer_assignment_interval_ms: int = _row(
+        0,
+        "Kafka's 1,000 delays every rebalance; here a group waits by what its last target cost.",
+        unit="ms",
+        low=0,
+        high=INT32_MAX,
+    )
+    group_consumer_min_assignment_interval_ms: int = _row(0, "Kafka's.", unit="ms", low=0, high=INT32_MAX)
+    group_consumer_max_assignment_interval_ms: int = _row(
+        15_000, "Kafka's.", unit="ms", low=0, high=INT32_MAX
+    )
+    groups_configured_max: int = _row(
+        10_000,
+        "Groups with configs of their own; every node holds them all.",
+        unit="groups",
+        low=1,
+        high=INT32_MAX,
+    )
     group_consumer_max_size: int = _row(
         10_000,
         "Members of one group; computing a target must not stall the node.",
@@ -355,6 +387,7 @@ class Settings:
             topics_max=self.topics_max,
             partitions_per_topic_max=self.partitions_per_topic_max,
             num_partitions_default=self.num_partitions,
+            configured_groups_max=self.groups_configured_max,
         )
 
     def group_settings(self) -> GroupSettings:
@@ -366,6 +399,9 @@ class Settings:
             heartbeat_interval_ms=self.group_consumer_heartbeat_interval_ms,
             heartbeat_interval_min_ms=self.group_consumer_min_heartbeat_interval_ms,
             heartbeat_interval_max_ms=self.group_consumer_max_heartbeat_interval_ms,
+            assignment_interval_ms=self.group_consumer_assignment_interval_ms,
+            assignment_interval_min_ms=self.group_consumer_min_assignment_interval_ms,
+            assignment_interval_max_ms=self.group_consumer_max_assignment_interval_ms,
             assignors=self.group_consumer_assignors,
             max_size=self.group_consumer_max_size,
             offset_metadata_max_bytes=self.offset_metadata_max_bytes,
@@ -428,6 +464,7 @@ def _check_range(setting: Setting, value: Value) -> None:
 def _check_together(settings: Settings) -> None:
     _check_ordered(settings, "session_timeout_ms")
     _check_ordered(settings, "heartbeat_interval_ms")
+    _check_ordered(settings, "assignment_interval_ms")
     if settings.group_consumer_heartbeat_interval_ms >= settings.group_consumer_session_timeout_ms:
         raise SettingsError(
             f"group.consumer.heartbeat.interval.ms = {settings.group_consumer_heartbeat_interval_ms} must be "

@@ -198,6 +198,9 @@ class Bench:
         self.catalog_changes.append((list(topic_names), is_complete))
         self.groups.on_catalog_changed(topic_names, is_complete=is_complete)
 
+    def configs_changed(self, group_ids: Sequence[str]) -> None:
+        self.groups.on_configs_changed(group_ids)
+
     def catalog_moved(self) -> None:
         self.groups.check_ready()
 

@@ -237,7 +237,7 @@ def test_configs_levels_and_terms_are_projected() -> None:
         hashes.add(shard.state_hash)
         assert shard.applied_index == index
     assert len(hashes) == 4
-    assert (shard.group_configs, shard.format_level) == ({("g", "n"): "1"}, 1)
+    assert (dict(shard.view.configs.of("g")), shard.format_level) == ({"n": "1"}, 1)
     assert shard.view.version == 0, "only topics move the catalog's version"
     for record in records:
         shard.apply(encode_record(Record(record.key, None)), 9)

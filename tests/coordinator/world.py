@@ -15,6 +15,7 @@ from typing import Any
 from coordinator.api import Context, Job, JobKind, Outcome
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.catalog import CatalogShard
+from coordinator.groupconfigs import ConfigsOfGroups, effective
 from coordinator.limits import GroupSettings, Limits
 from coordinator.model import Group
 from coordinator.shard import FastEntry, GroupShard
@@ -65,10 +66,15 @@ class Settings:
     """A settings view whose values can change."""
 
     settings: GroupSettings
+    configs: ConfigsOfGroups = field(default_factory=ConfigsOfGroups)
     version: int = 1
 
-    def for_group(self, group_id: str) -> GroupSettings:
+    @property
+    def defaults(self) -> GroupSettings:
         return self.settings
+
+    def for_group(self, group_id: str) -> GroupSettings:
+        return effective(self.settings, self.configs.of(group_id))
 
 
 class World:
@@ -85,6 +91,7 @@ class World:
         self.settings = Settings(settings or GroupSettings())
         self.catalog = CatalogShard(self.limits)
         self.catalog_index = 0
+        self.settings.configs = self.catalog.view.configs
         self.shard = GroupShard(0, self.limits, self.assignors)
         self.log: list[Entry] = []
         self.now_ms = 1_000.0

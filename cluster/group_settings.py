@@ -1,0 +1,51 @@
+"""The settings in force on this node: the broker's own, those of groups, the interval chosen for the load.
+
+A group's configs are in the committed catalog, so that all nodes go by the same; the interval for those that
+set none is this node's choice (`cluster.adaptive`), for the groups that it leads. What was worked out for a
+group with configs is kept until they change, for it is asked for at each of its heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from coordinator.groupconfigs import HEARTBEAT_INTERVAL, effective, with_interval
+from coordinator.limits import GroupSettings
+from coordinator.topics import CatalogView
+
+
+class CommittedSettings:
+    """A `coordinator.limits.SettingsView`. `interval_ms` is told to members of groups that set none."""
+
+    def __init__(self, defaults: GroupSettings, catalog: Callable[[], CatalogView]) -> None:
+        self.defaults = defaults
+        self.interval_ms = defaults.heartbeat_interval_ms
+        self.version = 1
+        self._catalog = catalog
+        self._shared = defaults
+        self._known: dict[str, GroupSettings] = {}
+
+    def for_group(self, group_id: str) -> GroupSettings:
+        known = self._known.get(group_id)
+        if known is not None:
+            return known
+        configs = self._catalog().configs.of(group_id)
+        if not configs:
+            return self._shared
+        settings = effective(self.defaults, configs)
+        if HEARTBEAT_INTERVAL not in configs:
+            settings = with_interval(settings, self.interval_ms)
+        self._known[group_id] = settings
+        return settings
+
+    def forget(self, group_ids: Iterable[str]) -> None:
+        """The configs of these groups changed."""
+        for group_id in group_ids:
+            self._known.pop(group_id, None)
+
+    def set_interval(self, interval_ms: int) -> None:
+        """Another interval for all groups that set none: no reply cached before may be given."""
+        self.interval_ms = interval_ms
+        self.version += 1
+        self._shared = with_interval(self.defaults, interval_ms)
+        self._known.clear()

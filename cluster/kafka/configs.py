@@ -1,0 +1,238 @@
+"""DescribeConfigs, ListConfigResources, and who answers IncrementalAlterConfigs.
+
+Every node describes alike what groups are configured to, from the committed catalog; a broker's settings are
+those of the node that is asked. Nothing of a broker or a topic can be changed by a request, so a request that
+names no group is answered here, whoever leads. Codes and shapes are those that Kafka 4.3 was seen to use.
+
+What must stay true: what a setting keeps secret is never in an answer; an answer is bounded, however often a
+request repeats itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from cluster.kafka.cluster_apis import absent, with_catalog
+from cluster.settings import Setting, Settings, table
+from coordinator.configadmin import ConfigType, alter_nothing
+from coordinator.groupconfigs import GROUP_CONFIGS
+from wire.errors import ErrorCode
+from wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from cluster.kafka.exchange import Exchange
+    from cluster.kafka.listener import KafkaListener
+    from cluster.kafka.node_view import KafkaNode
+
+RESOURCES_MAX: Final = 1_000
+"""Resources described in one request: a broker's answer has some 30 KB, and a frame holds 200,000 names."""
+
+
+class Source(IntEnum):
+    """Where a value comes from, in Kafka's numbers."""
+
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    GROUP = 8
+
+
+KAFKA_TYPES: Final[dict[type, int]] = {bool: 1, str: 2, int: 3, tuple: 7}
+"""Kafka's numbers for what a value is; those of 64 bits are LONG."""
+
+LONG: Final = 5
+INT32_MAX: Final = 2**31 - 1
+
+
+class _Unknown(Exception):
+    """A resource that cannot be described: its error code and message."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def describe_configs(listener: KafkaListener, exchange: Exchange, request: DescribeConfigsRequest) -> None:
+    """DescribeConfigs 1–4 for brokers, topics and groups."""
+    with_catalog(listener, exchange, lambda: exchange.reply(described(listener.node, request)))
+
+
+def described(node: KafkaNode, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    response = DescribeConfigsResponse()
+    for number, resource in enumerate(request.resources):
+        result = DescribeConfigsResult(
+            error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        response.results.append(result)
+        try:
+            if number >= RESOURCES_MAX:
+                raise _Unknown(
+                    ErrorCode.INVALID_REQUEST,
+                    f"At most {RESOURCES_MAX} resources are described in one request.",
+                )
+            wanted = frozenset(resource.configuration_keys or ())
+            result.configs = [
+                _trimmed(config, request)
+                for config in _configs_of(node, resource)
+                if not wanted or config.name in wanted
+            ]
+        except _Unknown as unknown:
+            result.error_code, result.error_message = unknown.code, unknown.message
+    return response
+
+
+def _trimmed(
+    config: DescribeConfigsResourceResult, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    """Without what was not asked for."""
+    if not request.include_synonyms:
+        config.synonyms = []
+    if not request.include_documentation:
+        config.documentation = None
+    return config
+
+
+def _configs_of(
+    node: KafkaNode, resource: DescribeConfigsResource
+) -> Iterator[DescribeConfigsResourceResult]:
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == ConfigType.GROUP:
+        if not name:
+            raise _Unknown(ErrorCode.INVALID_REQUEST, "Group name must not be empty.")
+        return _of_group(node, name)
+    if kind == ConfigType.BROKER:
+        return _of_broker(node, name)
+    if kind == ConfigType.TOPIC:
+        if node.catalog.topic(name) is None:
+            raise _Unknown(absent(name), f"There is no topic {name[:300]!r}.")
+        return iter(())  # topics hold no data, so there is nothing to configure
+    raise _Unknown(
+        ErrorCode.INVALID_REQUEST,
+        f"Configs of resource type {kind} are not served; TOPIC is 2, BROKER 4, GROUP 32.",
+    )
+
+
+def _of_group(node: KafkaNode, group_id: str) -> Iterator[DescribeConfigsResourceResult]:
+    """The group's own value where it has one, else the broker's, with the other as synonym."""
+    own = node.catalog.configs.of(group_id)
+    broker = {setting.name: setting for setting in table()}
+    for config in GROUP_CONFIGS.values():
+        fallback = _synonym(broker[config.broker_name], node.settings)
+        value = own.get(config.name)
+        synonyms = [fallback]
+        if value is not None:
+            synonyms.insert(0, DescribeConfigsSynonym(name=config.name, value=value, source=Source.GROUP))
+        yield DescribeConfigsResourceResult(
+            name=config.name,
+            value=synonyms[0].value,
+            read_only=False,
+            config_source=synonyms[0].source,
+            synonyms=synonyms,
+            config_type=KAFKA_TYPES[int],
+            documentation=config.documentation,
+        )
+
+
+def _of_broker(node: KafkaNode, name: str) -> Iterator[DescribeConfigsResourceResult]:
+    """Every setting of this node; the empty name asks for what is common to all, and that is nothing."""
+    if not name:
+        return
+    own = str(node.info.node_id)
+    if name != own:
+        raise _Unknown(
+            ErrorCode.INVALID_REQUEST,
+            f"This is node {own}, which knows the settings of no other: ask node {name[:100]!r} itself.",
+        )
+    for setting in table():
+        synonym = _synonym(setting, node.settings)
+        yield DescribeConfigsResourceResult(
+            name=setting.name,
+            value=synonym.value,
+            read_only=True,
+            config_source=synonym.source,
+            is_sensitive=setting.is_sensitive,
+            synonyms=[synonym],
+            config_type=_kafka_type(setting),
+            documentation=setting.reason,
+        )
+
+
+def _synonym(setting: Setting, settings: Settings) -> DescribeConfigsSynonym:
+    value = getattr(settings, setting.attribute)
+    return DescribeConfigsSynonym(
+        name=setting.name,
+        value=None if setting.is_sensitive else _text(value),
+        source=Source.DEFAULT if value == setting.default else Source.STATIC_BROKER,
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _kafka_type(setting: Setting) -> int:
+    if setting.high is not None and setting.high > INT32_MAX:
+        return LONG
+    return KAFKA_TYPES[type(setting.default)]
+
+
+def alter_configs(
+    listener: KafkaListener, exchange: Exchange, request: IncrementalAlterConfigsRequest
+) -> None:
+    """IncrementalAlterConfigs 0–1: what names a group goes to the metadata shard."""
+    if any(resource.resource_type == ConfigType.GROUP for resource in request.resources):
+        listener.node.submit(exchange.api_key, exchange.api_version, request, exchange.client, exchange.reply)
+    else:
+        with_catalog(
+            listener, exchange, lambda: exchange.reply(alter_nothing(listener.node.catalog, request))
+        )
+
+
+def list_config_resources(
+    listener: KafkaListener, exchange: Exchange, request: ListConfigResourcesRequest
+) -> None:
+    """ListConfigResources 0–1. Version 0 asks for client metrics alone, of which there are none."""
+    with_catalog(
+        listener, exchange, lambda: exchange.reply(listed(listener.node, exchange.api_version, request))
+    )
+
+
+def listed(node: KafkaNode, version: int, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    known = tuple(ConfigType)
+    wanted: Sequence[int] = tuple(dict.fromkeys(request.resource_types)) or known
+    if version == 0:
+        return ListConfigResourcesResponse()
+    if any(kind not in known for kind in wanted):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in wanted
+            for name in _names(node, kind)
+        ]
+    )
+
+
+def _names(node: KafkaNode, kind: int) -> Iterable[str]:
+    if kind == ConfigType.GROUP:
+        return sorted(node.catalog.configs)
+    if kind == ConfigType.BROKER:
+        return [str(info.node_id) for info in node.nodes]
+    return [topic.name for topic in node.catalog.topics()]

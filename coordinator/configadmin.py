@@ -1,0 +1,213 @@
+"""IncrementalAlterConfigs: configs of groups are set and taken back; all others are told who sets them.
+
+Errors are per resource, as Kafka 4.3 was seen to give them: what is wrong with a value is INVALID_CONFIG,
+what is wrong with the request INVALID_REQUEST. A resource is changed as a whole or not at all; what is
+accepted of one request becomes one entry. A resource that is named twice is refused both times.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import IntEnum
+from typing import Final
+
+from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.groupconfigs import GROUP_CONFIGS, InvalidConfig, check_together
+from coordinator.limits import Limits
+from coordinator.topics import CatalogView
+from records import GroupConfigKey, GroupConfigValue, RawRecord, Record, Trigger, encode_record
+from wire.errors import ErrorCode
+from wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+class ConfigType(IntEnum):
+    """Kafka's resource types, those that are answered here."""
+
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs can do to one config."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+WHO_SETS: Final[dict[int, str]] = {
+    ConfigType.BROKER: "it is a setting of the node; change it in the settings file and restart the node",
+    ConfigType.TOPIC: "topics hold no data here, so it would have no effect",
+}
+"""What to do about a config that no request can change."""
+
+
+def alter_configs(
+    view: CatalogView,
+    limits: Limits,
+    request: IncrementalAlterConfigsRequest,
+    version: int,
+    ctx: Context,
+    draft: Draft,
+) -> Steps:
+    """Sets and takes back configs of groups."""
+    draft.trigger = Trigger.CONFIG_CHANGED
+    times = named_times(request)
+    response = IncrementalAlterConfigsResponse()
+    records: list[RawRecord] = []
+    with_configs = set(view.configs)
+    for resource in request.resources:
+        answer = AlterConfigsResourceResponse(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        )
+        response.responses.append(answer)
+        try:
+            check_names(resource, times)
+            changes = _changes(view, limits, resource, ctx)
+            if changes and resource.resource_name not in with_configs:
+                if len(with_configs) >= limits.configured_groups_max:
+                    raise Refused(
+                        ErrorCode.POLICY_VIOLATION,
+                        f"{limits.configured_groups_max} groups have configs of their own already; take back "
+                        "those that are not used.",
+                    )
+                if not request.validate_only:
+                    with_configs.add(resource.resource_name)
+        except Refused as refused:
+            answer.error_code, answer.error_message = refused.code, refused.message
+            continue
+        if not request.validate_only:
+            records += changes
+    if records:
+        yield records
+    return response
+
+
+def alter_nothing(
+    view: CatalogView, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """The answer to a request that names no group: nothing can change, so any node may give it."""
+    times = named_times(request)
+    response = IncrementalAlterConfigsResponse()
+    for resource in request.resources:
+        answer = AlterConfigsResourceResponse(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+        )
+        response.responses.append(answer)
+        try:
+            check_names(resource, times)
+            _refuse_fixed(view, resource)
+        except Refused as refused:
+            answer.error_code, answer.error_message = refused.code, refused.message
+    return response
+
+
+def named_times(request: IncrementalAlterConfigsRequest) -> Counter[tuple[int, str]]:
+    """How often a request names each resource."""
+    return Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+
+
+def check_names(resource: AlterConfigsResource, times: Counter[tuple[int, str]]) -> None:
+    """Raises `Refused` when the resource, or one of its configs, is named twice."""
+    if times[resource.resource_type, resource.resource_name] > 1:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        raise Refused(ErrorCode.INVALID_REQUEST, "Each config must be named at most once.")
+
+
+def _changes(
+    view: CatalogView, limits: Limits, resource: AlterConfigsResource, ctx: Context
+) -> list[RawRecord]:
+    """The records that the resource's part of a request comes to; raises `Refused`."""
+    if resource.resource_type == ConfigType.GROUP:
+        return _group_records(view, limits, resource, ctx)
+    _refuse_fixed(view, resource)
+    return []
+
+
+def _refuse_fixed(view: CatalogView, resource: AlterConfigsResource) -> None:
+    """Of what no request can change, only taking back what was never set is granted, as in Kafka."""
+    kind, owner = resource.resource_type, resource.resource_name
+    if kind not in WHO_SETS:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"Resource type {kind} is unknown; GROUP is {int(ConfigType.GROUP)}."
+        )
+    if kind == ConfigType.TOPIC and view.topic(owner) is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{owner}' does not exist.")
+    for config in resource.configs:
+        if config.config_operation != Operation.DELETE:
+            code = ErrorCode.INVALID_CONFIG if kind == ConfigType.TOPIC else ErrorCode.INVALID_REQUEST
+            raise Refused(
+                code,
+                f"{config.name} cannot be changed by a request: {WHO_SETS[kind]}.",
+            )
+
+
+def _group_records(
+    view: CatalogView, limits: Limits, resource: AlterConfigsResource, ctx: Context
+) -> list[RawRecord]:
+    group_id = resource.resource_name
+    if not group_id:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "A config belongs to one group: name it. What holds for all is set in group.consumer.*.",
+        )
+    if len(group_id.encode()) > limits.group_id_bytes_max:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"The group id is longer than {limits.group_id_bytes_max} bytes."
+        )
+    before = view.configs.of(group_id)
+    after = dict(before)
+    for config in resource.configs:
+        _change(after, config, ctx)
+    try:
+        if after != before:
+            check_together(ctx.settings.defaults, after)
+    except InvalidConfig as invalid:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(invalid)) from None
+    return [
+        encode_record(
+            Record(
+                GroupConfigKey(group_id=group_id, name=name),
+                GroupConfigValue(value=after[name]) if name in after else None,
+            )
+        )
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _change(configs: dict[str, str], config: AlterableConfig, ctx: Context) -> None:
+    """One config of a group: set, or taken back, in `configs`."""
+    operation = config.config_operation
+    if operation == Operation.DELETE:
+        configs.pop(config.name, None)
+        return
+    known = GROUP_CONFIGS.get(config.name)
+    if operation in (Operation.APPEND, Operation.SUBTRACT):
+        what = Operation(operation).name
+        raise Refused(
+            ErrorCode.INVALID_CONFIG, f"{config.name} is no list, so {what} has no meaning; use SET."
+        )
+    if operation != Operation.SET:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Operation {operation} is unknown: SET is 0, DELETE is 1.")
+    if known is None:
+        names = ", ".join(GROUP_CONFIGS)
+        raise Refused(
+            ErrorCode.INVALID_CONFIG, f"{config.name[:100]!r} is no config of a group; there are {names}."
+        )
+    if config.value is None:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{config.name} is to be set, and no value is given.")
+    try:
+        configs[known.name] = str(known.parse(config.value, ctx.settings.defaults))
+    except InvalidConfig as invalid:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(invalid)) from None

@@ -1,0 +1,110 @@
+"""Configs of groups on three nodes: committed before they hold, known everywhere before anybody is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from records import METADATA_SHARD
+from tests.cluster.lab import Lab
+from tests.cluster.test_three_nodes import GROUP, SHARD, Nodes
+from tests.report import count_fault
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+SESSION = "consumer.session.timeout.ms"
+HEARTBEAT = "consumer.heartbeat.interval.ms"
+
+
+def setting(name: str, value: int | None, group_id: str = GROUP) -> IncrementalAlterConfigsRequest:
+    text = None if value is None else str(value)
+    config = AlterableConfig(name=name, config_operation=int(value is None), value=text)
+    resource = AlterConfigsResource(resource_type=32, resource_name=group_id, configs=[config])
+    return IncrementalAlterConfigsRequest(resources=[resource])
+
+
+def described(answer: Any) -> dict[str, str]:
+    return {config.name: config.value for config in answer.results[0].configs}
+
+
+def controller(nodes: Nodes) -> int:
+    leader = nodes.cluster.leader_of(METADATA_SHARD)
+    assert leader is not None
+    return leader
+
+
+def configure(nodes: Nodes, name: str, value: int | None) -> None:
+    answer = nodes.ask(controller(nodes), ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(name, value))
+    assert answer.responses[0].error_code == 0, answer
+
+
+def describe(nodes: Nodes, node_id: int) -> dict[str, str]:
+    resource = DescribeConfigsResource(resource_type=32, resource_name=GROUP, configuration_keys=None)
+    return described(
+        nodes.ask(node_id, ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[resource]))
+    )
+
+
+def test_whoever_is_told_of_a_config_finds_it_on_every_node() -> None:
+    nodes = Nodes()
+    configure(nodes, SESSION, 7_000)
+    for node_id in (1, 2, 3):
+        assert describe(nodes, node_id)[SESSION] == "7000"
+
+
+def test_a_config_holds_for_running_members_at_their_next_heartbeat_whoever_leads() -> None:
+    nodes = Nodes()
+    consumer = nodes.consumer("a")
+    assert consumer.heartbeat().error_code == 0
+    assert consumer.heartbeat().heartbeat_interval_ms <= 1_000
+    configure(nodes, HEARTBEAT, 3_000)
+    assert consumer.heartbeat().heartbeat_interval_ms == 3_000
+    nodes.cluster[nodes.leader].kill()
+    count_fault("cluster", "leader killed")
+    nodes.cluster.wait_for_leader(SHARD)
+    nodes.move(consumer)
+    assert consumer.heartbeat().heartbeat_interval_ms == 3_000
+
+
+def test_configs_come_back_after_a_full_restart() -> None:
+    lab = Lab()
+    answer = lab.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 9_000))
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    lab.machine.kill()
+    lab.reboot()
+    assert lab.node.group_settings.for_group(GROUP).session_timeout_ms == 9_000
+
+
+def test_a_cached_reply_is_not_given_after_a_change() -> None:
+    lab = Lab()
+    consumer = lab.consumer("a")
+    consumer.heartbeat()
+    for _ in range(3):
+        consumer.heartbeat()
+    fast = lab.node.kafka.counters.fast_heartbeats
+    consumer.heartbeat()
+    assert lab.node.kafka.counters.fast_heartbeats == fast + 1
+    lab.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 3_000, "another"))
+    consumer.heartbeat()
+    assert lab.node.kafka.counters.fast_heartbeats == fast + 2
+    lab.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 3_000))
+    assert consumer.heartbeat().heartbeat_interval_ms == 3_000
+    assert lab.node.kafka.counters.fast_heartbeats == fast + 2
+    lab.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, None))
+    assert consumer.heartbeat().heartbeat_interval_ms < 3_000
+
+
+def test_what_is_asked_of_a_node_that_does_not_lead_the_metadata_shard() -> None:
+    """Requests about brokers alone concern no log."""
+    nodes = Nodes()
+    other = next(node_id for node_id in (1, 2, 3) if node_id != controller(nodes))
+    config = AlterableConfig(name="group.consumer.max.size", config_operation=0, value="5")
+    broker = AlterConfigsResource(resource_type=4, resource_name=str(other), configs=[config])
+    request = IncrementalAlterConfigsRequest(resources=[broker])
+    (answer,) = nodes.ask(other, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
