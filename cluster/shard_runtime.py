@@ -110,6 +110,8 @@ class ShardRuntime(ShardLife):
 
     def _append(self, outcome: Outcome, ctx: Context) -> None:
         """One decision, one entry. A projection that is ahead of its log ends the node."""
+        if outcome.warning is not None:
+            LOG.warning("%s: %s", self.name, outcome.warning)
         if not outcome.records:
             if self.machine.applied_index >= ctx.next_index:
                 self.host.fatal(
@@ -125,8 +127,6 @@ class ShardRuntime(ShardLife):
             self.host.fatal(f"{self.name}: entry {ctx.next_index} is applied and cannot be appended: {error}")
             return
         self.counters.count(outcome.cause, outcome.records, len(body))
-        if outcome.warning is not None:
-            LOG.warning("%s: %s", self.name, outcome.warning)
         self._decided(index, outcome.records)
 
     def when_consistent(self, told: Callable[[Why | None], None]) -> None:

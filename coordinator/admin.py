@@ -15,6 +15,7 @@ from coordinator.core import Core
 from coordinator.model import Group, Member
 from coordinator.offsetstore import removal_bytes, tombstone
 from coordinator.reconcile import PartitionEpochs
+from coordinator.regexes import shown
 from coordinator.states import GroupState
 from coordinator.target import preferred_assignor
 from records import RawRecord, Trigger
@@ -26,6 +27,9 @@ from wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroups
 
 CONSUMER, CLASSIC = "consumer", "classic"
 _CONSUMER_MEMBER_TYPE, _CLASSIC_MEMBER_TYPE = 1, 0
+
+ERRORS_SHOWN = 3
+"""Expressions whose error a description tells; the view of the group has all."""
 
 
 def type_of(group: Group | None) -> str:
@@ -46,6 +50,14 @@ def group_ids(core: Core) -> Iterator[str]:
     groups = core.projection.groups
     yield from groups
     yield from (group_id for group_id in core.projection.offsets.group_ids() if group_id not in groups)
+
+
+def error_of(core: Core, group_id: str) -> str | None:
+    """What keeps the group from its target: the assignor, or expressions that are not resolved."""
+    errors = core.resolutions.errors(group_id)
+    said = [f"{shown(regex)} {error}".strip() for regex, error in sorted(errors.items())[:ERRORS_SHOWN]]
+    assignor_error = core.pacing.errors.get(group_id)
+    return "; ".join([assignor_error, *said] if assignor_error is not None else said) or None
 
 
 def exists(core: Core, group_id: str) -> bool:
@@ -97,7 +109,7 @@ def _describe_consumer_group(core: Core, group_id: str, ctx: Context) -> describ
     configured = ctx.settings.for_group(group_id).assignors
     return described.DescribedGroup(
         group_id=group_id,
-        error_message=core.pacing.errors.get(group_id),
+        error_message=error_of(core, group_id),
         group_state=group.state.value,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,

@@ -20,6 +20,7 @@ from coordinator.limits import Limits
 from coordinator.model import Group, Member
 from coordinator.pacing import TargetPacing
 from coordinator.projection import Projection
+from coordinator.resolutions import Resolutions
 from coordinator.timers import Deadline, Deadlines, MemberKey
 from records import MemberState, Trigger
 from wire.errors import ErrorCode
@@ -40,6 +41,7 @@ class Core:
         self.rebalances = Deadlines()
         self.pacing = TargetPacing(limits)
         self.expiry = ExpiryTable()
+        self.resolutions = Resolutions(limits)
         self.checked_version: dict[str, int] = {}
         self.checks: dict[str, Trigger] = {}
         self.known_topics: dict[str, bytes] = {}
@@ -62,7 +64,12 @@ class Core:
         self.bumped_ms, self.moved_ms = {}, {}
         self.jobs.clear()
         self.pacing.clear()
-        timers = (self.sessions.clear(), self.rebalances.clear(), self.expiry.clear())
+        timers = (
+            self.sessions.clear(),
+            self.rebalances.clear(),
+            self.resolutions.clear(),
+            self.expiry.clear(),
+        )
         return chain(*timers, *(emptied(table) for table in tables))
 
     def begin(self, now: Callable[[], Context]) -> Iterator[None]:
@@ -76,6 +83,8 @@ class Core:
             ctx = now()
             settings = ctx.settings.for_group(group.group_id)
             self.checks[group.group_id] = Trigger.READY_CHECK
+            if group.regex_subscribers:
+                self.resolutions.want(group.group_id, ctx)
             for number, member in enumerate(group.members.values()):  # also what compaction left half of
                 if number % MEMBERS_PER_STEP == MEMBERS_PER_STEP - 1:
                     yield
@@ -117,10 +126,11 @@ class Core:
         """Queues a look at every group that subscribes to one of the topics, and at all groups that have
         offsets if one of them is gone, or may be: not `is_complete`, there are others that came and went."""
         names = set(topic_names)
-        is_one_gone = not is_complete
+        is_one_gone = is_one_new = not is_complete
         for name in names:
             topic = ctx.catalog.topic(name)
             known = self.known_topics.pop(name, None)
+            is_one_new |= known is None
             is_one_gone |= topic is None or (known is not None and topic.topic_id != known)
             if topic is not None:
                 self.known_topics[name] = topic.topic_id
@@ -129,6 +139,8 @@ class Core:
             if any(name in more for name in fewer):
                 group.changes += 1
                 self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
+            if group.regex_subscribers and (is_one_new or is_one_gone):
+                self.resolutions.want(group_id, ctx)
         if is_one_gone:
             for group_id in self.projection.offsets.group_ids():
                 self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
@@ -182,6 +194,7 @@ class Core:
 
     def forget_group(self, group_id: str) -> None:
         self.pacing.forget(group_id)
+        self.resolutions.forget(group_id)
         self.checked_version.pop(group_id, None)
         self.checks.pop(group_id, None)
         self.bumped_ms.pop(group_id, None)
@@ -193,6 +206,7 @@ class Core:
         self.sessions.shift(gap_ms)
         self.rebalances.shift(gap_ms)
         self.pacing.shift(gap_ms)
+        self.resolutions.shift(gap_ms)
         for deadlines in self.expired.values():
             for deadline in deadlines.values():
                 deadline.deadline_ms += gap_ms

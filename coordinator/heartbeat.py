@@ -22,6 +22,7 @@ from coordinator.leaving import leave
 from coordinator.limits import GroupSettings
 from coordinator.model import Group, Member
 from coordinator.reconcile import AWAY_EPOCH, PartitionEpochs, Target, reconcile, still_owns
+from coordinator.regexes import check_expression, drop_unsubscribed, is_resolved, want_resolution
 from coordinator.statics import existing_member, go_away, joining_member, take_place
 from coordinator.target import subscribed_ids, topic_ids_by_name
 from coordinator.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
@@ -58,6 +59,7 @@ def heartbeat(
     owned = _owned(request)
     group = core.projection.groups.get(request.group_id)
     member = _admit(core, group, request, owned, settings, ctx)
+    check_expression(group, request.subscribed_topic_regex, core.limits)
     if not request.member_id:
         draft.member_id = ctx.fresh_id()
     group_id, member_id = request.group_id, draft.member_id
@@ -77,10 +79,12 @@ def heartbeat(
     metadata = _updated(member, request, ctx)
     if member is None or metadata != member.metadata:
         before = Before.of(group, ctx, group_id)
-        _say_what_changed(draft, member, metadata, member_id)
+        _say_what_changed(draft, group, member, metadata, member_id)
         bumps = bool(draft.reasons)
         epoch = (group.epoch if group is not None else 0) + bumps
         yield [writes.member_metadata(group_id, member_id, replace(metadata, group_epoch=epoch))]
+        yield from drop_unsubscribed(core, group_id)
+        want_resolution(core, group_id, metadata.subscribed_topic_regex, ctx)
     yield from epoch_step(core, group_id, before, ctx, draft)
     yield from target_step(core, group_id, ctx, draft)
 
@@ -195,6 +199,7 @@ def _updated(
             client_id=ctx.client_id,
             client_host=ctx.client_host,
             subscribed_topic_names=tuple(sorted(set(names or ()))),
+            subscribed_topic_regex=regex or None,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             server_assignor=request.server_assignor,
         )
@@ -224,7 +229,11 @@ def _updated(
 
 
 def _say_what_changed(
-    draft: Draft, member: Member | None, metadata: ConsumerGroupMemberMetadataValue, member_id: str
+    draft: Draft,
+    group: Group | None,
+    member: Member | None,
+    metadata: ConsumerGroupMemberMetadataValue,
+    member_id: str,
 ) -> None:
     """Reasons to bump: a new member, or another subscription. All else only changes record 5 (C.6)."""
     if member is None or member.metadata is None:
@@ -234,6 +243,9 @@ def _say_what_changed(
         draft.trigger = Trigger.MEMBER_UPDATED
     if metadata.subscribed_topic_names != member.metadata.subscribed_topic_names:
         draft.because(ReasonKind.SUBSCRIPTION_CHANGED, member_id=member_id)
+    regex = metadata.subscribed_topic_regex
+    if regex != member.metadata.subscribed_topic_regex and is_resolved(group, regex):
+        draft.because(ReasonKind.REGEX_CHANGED, member_id=member_id)  # else when it is resolved
 
 
 def _reconcile_step(group: Group, member: Member, owned: Owned | None) -> list[RawRecord]:

@@ -14,6 +14,7 @@ from coordinator.api import Context, Draft, Steps
 from coordinator.core import Core
 from coordinator.epochs import Before, Step, epoch_step, target_step
 from coordinator.model import Member
+from coordinator.regexes import drop_unsubscribed
 from coordinator.statics import existing_member
 from coordinator.timers import Deadline
 from records import MemberState, RawRecord, ReasonKind, Trigger
@@ -83,6 +84,7 @@ def _remove(core: Core, group_id: str, member_ids: Sequence[str], ctx: Context, 
     for member_id in member_ids:
         tombstones += writes.member_tombstones(group, member_id)
     yield tombstones
+    yield from drop_unsubscribed(core, group_id)
     for member_id in member_ids:
         core.forget_member(group_id, member_id)
     left = core.projection.groups.get(group_id)

@@ -80,6 +80,35 @@ class Limits:
         "groups",
         "with configs of their own: every node holds them all, whether the group exists or not",
     )
+    regex_bytes_max: int = bound(
+        4_096, "bytes", "of one expression; it stands in the record of each member and in a key"
+    )
+    regex_program_bytes_max: int = bound(
+        524_288, "bytes", "of RE2 for one expression: to refuse a larger one takes 5 ms of the loop"
+    )
+    resolve_inline_cost_max: int = bound(
+        5_000,
+        "matches",
+        "of one name by one expression, in a turn of the loop: about 5 ms; more is a child's",
+    )
+    resolve_inline_ms_max: float = bound(
+        10.0, "ms", "after which a round that looked small is a child's after all"
+    )
+    resolved_topics_max: int = bound(10_000, "topics", "of one expression: they are one record")
+    resolved_names_max: int = bound(
+        100_000, "topics", "of all expressions of a group together, which memory holds: about 10 MB"
+    )
+    resolved_names_at_once_max: int = bound(
+        10_000, "topics", "in the records of one decision, but for the last: at most 20 ms of the loop"
+    )
+    regex_pause_factor: int = bound(
+        10, "times the duration", "between rounds: a tenth of a child's time at most goes into one group"
+    )
+    regex_pause_ms: int = bound(
+        100, "ms", "between rounds of a group at least: topics that are created in a row share them"
+    )
+    regex_pause_max_ms: int = bound(10_000, "ms", "Kafka's fixed pause; a round then took over a second")
+    regex_retry_ms: int = bound(10_000, "ms", "until a round whose child failed is tried again")
     target_retry_ms: int = bound(
         1_000, "ms", "until a target that failed, or lacks its topics, is tried again"
     )
@@ -103,6 +132,7 @@ class GroupSettings:
     assignment_interval_min_ms: int = bound(0, "ms", "Kafka's minimum")
     assignment_interval_max_ms: int = bound(15_000, "ms", "Kafka's maximum")
     assignors: tuple[str, ...] = bound(("uniform", "range"), "names", "first is the default, as in Kafka")
+    regex_refresh_interval_ms: int = bound(600_000, "ms", "Kafka's default")
     max_size: int = bound(10_000, "members", "targets of larger groups do not fit into the loop's budget")
     offset_metadata_max_bytes: int = bound(4_096, "bytes", "Kafka's offset.metadata.max.bytes")
     offsets_retention_ms: int = bound(604_800_000, "ms", "Kafka's offsets.retention.minutes: a week")

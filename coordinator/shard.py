@@ -32,6 +32,7 @@ from coordinator.limits import (
 )
 from coordinator.model import Group
 from coordinator.offsets import commit_offsets
+from coordinator.regexes import resolution_ended, resolve
 from coordinator.retention import expire_offsets
 from coordinator.timers import Deadline
 from records import MemberState, RawRecord, Trigger
@@ -67,7 +68,7 @@ _HANDLERS: dict[int, Handler] = {
 
 JobEnd = Callable[[Core, Job, object, str | None, Context, Draft], Steps]
 
-_JOB_ENDS: dict[JobKind, JobEnd] = {}
+_JOB_ENDS: dict[JobKind, JobEnd] = {JobKind.RESOLVE: resolution_ended}
 """Who decides on what a child process answered: (its result, or None and what went wrong)."""
 
 
@@ -142,13 +143,14 @@ class GroupShard:
             core.sessions.next_ms(),
             core.rebalances.next_ms(),
             core.pacing.next_ms(),
+            core.resolutions.next_ms(),
             core.expiry.next_ms,
         )
         return min((time for time in times if time is not None), default=None)
 
     def next_work(self, ctx: Context) -> Outcome | None:
-        """One decision of due work: the expiries of one group, a check, a target, or a part of the search for
-        offsets that are over; None if none is due.
+        """One decision of due work: the expiries of one group, a check, a target, a round of regular
+        expressions, or a part of the search for offsets that are over; None if none is due.
 
         What raises before its first record stays due, behind everything else."""
         draft = Draft()
@@ -176,6 +178,8 @@ class GroupShard:
         if (deferred := core.pacing.take_due(ctx)) is not None:
             work = checks.compute_deferred_target(core, deferred, ctx, draft)
             return work, partial(core.pacing.defer, deferred, ctx)
+        if (unresolved := core.resolutions.take_due(ctx)) is not None:
+            return resolve(core, unresolved, ctx, draft), partial(core.resolutions.want, unresolved, ctx)
         if core.expiry.next_ms is not None and core.expiry.next_ms <= ctx.monotonic_ms:
             return expire_offsets(core, ctx, draft), partial(core.give_up_reading, ctx)
         return None

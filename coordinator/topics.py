@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from coordinator.groupconfigs import ConfigsOfGroups
 
@@ -82,6 +83,13 @@ class CatalogView:
         """Log index of the newest change of this name; the catalog's version where it is not known."""
         return self._changed_at.get(name) or self._deleted_at.get(name) or self.version
 
+    def changed_since(self, version: int) -> list[str]:
+        """Names of topics that were created, or changed, after that version of the catalog; there may be
+        older ones among them, but none is missing."""
+        return [
+            name for name, _ in takewhile(lambda item: item[1] > version, reversed(self._changed_at.items()))
+        ]
+
     def put(self, topic: CatalogTopic, index: int) -> None:
         old = self._by_name.get(topic.name)
         if old is not None and self._by_id.get(old.topic_id) is old:
@@ -89,6 +97,7 @@ class CatalogView:
         self.num_partitions += topic.num_partitions - (old.num_partitions if old is not None else 0)
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
+        self._changed_at.pop(topic.name, None)  # so that they stand in the order of their changes
         self._changed_at[topic.name] = self.version = index
         self._deleted_at.pop(topic.name, None)
 

@@ -4,8 +4,8 @@ Ids come first, then the rules of the epoch, then what the member says of itself
 nothing and changed nothing; its message says which field, what it was and what is allowed, after Kafka's own
 sentence where it has one. A field that is given is checked whatever the request is, a leave too, and a value
 that Kafka lets pass but that means nothing (a negative timeout or partition) is refused. Two things are as
-harmless here as in Kafka, and pass: a topic or a partition named twice, and a topic id that nobody knows. One
-rule is this release's own: subscriptions by regular expression are refused.
+harmless here as in Kafka, and pass: a topic or a partition named twice, and a topic id that nobody knows.
+Regular expressions are for `coordinator.regexes`: whether one is new depends on the group.
 """
 
 from __future__ import annotations
@@ -98,11 +98,6 @@ def _validate_join(request: ConsumerGroupHeartbeatRequest) -> None:
 def _validate_subscription(
     request: ConsumerGroupHeartbeatRequest, assignors: Collection[str], limits: Limits
 ) -> None:
-    if request.subscribed_topic_regex:
-        raise invalid(
-            "SubscribedTopicRegex must be null or empty: subscriptions by regular expression are not "
-            "supported. Subscribe to topic names."
-        )
     names = request.subscribed_topic_names
     if names:
         if len(names) > limits.topics_per_member_max:

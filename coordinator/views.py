@@ -122,6 +122,7 @@ def _regexes(core: Core, group: Group) -> list[Json]:
     """The expressions that members subscribe to, and what each came to."""
     asked = {member.metadata.subscribed_topic_regex for member in group.joined() if member.metadata}
     is_resolving = core.is_working(JobKind.RESOLVE, group.group_id)
+    errors = core.resolutions.errors(group.group_id)
     rows: list[Json] = []
     for regex in sorted(filter(None, asked)):
         resolved = group.regexes.get(regex)
@@ -132,7 +133,7 @@ def _regexes(core: Core, group: Group) -> list[Json]:
                 "catalog_version": None if resolved is None else resolved.version,
                 "resolved_ms": None if resolved is None else resolved.timestamp_ms,
                 "is_resolving": is_resolving,
-                "error": None,
+                "error": errors.get(regex) or errors.get(""),
             }
         )
     return rows

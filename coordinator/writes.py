@@ -19,6 +19,7 @@ from records import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
     ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
@@ -97,6 +98,21 @@ def current_assignment(group_id: str, member_id: str, current: Current) -> RawRe
     )
 
 
+def resolved_regex(
+    group_id: str, regex: str, topics: tuple[str, ...], version: int, wall_ms: int
+) -> RawRecord:
+    """Record 16: what the expression matches as of that version of the catalog."""
+    return write(
+        ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
+        ConsumerGroupRegularExpressionValue(version=version, timestamp_ms=wall_ms, topics=topics),
+    )
+
+
+def regex_tombstone(group_id: str, regex: str) -> RawRecord:
+    """~16: nobody subscribes by the expression any more."""
+    return write(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
+
+
 def member_tombstones(group: Group, member_id: str) -> list[RawRecord]:
     """~8 ~7 ~5 of a member that goes, those that there are."""
     group_id = group.group_id
@@ -150,10 +166,7 @@ def group_tombstones(group: Group) -> list[RawRecord]:
         write(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
         for member_id in group.members
     ]
-    gone += [
-        write(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
-        for regex in group.regexes
-    ]
+    gone += [regex_tombstone(group_id, regex) for regex in group.regexes]
     if group.partition_metadata is not None:
         gone.append(write(ConsumerGroupPartitionMetadataKey(group_id=group_id), None))
     if group.metadata is not None:

@@ -49,11 +49,12 @@ def _stable_has_its_target(group: GroupTrack, member: MemberTrack) -> str | None
     if member.state != MemberState.STABLE or member.epoch != group.assignment_epoch:
         return None
     target = group.target.get(member.member_id, frozenset())
-    subscribed = {
-        topic_id for name, (topic_id, _) in group.topics.items() if name in member.subscribed_topic_names
-    }
+    names = group.subscribed(member)
+    subscribed = {topic_id for name, (topic_id, _) in group.topics.items() if name in names}
     beyond = (member.assigned - target) | member.pending
     lacking = {partition for partition in target - member.assigned if partition[0] in subscribed}
+    if group.epoch > group.assignment_epoch:
+        lacking = set()  # it may have subscribed to something else and back, and its next target will tell
     if not beyond and not lacking:
         return None
     return f"{member.member_id} has {_numbers(beyond)} beyond its target and lacks {_numbers(lacking)}"

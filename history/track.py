@@ -18,6 +18,7 @@ from records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataValue,
     ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataValue,
@@ -76,6 +77,8 @@ class GroupTrack:
     target: dict[str, Partitions] = field(default_factory=dict)
     topics: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Topic name -> id and partition count, as record 4 last said."""
+    regexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Regular expression -> names that it matched when it was last resolved."""
     catalog_version: int = NO_EPOCH
     classic: GroupMetadataValue | None = None
 
@@ -106,6 +109,11 @@ class GroupTrack:
         handler = _HANDLERS.get(raw.type)
         if handler is not None:
             handler(self, decode_key(raw), None if raw.value is None else decode_value(raw))
+
+    def subscribed(self, member: MemberTrack) -> frozenset[str]:
+        """Names that the member subscribes to, itself or by its expression."""
+        resolved = self.regexes.get(member.subscribed_topic_regex or "", ())
+        return frozenset(member.subscribed_topic_names).union(resolved)
 
     def owners(self) -> dict[Partition, str]:
         """Partition -> member that holds it (assigned or not yet given up)."""
@@ -172,6 +180,12 @@ class GroupTrack:
             pending=flat(value.partitions_pending_revocation),
         )
 
+    def _regex(self, key: Any, value: ConsumerGroupRegularExpressionValue | None) -> None:
+        if value is None:
+            self.regexes.pop(key.regular_expression, None)
+        else:
+            self.regexes[key.regular_expression] = value.topics
+
     def _classic(self, _key: Any, value: GroupMetadataValue | None) -> None:
         self.classic = value
 
@@ -184,6 +198,7 @@ _HANDLERS: dict[int, Callable[[GroupTrack, Any, Any], None]] = {
     RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: GroupTrack._target_epoch,
     RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: GroupTrack._target,
     RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: GroupTrack._current,
+    RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION: GroupTrack._regex,
 }
 MEMBERSHIP_TYPES = frozenset(_HANDLERS)
 """The record types that `GroupTrack` follows; a frame of other types leaves every track as it is."""

@@ -85,6 +85,7 @@ TRIGGERS: dict[int, str] = {
     Trigger.FORMAT_RAISED: "the format level was raised",
     Trigger.MEMBER_REPLACED: "{member} took the place of {replaced}",
     Trigger.MEMBER_AWAY: "{member} went away and keeps its place",
+    Trigger.REGEX_RESOLVED: "subscriptions by regular expression were resolved",
     Trigger.MEMBER_REMOVED: "members were removed{by}",
     Trigger.OFFSETS_EXPIRED: "what was not used any more expired{retention}",
 }

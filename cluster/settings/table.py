@@ -293,6 +293,13 @@ class Settings:
     group_consumer_assignors: tuple[str, ...] = _row(
         ("uniform", "range"), "Kafka's; the first is used when a member names none."
     )
+    group_consumer_regex_refresh_interval_ms: int = _row(
+        600_000,
+        "Kafka's: how often expressions are matched against all topics anew; new topics are matched at once.",
+        unit="ms",
+        low=10_000,
+        high=INT32_MAX,
+    )
     offset_metadata_max_bytes: int = _row(
         4_096, "Kafka's: metadata of one committed offset.", unit="bytes", low=0, high=16 * MIB
     )
@@ -404,6 +411,7 @@ class Settings:
             assignment_interval_max_ms=self.group_consumer_max_assignment_interval_ms,
             assignors=self.group_consumer_assignors,
             max_size=self.group_consumer_max_size,
+            regex_refresh_interval_ms=self.group_consumer_regex_refresh_interval_ms,
             offset_metadata_max_bytes=self.offset_metadata_max_bytes,
             offsets_retention_ms=self.offsets_retention_minutes * MINUTE_MS,
             offsets_retention_check_interval_ms=self.offsets_retention_check_interval_ms,

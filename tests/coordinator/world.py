@@ -18,6 +18,7 @@ from coordinator.catalog import CatalogShard
 from coordinator.groupconfigs import ConfigsOfGroups, effective
 from coordinator.limits import GroupSettings, Limits
 from coordinator.model import Group
+from coordinator.regexes import answer_round
 from coordinator.shard import FastEntry, GroupShard
 from coordinator.topics import new_topic_id
 from records import Cause, RawRecord, ReasonKind, Stamped, decode_record
@@ -38,7 +39,9 @@ WALL_START_MS = 1_700_000_000_000
 FIRST_TOPIC = new_topic_id((1).to_bytes(16, "big"), 1)
 """The id of the topic that a world creates first."""
 
-CHILDREN: dict[JobKind, Callable[[Any], object]] = {}
+CHILDREN: dict[JobKind, Callable[[Any], object]] = {
+    JobKind.RESOLVE: lambda request: answer_round(request, lambda: 0.0),
+}
 """What the child process of each kind of job does, called in place."""
 
 TALLY: Counter[tuple[str, str]] = Counter()
@@ -442,6 +445,7 @@ class Client:
     member_id: str
     topics: tuple[str, ...] = ("orders",)
     group_id: str = "g"
+    regex: str | None = None
     assignor: str | None = None
     rebalance_timeout_ms: int = 60_000
     instance_id: str | None = None
@@ -461,6 +465,7 @@ class Client:
         if joins or self.must_send_all:
             fields |= {
                 "subscribed_topic_names": list(self.topics),
+                "subscribed_topic_regex": self.regex,
                 "rebalance_timeout_ms": self.rebalance_timeout_ms,
                 "server_assignor": self.assignor,
             }
@@ -486,8 +491,8 @@ class Client:
             self.owned = given
         return answer
 
-    def subscribe(self, topics: Sequence[str]) -> None:
-        self.topics = tuple(topics)
+    def subscribe(self, topics: Sequence[str], regex: str = "") -> None:
+        self.topics, self.regex = tuple(topics), regex
         self.must_send_all = True
 
     def leave(self, *, for_good: bool = True) -> ConsumerGroupHeartbeatResponse:

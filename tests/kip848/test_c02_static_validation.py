@@ -33,7 +33,6 @@ CASES: list[tuple[str, str, int, dict[str, Any], str]] = [
     ("epoch 0: names or regex", "a", 0, {**JOIN, "subscribed_topic_names": None}, "must be set in first"),
     ("epoch -2: InstanceId", "a", -2, {}, "InstanceId can't be null when MemberEpoch is -2"),
     ("epoch < -2", "a", -3, {}, "MemberEpoch is invalid"),
-    ("regular expressions, later", "a", 0, {**JOIN, "subscribed_topic_regex": "o.*"}, "SubscribedTopicRegex"),
 ]
 
 

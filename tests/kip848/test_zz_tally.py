@@ -12,13 +12,11 @@ from wire.errors import ErrorCode
 TRANSITIONS = {("transition", f"{state.name}, {finding.name}") for state, finding in MEMBER_TRANSITIONS}
 
 OF_LATER_KINDS_OF_GROUPS = {
-    ReasonKind.REGEX_CHANGED,
-    ReasonKind.REGEX_RESOLUTION_CHANGED,
     ReasonKind.MEMBER_REMOVED,
     ReasonKind.GROUP_UPGRADED,
     ReasonKind.GROUP_DOWNGRADED,
 }
-"""Regular expressions and the classic protocol are refused so far."""
+"""The classic protocol is refused so far."""
 
 REASONS = {("reason", kind.name) for kind in ReasonKind if kind not in OF_LATER_KINDS_OF_GROUPS}
 
@@ -27,6 +25,7 @@ ERRORS = {
     for code in (
         ErrorCode.INVALID_REQUEST,
         ErrorCode.UNSUPPORTED_ASSIGNOR,
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,

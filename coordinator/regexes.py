@@ -1,0 +1,363 @@
+"""Subscriptions by regular expression (KIP-848): checked at the heartbeat, resolved off the request path.
+
+A member is in at once; what its expression matches is told by a record 16, which a *round* of resolution
+writes. One round resolves all expressions of a group that need it, each once however many members share it:
+small rounds are due work in a turn of their own, others the work of a child process. A round that finds other
+topics than before moves the group's epoch. What has been resolved once is later matched only against the
+topics that came since, as whether a name matches never changes; once in an interval all of it is done anew.
+
+What must stay true: only the leader resolves, and only against the committed catalog; a record 16 is right as
+of its catalog version; an expression whose last subscriber went has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from coordinator import expressions, writes
+from coordinator.api import Context, Draft, Job, JobKind, Refused, Steps
+from coordinator.core import Core
+from coordinator.epochs import REASONS_KEPT, Before, Step, epoch_step, target_step
+from coordinator.expressions import Budget, Found, InvalidExpression
+from coordinator.limits import Limits
+from coordinator.model import Group
+from coordinator.resolutions import Round
+from coordinator.target import subscribed_ids, topic_ids_by_name
+from records import METADATA_SHARD, RawRecord, ReasonKind, Trigger
+from wire.errors import ErrorCode
+
+NAMES_SHOWN = 5
+"""Topics that a reason names, and entries of the catalog that a cause refers to for each expression."""
+
+EXPRESSION_SHOWN = 100
+"""Characters of an expression in messages and reasons."""
+
+AT_ONCE_MS, AT_ONCE_NAME_MS = 300.0, 0.02
+"""What a child spends on a hundred expressions at most, and what of that on each name; a sensible set of a
+hundred takes a twentieth."""
+
+CHILD_TOTAL_MS = 10_000.0
+CHILD_DEADLINE_MS = 30_000
+"""For each of the two halves of a round; the child ends by itself long before it is ended."""
+
+Resolved = dict[str, tuple[str, ...] | str]
+"""By expression: the names that it matches among those it was asked for, or why that could not be said."""
+
+
+# At the heartbeat.
+
+
+def check_expression(group: Group | None, regex: str | None, limits: Limits) -> None:
+    """INVALID_REGULAR_EXPRESSION for what RE2 does not take. What the group has already is valid."""
+    if not regex or (group is not None and regex in group.regex_subscribers):
+        return
+    try:
+        expressions.check_expression(regex, limits)
+    except InvalidExpression as error:
+        raise Refused(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex {shown(regex)!r} is not valid: {error}. Use RE2 syntax "
+            "(no lookaround, no backreferences).",
+        ) from error
+
+
+def is_resolved(group: Group | None, regex: str | None) -> bool:
+    """Whether it is known what the expression matches; no expression matches nothing."""
+    return not regex or (group is not None and regex in group.regexes)
+
+
+def want_resolution(core: Core, group_id: str, regex: str | None, ctx: Context) -> None:
+    """A member came with this expression: it is resolved in a later turn, if it is not yet."""
+    if not is_resolved(core.projection.groups.get(group_id), regex):
+        core.resolutions.want(group_id, ctx)
+
+
+def drop_unsubscribed(core: Core, group_id: str) -> Step:
+    """~16 for expressions that nobody subscribes by any more."""
+    group = core.projection.groups.get(group_id)
+    if group is None or not group.regexes:
+        return
+    gone = sorted(group.regexes.keys() - group.regex_subscribers.keys())
+    if gone:
+        yield [writes.regex_tombstone(group_id, regex) for regex in gone]
+
+
+# A round.
+
+
+def resolve(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
+    """The round that is due for a group: made here if it is small, begun if it is not."""
+    group = core.projection.groups.get(group_id)
+    if group is None or not group.regex_subscribers:
+        core.resolutions.forget(group_id)
+        return None
+    if core.is_working(JobKind.RESOLVE, group_id):
+        return None  # its end will look again
+    progress = core.resolutions.of(group_id)
+    if core.catalog_is_behind(group, ctx):
+        core.resolutions.want(group_id, ctx, core.limits.target_retry_ms)
+    elif progress.rest is not None:
+        yield from _install(core, group_id, *progress.rest, ctx, draft)
+    else:
+        started_ms = ctx.stopwatch_ms()
+        asked = _plan(core, group, ctx)
+        found = _found_here(core, asked, ctx)
+        if found is None:
+            progress.not_before_ms = ctx.monotonic_ms  # when it began, until it ends
+            core.start_job(_job(group_id, asked, core.limits), draft)
+            return None
+        core.resolutions.ended(group_id, ctx, ctx.stopwatch_ms() - started_ms)
+        yield from _install(core, group_id, asked, found, ctx, draft)
+    return None
+
+
+def resolution_ended(
+    core: Core, job: Job, result: object, error: str | None, ctx: Context, draft: Draft
+) -> Steps:
+    """A child process has resolved a round, or has failed to."""
+    group_id, asked = job.group_id, job.context
+    assert isinstance(asked, Round)
+    resolutions, limits = core.resolutions, core.limits
+    progress = resolutions.of(group_id)
+    resolutions.ended(group_id, ctx, ctx.monotonic_ms - progress.not_before_ms)
+    if error is None:
+        try:
+            found = _named(asked, result)
+        except (TypeError, ValueError, LookupError) as failure:
+            error = f"the answer makes no sense: {failure!r}"
+    if error is not None:
+        said = f"Expressions of group {group_id} were not resolved: {error}"
+        if said != progress.failure:
+            draft.warning = said
+        progress.failure = said
+        progress.not_before_ms = ctx.monotonic_ms + limits.regex_retry_ms
+        resolutions.want(group_id, ctx)
+        return None
+    progress.failure = None
+    yield from _install(core, group_id, asked, found, ctx, draft)
+    return None
+
+
+def _plan(core: Core, group: Group, ctx: Context) -> Round:
+    """What has to be matched against what."""
+    progress = core.resolutions.of(group.group_id)
+    catalog = ctx.catalog
+    subscribed = sorted(group.regex_subscribers)
+    stale = [regex for regex in subscribed if regex in group.regexes and regex not in progress.errors]
+    if progress.full_at_ms is None:
+        oldest_ms = min((group.regexes[regex].timestamp_ms for regex in stale), default=ctx.wall_ms)
+        progress.full_at_ms = ctx.monotonic_ms - max(0, ctx.wall_ms - oldest_ms)
+    interval_ms = ctx.settings.for_group(group.group_id).regex_refresh_interval_ms
+    is_full = ctx.monotonic_ms - progress.full_at_ms >= interval_ms
+    if is_full:
+        stale = []
+    oldest = min((group.regexes[regex].version for regex in stale), default=0)
+    changed = catalog.changed_since(max(progress.seen_version, oldest)) if stale else []
+    known = set(stale)
+    fresh = tuple([regex for regex in subscribed if regex not in known])
+    names = tuple([topic.name for topic in catalog.topics()]) if fresh else ()
+    return Round(catalog.version, is_full, fresh, names, tuple(stale), tuple(sorted(changed)))
+
+
+def _found_here(core: Core, asked: Round, ctx: Context) -> Resolved | None:
+    """The round's result, if that takes next to no time."""
+    limits = core.limits
+    if asked.cost > limits.resolve_inline_cost_max:
+        return None
+    milliseconds = limits.resolve_inline_ms_max
+    budget = Budget(milliseconds, milliseconds)
+    answers = expressions.match(asked.fresh, asked.names, limits, budget, ctx.stopwatch_ms)
+    answers += expressions.match(asked.stale, asked.changed, limits, budget, ctx.stopwatch_ms)
+    found = _with_names(asked, answers)
+    is_too_long = {expressions.TOO_COSTLY, expressions.OUT_OF_TIME}.intersection(
+        said for said in found.values() if isinstance(said, str)
+    )
+    return None if is_too_long else found
+
+
+def _with_names(asked: Round, answers: Iterable[Any]) -> Resolved:
+    """By expression, with names for positions."""
+    asked_for = [(regex, asked.names) for regex in asked.fresh]
+    asked_for += [(regex, asked.changed) for regex in asked.stale]
+    return {
+        regex: answer if isinstance(answer, str) else tuple([names[position] for position in answer])
+        for (regex, names), answer in zip(asked_for, answers, strict=True)
+    }
+
+
+# The child's side.
+
+
+def _job(group_id: str, asked: Round, limits: Limits) -> Job:
+    request = {
+        "fresh": list(asked.fresh),
+        "names": list(asked.names),
+        "stale": list(asked.stale),
+        "changed": list(asked.changed),
+        "topics_max": limits.resolved_topics_max,
+        "names_max": limits.resolved_names_max,
+    }
+    return Job(
+        kind=JobKind.RESOLVE,
+        group_id=group_id,
+        request=request,
+        deadline_ms=CHILD_DEADLINE_MS,
+        context=asked,
+    )
+
+
+def answer_round(request: Mapping[str, Any], stopwatch_ms: Callable[[], float]) -> list[Found]:
+    """What the child answers: positions of names, or words, for each fresh and then each stale expression."""
+    limits = Limits(resolved_topics_max=request["topics_max"], resolved_names_max=request["names_max"])
+    return [
+        found
+        for regexes, names in (
+            (request["fresh"], request["names"]),
+            (request["stale"], request["changed"]),
+        )
+        for found in expressions.match(
+            regexes,
+            names,
+            limits,
+            Budget(AT_ONCE_MS + AT_ONCE_NAME_MS * len(names), CHILD_TOTAL_MS),
+            stopwatch_ms,
+        )
+    ]
+
+
+def _named(asked: Round, result: object) -> Resolved:
+    if not isinstance(result, list):
+        raise TypeError(f"not a list: {type(result).__name__}")
+    return _with_names(asked, result)
+
+
+# What a round found goes into the log.
+
+
+def _install(core: Core, group_id: str, asked: Round, found: Resolved, ctx: Context, draft: Draft) -> Step:
+    """Records 16 for what changed, and what follows for the group; a part of it if it is very much."""
+    group = core.projection.groups[group_id]
+    resolutions = core.resolutions
+    progress = resolutions.of(group_id)
+    draft.trigger = Trigger.REGEX_RESOLVED
+    before = Before.of(group, ctx, group_id)
+    records: list[RawRecord] = []
+    first_and_empty: set[str] = set()
+    num_names = 0
+    num_kept = sum([len(value.topics) for value in group.regexes.values()])
+    waiting = dict(found)
+    stale = frozenset(asked.stale)
+    for regex, names in found.items():
+        if num_names > core.limits.resolved_names_at_once_max:
+            break
+        del waiting[regex]
+        old = group.regexes.get(regex)
+        if regex not in group.regex_subscribers or (old is None and regex in stale):
+            continue  # its last subscriber went while this was worked out
+        old_names = old.topics if old is not None else ()
+        if regex in stale and not isinstance(names, str):
+            names = _brought_up_to_date(old_names, names, asked.changed, ctx)
+        if not isinstance(names, str):
+            names = expressions.within_bounds(names, num_kept - len(old_names), core.limits)
+        if isinstance(names, str):
+            progress.errors[regex] = names
+            continue
+        progress.errors.pop(regex, None)
+        num_kept += len(names) - len(old_names)
+        if old is not None and names == old_names:
+            continue
+        num_names += len(names)
+        records.append(writes.resolved_regex(group_id, regex, names, asked.version, ctx.wall_ms))
+        if old is None and not names:
+            first_and_empty.add(regex)
+        _say_what_changed(group, regex, old_names, names, old is not None, ctx, draft)
+    progress.rest = (asked, waiting) if waiting else None
+    if records:
+        yield records
+        if first_and_empty and not draft.reasons:
+            _say_who_holds_too_much(group, first_and_empty, draft)
+        yield from epoch_step(core, group_id, before, ctx, draft)
+        yield from target_step(core, group_id, ctx, draft)
+    if waiting:
+        progress.not_before_ms = ctx.monotonic_ms
+        resolutions.want(group_id, ctx)
+        return
+    progress.errors = {r: said for r, said in progress.errors.items() if r in group.regex_subscribers}
+    progress.seen_version = max(progress.seen_version, asked.version)
+    if asked.is_full:
+        progress.full_at_ms = ctx.monotonic_ms
+    _want_next(core, group, ctx)
+
+
+def _brought_up_to_date(
+    old: tuple[str, ...], matched: tuple[str, ...], changed: tuple[str, ...], ctx: Context
+) -> tuple[str, ...]:
+    again = set(changed)
+    kept = {name for name in old if name not in again and ctx.catalog.topic(name) is not None}
+    return tuple(sorted(kept.union(matched)))
+
+
+def _want_next(core: Core, group: Group, ctx: Context) -> None:
+    """The next round: soon if there is something to do by now, else when the interval is over."""
+    progress = core.resolutions.of(group.group_id)
+    is_missing = any(
+        regex not in group.regexes and regex not in progress.errors for regex in group.regex_subscribers
+    )
+    if is_missing or ctx.catalog.version > progress.seen_version:
+        core.resolutions.want(group.group_id, ctx)
+        return
+    interval_ms = ctx.settings.for_group(group.group_id).regex_refresh_interval_ms
+    assert progress.full_at_ms is not None
+    core.resolutions.want(group.group_id, ctx, progress.full_at_ms + interval_ms - ctx.monotonic_ms)
+
+
+def _say_what_changed(
+    group: Group,
+    regex: str,
+    old: tuple[str, ...],
+    new: tuple[str, ...],
+    was_resolved: bool,
+    ctx: Context,
+    draft: Draft,
+) -> None:
+    """A reason, if the group has to act: not for a topic that is gone from catalog and group alike."""
+    noticed = {topic.topic_name for topic in group.topics}
+    came, went = (
+        sorted(name for name in names if name in noticed or ctx.catalog.topic(name) is not None)
+        for names in (set(new) - set(old), set(old) - set(new))
+    )
+    if (not came and not went) or len(draft.reasons) >= REASONS_KEPT:
+        return
+    said = [f"now {_some(came)}"] if came else []
+    said += [f"no longer {_some(went)}"] if went else []
+    draft.because(ReasonKind.REGEX_RESOLUTION_CHANGED, detail=f"{shown(regex)} matches {', '.join(said)}")
+    if was_resolved:
+        for name in (*came[:NAMES_SHOWN], *went[:NAMES_SHOWN]):
+            draft.refer(METADATA_SHARD, ctx.catalog.changed_at(name))
+
+
+def _say_who_holds_too_much(group: Group, regexes: set[str], draft: Draft) -> None:
+    """An expression that was changed to one that matches nothing: what its members had is for others now."""
+    ids = topic_ids_by_name(group)
+    for member in group.joined():
+        metadata = member.metadata
+        assert metadata is not None
+        regex = metadata.subscribed_topic_regex
+        if regex is None or regex not in regexes:
+            continue
+        value = group.target.get(member.member_id)
+        held = {part.topic_id for part in value.topic_partitions} if value is not None else set()
+        if held - subscribed_ids(group, metadata, ids):
+            draft.because(ReasonKind.REGEX_RESOLUTION_CHANGED, detail=f"{shown(regex)} matches nothing")
+            return
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return " ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def shown(regex: str) -> str:
+    """An expression as messages show it."""
+    return regex if len(regex) <= EXPRESSION_SHOWN else regex[:EXPRESSION_SHOWN] + "…"
