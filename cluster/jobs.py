@@ -1,30 +1,44 @@
 """Child processes that work for the loop: one msgpack value in, one out, and a deadline.
 
-A job is a module that runs as `python -P -m module`: it reads one msgpack value from standard input until
-end of file, writes one to standard output and exits 0. Nothing else passes between the two processes, so a
-job can be killed at any moment, and a simulator can call the same module's `run(request, files)` in place.
+A job is a module that runs as `python -P -m module` would: it reads one msgpack value from standard input
+until end of file, writes one to standard output and exits 0. Nothing else passes between the two processes,
+so a job can be killed at any moment, and a simulator can call the same module's `run(request, files)` in
+place.
+
+A job lives no longer than the node that wants its result, also when that is killed: one without its parent
+would work on in a directory that the node's next start uses, or an operator removes, and would know no
+deadline. So the child holds the reading end of a pipe, its lifeline; the writing end is only in the parent,
+and closes with it. The child begins in this module (`main`), which ties it to its lifeline and then becomes
+the job. What a job was about to write in that moment it may still write, so jobs write only files that are
+named for them alone.
 
 Each child is served by a thread of its own, which does nothing but start it, feed it and wait: starting a
 process blocks for milliseconds, and asyncio's own subprocesses behave differently on each event loop.
 
-What must stay true: `done` is called exactly once, on the loop; a job never outlives its deadline; the end of
-what it printed on standard error is part of its error.
+What must stay true: `done` is called exactly once, on the loop; a job outlives neither its deadline nor its
+parent; no other child gets the writing end of its lifeline; the end of what it printed on standard error is
+part of its error.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import fcntl
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
 import threading
-from typing import Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 import msgpack
 
-from raftlog.host import Done
+if TYPE_CHECKING:  # the child, which begins here too, need not load them
+    import asyncio
+
+    from raftlog.host import Done
 
 JOB_REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
 """A job's answer is held in memory: an assignment of the largest group is below 8 MiB."""
@@ -34,6 +48,9 @@ JOB_STDERR_BYTES_MAX: Final = 2 * 1024
 
 JOB_NICENESS: Final = 10
 """Low-priority jobs give way to the loop without starving on a busy machine."""
+
+ORPHAN_EXIT_CODE: Final = 70
+"""Nobody waits for it."""
 
 
 class JobFailed(RuntimeError):
@@ -93,10 +110,16 @@ class Job:
             self._loop.call_soon_threadsafe(self._finish, result, error)
 
     def _work(self) -> object:
-        command = (sys.executable, "-P", "-m", self._module)
         with (
             tempfile.TemporaryFile() as stderr,
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr) as child,
+            _lifeline() as lifeline,
+            subprocess.Popen(
+                (sys.executable, "-P", "-m", __name__, str(lifeline), self._module),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                pass_fds=(lifeline,),
+            ) as child,
         ):
             self._child = child
             if self._done is None:
@@ -126,3 +149,48 @@ class Job:
             child.kill()
             raise self._failure(f"answered more than {JOB_REPLY_BYTES_MAX} bytes")
         return reply
+
+
+@contextlib.contextmanager
+def _lifeline() -> Iterator[int]:
+    """The reading end of a pipe, for one child. The writing end stays here: pipes are made so that no program
+    started by this process inherits them, and `pass_fds` lets that one end through to that one child."""
+    reading, writing = os.pipe()
+    try:
+        yield reading
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+# In the child.
+
+
+def main() -> None:
+    """LIFELINE MODULE: becomes the job, and ends with its parent."""
+    lifeline, module = int(sys.argv[1]), sys.argv[2]
+    _be_ended_by_system(lifeline)
+    threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _be_ended_by_system(lifeline: int) -> None:
+    """Linux sends SIGIO at the end of file, which ends the process at once: in the middle of a call that lets
+    no other thread run, such as matching a regular expression, and before it does anything else after a
+    SIGSTOP. Elsewhere nothing happens."""
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+
+
+def _end_with_parent(lifeline: int) -> None:
+    """Waits for the end of file: for where the system does nothing, or it came before this began. Nothing of
+    the job may run after it, no `finally` either; and a lifeline that cannot be read is none."""
+    try:
+        os.read(lifeline, 1)
+    finally:
+        os._exit(ORPHAN_EXIT_CODE)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from raftlog import backfill
 from raftlog.archive import ARCHIVE, Manifest, apply_retention, read_manifest
 from raftlog.backfill import (
     HistorySource,
@@ -29,6 +30,7 @@ from tests.report import count_fault
 
 from .logs import HOME, MEMBER, SMALL, frames, member_disk, open_log
 from .nodes import PATH
+from .orphans import left_aside, sleeping_jobs
 from .test_follower_log import SNAPPING, Follower
 
 LOG = MEMBER.log(0)
@@ -178,6 +180,28 @@ def test_every_crash_point_keeps_what_was_there() -> None:
     for failure in failures[:1]:
         raise failure
     assert points >= 200
+
+
+def test_a_job_that_outlives_its_node_leaves_nothing_but_what_the_next_start_removes() -> None:
+    """The next start cleans up and fetches the same segment, at each moment of the job."""
+    peer = _peer()
+    disk = _installed(peer)
+    gap = find_gap(disk, HOME)
+    assert gap is not None
+    segment, chain = _segment(peer, gap.before_index)
+    write_chunk(disk, segment_aside(HOME, "orphan"), 0, segment)
+    request = request_of(HOME, "orphan", LOG, gap, chain)
+
+    def next_start(disk: SimFiles) -> None:
+        open_log(disk)
+        _adopt(disk, segment, chain)
+
+    for left in sleeping_jobs(backfill, request, disk, next_start):
+        assert all("orphan" in name for name in left_aside(left, f"{HOME}/{ARCHIVE}"))
+        _fill(left, peer)
+        open_log(left)
+        assert left_aside(left, f"{HOME}/{ARCHIVE}") == []
+        assert ShardReader(PATH, 0, left).verify() == []
 
 
 def test_a_gap_that_was_filled_or_moved_meanwhile_is_not_filled_again() -> None:

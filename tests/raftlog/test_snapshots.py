@@ -23,6 +23,7 @@ from records import Stamped
 
 from .hosts import Stopped
 from .nodes import PATH, SETTINGS, KeyValues, Node, formatted, record
+from .orphans import left_aside, sleeping_jobs
 
 HOME = f"{PATH}/shard-0"
 SNAPPING = dataclasses.replace(SETTINGS, snapshot_tail_records=100)
@@ -59,6 +60,11 @@ def _replayed(disk: SimFiles) -> KeyValues:
     return machine
 
 
+def _written(node: Node) -> dict[tuple[int, bytes], bytes]:
+    """What the test wrote, without what every start writes."""
+    return {key: value for key, value in node.machine.values.items() if key[0] != 1000}
+
+
 @pytest.mark.parametrize("retention_ms", [0, 86_400_000])
 def test_live_state_is_replay_is_snapshot_and_tail(retention_ms: int) -> None:
     for seed in range(6):
@@ -72,8 +78,7 @@ def test_live_state_is_replay_is_snapshot_and_tail(retention_ms: int) -> None:
         assert _replayed(disk).values == node.machine.values
         again = Node(disk.crash(Crash.LOST), settings, boot=2).start()
         assert again.machine.restored > 0
-        live = {key: value for key, value in node.machine.values.items() if key[0] != 1000}
-        assert {key: value for key, value in again.machine.values.items() if key[0] != 1000} == live
+        assert _written(again) == _written(node)
         assert again.replica.status()["tail_records"] < 400
 
 
@@ -259,3 +264,38 @@ def test_a_failed_job_is_tried_again_also_when_its_remains_cannot_be_removed(
     _disk(node).fail = None
     node.host.advance(SNAPPING.snapshot_retry_ms + 1)
     assert node.replica.status()["snapshots_made"] == 1
+
+
+def test_a_job_that_outlives_its_node_neither_disturbs_the_next_start_nor_is_taken_for_its_own() -> None:
+    """The next start cleans up, makes snapshots and archives what the job reads, at each of its moments."""
+    settings = dataclasses.replace(SNAPPING, segment_bytes=6_000, snapshot_tail_records=200)
+    node = _filled(settings, 300)
+    assert node.replica.status()["snapshots_made"] > 0
+    node.host.hold_jobs = True
+    node.host.jobs.clear()
+    while not node.host.jobs or not node.host.jobs[-1][1]["snapshot"]:
+        node.host.release_jobs()
+        node.host.run()
+        node.put_synced(("key-1", "before"))
+    _, request = node.host.jobs[-1]
+    assert len(request["segments"]) > 1
+    nodes: list[Node] = []
+
+    def next_start(disk: SimFiles) -> None:
+        following = Node(disk, settings, boot=2).start()
+        for number in range(200):
+            following.put_synced((f"key-{number % 40}", "after"))
+        assert following.replica.status()["snapshots_made"] > 0
+        nodes.append(following)
+
+    for disk in sleeping_jobs(merge, request, _disk(node), next_start):
+        following = nodes.pop()
+        assert all(request["token"] in name for name in left_aside(disk, HOME))
+        for number in range(200):
+            following.put_synced((f"key-{number % 40}", "and on"))
+        assert ShardReader(PATH, 0, disk).verify() == []
+        assert _replayed(disk).values == following.machine.values
+        following.stop()
+        again = Node(disk, settings, boot=3).start()
+        assert left_aside(disk, HOME) == []
+        assert _written(again) == _written(following)

@@ -1,0 +1,140 @@
+"""A job ends with the process that wants its result, however that one ends.
+
+The parents here are processes of their own, killed with kill -9. Each job opens a FIFO, writes its process id
+into it, and then works for longer than any test; the system closes the FIFO when the job is gone, so its end
+is read as an end of file, at once, whoever has to bury it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.report import count_fault
+
+ENDS_WITHIN_S = 10.0
+"""It needs milliseconds; a busy machine may need more."""
+
+JOB = """
+import os, sys, msgpack
+path, work = msgpack.unpackb(sys.stdin.buffer.read())
+fifo = open(path, "w")
+exec(work)
+"""
+
+WORK = """
+print(os.getpid(), file=fifo, flush=True)
+while True:
+    pass
+"""
+
+WORK_AS_IN_ONE_CALL = "sys.setswitchinterval(600)" + WORK
+"""As when a regular expression that tries everything is matched: no other thread of its interpreter runs."""
+
+PARENT = """
+import asyncio, sys
+from cluster.host_asyncio import AsyncioHost
+
+async def main():
+    host = AsyncioHost(asyncio.get_running_loop())
+    work, *fifos = sys.argv[1:]
+    for fifo in fifos:
+        host.spawn_job("job_endless", (fifo, work), print, low_priority=True, deadline_ms=600_000)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+class Family:
+    """A parent and its jobs, all at work."""
+
+    def __init__(self, home: Path, num_jobs: int, work: str) -> None:
+        (home / "job_endless.py").write_text(JOB)
+        fifos = [home / f"fifo-{number}" for number in range(num_jobs)]
+        for fifo in fifos:
+            os.mkfifo(fifo)
+        command = [sys.executable, "-P", "-c", PARENT, work, *map(str, fifos)]
+        self.parent = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(home)})
+        self._streams = [fifo.open() for fifo in fifos]  # each waits for its job
+        self._pids = [int(stream.readline()) for stream in self._streams]
+
+    def kill_parent(self) -> None:
+        count_fault("cluster", "killed while its jobs run")
+        self._end_parent()
+
+    def signal_jobs(self, number: signal.Signals) -> None:
+        for pid in self._pids:
+            os.kill(pid, number)
+
+    def still_running(self, within_s: float = 0.0) -> list[int]:
+        """Process ids of the jobs whose end of file does not come in time."""
+        running, deadline_s = dict(zip(self._streams, self._pids, strict=True)), time.monotonic() + within_s
+        while running:
+            ended = select.select(list(running), [], [], max(0.0, deadline_s - time.monotonic()))[0]
+            if not ended:
+                break
+            for stream in ended:
+                assert stream.read() == ""
+                del running[stream]
+        return list(running.values())
+
+    def close(self) -> None:
+        self._end_parent()
+        for pid in self.still_running():
+            os.kill(pid, signal.SIGKILL)
+        for stream in self._streams:
+            stream.close()
+
+    def _end_parent(self) -> None:
+        self.parent.kill()
+        self.parent.wait()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Family]]:
+    with contextlib.ExitStack() as families:
+
+        def start(num_jobs: int, work: str = WORK) -> Family:
+            family = Family(tmp_path, num_jobs, work)
+            families.callback(family.close)
+            return family
+
+        yield start
+
+
+def test_jobs_end_with_their_parent(start: Callable[..., Family]) -> None:
+    """Several that were started at once: none of them keeps another one's lifeline open."""
+    family = start(8)
+    assert len(family.still_running()) == 8
+    family.kill_parent()
+    assert family.still_running(ENDS_WITHIN_S) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it ends when that call returns")
+def test_a_job_that_keeps_its_interpreter_to_itself_ends_with_its_parent(
+    start: Callable[..., Family],
+) -> None:
+    family = start(1, WORK_AS_IN_ONE_CALL)
+    family.kill_parent()
+    assert family.still_running(ENDS_WITHIN_S) == []
+
+
+def test_a_job_that_slept_through_the_end_of_its_parent_ends_when_it_wakes(
+    start: Callable[..., Family],
+) -> None:
+    family = start(2)
+    family.signal_jobs(signal.SIGSTOP)
+    family.kill_parent()
+    assert len(family.still_running()) == 2
+    family.signal_jobs(signal.SIGCONT)
+    assert family.still_running(ENDS_WITHIN_S) == []
