@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -49,12 +50,11 @@ def test_a_replaced_disk_gets_all_history_back_while_the_cluster_serves(tmp_path
     try:
         with Client(cluster.bootstrap) as client:
             client.create_topic(TOPIC, PARTITIONS)
-        for shard in BUSY_SHARDS:
-            _commit_rounds(cluster, group_in(shard, "old"))
         lost = cluster.node(3)
+        assert str(lost.pid) in _processes(lost)
         others = [node for node in cluster.nodes if node is not lost]
-        for node in others:
-            wait_for(lambda node=node: _snapshot_index(node) > ROUNDS / 2, "snapshots")  # type: ignore[misc]
+        for first in (1, ROUNDS // 2 + 1):
+            _commit_until_snapshots(cluster, others, first, first + ROUNDS // 2 - 1)
         lost.kill()
         count_fault("failover", "a disk lost")
         _put_empty_disk(lost)
@@ -84,12 +84,15 @@ def test_a_replaced_disk_gets_all_history_back_while_the_cluster_serves(tmp_path
         cluster.kill()
 
 
-def _commit_rounds(cluster: ClusterProcess, group_id: str) -> None:
-    """Commits every partition once per offset."""
-    group = RawGroup(addresses(cluster.nodes), group_id)
-    for offset in range(1, ROUNDS + 1):
-        group.until_accepted(group.commit, TOPIC, dict.fromkeys(range(PARTITIONS), offset))
-    group.close()
+def _commit_until_snapshots(cluster: ClusterProcess, nodes: list[NodeProcess], first: int, last: int) -> None:
+    """Commits every partition of the busy shards once per offset, until `nodes` have snapshots behind the
+    middle of what there is by now: a snapshot begins at a commit, and none while another one is made."""
+    for shard in BUSY_SHARDS:
+        group = RawGroup(addresses(cluster.nodes), group_in(shard, "old"))
+        for offset in range(first, last + 1):
+            group.until_accepted(group.commit, TOPIC, dict.fromkeys(range(PARTITIONS), offset))
+        group.close()
+    wait_for(lambda: min(map(_snapshot_index, nodes)) > last / 2, f"snapshots behind entry {last // 2}")
 
 
 def _snapshot_index(node: NodeProcess) -> int:
@@ -98,6 +101,7 @@ def _snapshot_index(node: NodeProcess) -> int:
 
 def _put_empty_disk(node: NodeProcess) -> None:
     """As docs/operations.md says."""
+    wait_for(lambda: not _processes(node), "its jobs end with the killed node")
     identity = read_identity(OsFiles(), str(node.data))
     shutil.rmtree(node.data)
     words = ["--node-id", str(node.node_id), "--cluster-id", identity.cluster_id, "--replace"]
@@ -105,6 +109,18 @@ def _put_empty_disk(node: NodeProcess) -> None:
     done = quorate("node", "format", "--data", str(node.data), *words)
     assert done.returncode == 0, done.stderr
     node.configure({})  # its configuration was on the disk
+
+
+def _processes(node: NodeProcess) -> list[str]:
+    """Who is left of its newest start, itself and its jobs, and not only waits to be buried: they are the
+    process group that the launcher has made for it."""
+    left = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            state, _, group = (process / "stat").read_text().rpartition(")")[2].split()[:3]
+            if int(group) == node.pid and state not in "ZX":
+                left.append(process.name)
+    return left
 
 
 def _is_whole(node: NodeProcess) -> bool:
