@@ -22,6 +22,7 @@ class ShardCounters:
     commits: int = 0  # committed offsets, one per partition
     offsets_expired: int = 0  # removed because their retention was over
     rebalances: int = 0  # group epochs begun
+    assignor_failures: int = 0  # targets that were due and could not be computed
     replies_held: int = 0
     replies_expired: int = 0
     elections_won: int = 0

@@ -112,6 +112,7 @@ class ShardRuntime(ShardLife):
         """One decision, one entry. A projection that is ahead of its log ends the node."""
         if outcome.warning is not None:
             LOG.warning("%s: %s", self.name, outcome.warning)
+        self.counters.assignor_failures += outcome.has_assignor_failed
         if not outcome.records:
             if self.machine.applied_index >= ctx.next_index:
                 self.host.fatal(

@@ -76,15 +76,16 @@ class Outcome:
 
     `records` are applied already; non-empty, they become one entry at `Context.next_index` with `cause`.
     `error` is what a later step raised after earlier ones had written; there is no reply then. `warning` is
-    for the log: something failed, and the decision went on without it. `jobs` are to be started now; the end
-    of each is told to `GroupShard.job_ended`.
-    """
+    for the log: something failed, and the decision went on without it; `has_assignor_failed`, for the
+    metrics, if that is what did. `jobs` are to be started now; the end of each is told to
+    `GroupShard.job_ended`."""
 
     cause: Cause | None = None
     records: list[RawRecord] = field(default_factory=list)
     reply: object | None = None
     error: Exception | None = None
     warning: str | None = None
+    has_assignor_failed: bool = False
     jobs: list[Job] = field(default_factory=list)
 
 
@@ -105,6 +106,7 @@ class Draft:
     owned: tuple[TopicPartitions, ...] | None = None
     detail: str = ""
     warning: str | None = None
+    has_assignor_failed: bool = False
     by_operator: bool = False
     jobs: list[Job] = field(default_factory=list)
 

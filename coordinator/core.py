@@ -21,6 +21,7 @@ from coordinator.model import Group, Member
 from coordinator.pacing import TargetPacing
 from coordinator.projection import Projection
 from coordinator.resolutions import Resolutions
+from coordinator.target import Installing
 from coordinator.timers import Deadline, Deadlines, MemberKey
 from records import MemberState, Trigger
 from wire.errors import ErrorCode
@@ -54,6 +55,8 @@ class Core:
         """When this node became the leader: timers armed up to then say nothing of what members were told."""
         self.jobs: dict[tuple[JobKind, str], Job] = {}
         """Under way; what ends and is not here has been given up."""
+        self.installs: dict[str, Installing] = {}
+        """Targets that were computed and are only partly written."""
 
     def forget_volatile(self) -> Iterator[None]:
         """Nothing of it holds from now on; the steps let go of what there is for every member and group."""
@@ -63,6 +66,7 @@ class Core:
         self.checked_version, self.checks, self.known_topics, self.expired = {}, {}, {}, {}
         self.bumped_ms, self.moved_ms = {}, {}
         self.jobs.clear()
+        self.installs.clear()
         self.pacing.clear()
         timers = (
             self.sessions.clear(),
@@ -197,6 +201,7 @@ class Core:
         self.resolutions.forget(group_id)
         self.checked_version.pop(group_id, None)
         self.checks.pop(group_id, None)
+        self.installs.pop(group_id, None)
         self.bumped_ms.pop(group_id, None)
         self.expiry.forget(group_id)
         for kind in JobKind:

@@ -9,19 +9,17 @@ they yield is applied before they go on.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 
 from coordinator import writes
 from coordinator.api import Context, Draft
 from coordinator.core import Core
-from coordinator.limits import GroupSettings
 from coordinator.model import Group
-from coordinator.target import assignment_spec, install_records, preferred_assignor
+from coordinator.target import preferred_assignor
+from coordinator.targeting import Step as Step
+from coordinator.targeting import target_step as target_step
 from coordinator.topics import CatalogView
 from records import METADATA_SHARD, RawRecord, ReasonKind, TopicMetadata
-
-Step = Generator[list[RawRecord], None, None]
 
 REASONS_KEPT = 100
 """Topic reasons per cause: enough to explain, and a change of thousands of topics still fits in an entry."""
@@ -68,6 +66,7 @@ def epoch_step(core: Core, group_id: str, before: Before | None, ctx: Context, d
         assignor = preferred_assignor(group, ctx.settings.for_group(group_id).assignors)
         if assignor != before.assignor:
             draft.because(ReasonKind.ASSIGNOR_CHANGED, detail=f"{before.assignor} to {assignor}")
+            core.pacing.forgive(group_id)
     epoch = group.epoch + 1 if draft.reasons else group.epoch
     records: list[RawRecord] = []
     if topics != group.topics or group.partition_metadata is None:
@@ -111,55 +110,3 @@ def _what_changed(old: TopicMetadata | None, new: TopicMetadata | None) -> tuple
     if old.topic_id != new.topic_id:
         return ReasonKind.TOPIC_RECREATED, f"{old.num_partitions} to {new.num_partitions} partitions"
     return ReasonKind.TOPIC_GROWN, f"{old.num_partitions} to {new.num_partitions} partitions"
-
-
-def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
-    """Records 7 and 6, if the group's epoch has no target yet and it is the group's turn.
-
-    An assignor that fails leaves the old target in force; its error is kept for the describe views, and it is
-    asked again later. A group that has no target at all then gets an empty one, so that its members have an
-    epoch to heartbeat with."""
-    group = core.projection.groups[group_id]
-    if group.epoch <= group.assignment_epoch:
-        return
-    if not group.num_members:
-        core.pacing.forget(group_id)
-        yield [writes.target_epoch(group_id, group.epoch, 0)]
-        return
-    settings = ctx.settings.for_group(group_id)
-    is_behind = core.catalog_is_behind(group, ctx)
-    wait_ms = core.limits.target_retry_ms if is_behind else _interval_left_ms(core, group, settings, ctx)
-    if wait_ms or not core.pacing.may_compute(group_id, ctx):
-        core.pacing.defer(group_id, ctx, wait_ms)
-        yield from _empty_first_target(group, ctx)
-        return
-    name = preferred_assignor(group, settings.assignors)
-    started_ms = ctx.stopwatch_ms()
-    try:
-        spec = assignment_spec(group)
-        answer = core.assignors[name].assign(spec).members
-        records = install_records(group, spec, answer, group.epoch, ctx, core.limits, name)
-    except Exception as error:  # an assignor may be anybody's code; the group must live on without it
-        draft.warning = f"Assignor {name} failed for group {group_id}: {error!r}"
-        core.pacing.failed(group_id, ctx, draft.warning)
-        yield from _empty_first_target(group, ctx)
-        return
-    yield records
-    core.pacing.computed(group_id, ctx, ctx.stopwatch_ms() - started_ms)
-
-
-def _interval_left_ms(core: Core, group: Group, settings: GroupSettings, ctx: Context) -> float:
-    """How long the group's assignment interval keeps it from its next target; its first one never waits."""
-    last = group.target_metadata
-    timestamp_ms = last.assignment_timestamp_ms if last is not None else 0
-    interval_ms = settings.assignment_interval_ms
-    return core.pacing.interval_left_ms(group.group_id, timestamp_ms, interval_ms, ctx)
-
-
-def _empty_first_target(group: Group, ctx: Context) -> Step:
-    """A first target that nobody could compute is empty, and the epoch moves on to ask for another one."""
-    if group.target_metadata is None:
-        yield [
-            writes.target_epoch(group.group_id, group.epoch, 0),
-            writes.group_epoch(group, group.epoch + 1, ctx.wall_ms),
-        ]

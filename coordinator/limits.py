@@ -110,7 +110,20 @@ class Limits:
     regex_pause_max_ms: int = bound(10_000, "ms", "Kafka's fixed pause; a round then took over a second")
     regex_retry_ms: int = bound(10_000, "ms", "until a round whose child failed is tried again")
     target_retry_ms: int = bound(
-        1_000, "ms", "until a target that failed, or lacks its topics, is tried again"
+        1_000,
+        "ms",
+        "until a target that failed, or lacks its topics, is tried again; doubles with each failure",
+    )
+    target_retry_max_ms: int = bound(60_000, "ms", "an assignor that keeps failing is asked once a minute")
+    assign_inline_cost_max: int = bound(
+        25_000, "µs, estimated", "half of what the loop may stand still; costlier targets are a child's work"
+    )
+    assign_deadline_ms: int = bound(10_000, "ms", "an assignor that takes longer is taken for one that hangs")
+    assign_memory_bytes_max: int = bound(
+        1 << 30, "bytes", "address space of an assignor's process: ten times what the largest group takes"
+    )
+    install_records_max: int = bound(
+        500, "records", "of a target in one decision: about 10 ms on each node; more go in several"
     )
 
 

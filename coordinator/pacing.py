@@ -22,6 +22,7 @@ from coordinator.limits import Limits
 class _Pace:
     not_before_ms: float = 0.0
     turn: int = 0
+    failures: int = 0
 
 
 class TargetPacing:
@@ -75,10 +76,23 @@ class TargetPacing:
         self._paces[group_id] = _Pace(ctx.monotonic_ms + pause_ms, ctx.turn)
 
     def failed(self, group_id: str, ctx: Context, message: str) -> None:
-        """Keeps the error for the describe views and asks the assignor again after a pause."""
-        self._paces[group_id] = _Pace(ctx.monotonic_ms + self._limits.target_retry_ms, ctx.turn)
+        """Keeps the error for the describe views and asks the assignor again after a pause, which grows."""
+        limits, pace = self._limits, self._paces.get(group_id)
+        failures = pace.failures if pace is not None else 0
+        pause_ms = min(limits.target_retry_ms << min(failures, 16), limits.target_retry_max_ms)
+        self._paces[group_id] = _Pace(ctx.monotonic_ms + pause_ms, ctx.turn, failures + 1)
         self.errors[group_id] = message
         self.defer(group_id, ctx)
+
+    def begun(self, group_id: str) -> None:
+        """A child process works on the target: its end is what is waited for now."""
+        self._deferred.pop(group_id, None)
+
+    def forgive(self, group_id: str) -> None:
+        """Another assignor is asked from now on: that one need not wait for the failures of the former."""
+        pace = self._paces.get(group_id)
+        if pace is not None and pace.failures:
+            del self._paces[group_id]
 
     def forget(self, group_id: str) -> None:
         """The group needs no target (any more)."""

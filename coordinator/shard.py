@@ -34,6 +34,7 @@ from coordinator.model import Group
 from coordinator.offsets import commit_offsets
 from coordinator.regexes import resolution_ended, resolve
 from coordinator.retention import expire_offsets
+from coordinator.targeting import assignment_ended, install_more
 from coordinator.timers import Deadline
 from records import MemberState, RawRecord, Trigger
 from wire.apis import ApiKey
@@ -68,7 +69,7 @@ _HANDLERS: dict[int, Handler] = {
 
 JobEnd = Callable[[Core, Job, object, str | None, Context, Draft], Steps]
 
-_JOB_ENDS: dict[JobKind, JobEnd] = {JobKind.RESOLVE: resolution_ended}
+_JOB_ENDS: dict[JobKind, JobEnd] = {JobKind.ASSIGN: assignment_ended, JobKind.RESOLVE: resolution_ended}
 """Who decides on what a child process answered: (its result, or None and what went wrong)."""
 
 
@@ -137,7 +138,7 @@ class GroupShard:
     def next_deadline_ms(self) -> float | None:
         """When `next_work` has something to do, on the monotonic clock; in the past for at once."""
         core = self.core
-        if core.checks or core.expired:
+        if core.checks or core.expired or core.installs:
             return 0.0
         times = (
             core.sessions.next_ms(),
@@ -175,6 +176,9 @@ class GroupShard:
             group_id, trigger = next(iter(core.checks.items()))
             work = checks.check_group(core, group_id, ctx, draft)
             return work, partial(core.checks.__setitem__, group_id, trigger)
+        if core.installs:
+            group_id = next(iter(core.installs))
+            return install_more(core, group_id, ctx, draft), partial(core.pacing.defer, group_id, ctx)
         if (deferred := core.pacing.take_due(ctx)) is not None:
             work = checks.compute_deferred_target(core, deferred, ctx, draft)
             return work, partial(core.pacing.defer, deferred, ctx)
@@ -328,5 +332,6 @@ def run_steps(
     if records:
         outcome.cause = draft.cause(ctx)
     outcome.warning = draft.warning
+    outcome.has_assignor_failed = draft.has_assignor_failed
     outcome.jobs = draft.jobs
     return outcome

@@ -8,6 +8,7 @@ one record 7 per member whose part differs, closed by a record 6 (KIP-848, "Targ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from coordinator import writes
 from coordinator.api import Context
@@ -67,6 +68,73 @@ def assignment_spec(group: Group) -> AssignmentSpec:
     return AssignmentSpec(members, topics)
 
 
+class Installation:
+    """An answer on its way into the group: written against the group as it is whenever a part of it is
+    written, not as it was when the assignor was asked (KAFKA-20292).
+
+    Who left since gets nothing, a static member that was replaced since passes its part on, who joined
+    since has to wait. A large target takes several decisions, because each record costs every node some 20
+    µs in one go. What is half written is no target yet: it is one when record 6 closes it, partitions are
+    handed over by the ownership of today alone, and a leader who finds it half written computes another."""
+
+    def __init__(self, spec: AssignmentSpec, answer: Mapping[str, MemberAssignment], epoch: int) -> None:
+        self.epoch = epoch
+        self.is_done = False
+        self._spec = spec
+        self._answer = answer
+        self._left = iter(spec.members)
+
+    def records(self, group: Group, wall_ms: int, records_max: int) -> list[RawRecord]:
+        """The next records 7, or the last ones and record 6; nothing where the group has a target of that
+        epoch already."""
+        changed: list[RawRecord] = []
+        if self.epoch <= group.assignment_epoch:
+            self.is_done = True
+            return changed
+        heirs = _heirs(group, self._spec)
+        for member_id in self._left:
+            present_id = member_id if group.member(member_id) is not None else heirs.get(member_id)
+            if present_id is None:
+                continue
+            part = self._answer.get(member_id, NO_PART)
+            if _differs(group, present_id, part):
+                changed.append(writes.target_member(group.group_id, present_id, part, self.epoch))
+                if len(changed) == records_max:
+                    return changed
+        covered = set(heirs.values())
+        changed += [
+            writes.target_member(group.group_id, member_id, NO_PART, self.epoch)
+            for member_id in group.target  # or its partitions might be in two members' parts
+            if member_id not in self._spec.members
+            and member_id not in covered
+            and group.member(member_id) is not None
+            and _differs(group, member_id, NO_PART)
+        ]
+        self.is_done = True
+        return [*changed, writes.target_epoch(group.group_id, self.epoch, wall_ms)]
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """What a child process was asked: the group as it was, at which epoch, and which entry made that
+    epoch."""
+
+    spec: AssignmentSpec
+    epoch: int
+    assignor: str
+    bumped_at: int | None
+    cost_ms: float
+
+
+@dataclass(slots=True)
+class Installing:
+    """An answer that is being installed; `cost_ms` of the loop so far."""
+
+    computation: Computation
+    installation: Installation
+    cost_ms: float
+
+
 def install_records(
     group: Group,
     spec: AssignmentSpec,
@@ -76,36 +144,19 @@ def install_records(
     limits: Limits,
     assignor: str,
 ) -> list[RawRecord]:
-    """The records of a new target for `epoch`, the group's epoch when `spec` was taken from it.
+    """All records of a new target for `epoch`, the group's epoch when `spec` was taken from it.
 
-    The answer is judged by the spec that it is the answer to, and written against the group as it is now
-    (KAFKA-20292): who left since gets nothing, a static member that was replaced since passes its part on,
-    who joined since has to wait. Nothing is due where the group has a target of that epoch already. Raises
-    `PartitionAssignorError` when the answer is not valid or takes more than `limits.target_bytes_max`."""
+    The answer is judged by the spec that it is the answer to, and written as `Installation` says. Raises
+    `PartitionAssignorError` when it is not valid or takes more than `limits.target_bytes_max`."""
     validate(spec, answer, assignor)
-    if epoch <= group.assignment_epoch:
-        return []
-    heirs = _heirs(group, spec)
-    parts: dict[str, MemberAssignment] = {}
-    for member_id in spec.members:
-        present_id = member_id if group.member(member_id) is not None else heirs.get(member_id)
-        if present_id is not None:
-            parts[present_id] = answer.get(member_id, NO_PART)
-    for member_id in group.target:
-        if group.member(member_id) is not None:  # or its partitions might be in two members' parts
-            parts.setdefault(member_id, NO_PART)
-    changed = [
-        writes.target_member(group.group_id, member_id, part, epoch)
-        for member_id, part in parts.items()
-        if _differs(group, member_id, part)
-    ]
-    size = sum(len(raw.key) + len(raw.value or b"") for raw in changed)
+    records = Installation(spec, answer, epoch).records(group, ctx.wall_ms, -1)
+    size = sum(len(raw.key) + len(raw.value or b"") for raw in records)
     if size > limits.target_bytes_max:
         raise PartitionAssignorError(
-            f"The target of {len(parts)} members takes {size} bytes of log, more than "
+            f"The target of {len(spec.members)} members takes {size} bytes of log, more than "
             f"{limits.target_bytes_max}: subscribe to fewer partitions, or split the group."
         )
-    return [*changed, writes.target_epoch(group.group_id, epoch, ctx.wall_ms)]
+    return records
 
 
 def _heirs(group: Group, spec: AssignmentSpec) -> dict[str, str]:

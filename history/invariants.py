@@ -48,6 +48,8 @@ def _previous_epoch_bound(_group: GroupTrack, member: MemberTrack) -> str | None
 def _stable_has_its_target(group: GroupTrack, member: MemberTrack) -> str | None:
     if member.state != MemberState.STABLE or member.epoch != group.assignment_epoch:
         return None
+    if group.target_epochs.get(member.member_id, group.assignment_epoch) > group.assignment_epoch:
+        return None  # part of a target that is being written, in several decisions, and not closed yet
     target = group.target.get(member.member_id, frozenset())
     names = group.subscribed(member)
     subscribed = {topic_id for name, (topic_id, _) in group.topics.items() if name in names}

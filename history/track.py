@@ -75,6 +75,7 @@ class GroupTrack:
     assignment_epoch: int = NO_EPOCH
     members: dict[str, MemberTrack] = field(default_factory=dict)
     target: dict[str, Partitions] = field(default_factory=dict)
+    target_epochs: dict[str, int] = field(default_factory=dict)
     topics: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Topic name -> id and partition count, as record 4 last said."""
     regexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -154,8 +155,10 @@ class GroupTrack:
     def _target(self, key: Any, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
         if value is None:
             self.target.pop(key.member_id, None)
+            self.target_epochs.pop(key.member_id, None)
         else:
             self.target[key.member_id] = flat(value.topic_partitions)
+            self.target_epochs[key.member_id] = value.assignment_epoch
 
     def _current(self, key: Any, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         known = self.members.get(key.member_id)

@@ -59,6 +59,7 @@ RUNTIME_COUNTERS: Final[dict[str, str]] = {
     "commits": "Offsets committed, one for each partition.",
     "offsets_expired": "Committed offsets removed because nobody used them for their retention.",
     "rebalances": "Group epochs begun.",
+    "assignor_failures": "Targets that an assignor could not compute; describe shows each group's error.",
     "replies_held": "Replies that had to wait for a commit or for a proof of leadership.",
     "replies_expired": "Replies that waited in vain and told the client that the outcome is not known.",
     "elections_won": "Terms that this node won.",

@@ -291,7 +291,22 @@ class Settings:
         high=INT32_MAX,
     )
     group_consumer_assignors: tuple[str, ...] = _row(
-        ("uniform", "range"), "Kafka's; the first is used when a member names none."
+        ("uniform", "range"),
+        "Kafka's; the first is used when a member names none. Others are installed (assignors.md).",
+    )
+    group_consumer_assignor_timeout_ms: int = _row(
+        10_000,
+        "An assignor that takes longer hangs; it is stopped, and the old target stays.",
+        unit="ms",
+        low=100,
+        high=60_000,
+    )
+    group_consumer_assignor_memory_max_bytes: int = _row(
+        1024 * MIB,
+        "Address space of an assignor's process: ten times what the largest group takes.",
+        unit="bytes",
+        low=256 * MIB,
+        high=64 * 1024 * MIB,
     )
     group_consumer_regex_refresh_interval_ms: int = _row(
         600_000,
@@ -395,6 +410,8 @@ class Settings:
             partitions_per_topic_max=self.partitions_per_topic_max,
             num_partitions_default=self.num_partitions,
             configured_groups_max=self.groups_configured_max,
+            assign_deadline_ms=self.group_consumer_assignor_timeout_ms,
+            assign_memory_bytes_max=self.group_consumer_assignor_memory_max_bytes,
         )
 
     def group_settings(self) -> GroupSettings:
@@ -484,7 +501,12 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError(f"group.consumer.assignors = {list(assignors)} must name at least one, each once")
     known = [assignor.name for assignor in BUILT_IN]
     if unknown := [name for name in assignors if name not in known]:
-        raise SettingsError(f"group.consumer.assignors names {unknown[0]!r}; there are {', '.join(known)}")
+        from cluster.assignors import problem_with  # which takes a while, and which few need
+
+        if problem := problem_with(unknown):
+            raise SettingsError(
+                f"group.consumer.assignors names {unknown[0]!r}; there are {', '.join(known)}. {problem}"
+            )
     if settings.num_partitions > settings.partitions_per_topic_max:
         raise SettingsError(
             f"num.partitions = {settings.num_partitions} must not exceed partitions.per.topic.max = "

@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgpack
+
 from coordinator.api import Context, Job, JobKind, Outcome
+from coordinator.assigning import answer
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.catalog import CatalogShard
 from coordinator.groupconfigs import ConfigsOfGroups, effective
@@ -39,10 +42,20 @@ WALL_START_MS = 1_700_000_000_000
 FIRST_TOPIC = new_topic_id((1).to_bytes(16, "big"), 1)
 """The id of the topic that a world creates first."""
 
+INSTALLED: dict[str, PartitionAssignor] = {assignor.name: assignor for assignor in BUILT_IN}
+"""The assignors that a child process finds; those of users are only here."""
+
 CHILDREN: dict[JobKind, Callable[[Any], object]] = {
+    JobKind.ASSIGN: lambda asked: unpacked(answer(unpacked(asked), INSTALLED.__getitem__)),
     JobKind.RESOLVE: lambda request: answer_round(request, lambda: 0.0),
 }
 """What the child process of each kind of job does, called in place."""
+
+
+def unpacked(value: object) -> Any:
+    """A value as it comes out of a pipe."""
+    return msgpack.unpackb(msgpack.packb(value), strict_map_key=False)
+
 
 TALLY: Counter[tuple[str, str]] = Counter()
 """How often what happened: (kind, name). The kip848 suite prints it and fails on what never did."""

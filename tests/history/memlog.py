@@ -163,8 +163,10 @@ def target_epoch(epoch: int, group: str = GROUP) -> Record:
     return Record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group), value)
 
 
-def target(member_id: str, *partitions: int, group: str = GROUP) -> Record:
-    value = ConsumerGroupTargetAssignmentMemberValue(topic_partitions=orders(*partitions))
+def target(member_id: str, *partitions: int, group: str = GROUP, epoch: int = -1) -> Record:
+    value = ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=orders(*partitions), assignment_epoch=epoch
+    )
     return Record(ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member_id), value)
 
 

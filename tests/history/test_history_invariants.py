@@ -98,3 +98,13 @@ def test_the_sound_story_breaks_nothing() -> None:
     for frame in group_log().log.written:
         checker.entry(frame.index, decode_entry(frame.body).records)
     assert checker.violations == []
+
+
+def test_a_target_that_is_half_written_is_no_target_yet() -> None:
+    """A large one takes several decisions; record 6 closes it, and from then on members are held to it."""
+    settled = (*OPENING, target("a", 0, 1), current("a", 2, (0, 1)))
+    half = (group_epoch(3), target("a", 0, epoch=3))
+    assert check(settled, half, (member("a", "x"),)) == []
+    assert check(settled, half, (target_epoch(3),), (current("a", 3, (0, 1)),)) == [
+        (4, "a STABLE member at the assignment epoch has exactly its target")
+    ]

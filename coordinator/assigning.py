@@ -1,0 +1,183 @@
+"""An assignment as work for a child process: the question, and the answer, as msgpack values.
+
+Users' assignors never run in the node, and ours only where the group is small
+(`Limits.assign_inline_cost_max`). The child is told everything that the assignor may see; what it answers
+is one array of owners for each topic, with the position of the owning member for each partition, −1 for
+nobody. In that form a partition cannot be given twice, none can be given that does not exist, and what is
+left to check on this side is cheap.
+
+What must stay true: `spec_of(question(spec))` is `spec`; an answer of whatever origin is either refused by
+`parts_of` or an assignment of members that there are.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from coordinator.assignors.spi import (
+    AssignmentMemberSpec,
+    AssignmentSpec,
+    AssignmentTopicMetadata,
+    MemberAssignment,
+    PartitionAssignor,
+    PartitionAssignorError,
+)
+from coordinator.target import validate
+
+OWNER = "i"
+"""Type code of an array of owners: a C int, in the order of bytes of the machine that both processes run
+on."""
+
+ERROR_CHARS_MAX = 1_000
+"""Of what went wrong in an assignor: it is shown by describe and in the log."""
+
+
+def question(spec: AssignmentSpec, assignor: str) -> dict[str, Any]:
+    """What the child has to know. Equal subscriptions go once; what a member has goes as it is."""
+    place = {topic_id: number for number, topic_id in enumerate(spec.topics)}
+    subscriptions: dict[frozenset[bytes], int] = {}
+    members = [
+        (
+            member_id,
+            subscriptions.setdefault(member.subscribed_topics, len(subscriptions)),
+            member.target_partitions,
+            member.instance_id,
+            member.rack_id,
+        )
+        for member_id, member in spec.members.items()
+    ]
+    return {
+        "assignor": assignor,
+        "topics": [
+            (topic_id, topic.topic_name, topic.num_partitions) for topic_id, topic in spec.topics.items()
+        ],
+        "subscriptions": [[place[topic_id] for topic_id in sorted(topics)] for topics in subscriptions],
+        "members": members,
+    }
+
+
+def spec_of(asked: Mapping[str, Any]) -> AssignmentSpec:
+    """The assignor's input, in the child."""
+    topic_ids = [topic_id for topic_id, _, _ in asked["topics"]]
+    sets = [frozenset([topic_ids[place] for place in places]) for places in asked["subscriptions"]]
+    return AssignmentSpec(
+        {
+            member_id: AssignmentMemberSpec(
+                sets[subscription],
+                {topic_id: tuple(numbers) for topic_id, numbers in target.items()},
+                instance_id,
+                rack_id,
+            )
+            for member_id, subscription, target, instance_id, rack_id in asked["members"]
+        },
+        {topic_id: AssignmentTopicMetadata(name, count) for topic_id, name, count in asked["topics"]},
+    )
+
+
+def answer(asked: Mapping[str, Any], find: Callable[[str], PartitionAssignor]) -> dict[str, Any]:
+    """What the child answers; an assignor that fails, in whatever way it can, is an answer too."""
+    name = asked["assignor"]
+    try:
+        spec = spec_of(asked)
+        members = normal(find(name).assign(spec), name)
+        validate(spec, members, name)
+        return {"owners": _owners(spec, members)}
+    except (Exception, SystemExit) as error:  # anybody's code
+        return {"error": _in_words(error)}
+
+
+def _in_words(error: BaseException) -> str:
+    """What went wrong, and, for those who wrote the assignor, where."""
+    if isinstance(error, PartitionAssignorError):
+        return str(error)[:ERROR_CHARS_MAX]
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = ""
+    if trace is not None:
+        code = trace.tb_frame.f_code
+        where = f", in {code.co_filename}, line {trace.tb_lineno}"
+    return f"{type(error).__name__}: {str(error)[:ERROR_CHARS_MAX]}{where}"
+
+
+def normal(answered: object, assignor: str) -> dict[str, MemberAssignment]:
+    """What an assignor answered, of whatever types, in the form in which records hold it."""
+
+    def refuse(what: str) -> PartitionAssignorError:
+        return PartitionAssignorError(f"Assignor {assignor} {what}.")
+
+    members = getattr(answered, "members", None)
+    if not isinstance(members, Mapping):
+        raise refuse(f"answered {type(answered).__name__}, not a GroupAssignment")
+    parts: dict[str, MemberAssignment] = {}
+    for member_id, part in members.items():
+        target = getattr(part, "target_partitions", None)
+        if not isinstance(target, Mapping):
+            raise refuse(f"answered {type(part).__name__} for member {member_id}, not a MemberAssignment")
+        partitions: dict[bytes, tuple[int, ...]] = {}
+        for topic_id, given in target.items():
+            numbers = tuple(given)
+            if any(type(number) is not int for number in numbers):
+                raise refuse(f"gave {member_id} partitions that are no whole numbers")
+            if numbers:
+                partitions[topic_id] = tuple(sorted(numbers))
+        parts[member_id] = MemberAssignment(partitions)
+    return parts
+
+
+def _owners(spec: AssignmentSpec, members: Mapping[str, MemberAssignment]) -> list[bytes]:
+    owners = {topic_id: array(OWNER, [-1]) * topic.num_partitions for topic_id, topic in spec.topics.items()}
+    for position, member_id in enumerate(spec.members):
+        part = members.get(member_id)
+        if part is not None:
+            for topic_id, numbers in part.target_partitions.items():
+                owner_of = owners[topic_id]
+                for number in numbers:
+                    owner_of[number] = position
+    return [owner_of.tobytes() for owner_of in owners.values()]
+
+
+def parts_of(spec: AssignmentSpec, answered: object) -> dict[str, MemberAssignment]:
+    """The new target of every member; raises `PartitionAssignorError` for what is no answer to `spec`, with
+    the error that the child reported if it did."""
+    if not isinstance(answered, dict):
+        raise PartitionAssignorError(f"The assignor's process answered {type(answered).__name__}.")
+    if "error" in answered:
+        raise PartitionAssignorError(str(answered["error"])[: 2 * ERROR_CHARS_MAX])
+    owners = answered.get("owners")
+    if not isinstance(owners, list) or len(owners) != len(spec.topics):
+        raise PartitionAssignorError("The assignor's process did not answer for each topic.")
+    subscribed = [member.subscribed_topics for member in spec.members.values()]
+    parts: list[dict[bytes, list[int]]] = [{} for _ in subscribed]
+    for (topic_id, topic), packed in zip(spec.topics.items(), owners, strict=True):
+        for position in _owners_of(topic, packed, len(subscribed)) - {-1}:
+            if topic_id not in subscribed[position]:
+                raise PartitionAssignorError(
+                    f"The assignor gave {topic.topic_name} to one not subscribed to it."
+                )
+            parts[position][topic_id] = []
+        for number, position in enumerate(array(OWNER, packed)):
+            if position >= 0:
+                parts[position][topic_id].append(number)
+    return {
+        member_id: MemberAssignment(_as_before(member, part))
+        for (member_id, member), part in zip(spec.members.items(), parts, strict=True)
+    }
+
+
+def _owners_of(topic: AssignmentTopicMetadata, packed: object, num_members: int) -> set[int]:
+    """Who owns something of the topic."""
+    if not isinstance(packed, bytes) or len(packed) != topic.num_partitions * array(OWNER).itemsize:
+        raise PartitionAssignorError(f"The assignor's process did not answer for all of {topic.topic_name}.")
+    positions = set(array(OWNER, packed))
+    if min(positions) < -1 or max(positions) >= num_members:
+        raise PartitionAssignorError(f"The assignor gave {topic.topic_name} to one who is no member.")
+    return positions
+
+
+def _as_before(member: AssignmentMemberSpec, part: dict[bytes, list[int]]) -> Mapping[bytes, tuple[int, ...]]:
+    """The same mapping if nothing changed: comparing is cheaper then."""
+    target = {topic_id: tuple(numbers) for topic_id, numbers in part.items()}
+    return member.target_partitions if target == member.target_partitions else target
