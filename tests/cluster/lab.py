@@ -55,6 +55,8 @@ def commit_request(
 class Consumer:
     """A member that does what a consumer does, one heartbeat at a time."""
 
+    instance_id: str | None = None
+
     def __init__(self, client: WireClient, group_id: str, member_id: str, *topics: str) -> None:
         self.client = client
         self.group_id = group_id
@@ -66,11 +68,14 @@ class Consumer:
     def next_heartbeat(self) -> ConsumerGroupHeartbeatRequest:
         """A join at first; afterwards a heartbeat that reports what it owns."""
         if self.epoch == 0:
-            return join_request(self.group_id, self.member_id, *self.topics)
+            request = join_request(self.group_id, self.member_id, *self.topics)
+            request.instance_id = self.instance_id
+            return request
         return ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.member_id,
             member_epoch=self.epoch,
+            instance_id=self.instance_id,
             topic_partitions=self.owned,
         )
 
@@ -86,9 +91,12 @@ class Consumer:
                 ]
         return answer
 
-    def leave(self) -> Any:
+    def leave(self, *, for_good: bool = True) -> Any:
         request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group_id, member_id=self.member_id, member_epoch=-1
+            group_id=self.group_id,
+            member_id=self.member_id,
+            member_epoch=-1 if for_good else -2,
+            instance_id=self.instance_id,
         )
         return self.client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
 

@@ -148,12 +148,14 @@ class ClusterStage(Stage):
 
     # Members
 
-    def join(self, name: str, group: str, *topics: str) -> list[str]:
+    def join(self, name: str, group: str, *topics: str, instance: str | None = None) -> list[str]:
         self._admit(name, group, *topics)
+        self.members[name].instance_id = instance
         return self.heartbeat(name)
 
-    def lose_join(self, name: str, group: str, *topics: str) -> list[str]:
+    def lose_join(self, name: str, group: str, *topics: str, instance: str | None = None) -> list[str]:
         self._admit(name, group, *topics)
+        self.members[name].instance_id = instance
         return self.lose(name)
 
     def _admit(self, name: str, group: str, *topics: str) -> None:

@@ -175,10 +175,11 @@ class Stage:
 
     # Members
 
-    def join(self, name: str, group: str, *topics: str) -> list[str]:
+    def join(self, name: str, group: str, *topics: str, instance: str | None = None) -> list[str]:
         assert self.machine
         client = WireClient(self.world, self.network, name)
         self.members[name] = Consumer(client, group, name, *topics)
+        self.members[name].instance_id = instance
         return self.heartbeat(name)
 
     def heartbeat(self, name: str, **options: str) -> list[str]:
@@ -196,9 +197,10 @@ class Stage:
             return [f"{told}, nothing new"]
         return [f"{told}, assigned {self._topics(answer.assignment.topic_partitions)}"]
 
-    def lose_join(self, name: str, group: str, *topics: str) -> list[str]:
+    def lose_join(self, name: str, group: str, *topics: str, instance: str | None = None) -> list[str]:
         """A join that the node answers and whose answer never arrives."""
         self.members[name] = Consumer(WireClient(self.world, self.network, name), group, name, *topics)
+        self.members[name].instance_id = instance
         return self.lose(name)
 
     def lose(self, name: str) -> list[str]:
@@ -217,6 +219,11 @@ class Stage:
     def leave(self, name: str) -> list[str]:
         answer = self.member(name).leave()
         return [f"{name}: {_error(answer.error_code)}" if answer.error_code else f"{name}: left"]
+
+    def away(self, name: str) -> list[str]:
+        """A static member stops and means to come back."""
+        answer = self.member(name).leave(for_good=False)
+        return [f"{name}: {_error(answer.error_code)}" if answer.error_code else f"{name}: away"]
 
     def vanish(self, name: str) -> list[str]:
         self.member(name).client.vanish()
@@ -260,7 +267,8 @@ class Stage:
         for member in found.members:
             has = self._topics(member.assignment.topic_partitions)
             wants = self._topics(member.target_assignment.topic_partitions)
-            lines.append(f"  {member.member_id}: epoch {member.member_epoch}, has {has}, target {wants}")
+            who = f"{member.member_id} ({member.instance_id})" if member.instance_id else member.member_id
+            lines.append(f"  {who}: epoch {member.member_epoch}, has {has}, target {wants}")
         return lines
 
     def log(self, group: str) -> list[str]:
@@ -275,6 +283,7 @@ class Stage:
             body = bytes(frame.body)
             cause = decode_cause(body)
             words = [_words(Trigger(cause.trigger).name), cause.member_id]
+            words += [f"(was {cause.detail})"] if cause.detail else []
             words += [f"({e.member_id} silent for {e.timeout_ms} ms)" for e in cause.expiries]
             reasons = [
                 " ".join(filter(None, (_words(ReasonKind(r.kind).name), r.member_id, r.topic)))
@@ -335,6 +344,7 @@ COMMANDS: dict[str, Callable[..., list[str]]] = {
     "lose": Stage.lose,
     "lose-join": Stage.lose_join,
     "leave": Stage.leave,
+    "away": Stage.away,
     "vanish": Stage.vanish,
     "commit": Stage.commit,
     "fetch": Stage.fetch,
