@@ -24,6 +24,7 @@ from .node import NodeLog
 from .opening import open_node
 from .render import LOCAL, TimeStyle, ranges
 from .source import Basis, Gap, NothingToRead, SnapshotLike, Walk
+from .track import AWAY_EPOCH
 from .words import shard_name, state_name
 
 
@@ -306,7 +307,11 @@ def _group_text(group: GroupState) -> Iterator[str]:
         yield f"  topic {name}: {count} partitions"
     for member in group.members:
         client = f"client {member.client_id}, {member.client_host.removeprefix('/')}"
-        yield f"  member {member.member_id} ({client}): {member.state}, epoch {member.epoch}"
+        if member.instance_id is not None:
+            client += f", instance {member.instance_id}"
+        is_away = member.epoch == AWAY_EPOCH
+        state = f"away, was {member.state}" if is_away else f"{member.state}, epoch {member.epoch}"
+        yield f"  member {member.member_id} ({client}): {state}"
         for label, parts in (
             ("owns", member.assigned),
             ("gives up", member.pending_revocation),

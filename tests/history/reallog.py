@@ -80,6 +80,7 @@ class Member:
     member_id: str
     epoch: int = 0
     owned: dict[bytes, list[int]] = field(default_factory=dict)
+    instance_id: str | None = None
 
     def join(self) -> Member:
         self.epoch, self.owned = 0, {}
@@ -90,8 +91,8 @@ class Member:
         """A heartbeat that reports what the member owns, as a client does after a revocation."""
         return self._send(full=False)
 
-    def leave(self) -> None:
-        self.epoch = -1
+    def leave(self, *, for_good: bool = True) -> None:
+        self.epoch = -1 if for_good else -2
         self._send(full=False)
 
     def _send(self, *, full: bool) -> ConsumerGroupHeartbeatResponse:
@@ -100,6 +101,7 @@ class Member:
             group_id=self.group_id,
             member_id=self.member_id,
             member_epoch=self.epoch,
+            instance_id=self.instance_id,
             rebalance_timeout_ms=60_000 if full else -1,
             subscribed_topic_names=self.topics if full else None,
             topic_partitions=None if self.epoch < 0 else owned,
