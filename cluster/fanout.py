@@ -107,7 +107,9 @@ FANS: Final[dict[int, Fan]] = {
     ApiKey.OFFSET_FETCH: Fan(_split_offset_fetch, _OFFSET_FETCH.merge),
 }
 
-ONE_GROUP_APIS: Final = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.OFFSET_COMMIT})
+ONE_GROUP_APIS: Final = frozenset(
+    {ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_DELETE, ApiKey.LEAVE_GROUP}
+)
 """Requests that name one group, in `group_id`."""
 
 

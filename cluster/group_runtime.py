@@ -20,7 +20,7 @@ from typing import Any, Final
 from cluster.job_slots import Slot
 from cluster.node_info import ClientInfo
 from cluster.regularity import MeasuredEntry, Regularity
-from cluster.shard_runtime import ShardRuntime
+from cluster.shard_runtime import NO_ROOM_PAUSE_MS, ShardRuntime
 from cluster.shard_state import ShardState
 from cluster.surroundings import SLICE_MS, Surroundings
 from coordinator.api import Context, Job, JobKind, Outcome
@@ -36,9 +36,6 @@ NOBODY: Final = ClientInfo()
 
 TIMER_MIN_MS: Final = 1.0
 """Event loops round timers to about a millisecond; asking for less would fire too early again and again."""
-
-NO_ROOM_PAUSE_MS: Final = 50.0
-"""Due work waits this long while the disk has no room for more: several syncs of a slow disk."""
 
 REFUSING_MS: Final = 500.0
 """Heartbeats that were refused for longer than this were missed by the node, not by the members."""

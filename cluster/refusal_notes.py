@@ -15,6 +15,8 @@ NOTED_APIS: Final = frozenset(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.OFFSET_COMMIT,
         ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.LEAVE_GROUP,
         ApiKey.CREATE_TOPICS,
         ApiKey.CREATE_PARTITIONS,
         ApiKey.DELETE_TOPICS,
@@ -22,7 +24,7 @@ NOTED_APIS: Final = frozenset(
     }
 )
 
-_ITEMS: Final = ("topics", "groups", "results", "responses", "partitions")
+_ITEMS: Final = ("topics", "groups", "results", "responses", "partitions", "members")
 """Where a response keeps what it answers item by item."""
 
 

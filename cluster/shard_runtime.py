@@ -4,7 +4,8 @@ A request is decided against the latest projection, the decision's records becom
 turn of the loop, and the reply is held until that entry is committed. A decision without records waits for
 the last entry before it, so that nobody reads what could be taken back, and for a proof, obtained after the
 request arrived, that this node still leads: so nobody reads what another leader has replaced. One round to
-the peers proves it for all requests of a turn.
+the peers proves it for all requests of a turn. A request that is too much for one decision takes several,
+each in a turn of its own, and is answered with the last.
 
 What must stay true:
 - A decision's records are appended at the index that it was told, in the turn in which they were applied;
@@ -17,8 +18,10 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from cluster.answers import READ_APIS, Why
 from cluster.held import NO_PROOF, Barrier, Question, Reply
@@ -26,14 +29,42 @@ from cluster.node_info import ClientInfo
 from cluster.refusal_notes import NOTED_APIS, first_error
 from cluster.shard_life import ShardLife
 from cluster.shard_state import ShardState
+from cluster.surroundings import Projection, Surroundings
 from coordinator.api import Context, Outcome
+from raftlog.directory import NodeDirectory
+from raftlog.host import Timer
 from records import encode_entry
 
 LOG = logging.getLogger("quorate.runtime")
 
 
+NO_ROOM_PAUSE_MS: Final = 50.0
+"""What can wait does so for this long while the disk has no room for more: several syncs of a slow disk."""
+
+
+@dataclass(slots=True)
+class Unfinished:
+    """A request that takes more than one decision, by whom, and until when it may."""
+
+    question: Question
+    client: ClientInfo
+    deadline_ms: float
+    rest: Callable[[Context], Outcome]
+
+
 class ShardRuntime(ShardLife):
     """The runtime of one shard."""
+
+    def __init__(
+        self,
+        node: Surroundings,
+        directory: NodeDirectory,
+        shard: int,
+        make_machine: Callable[[], Projection],
+    ) -> None:
+        super().__init__(node, directory, shard, make_machine)
+        self._unfinished: deque[Unfinished] = deque()
+        self._going_on: Timer | None = None
 
     def stop(self, done: Callable[[], None]) -> None:
         self._cancel_timers()
@@ -59,16 +90,61 @@ class ShardRuntime(ShardLife):
             outcome = self.machine.handle(api_key, api_version, request, ctx)
         except Exception as error:
             outcome = Outcome(error=error)
+        deadline_ms = now_ms + self._settings.held_reply_timeout_ms
+        self._conclude(question, client, deadline_ms, outcome, ctx)
+
+    def _conclude(
+        self, question: Question, client: ClientInfo, deadline_ms: float, outcome: Outcome, ctx: Context
+    ) -> None:
+        """One decision of a request: it is appended, and the last one's reply is held."""
+        api_key, now_ms = question.api_key, ctx.monotonic_ms
         self._append(outcome, ctx)
         has_written = bool(outcome.records)
-        if outcome.error is not None or outcome.reply is None:
+        if outcome.rest is not None:
+            self._unfinished.append(Unfinished(question, client, deadline_ms, outcome.rest))
+            if self._going_on is None:
+                self._going_on = self.host.call_later(0.0, self._go_on)
+        elif outcome.error is not None or outcome.reply is None:
             response = question.refusal(Why.FAILED, self._report(outcome.error, api_key))
+            self._hold(now_ms, question, response, has_written)
         else:
-            response = outcome.reply
             if not has_written and api_key in NOTED_APIS:
-                self._note_refusal(question, client, response)
-        self._hold(now_ms, question, response, has_written)
-        self._handled(api_key, request, outcome.reply, now_ms)
+                self._note_refusal(question, client, outcome.reply)
+            self._hold(now_ms, question, outcome.reply, has_written)
+        self._handled(api_key, question.request, outcome.reply, now_ms)
+
+    def _go_on(self) -> None:
+        """The next decision of the oldest unfinished request; it waits while the log has no room for it."""
+        self._going_on = None
+        now_ms = self.host.monotonic_ms()
+        self.node.observe_clock(now_ms)
+        pause_ms = 0.0
+        if self._unfinished and self._unfinished[0].deadline_ms <= now_ms:
+            self._unfinished.popleft().question.refuse(Why.TIMED_OUT)
+        elif self._unfinished and not self._has_room():
+            pause_ms = NO_ROOM_PAUSE_MS
+        elif self._unfinished:
+            asked = self._unfinished.popleft()
+            ctx = self._context(now_ms, asked.client)
+            try:
+                outcome = asked.rest(ctx)
+            except Exception as error:
+                outcome = Outcome(error=error)
+            self._conclude(asked.question, asked.client, asked.deadline_ms, outcome, ctx)
+        if self._unfinished and self._going_on is None:
+            self._going_on = self.host.call_later(pause_ms, self._go_on)
+
+    def _stand_down(self) -> None:
+        """What took several decisions and did not get to the last: nobody here knows what comes of it."""
+        super()._stand_down()
+        unfinished, self._unfinished = self._unfinished, deque()
+        for asked in unfinished:
+            asked.question.refuse(Why.DEPOSED)
+
+    def shift_deadlines(self, gap_ms: float) -> None:
+        super().shift_deadlines(gap_ms)
+        for asked in self._unfinished:
+            asked.deadline_ms += gap_ms
 
     def _why_not(self, *, only_reads: bool = False) -> Why | None:
         if self.standing.state is not ShardState.READY:
@@ -89,7 +165,7 @@ class ShardRuntime(ShardLife):
 
     @property
     def _can_hold(self) -> bool:
-        return len(self._held) < self._settings.held_replies_max
+        return len(self._held) + len(self._unfinished) < self._settings.held_replies_max
 
     def _context(self, now_ms: float, client: ClientInfo) -> Context:
         node = self.node
@@ -190,6 +266,7 @@ class ShardRuntime(ShardLife):
         """A request was decided: deadlines may have moved."""
 
     def _cancel_timers(self) -> None:
-        if self._held_timer is not None:
-            self._held_timer.cancel()
-            self._held_timer = None
+        for timer in (self._held_timer, self._going_on):
+            if timer is not None:
+                timer.cancel()
+        self._held_timer = self._going_on = None

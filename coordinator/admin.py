@@ -1,4 +1,4 @@
-"""ListGroups, ConsumerGroupDescribe, DescribeGroups and DeleteGroups.
+"""ListGroups, ConsumerGroupDescribe and DescribeGroups: what there is (`coordinator.removal` ends it).
 
 A group has a type: "consumer" (KIP-848), or "classic" for groups of the older protocol that a log brought
 along and for *simple* groups, which are nothing but offsets that somebody committed without being a member.
@@ -9,20 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coordinator import writes
-from coordinator.api import Context, Draft, Steps
+from coordinator.api import Context
 from coordinator.core import Core
 from coordinator.model import Group, Member
-from coordinator.offsetstore import removal_bytes, tombstone
 from coordinator.reconcile import PartitionEpochs
 from coordinator.regexes import shown
 from coordinator.states import GroupState
 from coordinator.target import preferred_assignor
-from records import RawRecord, Trigger
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_describe as described
 from wire.messages import describe_groups as classic
-from wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 CONSUMER, CLASSIC = "consumer", "classic"
@@ -198,47 +194,3 @@ def _describe_classic(group_id: str, group: Group | None) -> classic.DescribedGr
             for member in value.members
         ]
     return answer
-
-
-def delete_groups(core: Core, request: DeleteGroupsRequest, draft: Draft) -> Steps:
-    """Deletes the groups that have no members, with their offsets, in one entry; errors are per group.
-
-    What is too much for one entry is begun, and the group's error asks for another try."""
-    draft.trigger = Trigger.GROUP_DELETED
-    draft.by_operator = True
-    response = DeleteGroupsResponse()
-    records: list[RawRecord] = []
-    deleted: dict[str, None] = {}
-    room_bytes = core.limits.removal_bytes_max
-    for group_id in request.groups_names:
-        group = core.projection.groups.get(group_id)
-        error = ErrorCode.NONE
-        if not exists(core, group_id):
-            error = ErrorCode.GROUP_ID_NOT_FOUND
-        elif state_of(group) is not GroupState.EMPTY:
-            error = ErrorCode.NON_EMPTY_GROUP
-        elif group_id not in deleted:
-            each_bytes = removal_bytes(group_id)
-            removals = _removals(core, group_id, 1 + room_bytes // each_bytes)
-            if len(removals) * each_bytes > room_bytes:
-                error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-                removals.pop()
-            else:
-                deleted[group_id] = None
-            room_bytes -= len(removals) * each_bytes
-            records += removals
-        response.results.append(DeletableGroupResult(group_id=group_id, error_code=error))
-    if records:
-        yield records
-        for group_id in deleted:
-            core.forget_group(group_id)
-    return response
-
-
-def _removals(core: Core, group_id: str, number: int) -> list[RawRecord]:
-    """The first `number` of the tombstones that end a group: those of its offsets, then its own."""
-    removals = [tombstone(key) for key in core.projection.offsets.keys(group_id, number)]
-    group = core.projection.groups.get(group_id)
-    if group is not None:
-        removals += writes.group_tombstones(group)
-    return removals[:number]

@@ -78,7 +78,8 @@ class Outcome:
     `error` is what a later step raised after earlier ones had written; there is no reply then. `warning` is
     for the log: something failed, and the decision went on without it; `has_assignor_failed`, for the
     metrics, if that is what did. `jobs` are to be started now; the end of each is told to
-    `GroupShard.job_ended`."""
+    `GroupShard.job_ended`. `rest` goes on with what was too much for one decision, in another one, which has
+    the reply."""
 
     cause: Cause | None = None
     records: list[RawRecord] = field(default_factory=list)
@@ -87,6 +88,7 @@ class Outcome:
     warning: str | None = None
     has_assignor_failed: bool = False
     jobs: list[Job] = field(default_factory=list)
+    rest: Callable[[Context], Outcome] | None = None
 
 
 Steps = Generator[list[RawRecord], None, object]
@@ -109,6 +111,7 @@ class Draft:
     has_assignor_failed: bool = False
     by_operator: bool = False
     jobs: list[Job] = field(default_factory=list)
+    rest: Callable[[Context, Draft], Steps] | None = None
 
     def cause(self, ctx: Context) -> Cause:
         """The cause as it is written."""

@@ -28,7 +28,7 @@ def leave(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, draf
     member_id = existing_member(core, group, request).member_id
     draft.trigger = Trigger.MEMBER_LEFT
     draft.because(ReasonKind.MEMBER_LEFT, member_id=member_id)
-    yield from _remove(core, group.group_id, [member_id], ctx, draft)
+    yield from remove(core, group.group_id, [member_id], ctx, draft)
 
 
 def expire(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
@@ -55,7 +55,7 @@ def expire(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
         if draft.trigger != Trigger.SESSION_EXPIRED:
             draft.trigger = trigger
     if gone:
-        yield from _remove(core, group_id, gone, ctx, draft)
+        yield from remove(core, group_id, gone, ctx, draft)
     return None
 
 
@@ -77,7 +77,8 @@ def _is_over(
     )
 
 
-def _remove(core: Core, group_id: str, member_ids: Sequence[str], ctx: Context, draft: Draft) -> Step:
+def remove(core: Core, group_id: str, member_ids: Sequence[str], ctx: Context, draft: Draft) -> Step:
+    """The end of these members; `draft` has a reason for each."""
     group = core.projection.groups[group_id]
     before = Before.of(group, ctx, group_id)
     tombstones: list[RawRecord] = []

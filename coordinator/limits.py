@@ -54,6 +54,9 @@ class Limits:
     removal_bytes_max: int = bound(
         6_291_456, "bytes", "of offsets removed in one decision: 20,000 of them, about 25 ms of the loop"
     )
+    offsets_deleted_max: int = bound(
+        50_000, "partitions", "looked for by one OffsetDelete: about 50 ms of the loop at most"
+    )
     expiry_slice_max: int = bound(
         500, "offsets", "read in one slice of the search for what is over: about 3 ms of the loop"
     )

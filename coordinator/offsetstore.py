@@ -111,6 +111,10 @@ class OffsetStore:
         value = self._groups.get(_prefix_of_key(key), _NOTHING).get(key)
         return None if value is None else _decoded(key, value)
 
+    def has(self, key: bytes) -> bool:
+        """Whether there is an offset under `records.offset_commit_key(...)`."""
+        return key in self._groups.get(_prefix_of_key(key), _NOTHING)
+
     @property
     def num_groups(self) -> int:
         """How many groups have offsets."""

@@ -16,7 +16,7 @@ from itertools import chain
 from types import GeneratorType
 from typing import Any
 
-from coordinator import admin, checks
+from coordinator import admin, checks, removal
 from coordinator.api import Context, Draft, Job, JobKind, Outcome, Refused, Steps
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.core import Core
@@ -61,9 +61,13 @@ _HANDLERS: dict[int, Handler] = {
     ApiKey.DESCRIBE_GROUPS: (
         lambda core, request, version, ctx, draft: admin.describe_groups(core, request, version)
     ),
-    ApiKey.DELETE_GROUPS: lambda core, request, version, ctx, draft: admin.delete_groups(
+    ApiKey.DELETE_GROUPS: lambda core, request, version, ctx, draft: removal.delete_groups(
         core, request, draft
     ),
+    ApiKey.OFFSET_DELETE: lambda core, request, version, ctx, draft: removal.delete_offsets(
+        core, request, ctx, draft
+    ),
+    ApiKey.LEAVE_GROUP: removal.remove_members,
 }
 
 
@@ -199,10 +203,17 @@ class GroupShard:
 
     def _run(self, steps: Steps, ctx: Context, draft: Draft) -> Outcome:
         try:
-            return run_steps(steps, self.apply_all, ctx, draft)
+            outcome = run_steps(steps, self.apply_all, ctx, draft)
         except Exception:
             self.core.give_up(draft.jobs)  # nobody will start them
             raise
+        if draft.rest is not None and outcome.error is None:
+            outcome.rest = partial(self._go_on, draft.rest)
+        return outcome
+
+    def _go_on(self, rest: Callable[[Context, Draft], Steps], ctx: Context) -> Outcome:
+        draft = Draft()
+        return self._run(rest(ctx, draft), ctx, draft)
 
     # Leadership.
 

@@ -57,7 +57,6 @@ HINTS: dict[int, str] = {
     ApiKey.JOIN_GROUP: _CLASSIC,
     ApiKey.SYNC_GROUP: _CLASSIC,
     ApiKey.HEARTBEAT: _CLASSIC,
-    ApiKey.LEAVE_GROUP: _CLASSIC,
     ApiKey.PRODUCE: producing.NO_MESSAGES,
     ApiKey.DELETE_RECORDS: producing.NO_MESSAGES,
     ApiKey.INIT_PRODUCER_ID: producing.NO_MESSAGES,

@@ -130,6 +130,8 @@ _NESTED_ERRORS: dict[int, tuple[str, ...]] = {
     ApiKey.DESCRIBE_CONFIGS: ("results",),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ("responses",),
     ApiKey.DELETE_GROUPS: ("results",),
+    ApiKey.OFFSET_DELETE: ("topics", "partitions"),
+    ApiKey.LEAVE_GROUP: ("members",),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ("groups",),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("topics",),
 }

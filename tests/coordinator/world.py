@@ -163,6 +163,9 @@ class World:
     def handle(self, api_key: ApiKey, version: int, request: object, **changes: Any) -> Any:
         outcome = self.shard.handle(api_key, version, request, self.ctx(**changes))
         self._append(outcome)
+        while outcome.rest is not None:
+            outcome = outcome.rest(self.ctx(**changes))
+            self._append(outcome)
         if outcome.error is not None:
             raise outcome.error
         return outcome.reply

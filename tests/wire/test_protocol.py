@@ -201,6 +201,8 @@ def test_the_served_list_is_the_promised_one() -> None:
         "LIST_GROUPS": (0, 5),
         "DESCRIBE_GROUPS": (0, 6),
         "DELETE_GROUPS": (0, 2),
+        "OFFSET_DELETE": (0, 0),
+        "LEAVE_GROUP": (0, 5),
         "CREATE_TOPICS": (2, 7),
         "CREATE_PARTITIONS": (0, 3),
         "DELETE_TOPICS": (1, 6),

@@ -1,0 +1,246 @@
+"""What an operator removes: groups (DeleteGroups), offsets (OffsetDelete), members (LeaveGroup).
+
+What one request asks for may be more than a decision can take, neither the loop nor an entry could. Then
+the decision does a part and leaves a `rest`, which goes on with it in a decision of its own; the answer comes
+with the last one. Each looks at the state anew: a group that somebody joined meanwhile is not deleted, and
+says so, though its older offsets may be gone by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+
+from coordinator import admin, writes
+from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.core import Core
+from coordinator.leaving import remove
+from coordinator.model import Group
+from coordinator.offsetstore import removal_bytes, tombstone
+from coordinator.retention import terms_of
+from coordinator.states import GroupState
+from records import RawRecord, ReasonKind, Trigger, offset_commit_key
+from wire.errors import ErrorCode
+from wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from wire.messages.leave_group import (
+    MEMBERS_SINCE,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+_CONSUMER = "consumer"
+
+
+# Groups.
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """A DeleteGroups on its way: whom to answer for next, and what was answered so far."""
+
+    group_ids: list[str]
+    results: list[DeletableGroupResult] = field(default_factory=list)
+    deleted: set[str] = field(default_factory=set)
+
+    def answer(self, group_id: str, error: ErrorCode) -> None:
+        self.results.append(DeletableGroupResult(group_id=group_id, error_code=error))
+
+
+def delete_groups(core: Core, request: DeleteGroupsRequest, draft: Draft) -> Steps:
+    """Deletes the groups that have no members, with their offsets; errors are per group."""
+    return _delete(core, _Deletion(list(request.groups_names)), draft)
+
+
+def _delete(core: Core, deletion: _Deletion, draft: Draft) -> Steps:
+    draft.trigger = Trigger.GROUP_DELETED
+    draft.by_operator = True
+    records: list[RawRecord] = []
+    now_gone: list[str] = []
+    room_bytes = core.limits.removal_bytes_max
+    is_done = True
+    for group_id in deletion.group_ids[len(deletion.results) :]:
+        error = ErrorCode.NONE
+        if group_id not in deletion.deleted:
+            error = _why_not_deleted(core, group_id)
+        if error is ErrorCode.NONE and group_id not in deletion.deleted:
+            each_bytes = removal_bytes(group_id)
+            removals = _removals(core, group_id, 1 + room_bytes // each_bytes)
+            is_done = len(removals) * each_bytes <= room_bytes
+            if not is_done:
+                records += removals[:-1]
+                break
+            room_bytes -= len(removals) * each_bytes
+            records += removals
+            now_gone.append(group_id)
+            deletion.deleted.add(group_id)
+        deletion.answer(group_id, error)
+    if records:
+        yield records
+        for group_id in now_gone:
+            core.forget_group(group_id)
+    if not is_done:
+        draft.rest = lambda ctx, draft: _delete(core, deletion, draft)
+    return DeleteGroupsResponse(results=deletion.results)
+
+
+def _why_not_deleted(core: Core, group_id: str) -> ErrorCode:
+    if not admin.exists(core, group_id):
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    is_empty = admin.state_of(core.projection.groups.get(group_id)) is GroupState.EMPTY
+    return ErrorCode.NONE if is_empty else ErrorCode.NON_EMPTY_GROUP
+
+
+def _removals(core: Core, group_id: str, number: int) -> list[RawRecord]:
+    """The first `number` of the tombstones that end a group: those of its offsets, then its own."""
+    removals = [tombstone(key) for key in core.projection.offsets.keys(group_id, number)]
+    group = core.projection.groups.get(group_id)
+    if group is not None:
+        removals += writes.group_tombstones(group)
+    return removals[:number]
+
+
+# Offsets.
+
+
+class _Everything(Container[str]):
+    """What a group subscribes to of which that is not known."""
+
+    def __contains__(self, topic: object) -> bool:
+        return True
+
+
+def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, draft: Draft) -> Steps:
+    """Deletes offsets of topics that the group does not subscribe to; what is not there is no error (E.3)."""
+    group_id = request.group_id
+    subscribed = _deletable_from(core, group_id)
+    number = sum(len(topic.partitions) for topic in request.topics)
+    if number > core.limits.offsets_deleted_max:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"{number} partitions are named, {core.limits.offsets_deleted_max} is the most: delete in parts.",
+        )
+    draft.trigger = Trigger.OFFSETS_DELETED
+    draft.by_operator = True
+    keys: dict[bytes, None] = {}
+    response = OffsetDeleteResponse()
+    for asked in request.topics:
+        error = ErrorCode.NONE
+        if ctx.catalog.topic(asked.name) is None:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif asked.name in subscribed:
+            error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        else:
+            keys.update(dict.fromkeys(_keys_there(core, group_id, asked)))
+        response.topics.append(
+            OffsetDeleteResponseTopic(
+                name=asked.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=error)
+                    for part in asked.partitions
+                ],
+            )
+        )
+    if keys:
+        yield [tombstone(key) for key in keys]
+        core.expect_end(group_id, ctx)
+    return response
+
+
+def _deletable_from(core: Core, group_id: str) -> Container[str]:
+    """The topics whose offsets must stay, as somebody subscribes to them; `Refused` if all must."""
+    if not group_id:
+        raise Refused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
+    if not admin.exists(core, group_id):
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    group = core.projection.groups.get(group_id)
+    terms = terms_of(group)
+    if terms is not None:
+        return terms.subscribed
+    assert group is not None
+    assert group.classic is not None
+    if group.classic.protocol_type != _CONSUMER:
+        raise Refused(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"Group {group_id} has members of the protocol {group.classic.protocol_type}: stop them first.",
+        )
+    return _Everything()
+
+
+def _keys_there(core: Core, group_id: str, asked: OffsetDeleteRequestTopic) -> list[bytes]:
+    numbers = (part.partition_index for part in asked.partitions)
+    keys = (offset_commit_key(group_id, asked.name, number) for number in numbers if number >= 0)
+    return [key for key in keys if core.projection.offsets.has(key)]
+
+
+# Members.
+
+
+def remove_members(core: Core, request: LeaveGroupRequest, version: int, ctx: Context, draft: Draft) -> Steps:
+    """Removes members by member id, or by instance id; errors are per member.
+
+    The same tombstones and the same new target as when they leave by themselves. Kafka refuses this for
+    members of the consumer protocol; they learn of it by UNKNOWN_MEMBER_ID and join again unless stopped."""
+    if not request.group_id:
+        raise Refused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
+    asked = request.members if version >= MEMBERS_SINCE else [MemberIdentity(member_id=request.member_id)]
+    group = core.projection.groups.get(request.group_id)
+    if group is not None and group.is_consumer:
+        core.require_catalog(group, ctx)
+    return _remove_part(core, request.group_id, asked, [], version, ctx, draft)
+
+
+def _remove_part(
+    core: Core,
+    group_id: str,
+    asked: list[MemberIdentity],
+    answered: list[MemberResponse],
+    version: int,
+    ctx: Context,
+    draft: Draft,
+) -> Steps:
+    draft.trigger = Trigger.MEMBER_REMOVED
+    draft.by_operator = True
+    group = core.projection.groups.get(group_id)
+    gone: dict[str, None] = {}
+    for identity in asked[len(answered) :]:
+        if len(gone) == core.limits.expiries_max:
+            draft.rest = lambda ctx, draft: _remove_part(core, group_id, asked, answered, version, ctx, draft)
+            break
+        answer = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
+        found = _identified(group, identity)
+        if isinstance(found, ErrorCode):
+            answer.error_code = found
+        else:
+            gone[found] = None
+        answered.append(answer)
+    for member_id in gone:
+        draft.because(ReasonKind.MEMBER_REMOVED, member_id=member_id)
+    if gone:
+        yield from remove(core, group_id, list(gone), ctx, draft)
+    if version >= MEMBERS_SINCE:
+        return LeaveGroupResponse(members=answered)
+    return LeaveGroupResponse(error_code=answered[0].error_code)
+
+
+def _identified(group: Group | None, identity: MemberIdentity) -> str | ErrorCode:
+    """The member that is meant, or what is wrong with its name."""
+    if group is None or not group.is_consumer:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if identity.group_instance_id is None:
+        known = group.member(identity.member_id)
+        return ErrorCode.UNKNOWN_MEMBER_ID if known is None else known.member_id
+    owner_id = group.static_members.get(identity.group_instance_id)
+    if owner_id is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if identity.member_id not in ("", owner_id):
+        return ErrorCode.FENCED_INSTANCE_ID
+    return owner_id
