@@ -108,7 +108,15 @@ FANS: Final[dict[int, Fan]] = {
 }
 
 ONE_GROUP_APIS: Final = frozenset(
-    {ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_DELETE, ApiKey.LEAVE_GROUP}
+    {
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT,
+        ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.LEAVE_GROUP,
+    }
 )
 """Requests that name one group, in `group_id`."""
 

@@ -28,7 +28,7 @@ from coordinator.shard import GroupShard
 from raftlog.directory import NodeDirectory
 from raftlog.host import Timer
 from records import RawRecord
-from wire.apis import ApiKey
+from wire.apis import HEARTBEATS, ApiKey
 
 LOG = logging.getLogger("quorate.runtime")
 
@@ -291,7 +291,7 @@ class GroupRuntime(ShardRuntime):
         if api_key == ApiKey.OFFSET_COMMIT and self._work_timer is not None:
             return  # the one request that comes by the thousands; what it makes due can wait for that timer
         self._arm()
-        if api_key != ApiKey.CONSUMER_GROUP_HEARTBEAT or reply is None or reply.error_code:
+        if api_key not in HEARTBEATS or reply is None or reply.error_code:
             return
         if request.member_epoch < 0:
             self._regularity.forget(request.group_id, request.member_id)

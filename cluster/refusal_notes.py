@@ -13,6 +13,8 @@ from wire.apis import ApiKey
 NOTED_APIS: Final = frozenset(
     {
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT,
         ApiKey.OFFSET_COMMIT,
         ApiKey.DELETE_GROUPS,
         ApiKey.OFFSET_DELETE,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from coordinator import clientside
 from coordinator.api import Context
 from coordinator.core import Core
 from coordinator.model import Group, Member
 from coordinator.reconcile import PartitionEpochs
 from coordinator.regexes import shown
 from coordinator.states import GroupState
-from coordinator.target import preferred_assignor
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_describe as described
 from wire.messages import describe_groups as classic
@@ -52,7 +52,7 @@ def error_of(core: Core, group_id: str) -> str | None:
     """What keeps the group from its target: the assignor, or expressions that are not resolved."""
     errors = core.resolutions.errors(group_id)
     said = [f"{shown(regex)} {error}".strip() for regex, error in sorted(errors.items())[:ERRORS_SHOWN]]
-    assignor_error = core.pacing.errors.get(group_id)
+    assignor_error = clientside.assignor_error(core, group_id)
     return "; ".join([assignor_error, *said] if assignor_error is not None else said) or None
 
 
@@ -109,7 +109,7 @@ def _describe_consumer_group(core: Core, group_id: str, ctx: Context) -> describ
         group_state=group.state.value,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
-        assignor_name=preferred_assignor(group, configured),
+        assignor_name=clientside.assignor_name(group, configured),
         members=[
             _describe_member(group, member, ctx)
             for member in sorted(group.joined(), key=lambda member: member.member_id)

@@ -14,6 +14,7 @@ from typing import Any
 
 from coordinator.api import Context, Draft, Job, JobKind, Refused
 from coordinator.assignors.spi import PartitionAssignor
+from coordinator.clientside import ClientSide
 from coordinator.dissolving import emptied
 from coordinator.expiry import ExpiryTable
 from coordinator.limits import Limits
@@ -43,6 +44,7 @@ class Core:
         self.pacing = TargetPacing(limits)
         self.expiry = ExpiryTable()
         self.resolutions = Resolutions(limits)
+        self.client_side = ClientSide()
         self.checked_version: dict[str, int] = {}
         self.checks: dict[str, Trigger] = {}
         self.known_topics: dict[str, bytes] = {}
@@ -73,6 +75,7 @@ class Core:
             self.rebalances.clear(),
             self.resolutions.clear(),
             self.expiry.clear(),
+            self.client_side.clear(),
         )
         return chain(*timers, *(emptied(table) for table in tables))
 
@@ -199,6 +202,7 @@ class Core:
     def forget_group(self, group_id: str) -> None:
         self.pacing.forget(group_id)
         self.resolutions.forget(group_id)
+        self.client_side.forget(group_id)
         self.checked_version.pop(group_id, None)
         self.checks.pop(group_id, None)
         self.installs.pop(group_id, None)
@@ -212,6 +216,7 @@ class Core:
         self.rebalances.shift(gap_ms)
         self.pacing.shift(gap_ms)
         self.resolutions.shift(gap_ms)
+        self.client_side.shift(gap_ms)
         for deadlines in self.expired.values():
             for deadline in deadlines.values():
                 deadline.deadline_ms += gap_ms

@@ -14,19 +14,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator import writes
+from coordinator import clientside, writes
 from coordinator.api import Context, Draft, Refused, Steps
 from coordinator.core import Core
 from coordinator.epochs import Before, epoch_step, target_step
 from coordinator.leaving import leave
 from coordinator.limits import GroupSettings
-from coordinator.model import Group, Member
+from coordinator.model import Group, Member, told_by
 from coordinator.reconcile import AWAY_EPOCH, PartitionEpochs, Target, reconcile, still_owns
 from coordinator.regexes import check_expression, drop_unsubscribed, is_resolved, want_resolution
 from coordinator.statics import existing_member, go_away, joining_member, take_place
 from coordinator.target import subscribed_ids, topic_ids_by_name
 from coordinator.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
 from records import (
+    ClientAssignor,
     ConsumerGroupMemberMetadataValue,
     MemberState,
     RawRecord,
@@ -46,9 +47,16 @@ Owned = dict[bytes, set[int]]
 
 
 def heartbeat(
-    core: Core, request: ConsumerGroupHeartbeatRequest, version: int, ctx: Context, draft: Draft
+    core: Core,
+    request: ConsumerGroupHeartbeatRequest,
+    version: int,
+    ctx: Context,
+    draft: Draft,
+    offered: tuple[ClientAssignor, ...] | None = None,
 ) -> Steps:
-    """The decision of one heartbeat; raises `Refused` before the first step, or returns the response."""
+    """The decision of one heartbeat; raises `Refused` before the first step, or returns the response.
+
+    `offered` are the member's own assignors, None if it did not say (`coordinator.extensions`)."""
     settings = ctx.settings.for_group(request.group_id)
     validate_heartbeat(request, version, settings.assignors, core.limits)
     draft.member_id, draft.member_epoch = request.member_id, request.member_epoch
@@ -76,7 +84,9 @@ def heartbeat(
         yield from take_place(core, group, member, member_id, draft)
         member = group.members[member_id]
     before: Before | None = None
-    metadata = _updated(member, request, ctx)
+    metadata = clientside.with_assignors(
+        _updated(member, request, ctx), member, offered, is_join=not request.member_epoch
+    )
     if member is None or metadata != member.metadata:
         before = Before.of(group, ctx, group_id)
         _say_what_changed(draft, group, member, metadata, member_id)
@@ -236,7 +246,7 @@ def _say_what_changed(
     member_id: str,
 ) -> None:
     """Reasons to bump: a new member, or another subscription. All else only changes record 5 (C.6)."""
-    if member is None or member.metadata is None:
+    if group is None or member is None or member.metadata is None:
         draft.because(ReasonKind.MEMBER_JOINED, member_id=member_id)
         return
     if draft.trigger in (Trigger.HEARTBEAT, Trigger.MEMBER_ACKED):
@@ -246,6 +256,8 @@ def _say_what_changed(
     regex = metadata.subscribed_topic_regex
     if regex != member.metadata.subscribed_topic_regex and is_resolved(group, regex):
         draft.because(ReasonKind.REGEX_CHANGED, member_id=member_id)  # else when it is resolved
+    if clientside.change_matters(group, member, metadata.assignors):
+        draft.because(ReasonKind.CLIENT_ASSIGNORS_CHANGED, member_id=member_id)
 
 
 def _reconcile_step(group: Group, member: Member, owned: Owned | None) -> list[RawRecord]:
@@ -254,6 +266,7 @@ def _reconcile_step(group: Group, member: Member, owned: Owned | None) -> list[R
         group.assignment_epoch,
         group.target_of(member.member_id),
         subscribed_ids(group, member.metadata, topic_ids_by_name(group)),
+        told_by(group.target.get(member.member_id)),
     )
     current = reconcile(member.member_id, member.current, target, owned, group.owners)
     if current is member.current:

@@ -47,6 +47,27 @@ class Limits:
         256, "bytes", "clients allow 249 characters; it stands in the member's record"
     )
     rack_id_bytes_max: int = bound(256, "bytes", "names of racks are short; it stands in the member's record")
+    client_assignors_max: int = bound(
+        16, "assignors per member", "each is compared with those of all members for every target"
+    )
+    client_assignor_name_bytes_max: int = bound(256, "bytes", "it stands in each member's record and reply")
+    client_metadata_bytes_max: int = bound(
+        16_384,
+        "bytes",
+        "of all assignors of a member together, and of what one tells a member: in records, and in memory "
+        "on every node",
+    )
+    client_members_max: int = bound(
+        1_000,
+        "members of a group with client-side assignors",
+        "what one installs is written in one decision, 20 µs each; the server assignor has larger groups",
+    )
+    client_partitions_max: int = bound(
+        25_000, "partitions of such a group's topics", "the same, at 1 µs each to check and to write"
+    )
+    prepare_bytes_max: int = bound(
+        8_388_608, "bytes", "of an answer to a member that is to compute; above it the server assignor does"
+    )
     target_bytes_max: int = bound(
         4_194_304, "bytes", "of the records of one target; beside them the entry holds what a member owns"
     )

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.reconcile import AWAY_EPOCH, Current, PartitionEpochs
+from coordinator.reconcile import AWAY_EPOCH, NOTHING_TOLD, Current, PartitionEpochs, Told
 from coordinator.states import GroupFacts, GroupState, group_state, member_state
 from records import (
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -190,6 +190,15 @@ class Group:
                     self.owners.pop(topic_id, None)
 
 
+def told_by(
+    value: ConsumerGroupTargetAssignmentMemberValue | ConsumerGroupCurrentMemberAssignmentValue | None,
+) -> Told:
+    """What a record 7 or 8 carries from a client-side assignor to the member."""
+    if value is None or not (value.error or value.metadata_version != -1 or value.metadata_bytes):
+        return NOTHING_TOLD
+    return Told(value.error, value.metadata_version, value.metadata_bytes)
+
+
 def current_of(value: ConsumerGroupCurrentMemberAssignmentValue) -> Current:
     """The working form of a record 8."""
     return Current(
@@ -198,6 +207,7 @@ def current_of(value: ConsumerGroupCurrentMemberAssignmentValue) -> Current:
         value.previous_member_epoch,
         _epochs_of(value.assigned_partitions, value.member_epoch),
         _epochs_of(value.partitions_pending_revocation, value.member_epoch),
+        told_by(value),
     )
 
 

@@ -36,14 +36,28 @@ AWAY_EPOCH = -2
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What a client-side assignor tells a member beside its partitions; the coordinator only carries it."""
+
+    error: int = 0
+    metadata_version: int = -1
+    metadata_bytes: bytes = b""
+
+
+NOTHING_TOLD = Told()
+
+
+@dataclass(frozen=True, slots=True)
 class Current:
-    """A member's current assignment. `assigned` is its to use, `pending` what it still has to give up."""
+    """A member's current assignment. `assigned` is its to use, `pending` what it still has to give up, `told`
+    came with the target of its epoch."""
 
     state: MemberState
     epoch: int
     previous_epoch: int
     assigned: PartitionEpochs = field(default_factory=dict)
     pending: PartitionEpochs = field(default_factory=dict)
+    told: Told = NOTHING_TOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,7 @@ class Target:
     epoch: int
     partitions: Mapping[bytes, tuple[int, ...]]
     subscribed: Container[bytes]
+    told: Told = NOTHING_TOLD
 
 
 def reconcile(
@@ -96,7 +111,7 @@ def _give_up_unsubscribed(current: Current, target: Target, step: Transition) ->
     for topic_id, epochs in lost.items():
         pending.setdefault(topic_id, {}).update(epochs)
     kept = {topic_id: epochs for topic_id, epochs in current.assigned.items() if topic_id not in lost}
-    return Current(step.to, current.epoch, current.epoch, kept, pending)
+    return Current(step.to, current.epoch, current.epoch, kept, pending, current.told)
 
 
 def _next(member_id: str, current: Current, target: Target, owned: Owned | None, owners: Owners) -> Current:
@@ -128,11 +143,11 @@ def _next(member_id: str, current: Current, target: Target, owned: Owned | None,
         for topic_id, epochs in give.items():
             keep.setdefault(topic_id, {}).update(epochs)
     step = member_transition(current.state, finding)
-    epoch = target.epoch if step.epoch is Epoch.TARGET else current.epoch
+    epoch, told = (target.epoch, target.told) if step.epoch is Epoch.TARGET else (current.epoch, current.told)
     if (
         (step.to, epoch) == (current.state, current.epoch)
         and keep == current.assigned
         and revoke == current.pending
     ):
         return current
-    return Current(step.to, epoch, current.epoch, keep, revoke)
+    return Current(step.to, epoch, current.epoch, keep, revoke, told)

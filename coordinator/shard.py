@@ -20,6 +20,7 @@ from coordinator import admin, checks, removal
 from coordinator.api import Context, Draft, Job, JobKind, Outcome, Refused, Steps
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.core import Core
+from coordinator.extensions import extended_heartbeat, install_assignment, prepare_assignment
 from coordinator.fetching import fetch_offsets
 from coordinator.heartbeat import heartbeat
 from coordinator.leaving import expire
@@ -50,6 +51,11 @@ Handler = Callable[[Core, Any, int, Context, Draft], Any]
 
 _HANDLERS: dict[int, Handler] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: heartbeat,
+    ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT: extended_heartbeat,
+    ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: lambda core, request, version, ctx, draft: prepare_assignment(
+        core, request, ctx
+    ),
+    ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: install_assignment,
     ApiKey.OFFSET_COMMIT: commit_offsets,
     ApiKey.OFFSET_FETCH: lambda core, request, version, ctx, draft: fetch_offsets(
         core, request, version, ctx

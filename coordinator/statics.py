@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator import writes
+from coordinator import clientside, writes
 from coordinator.api import Context, Draft, Refused
 from coordinator.core import Core
 from coordinator.epochs import Step
@@ -94,12 +94,14 @@ def go_away(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, dr
     draft.trigger = Trigger.MEMBER_AWAY
     yield [writes.current_assignment(group.group_id, member.member_id, _away(member.current))]
     core.rearm_rebalance(group, member, ctx)
+    if clientside.is_chosen(core, group, member.member_id):
+        core.pacing.defer(group.group_id, ctx)  # somebody else is to compute the target
 
 
 def _away(current: Current) -> Current:
     """Nothing to give up any more; and whoever comes back has held its partitions since ever (KIP-1251)."""
     assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in current.assigned.items()}
-    return Current(current.state, AWAY_EPOCH, current.previous_epoch, assigned)
+    return replace(current, epoch=AWAY_EPOCH, assigned=assigned, pending={})
 
 
 def take_place(core: Core, group: Group, old: Member, member_id: str, draft: Draft) -> Step:

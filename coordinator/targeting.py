@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from coordinator import writes
+from coordinator import clientside, writes
 from coordinator.api import Context, Draft, Job, JobKind
 from coordinator.assigning import parts_of, question
 from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError, is_homogeneous
@@ -49,9 +49,9 @@ def cost_us(spec: AssignmentSpec) -> int:
 
 
 def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
-    """Records 7 and 6, or a child process that computes them, if the group's epoch has no target yet and it
-    is the group's turn. A group that has no target at all, and gets none now, gets an empty one, so that
-    its members have an epoch to heartbeat with."""
+    """Records 7 and 6, or a child process or a member that computes them, if the group's epoch has no target
+    yet and it is the group's turn. A group that has no target at all, and gets none now, gets an empty one,
+    so that its members have an epoch to heartbeat with."""
     group = core.projection.groups[group_id]
     if group.epoch <= group.assignment_epoch:
         return
@@ -67,6 +67,11 @@ def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
     wait_ms = core.limits.target_retry_ms if is_behind else _interval_left_ms(core, group, settings, ctx)
     if wait_ms or not core.pacing.may_compute(group_id, ctx):
         core.pacing.defer(group_id, ctx, wait_ms)
+        yield from _empty_first_target(group, ctx)
+        return
+    left_ms = clientside.wait_ms(core, group, ctx)
+    if left_ms is not None:  # a member computes; this looks after its deadline
+        core.pacing.defer(group_id, ctx, left_ms)
         yield from _empty_first_target(group, ctx)
         return
     started_ms = ctx.stopwatch_ms()

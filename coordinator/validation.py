@@ -60,17 +60,18 @@ def validate_heartbeat(
 
 
 def _validate_ids(request: ConsumerGroupHeartbeatRequest, version: int, limits: Limits) -> None:
-    _validate_name("GroupId", request.group_id, limits.group_id_bytes_max)
+    validate_name("GroupId", request.group_id, limits.group_id_bytes_max)
     if request.instance_id is not None:
-        _validate_name("InstanceId", request.instance_id, limits.instance_id_bytes_max)
+        validate_name("InstanceId", request.instance_id, limits.instance_id_bytes_max)
     if request.rack_id is not None:
-        _validate_name("RackId", request.rack_id, limits.rack_id_bytes_max)
+        validate_name("RackId", request.rack_id, limits.rack_id_bytes_max)
     is_to_be_made = version == 0 and request.member_epoch == JOIN_EPOCH and not request.member_id
     if not is_to_be_made:
-        _validate_name("MemberId", request.member_id, limits.member_id_bytes_max)
+        validate_name("MemberId", request.member_id, limits.member_id_bytes_max)
 
 
-def _validate_name(field: str, value: str, bytes_max: int) -> None:
+def validate_name(field: str, value: str, bytes_max: int) -> None:
+    """Raises `Refused` for an id that is blank or too long."""
     if not value.strip():
         raise invalid(
             f"{field} can't be empty. It was {_shown(value)}; allowed are 1 to {bytes_max} bytes, not only "

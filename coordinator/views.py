@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
 from typing import Any
 
-from coordinator import admin
+from coordinator import admin, clientside
 from coordinator.api import JobKind
 from coordinator.core import Core
 from coordinator.limits import SettingsView
@@ -19,7 +19,6 @@ from coordinator.model import Group, Member
 from coordinator.reconcile import PartitionEpochs
 from coordinator.shard import GroupShard
 from coordinator.states import GroupState
-from coordinator.target import preferred_assignor
 from records import topic_id_text
 
 Json = dict[str, Any]
@@ -67,7 +66,8 @@ def group_view(shard: GroupShard, group_id: str, now_ms: float, settings: Settin
     view = group_summary(shard, group_id) | {
         "state_since_ms": None,
         "assignor": None,
-        "assignor_error": core.pacing.errors.get(group_id),
+        "assignor_error": clientside.assignor_error(core, group_id),
+        "computing": None,
         "heartbeat_interval_ms": in_force.heartbeat_interval_ms,
         "session_timeout_ms": in_force.session_timeout_ms,
         "jobs": [
@@ -89,7 +89,8 @@ def group_view(shard: GroupShard, group_id: str, now_ms: float, settings: Settin
         view["created_ms"] = group.metadata.creation_time_ms
     if group.is_consumer:
         view["state_since_ms"] = _since_ms(core, group)
-        view["assignor"] = preferred_assignor(group, in_force.assignors)
+        view["assignor"] = clientside.assignor_name(group, in_force.assignors)
+        view["computing"] = _computing(core, group, now_ms)
         view["regexes"] = _regexes(core, group)
     view["catalog_version"] = group.catalog_version
     view["topics"] = {
@@ -104,6 +105,19 @@ def group_view(shard: GroupShard, group_id: str, now_ms: float, settings: Settin
         for member in sorted(group.joined(), key=lambda m: m.member_id)
     ]
     return view
+
+
+def _computing(core: Core, group: Group, now_ms: float) -> Json | None:
+    """The member that is asked for the group's target, and how long it still has."""
+    round_ = clientside.round_of(core, group)
+    if round_ is None:
+        return None
+    return {
+        "member_id": round_.chosen,
+        "assignor": round_.choice.name,
+        "left_ms": max(0.0, round_.deadline_ms - now_ms),
+        "prepared_epoch": round_.prepared.epoch if round_.prepared is not None else None,
+    }
 
 
 def _since_ms(core: Core, group: Group) -> int | None:
@@ -162,6 +176,8 @@ def _member(core: Core, group: Group, member: Member, names: Mapping[bytes, str]
         "subscribed_topics": list(metadata.subscribed_topic_names),
         "regex": metadata.subscribed_topic_regex,
         "server_assignor": metadata.server_assignor,
+        "client_assignors": [one.name for one in metadata.assignors],
+        "assignment_error": member.current.told.error,
         "state": member.current.state.name,
         "since_ms": core.moved_ms.get(key),
         "member_epoch": member.current.epoch,

@@ -86,6 +86,7 @@ TRIGGERS: dict[int, str] = {
     Trigger.MEMBER_REPLACED: "{member} took the place of {replaced}",
     Trigger.MEMBER_AWAY: "{member} went away and keeps its place",
     Trigger.REGEX_RESOLVED: "subscriptions by regular expression were resolved",
+    Trigger.ASSIGNMENT_INSTALLED: "{member} installed the target that it computed",
     Trigger.MEMBER_REMOVED: "members were removed{by}",
     Trigger.OFFSETS_EXPIRED: "what was not used any more expired{retention}",
 }
@@ -106,6 +107,7 @@ REASONS: dict[int, str] = {
     ReasonKind.MEMBER_REMOVED: "{member} was removed by an operator",
     ReasonKind.GROUP_UPGRADED: "the group moved from the classic to the consumer protocol",
     ReasonKind.GROUP_DOWNGRADED: "the group moved back to the classic protocol",
+    ReasonKind.CLIENT_ASSIGNORS_CHANGED: "{member} changed what its own assignors say",
 }
 
 TERM_WHYS: dict[int, str] = {

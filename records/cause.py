@@ -48,6 +48,7 @@ class Trigger(IntEnum):
     MEMBER_REPLACED = 23
     MEMBER_AWAY = 24
     REGEX_RESOLVED = 25
+    ASSIGNMENT_INSTALLED = 26
     MEMBER_REMOVED = 27
     OFFSETS_EXPIRED = 28
 
@@ -70,6 +71,7 @@ class ReasonKind(IntEnum):
     MEMBER_REMOVED = 13
     GROUP_UPGRADED = 14
     GROUP_DOWNGRADED = 15
+    CLIENT_ASSIGNORS_CHANGED = 16
 
 
 class Certainty(IntEnum):

@@ -1,8 +1,9 @@
 """Which of Kafka's APIs are served, in which versions, and where their messages live.
 
 `API_VERSIONS` is the one list: what stands in it is advertised, decoded and refused in the right shape, and
-nothing else is. Message modules are imported when an API is first used, so that a process which speaks three
-APIs does not pay for all of them at start.
+nothing else is. One exception: the protocol's extensions (`is_private`) are served to all, but advertised
+only to clients that know them. Message modules are imported when an API is first used, so that a process
+which speaks three APIs does not pay for all of them at start.
 """
 
 from enum import IntEnum
@@ -105,6 +106,10 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    # Ours; see docs/protocol-extensions.md.
+    EXTENDED_CONSUMER_GROUP_HEARTBEAT = 20_068
+    CONSUMER_GROUP_PREPARE_ASSIGNMENT = 20_101
+    CONSUMER_GROUP_INSTALL_ASSIGNMENT = 20_102
 
 
 # First and last served version. The lower bounds are Kafka 4's own (KIP-896); the upper ones are the newest
@@ -134,7 +139,22 @@ API_VERSIONS: dict[ApiKey, tuple[int, int]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
     ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+    ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT: (0, 0),
+    ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: (0, 0),
+    ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (0, 0),
 }
+
+PRIVATE_KEYS_FROM = 20_000
+"""Far above what Kafka has used in fifteen years, and within an int16."""
+
+
+def is_private(api_key: int) -> bool:
+    """Whether the API is an extension of ours, which no stock client knows or should hear of."""
+    return api_key >= PRIVATE_KEYS_FROM
+
+
+HEARTBEATS = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT})
+"""The requests by which members of consumer groups stay alive."""
 
 
 def message_module(api_key: ApiKey) -> ModuleType:

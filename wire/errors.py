@@ -155,6 +155,8 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133, True
+    # Ours, answered by private APIs only: KIP-848 names it and gives it no number.
+    INVALID_ASSIGNMENT = 20_001
 
 
 class WireError(Exception):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.topics import CatalogTopic, CatalogView
 from records import METADATA_SHARD, ZERO_UUID, shard_of
-from wire.apis import API_VERSIONS
+from wire.apis import API_VERSIONS, is_private
 from wire.errors import ErrorCode
 from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.describe_cluster import (
@@ -91,17 +91,24 @@ def with_catalog(listener: KafkaListener, exchange: Exchange, then: Callable[[],
     look()
 
 
-def served() -> list[ApiVersion]:
-    """What is advertised: exactly what is served."""
+EXTENSIONS_FOR = "quorate"
+"""How the software names of clients begin that are told of the extensions (docs/protocol-extensions.md)."""
+
+
+def served(client_software_name: str = "") -> list[ApiVersion]:
+    """What is advertised: exactly what is served, the extensions only to clients that know them."""
+    knows_extensions = client_software_name.startswith(EXTENSIONS_FOR)
     return [
         ApiVersion(api_key=api_key, min_version=low, max_version=high)
         for api_key, (low, high) in sorted(API_VERSIONS.items())
+        if knows_extensions or not is_private(api_key)
     ]
 
 
 def api_versions(listener: KafkaListener, exchange: Exchange, request: ApiVersionsRequest) -> None:
-    """KIP-511. Client software names are not checked beyond their encoding: they decide nothing here."""
-    exchange.reply(ApiVersionsResponse(api_keys=served()))
+    """KIP-511. Client software names are not checked beyond their encoding: they decide only whether the
+    extensions are shown."""
+    exchange.reply(ApiVersionsResponse(api_keys=served(request.client_software_name)))
 
 
 # Metadata

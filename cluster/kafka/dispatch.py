@@ -13,9 +13,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from cluster.fanout import ONE_GROUP_APIS
 from cluster.kafka import cluster_apis, configs, fetching, producing, topic_pages
 from cluster.kafka.waiting import hurry
-from wire.apis import API_VERSIONS, ApiKey, api_name
+from wire.apis import API_VERSIONS, HEARTBEATS, ApiKey, api_name
 from wire.errors import ErrorCode, MalformedFrame, UnsupportedApi
 from wire.messages.api_versions import ApiVersionsResponse
 from wire.protocol import decode_request
@@ -123,12 +124,12 @@ def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: byte
     and whose groups the connection serves."""
     api_key, connection = exchange.api_key, exchange.connection
     assert connection is not None
-    if api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT:
+    if api_key in HEARTBEATS:
         connection.uses(body.group_id)
         if body.member_epoch > 0:
             exchange.entry = listener.node.fast_entry(body.group_id, body.member_id)
             exchange.tail = payload[8:]
-    elif api_key == ApiKey.OFFSET_COMMIT:
+    elif api_key in ONE_GROUP_APIS:
         connection.uses(body.group_id)
     elif api_key == ApiKey.OFFSET_FETCH:
         for group in body.groups or (body,):  # up to version 7 one group stands at the top

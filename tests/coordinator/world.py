@@ -296,18 +296,24 @@ class World:
         request = ConsumerGroupHeartbeatRequest(
             group_id=group_id, member_id=member_id, member_epoch=epoch, **fields
         )
+        answer = self.beat(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, request)
+        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+        return answer
+
+    def beat(self, api_key: ApiKey, version: int, request: Any) -> Any:
+        """A heartbeat of either kind, compared with what the fast path would answer."""
+        group_id, member_id = request.group_id, request.member_id
         cached = self._fast.get((group_id, member_id))
         is_fast = cached is not None and cached[0] == request and cached[1].is_valid()
         entry = self.shard.fast_entry(group_id, member_id)
         entries = len(self.log)
-        answer = self.handle(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, request)
+        answer = self.handle(api_key, version, request)
         if cached is not None and is_fast:
             TALLY["fast path", "compared"] += 1
             assert answer == cached[2], "the fast path would have answered otherwise"
             assert len(self.log) == entries
         if entry is not None and entry.is_valid():
             self._fast[group_id, member_id] = (request, entry, answer)
-        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
         TALLY["heartbeat error", ErrorCode(answer.error_code).name] += 1
         return answer
 
@@ -487,7 +493,7 @@ class Client:
             }
         if joins or self.must_send_all or (self.has_news and acknowledge):
             fields["owned"] = self.owned
-        answer = self.world.heartbeat(self.member_id, self.epoch, group_id=self.group_id, **fields)
+        answer = self.send(self.epoch, fields, lose_reply)
         if lose_reply:
             self.must_send_all = True
             return answer
@@ -506,6 +512,9 @@ class Client:
             self.has_news = self.has_news or given != self.owned
             self.owned = given
         return answer
+
+    def send(self, epoch: int, fields: dict[str, Any], is_lost: bool) -> ConsumerGroupHeartbeatResponse:
+        return self.world.heartbeat(self.member_id, epoch, group_id=self.group_id, **fields)
 
     def subscribe(self, topics: Sequence[str], regex: str = "") -> None:
         self.topics, self.regex = tuple(topics), regex

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.topics import CatalogTopic, CatalogView
 from tests.listeners.rig import CLICKS, ORDERS, Rig
-from wire.apis import API_VERSIONS, ApiKey
+from wire.apis import API_VERSIONS, ApiKey, is_private
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.describe_cluster import DescribeClusterRequest
 from wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
@@ -17,6 +17,10 @@ from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 ZERO = bytes(16)
 NOT_ASKED = -(2**31)
+
+
+STOCK = {key: versions for key, versions in API_VERSIONS.items() if not is_private(key)}
+"""What every client is told of."""
 
 
 def versions(api_key: ApiKey) -> list[int]:
@@ -45,7 +49,7 @@ def metadata(rig: Rig, version: int, **fields: Any) -> Any:
 def test_what_is_served_is_advertised_and_nothing_else(rig: Rig, version: int) -> None:
     answer = rig.ask(rig.connect(), ApiKey.API_VERSIONS, version, ApiVersionsRequest())
     assert answer.error_code == 0
-    assert {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys} == API_VERSIONS
+    assert {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys} == STOCK
     for absent in (
         ApiKey.JOIN_GROUP,
         ApiKey.INIT_PRODUCER_ID,
@@ -53,6 +57,22 @@ def test_what_is_served_is_advertised_and_nothing_else(rig: Rig, version: int) -
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
     ):
         assert absent not in {key.api_key for key in answer.api_keys}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_told"),
+    [
+        ("quorate", True),
+        ("quorate-lab", True),
+        ("apache-kafka-java", False),
+        ("librdkafka", False),
+        ("", False),
+    ],
+)
+def test_extensions_are_advertised_to_clients_that_know_them(rig: Rig, name: str, is_told: bool) -> None:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
+    told = {key.api_key for key in rig.ask(rig.connect(), ApiKey.API_VERSIONS, 4, request).api_keys}
+    assert told == (set(API_VERSIONS) if is_told else set(STOCK))
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))

@@ -17,7 +17,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_writer
 
-from wire.apis import API_VERSIONS, ApiKey, message_classes
+from wire.apis import API_VERSIONS, ApiKey, is_private, message_classes
 from wire.schema import ZERO_UUID, Message, Wire
 
 STRING_LENGTHS = (0, 1, 2, 17, 126, 127, 128, 300)
@@ -36,6 +36,11 @@ def all_cases() -> list[Case]:
         for version in range(first, last + 1)
         for side in ("request", "response")
     ]
+
+
+def kafka_cases() -> list[Case]:
+    """Those that kio, or anybody else, knows."""
+    return [case for case in all_cases() if not is_private(case[0])]
 
 
 def case_id(case: Case) -> str:

@@ -214,6 +214,9 @@ def test_the_served_list_is_the_promised_one() -> None:
         "LIST_OFFSETS": (1, 10),
         "FETCH": (4, 17),
         "PRODUCE": (3, 13),
+        "EXTENDED_CONSUMER_GROUP_HEARTBEAT": (0, 0),
+        "CONSUMER_GROUP_PREPARE_ASSIGNMENT": (0, 0),
+        "CONSUMER_GROUP_INSTALL_ASSIGNMENT": (0, 0),
     }
     assert {key.name: versions for key, versions in API_VERSIONS.items()} == promised
     assert api_name(ApiKey.FETCH) == "FETCH (1)"

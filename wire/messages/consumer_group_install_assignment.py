@@ -1,0 +1,40 @@
+"""ConsumerGroupInstallAssignment (KIP-848): the member that was to compute hands in the new target.
+
+An extension under a private key. `group_epoch` is the one that ConsumerGroupPrepareAssignment answered. A
+member that is left out gets nothing; one with an error other than 0 keeps what it has, and hears the error.
+"""
+
+from wire.messages.consumer_group_heartbeat import TopicPartitions
+from wire.schema import Message, array_of, binary, int8, int16, int32, message, nested, string
+
+
+@nested
+class Member(Message):
+    member_id: str = string("0+")
+    error: int = int8("0+")
+    topic_partitions: list[TopicPartitions] = array_of(TopicPartitions, "0+")
+    metadata_version: int = int16("0+", default=-1)
+    metadata_bytes: bytes = binary("0+")
+
+
+@message(versions="0", flexible="0+")
+class ConsumerGroupInstallAssignmentRequest(Message):
+    group_id: str = string("0+")
+    member_id: str = string("0+")
+    member_epoch: int = int32("0+")
+    group_epoch: int = int32("0+")
+    members: list[Member] = array_of(Member, "0+")
+
+
+@message(versions="0", flexible="0+")
+class ConsumerGroupInstallAssignmentResponse(Message):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+
+
+def refusal(
+    request: ConsumerGroupInstallAssignmentRequest, api_version: int, code: int, message: str | None
+) -> ConsumerGroupInstallAssignmentResponse:
+    """The answer that carries `code` where clients of this version look for it."""
+    return ConsumerGroupInstallAssignmentResponse(error_code=code, error_message=message)

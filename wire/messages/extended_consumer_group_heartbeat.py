@@ -1,0 +1,79 @@
+"""The heartbeat of members that bring assignors of their own (KIP-848, "Client-Side Assignor").
+
+An extension under a private key: Kafka never shipped this half of the KIP. The request is Kafka's, plus the
+assignors that the client can run, in the order of its preference; null is "unchanged", as everywhere in a
+heartbeat. The response adds whether this member is to compute the group's assignment, what the assignor told
+it, and which of its partitions their former owners still hold.
+"""
+
+from wire.messages.consumer_group_heartbeat import TopicPartitions
+from wire.schema import (
+    Message,
+    array_of,
+    binary,
+    boolean,
+    int8,
+    int16,
+    int32,
+    message,
+    nested,
+    string,
+    struct_of,
+)
+
+
+@nested
+class Assignor(Message):
+    """Versions are of the metadata's schema, which only the clients know."""
+
+    name: str = string("0+")
+    minimum_version: int = int16("0+")
+    maximum_version: int = int16("0+")
+    reason: int = int8("0+")
+    metadata_version: int = int16("0+")
+    metadata_bytes: bytes = binary("0+")
+
+
+@message(versions="0", flexible="0+")
+class ExtendedConsumerGroupHeartbeatRequest(Message):
+    group_id: str = string("0+")
+    member_id: str = string("0+")
+    member_epoch: int = int32("0+")
+    instance_id: str | None = string("0+", nullable="0+", default=None)
+    rack_id: str | None = string("0+", nullable="0+", default=None)
+    rebalance_timeout_ms: int = int32("0+", default=-1)
+    subscribed_topic_names: list[str] | None = array_of(string, "0+", nullable="0+", default=None)
+    subscribed_topic_regex: str | None = string("0+", nullable="0+", default=None)
+    server_assignor: str | None = string("0+", nullable="0+", default=None)
+    client_assignors: list[Assignor] | None = array_of(Assignor, "0+", nullable="0+", default=None)
+    topic_partitions: list[TopicPartitions] | None = array_of(
+        TopicPartitions, "0+", nullable="0+", default=None
+    )
+
+
+@nested
+class Assignment(Message):
+    error: int = int8("0+")
+    assigned_topic_partitions: list[TopicPartitions] = array_of(TopicPartitions, "0+")
+    pending_topic_partitions: list[TopicPartitions] = array_of(TopicPartitions, "0+")
+    metadata_version: int = int16("0+")
+    metadata_bytes: bytes = binary("0+")
+
+
+@message(versions="0", flexible="0+")
+class ExtendedConsumerGroupHeartbeatResponse(Message):
+    throttle_time_ms: int = int32("0+")
+    error_code: int = int16("0+")
+    error_message: str | None = string("0+", nullable="0+", default=None)
+    member_id: str | None = string("0+", nullable="0+", default=None)
+    member_epoch: int = int32("0+")
+    should_compute_assignment: bool = boolean("0+")
+    heartbeat_interval_ms: int = int32("0+")
+    assignment: Assignment | None = struct_of(Assignment, "0+", nullable="0+", default=None)
+
+
+def refusal(
+    request: ExtendedConsumerGroupHeartbeatRequest, api_version: int, code: int, message: str | None
+) -> ExtendedConsumerGroupHeartbeatResponse:
+    """The answer that carries `code` where clients of this version look for it."""
+    return ExtendedConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
