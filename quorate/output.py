@@ -19,6 +19,11 @@ def print_json(value: object, *, stream: TextIO | None = None) -> None:
     print(json.dumps(value, ensure_ascii=False), file=stream or sys.stdout, flush=True)
 
 
+def print_now(line: str) -> None:
+    """A line that a reader on a pipe sees at once."""
+    print(line, flush=True)
+
+
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str = "nothing") -> None:
     """Print rows under headings, columns aligned; numbers to the right. Without rows, print `empty`."""
     if not rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,11 +18,15 @@ from quorate.commands.options import (
     parse_topic,
 )
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, print_table
+from quorate.output import print_json, print_now, print_table
 
-app = new_app("Create, list, grow and delete topics.")
+app = new_app("Create, list, grow, delete and mirror topics.")
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of topics.", show_default=False)]
+Source = Annotated[
+    str,
+    typer.Option("--from", metavar="HOST:PORT[,…]", help="The Kafka cluster to follow.", show_default=False),
+]
 Sized = Annotated[
     list[str],
     typer.Argument(metavar="NAME:PARTITIONS", help="Topics with their partitions.", show_default=False),
@@ -102,6 +107,41 @@ def delete(
         for name in topics:
             client.delete_topic(name)
             _report("deleted", name, None, json)
+
+
+@app.command("mirror")
+def mirror(
+    source: Source,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    topics: Annotated[
+        str, typer.Option("--topics", metavar="REGEX", help="Only topics whose whole name matches (RE2).")
+    ] = ".*",
+    state: Annotated[
+        Path, typer.Option("--state", help="File that remembers which topics the mirror made.")
+    ] = Path("quorate-mirror.json"),
+    interval_s: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between rounds.")] = 5.0,
+    once: Annotated[bool, typer.Option("--once", help="End when both sides agree.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep topics that are deleted at the source.")] = False,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+) -> None:
+    """Follow the topics of a Kafka cluster: create, grow, delete and make again here what changes there.
+
+    Example: quorate topics mirror --from kafka-1:9092 --topics 'orders-.*'
+    """
+    import threading
+
+    from quorate.kafka_source import KafkaSource, chosen_by
+    from quorate.mirror import Mirror
+
+    takes = chosen_by(topics)
+    with connect(bootstrap, timeout_s) as client:
+        follower = Mirror(
+            KafkaSource(source, timeout_s), client, state, print_now, takes=takes, deletes=not keep
+        )
+        if once:
+            follower.once(interval_s)
+        else:
+            follower.run(interval_s, threading.Event())
 
 
 def _report(done: str, name: str, num_partitions: int | None, json: bool) -> None:

@@ -1,0 +1,272 @@
+"""The catalog follows a Kafka cluster: its topics are created, grown, deleted and made again here.
+
+One round looks at both sides, plans, and does what was planned, a line for each step. The plan is a pure
+function, and a round may be interrupted anywhere: the next one finds what is left to do.
+
+What must stay true:
+- Only topics that the mirror made are ever deleted. Which these are, and the ids that they have at the
+  source, is kept in a small file that is replaced as a whole; it names the source, and another is refused.
+- A topic goes only when it was missing at the source in two rounds, since a broker that has just started may
+  not know all topics yet.
+- Partitions never become fewer: a topic that is smaller at the source is said so, once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from quorate.client import Client
+from quorate.errors import CommandError, ExitCode
+
+Say = Callable[[str], None]
+
+FORMAT = 1
+"""Of the state file."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTopic:
+    """A topic of the source: its id there, as text, and its number of partitions."""
+
+    topic_id: str
+    num_partitions: int
+
+
+class SourceAway(Exception):
+    """The source did not answer; the text says why."""
+
+
+class Source(Protocol):
+    """The cluster that is followed."""
+
+    def cluster_id(self) -> str:
+        """Raises `SourceAway`."""
+
+    def topics(self) -> dict[str, SourceTopic]:
+        """Every topic that is not the cluster's own; raises `SourceAway`."""
+
+
+@dataclass(slots=True)
+class State:
+    """What the mirror remembers from one run to the next."""
+
+    cluster_id: str = ""
+    made: dict[str, str] = field(default_factory=dict)
+    """Topics that it made here: name → id at the source."""
+
+    @staticmethod
+    def load(path: Path) -> State:
+        """An empty state where there is no file; raises `CommandError` for one that is not a mirror's."""
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return State()
+        except (OSError, ValueError) as error:
+            raise _bad_state(path, str(error)) from error
+        match found:
+            case {"format": 1, "source": str(cluster_id), "topics": dict(made)} if all(
+                isinstance(topic_id, str) for topic_id in made.values()
+            ):
+                return State(cluster_id, made)
+        raise _bad_state(path, "it is not what `quorate topics mirror` writes")
+
+    def save(self, path: Path) -> None:
+        """Replaces the file as a whole."""
+        new = path.with_name(path.name + ".new")
+        document = {"format": FORMAT, "source": self.cluster_id, "topics": self.made}
+        try:
+            with new.open("w", encoding="utf-8") as file:
+                json.dump(document, file, indent=1, sort_keys=True)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+        except OSError as error:
+            raise CommandError(f"cannot write {path}: {error}", code=ExitCode.FAILED) from error
+
+
+def _bad_state(path: Path, why: str) -> CommandError:
+    return CommandError(
+        f"cannot use the state in {path}: {why}", hint="name another --state", code=ExitCode.USAGE
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one round has to do. Values are numbers of partitions."""
+
+    create: dict[str, int] = field(default_factory=dict)
+    grow: dict[str, int] = field(default_factory=dict)
+    again: dict[str, int] = field(default_factory=dict)
+    """To be deleted and created: another topic of the same name."""
+    delete: tuple[str, ...] = ()
+    missing: frozenset[str] = frozenset()
+    """Gone from the source since the last look; they go if the next one agrees."""
+    larger_here: dict[str, int] = field(default_factory=dict)
+
+
+def plan(
+    source: Mapping[str, SourceTopic],
+    here: Mapping[str, int],
+    made: Mapping[str, str],
+    missed: frozenset[str],
+    *,
+    deletes: bool,
+) -> Plan:
+    """From the source's topics, ours (name → partitions), those that the mirror made, and those that the last
+    round missed at the source."""
+    create, grow, again, larger = {}, {}, {}, {}
+    for name, topic in sorted(source.items()):
+        ours = here.get(name)
+        if ours is None:
+            create[name] = topic.num_partitions
+        elif made.get(name, topic.topic_id) != topic.topic_id:
+            again[name] = topic.num_partitions
+        elif ours < topic.num_partitions:
+            grow[name] = topic.num_partitions
+        elif ours > topic.num_partitions:
+            larger[name] = topic.num_partitions
+    missing = (
+        frozenset(name for name in made if name not in source and name in here) if deletes else frozenset()
+    )
+    return Plan(create, grow, again, tuple(sorted(missing & missed)), missing - missed, larger)
+
+
+class Mirror:
+    """Follows `source` with the cluster of `client`. `takes` chooses topics by name."""
+
+    def __init__(
+        self,
+        source: Source,
+        client: Client,
+        state_file: Path,
+        say: Say,
+        *,
+        takes: Callable[[str], bool] = lambda name: True,
+        deletes: bool = True,
+    ) -> None:
+        self._source = source
+        self._client = client
+        self._state_file = state_file
+        self._state = State.load(state_file)
+        self._say = say
+        self._takes = takes
+        self._deletes = deletes
+        self._missed: frozenset[str] = frozenset()
+        self._said: dict[str, str] = {}
+
+    def run(self, interval_s: float, stopping: threading.Event) -> None:
+        """Rounds until `stopping`; whoever is away is asked again after each interval."""
+        while not stopping.is_set():
+            self.round()
+            stopping.wait(interval_s)
+
+    def once(self, pause_s: float) -> None:
+        """Until both sides agree; raises `CommandError` for what could not be done."""
+        if not self.round() and self._missed:
+            threading.Event().wait(pause_s)  # what is missing now has to be missing twice
+            self.round()
+        if self._said:
+            raise CommandError(f"not all could be done: {'; '.join(self._said.values())}")
+
+    def round(self) -> bool:
+        """One look at both sides, and what follows from it; whether there is nothing left to do."""
+        try:
+            self._check_source(self._source.cluster_id())
+            source = {name: topic for name, topic in self._source.topics().items() if self._takes(name)}
+        except SourceAway as error:
+            self._say_once("source", f"the source does not answer: {error}")
+            return False
+        self._is_well("source", "the source answers again")
+        try:
+            here = {topic.name: topic.num_partitions for topic in self._client.topics()}
+        except CommandError as error:
+            self._say_once("here", str(error))
+            return False
+        self._is_well("here", "the cluster answers again")
+        todo = plan(source, here, self._state.made, self._missed, deletes=self._deletes)
+        self._missed = todo.missing
+        self._forget_what_is_gone(source, here)
+        self._carry_out(todo, source)
+        return not self._missed and not self._said
+
+    def _check_source(self, cluster_id: str) -> None:
+        if self._state.cluster_id in ("", cluster_id):
+            self._state.cluster_id = cluster_id
+            return
+        raise CommandError(
+            f"{self._state_file} belongs to a mirror of cluster {self._state.cluster_id}, and the source is "
+            f"{cluster_id}",
+            hint="name another --state",
+            code=ExitCode.USAGE,
+        )
+
+    def _forget_what_is_gone(self, source: Mapping[str, SourceTopic], here: Mapping[str, int]) -> None:
+        gone = [name for name in self._state.made if name not in source and name not in here]
+        for name in gone:
+            del self._state.made[name]
+        if gone:
+            self._state.save(self._state_file)
+
+    def _carry_out(self, todo: Plan, source: Mapping[str, SourceTopic]) -> None:
+        for name, count in todo.create.items():
+            self._step(
+                name, f"created {name} with {count} partitions", partial(self._make, name, source[name])
+            )
+        for name, count in todo.again.items():
+            what = f"made {name} again with {count} partitions: it is another topic at the source"
+            self._step(name, what, partial(self._make_again, name, source[name]))
+        for name, count in todo.grow.items():
+            what = f"grew {name} to {count} partitions"
+            self._step(name, what, partial(self._client.grow_topic, name, count))
+        for name in todo.delete:
+            self._step(name, f"deleted {name}", partial(self._unmake, name))
+        for name, count in todo.larger_here.items():
+            self._say_once(
+                f"larger {name}", f"{name} has only {count} partitions at the source; none are taken"
+            )
+        for about in [key for key in self._said if key.startswith("larger ")]:
+            if about.removeprefix("larger ") not in todo.larger_here:
+                del self._said[about]
+
+    def _step(self, name: str, what: str, do: Callable[[], None]) -> None:
+        try:
+            do()
+        except CommandError as error:
+            self._say_once(f"topic {name}", str(error))
+            return
+        self._said.pop(f"topic {name}", None)
+        self._say(what)
+
+    def _make(self, name: str, topic: SourceTopic) -> None:
+        self._remember(name, topic.topic_id)  # first: a topic that was made and forgotten would never go
+        self._client.create_topic(name, topic.num_partitions)
+
+    def _make_again(self, name: str, topic: SourceTopic) -> None:
+        self._client.delete_topic(name)
+        self._make(name, topic)
+
+    def _unmake(self, name: str) -> None:
+        self._client.delete_topic(name)
+        del self._state.made[name]
+        self._state.save(self._state_file)
+
+    def _remember(self, name: str, topic_id: str) -> None:
+        self._state.made[name] = topic_id
+        self._state.save(self._state_file)
+
+    def _say_once(self, about: str, text: str) -> None:
+        """The same trouble is not told again with every round."""
+        if self._said.get(about) != text:
+            self._said[about] = text
+            self._say(text)
+
+    def _is_well(self, about: str, text: str) -> None:
+        if self._said.pop(about, None) is not None:
+            self._say(text)

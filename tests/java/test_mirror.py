@@ -1,0 +1,46 @@
+"""The topics of Apache Kafka itself, followed by `quorate topics mirror`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from benchmarks.apache import launch_kafka
+from cluster.launcher import ClusterProcess
+from quorate.app import run
+from quorate.client import Client
+
+ADMIN_S = 30.0
+
+
+def test_the_catalog_follows_apache_kafka(cluster: ClusterProcess, tmp_path: Path, topic: str) -> None:
+    with launch_kafka(tmp_path / "kafka") as kafka, Client(cluster.bootstrap) as here:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+        mirror = ["topics", "mirror", "--from", kafka.bootstrap, "--bootstrap", cluster.bootstrap]
+        mirror += [
+            "--once",
+            "--interval",
+            "0.5",
+            "--topics",
+            f"{topic}.*",
+            "--state",
+            str(tmp_path / "state"),
+        ]
+
+        def partitions() -> dict[str, int]:
+            assert run(mirror) == 0
+            return {one.name: one.num_partitions for one in here.topics() if one.name.startswith(topic)}
+
+        admin.create_topics([NewTopic(topic, 3, 1)], operation_timeout=ADMIN_S)[topic].result(ADMIN_S)
+        assert partitions() == {topic: 3}
+        grown = admin.create_partitions([NewPartitions(topic, 5)], operation_timeout=ADMIN_S)
+        grown[topic].result(ADMIN_S)
+        assert partitions() == {topic: 5}
+        first_id = here.topic(topic)
+        admin.delete_topics([topic], operation_timeout=ADMIN_S)[topic].result(ADMIN_S)
+        admin.create_topics([NewTopic(topic, 5, 1)], operation_timeout=ADMIN_S)[topic].result(ADMIN_S)
+        assert partitions() == {topic: 5}
+        assert here.topic(topic) != first_id, "another topic of the same name is another topic here too"
+        admin.delete_topics([topic], operation_timeout=ADMIN_S)[topic].result(ADMIN_S)
+        assert partitions() == {}

@@ -1,0 +1,216 @@
+"""Following another cluster's topics: what a round plans, and what becomes of it when either side is away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorate.client import Client, TopicInfo
+from quorate.errors import CommandError, ExitCode
+from quorate.mirror import Mirror, SourceAway, SourceTopic, State, plan
+
+
+class There:
+    """The source, as the test says."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, SourceTopic] = {}
+        self.away: str | None = None
+        self.name = "source-1"
+
+    def cluster_id(self) -> str:
+        if self.away is not None:
+            raise SourceAway(self.away)
+        return self.name
+
+    def topics(self) -> dict[str, SourceTopic]:
+        return dict(self.found)
+
+
+class Here(Client):
+    """Our cluster, in memory; it breaks down when told to, before or after it did what was asked."""
+
+    def __init__(self) -> None:
+        super().__init__("127.0.0.1:1")
+        self.sizes: dict[str, int] = {}
+        self.refuses: dict[str, str] = {}
+        self.breaks_after: str | None = None
+
+    def topics(self) -> list[TopicInfo]:
+        return [TopicInfo(name, bytes(16), size) for name, size in sorted(self.sizes.items())]
+
+    def create_topic(self, name: str, num_partitions: int) -> None:
+        if name in self.refuses:
+            raise CommandError(self.refuses[name], code=ExitCode.REFUSED)
+        assert name not in self.sizes
+        self.sizes[name] = num_partitions
+        if self.breaks_after == name:
+            raise SystemExit("killed")
+
+    def grow_topic(self, name: str, num_partitions: int) -> None:
+        assert num_partitions > self.sizes[name]
+        self.sizes[name] = num_partitions
+
+    def delete_topic(self, name: str) -> None:
+        del self.sizes[name]
+
+
+class Pair:
+    def __init__(self, directory: Path) -> None:
+        self.there, self.here = There(), Here()
+        self.lines: list[str] = []
+        self.file = directory / "mirror.json"
+        self.mirror = self.restarted()
+
+    def restarted(self, **options: bool) -> Mirror:
+        self.mirror = Mirror(self.there, self.here, self.file, self.lines.append, **options)
+        return self.mirror
+
+    def said(self) -> list[str]:
+        lines, self.lines[:] = list(self.lines), []
+        return lines
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    return Pair(tmp_path)
+
+
+def test_topics_come_grow_and_go_with_the_source(pair: Pair) -> None:
+    pair.there.found = {"orders": SourceTopic("a", 3), "events": SourceTopic("b", 1)}
+    assert pair.mirror.round()
+    assert pair.here.sizes == {"orders": 3, "events": 1}
+    pair.there.found = {"orders": SourceTopic("a", 5)}
+    assert not pair.mirror.round()
+    assert pair.here.sizes == {"orders": 5, "events": 1}, "a topic has to be missing twice"
+    assert pair.mirror.round()
+    assert pair.here.sizes == {"orders": 5}
+    assert pair.said() == [
+        "created events with 1 partitions",
+        "created orders with 3 partitions",
+        "grew orders to 5 partitions",
+        "deleted events",
+    ]
+
+
+def test_a_topic_that_was_made_again_at_the_source_is_made_again_here(pair: Pair) -> None:
+    pair.there.found = {"orders": SourceTopic("a", 5)}
+    pair.mirror.round()
+    pair.there.found = {"orders": SourceTopic("b", 2)}
+    pair.restarted().round()  # the ids outlive the process
+    assert pair.here.sizes == {"orders": 2}
+
+
+def test_topics_that_the_mirror_did_not_make_stay(pair: Pair) -> None:
+    pair.here.sizes = {"ours": 4, "orders": 4}
+    pair.there.found = {"orders": SourceTopic("a", 6)}
+    pair.mirror.round()
+    pair.there.found = {}
+    pair.mirror.round()
+    pair.mirror.round()
+    assert pair.here.sizes == {"ours": 4, "orders": 6}
+
+
+def test_partitions_never_become_fewer(pair: Pair) -> None:
+    pair.here.sizes = {"orders": 9}
+    pair.there.found = {"orders": SourceTopic("a", 6)}
+    pair.mirror.round()
+    pair.mirror.round()
+    assert pair.here.sizes == {"orders": 9}
+    assert pair.said() == ["orders has only 6 partitions at the source; none are taken"]
+
+
+def test_a_topic_that_was_made_and_not_answered_for_still_goes_later(pair: Pair) -> None:
+    pair.there.found = {"orders": SourceTopic("a", 3)}
+    pair.here.breaks_after = "orders"
+    with pytest.raises(SystemExit):
+        pair.mirror.round()
+    pair.here.breaks_after = None
+    pair.there.found = {}
+    pair.restarted()
+    pair.mirror.round()
+    pair.mirror.round()
+    assert pair.here.sizes == {}
+
+
+def test_whoever_is_away_is_told_once_and_nothing_is_deleted_meanwhile(pair: Pair) -> None:
+    pair.there.found = {"orders": SourceTopic("a", 3)}
+    pair.mirror.round()
+    pair.there.away = "connection refused"
+    for _ in range(3):
+        assert not pair.mirror.round()
+    assert pair.here.sizes == {"orders": 3}
+    pair.there.away = None
+    assert pair.mirror.round()
+    assert pair.said()[1:] == [
+        "the source does not answer: connection refused",
+        "the source answers again",
+    ]
+
+
+def test_a_topic_that_is_refused_keeps_no_other_back(pair: Pair) -> None:
+    pair.there.found = {name: SourceTopic(name, 1) for name in ("a", "b", "c")}
+    pair.here.refuses = {"b": "creating topic 'b': POLICY_VIOLATION"}
+    pair.mirror.round()
+    pair.mirror.round()
+    assert sorted(pair.here.sizes) == ["a", "c"]
+    assert [line for line in pair.said() if "POLICY" in line] == [pair.here.refuses["b"]]
+    with pytest.raises(CommandError, match="POLICY_VIOLATION"):
+        pair.mirror.once(0.0)
+
+
+def test_another_source_is_refused(pair: Pair) -> None:
+    pair.there.found = {"orders": SourceTopic("a", 3)}
+    pair.mirror.round()
+    pair.there.name = "source-2"
+    with pytest.raises(CommandError, match="belongs to a mirror of cluster source-1"):
+        pair.mirror.round()
+    assert pair.here.sizes == {"orders": 3}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", json.dumps({"format": 2}), json.dumps({"format": 1, "source": "a", "topics": [1]})],
+)
+def test_a_state_that_is_none_is_refused_and_kept(pair: Pair, text: str) -> None:
+    pair.file.write_text(text)
+    with pytest.raises(CommandError, match="cannot use the state"):
+        pair.restarted()
+    assert pair.file.read_text() == text
+
+
+def test_without_deletions_what_is_gone_stays(pair: Pair) -> None:
+    pair.there.found = {"orders": SourceTopic("a", 3)}
+    pair.restarted(deletes=False).round()
+    pair.there.found = {}
+    assert pair.mirror.round()
+    assert pair.mirror.round()
+    assert pair.here.sizes == {"orders": 3}
+
+
+names = st.sampled_from(["a", "b", "c", "d"])
+sources = st.dictionaries(names, st.builds(SourceTopic, st.sampled_from("xyz"), st.integers(1, 4)))
+
+
+@given(st.lists(sources, min_size=1, max_size=6), st.dictionaries(names, st.integers(1, 4)))
+def test_two_rounds_after_the_last_change_both_sides_agree(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[dict[str, SourceTopic]], ours: dict[str, int]
+) -> None:
+    pair = Pair(tmp_path_factory.mktemp("mirror"))
+    pair.here.sizes = dict(ours)
+    for found in changes:
+        pair.there.found = found
+        pair.mirror.round()
+    pair.mirror.round()
+    for name, topic in pair.there.found.items():
+        made = State.load(pair.file).made
+        if name in made:
+            assert made[name] == topic.topic_id
+        assert pair.here.sizes[name] >= topic.num_partitions
+    assert set(pair.here.sizes) - set(pair.there.found) <= set(ours), "what the mirror made is gone"
+    left = plan(pair.there.found, pair.here.sizes, State.load(pair.file).made, frozenset(), deletes=True)
+    assert not any((left.create, left.grow, left.again, left.delete))
