@@ -134,11 +134,10 @@ def _since_ms(core: Core, group: Group) -> int | None:
 
 def _regexes(core: Core, group: Group) -> list[Json]:
     """The expressions that members subscribe to, and what each came to."""
-    asked = {member.metadata.subscribed_topic_regex for member in group.joined() if member.metadata}
     is_resolving = core.is_working(JobKind.RESOLVE, group.group_id)
     errors = core.resolutions.errors(group.group_id)
     rows: list[Json] = []
-    for regex in sorted(filter(None, asked)):
+    for regex in sorted(group.regex_subscribers):
         resolved = group.regexes.get(regex)
         rows.append(
             {

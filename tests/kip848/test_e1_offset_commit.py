@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from coordinator.limits import Limits
@@ -236,3 +238,117 @@ def test_groups_that_are_only_offsets_are_bounded() -> None:
     one = ("orders", 0)
     codes = [world.commit({one: 1}, group_id=group_id)[one] for group_id in ("g", "h", "i", "g")]
     assert codes == [0, 0, ErrorCode.GROUP_MAX_SIZE_REACHED, 0]
+
+
+def commit_one(world: World, version: int, *, member_id: str = "", epoch: int = -1, **fields: Any) -> int:
+    """The error code of one partition, whose fields may be anything."""
+    fields = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""} | fields
+    retention_ms = fields.pop("retention_time_ms", -1)
+    topic = OffsetCommitRequestTopic(
+        name="orders", topic_id=ORDERS, partitions=[OffsetCommitRequestPartition(**fields)]
+    )
+    request = OffsetCommitRequest(
+        group_id="g",
+        member_id=member_id,
+        generation_id_or_member_epoch=epoch,
+        retention_time_ms=retention_ms,
+        topics=[topic],
+    )
+    code: int = world.handle(ApiKey.OFFSET_COMMIT, version, request).topics[0].partitions[0].error_code
+    return code
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"committed_offset": -1}, 0),
+        ({"committed_offset": -(2**63)}, 0),
+        ({"committed_offset": 2**63 - 1}, 0),
+        ({"committed_leader_epoch": -(2**31)}, 0),
+        ({"committed_metadata": None}, 0),
+        ({"committed_metadata": "\u00e4" * 2_048}, 0),
+        ({"committed_metadata": "\u00e4" * 2_049}, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        ({"committed_metadata": "x" * 32_000}, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        ({"partition_index": -1}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"partition_index": -(2**31)}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"partition_index": 12}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"partition_index": 2**31 - 1}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_fields_at_the_ends_of_their_domain(
+    world: World, version: int, fields: dict[str, Any], code: int
+) -> None:
+    """Not checked: that the offset is sane. Partitions that do not exist are 3, long metadata is 12."""
+    assert commit_one(world, version, **fields) == code
+    assert bool(world.log) == (code == 0)
+    assert world.replayed(len(world.log)).state_hash == world.shard.state_hash
+
+
+@pytest.mark.parametrize("version", range(2, 5))
+@pytest.mark.parametrize("retention_ms", [-(2**63), -2, 0, 1, 2**63 - 1])
+def test_any_retention_can_be_named(world: World, version: int, retention_ms: int) -> None:
+    """RetentionTimeMs \u2260 \u22121 \u2192 expireTimestamp = now + it, which is kept within its field."""
+    assert commit_one(world, version, retention_time_ms=retention_ms) == 0
+    now = WALL_START_MS + int(world.now_ms)
+    value = world.log[-1].typed()[0].value
+    assert value.expire_timestamp_ms == min(now + retention_ms, 2**63 - 1)
+
+
+def test_a_partition_or_a_topic_twice_in_one_commit(world: World) -> None:
+    """Each is answered, and the last one counts."""
+    parts = [
+        OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        for offset in (1, 2)
+    ]
+    topics = [
+        OffsetCommitRequestTopic(name="orders", topic_id=ORDERS, partitions=parts),
+        OffsetCommitRequestTopic(
+            name="orders",
+            topic_id=ORDERS,
+            partitions=[
+                OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
+            ],
+        ),
+    ]
+    answer = world.handle(ApiKey.OFFSET_COMMIT, 10, OffsetCommitRequest(group_id="g", topics=topics))
+    assert [len(topic.partitions) for topic in answer.topics] == [2, 1]
+    assert world.fetch() == {("orders", 0): 3}
+
+
+def test_nothing_asked_nothing_done(world: World) -> None:
+    """No topics, or a topic without partitions: no group comes to be."""
+    for topics in ([], [OffsetCommitRequestTopic(name="orders", partitions=[])]):
+        answer = world.handle(ApiKey.OFFSET_COMMIT, 9, OffsetCommitRequest(group_id="g", topics=topics))
+        assert [topic.partitions for topic in answer.topics] == [[] for _ in topics]
+    assert world.log == []
+    assert not world.shard.projection.offsets.has_group("g")
+
+
+@pytest.mark.parametrize("epoch", [0, 2, 2**31 - 1, -1, -2, -(2**31)])
+def test_epochs_that_no_member_has(world: World, epoch: int) -> None:
+    """Both lower and higher are refused, whatever the partition."""
+    world.join("a")
+    code = commit_one(world, 9, member_id="a", epoch=epoch)
+    assert code == ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_topic_ids_of_version_10(world: World) -> None:
+    """Version 10 names topics by id: one that was deleted is unknown, whatever has its name now."""
+    world.delete_topic("orders")
+    world.create_topic("orders", 2)
+    assert commit_one(world, 10) == ErrorCode.UNKNOWN_TOPIC_ID
+    assert commit_one(world, 9) == 0
+    assert world.fetch() == {("orders", 0): 1}
+
+
+def test_a_simple_group_that_is_recreated_with_its_topic(world: World) -> None:
+    """Topic deletion removes offsets, in all groups; those of the new topic of that name are its own."""
+    world.commit({("orders", 0): 5, ("orders", 1): 6})
+    world.delete_topic("orders")
+    world.create_topic("orders", 2)
+    world.commit({("orders", 1): 1})
+    assert world.fetch() == {("orders", 1): 1}
+    world.work()
+    assert world.fetch() == {("orders", 1): 1}
+    assert len(world.shard.projection.offsets) == 1

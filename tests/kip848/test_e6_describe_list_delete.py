@@ -14,6 +14,7 @@ from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, 
 from wire.messages.delete_groups import DeleteGroupsRequest
 from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.list_groups import ListGroupsRequest
+from wire.protocol import decode_request, decode_response, encode_request, encode_response
 
 ORDERS = FIRST_TOPIC
 
@@ -168,3 +169,48 @@ def test_members_are_described_in_one_order(world: World) -> None:
     for member_id in "cab":
         world.join(member_id)
     assert [member.member_id for member in describe(world).members] == ["a", "b", "c"]
+
+
+def test_describe_says_all_of_a_member(world: World) -> None:
+    """InstanceId, RackId, SubscribedTopicRegex, MemberType 1; AuthorizedOperations stay at "not asked"."""
+    world.join("a", instance_id="i", rack_id="r", subscribed_topic_regex="or.*")
+    group = describe(world)
+    assert group.authorized_operations == -(2**31)
+    (member,) = group.members
+    assert (member.instance_id, member.rack_id, member.member_type) == ("i", "r", 1)
+    assert (member.subscribed_topic_names, member.subscribed_topic_regex) == (["orders"], "or.*")
+    assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_what_each_version_of_a_list_can_say(world: World, version: int) -> None:
+    """v4 has states, v5 has types; what a version has no field for is left out, and filters nothing."""
+    world.join("a")
+    request = ListGroupsRequest(states_filter=["Empty"], types_filter=["classic"])
+    data = encode_request(ApiKey.LIST_GROUPS, version, 1, "c", request)
+    answer = world.handle(ApiKey.LIST_GROUPS, version, decode_request(data[4:])[1])
+    assert len(answer.groups) == (1 if version < 4 else 0)
+    answer = world.handle(ApiKey.LIST_GROUPS, version, ListGroupsRequest())
+    frame = encode_response(ApiKey.LIST_GROUPS, version, 1, answer)
+    (group,) = decode_response(ApiKey.LIST_GROUPS, version, frame[4:])[1].groups  # type: ignore[attr-defined]
+    assert (group.group_id, group.protocol_type) == ("g", "consumer")
+    assert group.group_state == ("Stable" if version >= 4 else "")
+    assert group.group_type == ("consumer" if version >= 5 else "")
+
+
+def test_a_member_that_comes_between_two_parts_of_a_deletion(world: World) -> None:
+    """Each decision looks anew: the group has members now, and is not deleted."""
+    world = World(limits=Limits(removal_bytes_max=1_000))
+    world.create_topic("orders", 7)
+    world.commit({("orders", partition): 1 for partition in range(7)})
+    outcome = world.shard.handle(
+        ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["g"]), world.ctx()
+    )
+    world._append(outcome)
+    assert outcome.rest is not None
+    world.join("a")
+    outcome = outcome.rest(world.ctx())
+    assert outcome.rest is None
+    assert outcome.records == []
+    assert outcome.reply.results[0].error_code == ErrorCode.NON_EMPTY_GROUP  # type: ignore[union-attr]
+    assert world.group().num_members == 1

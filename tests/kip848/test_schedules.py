@@ -30,6 +30,13 @@ from coordinator.shard import GroupShard
 from records import Stamped
 from records.compaction import compact
 from tests.coordinator.world import Client, Entry, World, settle
+from wire.apis import ApiKey
+from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 
 GROUPS = ("g", "h")
 TOPICS = {"orders": 6, "events": 3, "late": 2}
@@ -221,7 +228,37 @@ class Schedules(RuleBasedStateMachine):
 
     @rule()
     def due_work(self) -> None:
+        """After it no offset is left of a topic that is gone, whatever has its name now."""
         self.world.work()
+        offsets = self.world.shard.projection.offsets
+        for group in GROUPS:
+            for topic_id in offsets.topic_ids(group):
+                assert self.world.catalog.view.topic_by_id(topic_id) is not None
+
+    @rule(group=st.sampled_from(GROUPS), names=st.sets(st.sampled_from(NAMES), min_size=1))
+    def remove(self, group: str, names: set[str]) -> None:
+        """An operator removes members, some of whom may not be there."""
+        present = self.world.shard.projection.groups.get(group)
+        asked = [MemberIdentity(member_id=self.client(group, name).member_id) for name in sorted(names)]
+        known = {m.member_id for m in present.joined()} if present is not None else set()
+        request = LeaveGroupRequest(group_id=group, members=asked)
+        answer = self.world.handle(ApiKey.LEAVE_GROUP, 5, request)
+        if answer.error_code == 0:
+            said = {member.member_id: member.error_code for member in answer.members}
+            assert said == {one.member_id: 0 if one.member_id in known else 25 for one in asked}
+
+    @rule(group=st.sampled_from(GROUPS), name=st.sampled_from(sorted(TOPICS)), partition=st.integers(0, 11))
+    def delete_offset(self, group: str, name: str, partition: int) -> None:
+        """An operator deletes an offset, unless somebody subscribes to its topic."""
+        parts = [OffsetDeleteRequestPartition(partition_index=partition)]
+        topics = [OffsetDeleteRequestTopic(name=name, partitions=parts)]
+        answer = self.world.handle(
+            ApiKey.OFFSET_DELETE, 0, OffsetDeleteRequest(group_id=group, topics=topics)
+        )
+        projected = self.world.shard.projection.groups.get(group)
+        if answer.error_code == 0 and answer.topics[0].partitions[0].error_code == 0:
+            assert projected is None or name not in projected.subscriptions
+            self.committed.pop((group, name, partition), None)
 
     @rule(name=st.sampled_from(sorted(TOPICS)))
     def create_or_grow(self, name: str) -> None:
