@@ -407,7 +407,7 @@ def test_the_heap_does_not_grow_with_commits() -> None:
     assert table.heap_size <= 100
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -445,7 +445,7 @@ def test_against_a_scan(steps: list[tuple[str, int, int]]) -> None:
                 commit_until(world, part, number * DAY_MS)
                 model["orders", part] = wall + number * DAY_MS
             case "sleep":
-                for _ in range(200 * (number + 1)):
+                for _ in range(100 * (number + 1)):
                     world.sleep(10 * MINUTE_MS)
                     if a.epoch:
                         a.beat()
