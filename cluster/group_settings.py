@@ -7,7 +7,7 @@ group with configs is kept until they change, for it is asked for at each of its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from coordinator.groupconfigs import HEARTBEAT_INTERVAL, effective, with_interval
 from coordinator.limits import GroupSettings
@@ -44,8 +44,15 @@ class CommittedSettings:
             self._known.pop(group_id, None)
 
     def set_interval(self, interval_ms: int) -> None:
-        """Another interval for all groups that set none: no reply cached before may be given."""
+        """For all groups that set none; another than before ends every reply that was cached."""
+        if interval_ms == self.interval_ms:
+            return
         self.interval_ms = interval_ms
         self.version += 1
         self._shared = with_interval(self.defaults, interval_ms)
         self._known.clear()
+
+    def with_own_interval(self) -> Iterator[str]:
+        """The groups that are configured to an interval, whether they exist or not."""
+        configs = self._catalog().configs
+        return (group_id for group_id in configs if HEARTBEAT_INTERVAL in configs.of(group_id))

@@ -17,12 +17,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from cluster.adaptive import AdaptiveInterval
 from cluster.catalog_runtime import CatalogRuntime
 from cluster.clock_guard import ClockGuard
 from cluster.fanout import FANS, ONE_GROUP_APIS, Gathering
 from cluster.group_runtime import GroupRuntime
 from cluster.group_settings import CommittedSettings
 from cluster.handover import HandOver
+from cluster.interval_rule import IntervalRule
 from cluster.job_slots import JobSlots
 from cluster.kafka import KafkaListener
 from cluster.membership import Membership, check_identity
@@ -71,12 +73,35 @@ class Node:
         self._http_address = ("", 0)
         self._started_ms = host.monotonic_ms()
         self.kafka = KafkaListener(host, self, settings)
+        self._adaptive = (
+            self._make_adaptive() if settings.group_consumer_heartbeat_interval_adaptive else None
+        )
         self.evidence: Evidence
         self.metadata: CatalogRuntime
         self.shards: list[GroupRuntime] = []
         self.links: Links | None = None
         self._membership: Membership
         self._on_ready: list[Callable[[], None]] = []
+
+    def _make_adaptive(self) -> AdaptiveInterval:
+        broker = self._committed_settings.defaults
+        rule = IntervalRule(
+            broker.heartbeat_interval_min_ms, broker.heartbeat_interval_ms, broker.heartbeat_interval_max_ms
+        )
+        choose = self._committed_settings.set_interval
+        return AdaptiveInterval(self.host, rule, self.kafka.counters, self._followers, choose)
+
+    def _followers(self) -> tuple[int, float]:
+        """Members here of groups that set no interval, and the heartbeats per second of all others."""
+        members = sum(runtime.machine.num_sessions for runtime in self.shards if runtime.is_ready)
+        fixed_per_s = 0.0
+        for group_id in self._committed_settings.with_own_interval():
+            runtime = self.shard_for(group_id)
+            if runtime.is_ready and (others := runtime.machine.num_members(group_id)):
+                members -= others
+                interval_ms = self.group_settings.for_group(group_id).heartbeat_interval_ms
+                fixed_per_s += others * 1_000 / interval_ms
+        return max(0, members), fixed_per_s
 
     # Life.
 
@@ -101,6 +126,8 @@ class Node:
         self.evidence = Evidence(self.host, directory.path, evidence_bytes_max)
         self._make_shards(directory)
         self._clock.start()
+        if self._adaptive is not None:
+            self._adaptive.start()
         LOG.info("node %d reads the logs of %d shards", directory.identity.node_id, len(self.shards) + 1)
         for runtime in self._all_shards():
             runtime.start()
@@ -164,6 +191,8 @@ class Node:
 
     def _close(self, done: Callable[[], None]) -> None:
         self._clock.stop()
+        if self._adaptive is not None:
+            self._adaptive.stop()
         self.kafka.stop()
         if self.links is not None:
             self.links.stop()
@@ -260,6 +289,7 @@ class Node:
             "voters": list(self.voters),
             "format_level": self.format_level,
             "catalog_version": self.catalog.version,
+            "heartbeats": None if self._adaptive is None else self._adaptive.status(),
             "shards": [runtime.status() for runtime in self._all_shards()],
         }
 
@@ -348,6 +378,8 @@ class Node:
     def shard_moved(self, runtime: ShardLife) -> None:
         if runtime is self.metadata:
             self.catalog_moved()
+        elif runtime.is_ready and self._adaptive is not None:
+            self._adaptive.took_over()
         if self._on_ready and self.is_ready:
             waiting, self._on_ready = self._on_ready, []
             for fn in waiting:

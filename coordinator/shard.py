@@ -120,6 +120,16 @@ class GroupShard:
         """The newest catalog version that any group decided on; the node's catalog must not be older."""
         return self.projection.newest_catalog_version
 
+    @property
+    def num_sessions(self) -> int:
+        """Members whose sessions run here: all of them while the shard serves."""
+        return len(self.core.sessions)
+
+    def num_members(self, group_id: str) -> int:
+        """0 where there is no such group."""
+        group = self.projection.groups.get(group_id)
+        return 0 if group is None else group.num_members
+
     def counts(self) -> Counts:
         """Numbers for metrics; O(groups)."""
         states: Counter[str] = Counter()

@@ -19,7 +19,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from cluster.http.node_view import HttpNode, LinkTable
+from cluster.http.node_view import HttpNode, Json, LinkTable
 from cluster.http.shard_metrics import ShardFamilies
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
 from cluster.kafka.listener import KafkaListener
@@ -81,9 +81,26 @@ class _NodeCollector(Collector):
         yield ready
         yield leaders
         yield from families
+        if (heartbeats := node.status().get("heartbeats")) is not None:
+            yield from _heartbeats(heartbeats)
         if node.links is not None:
             yield from _links(node.links)
         yield from _groups(node, self.counts)
+
+
+def _heartbeats(status: Json) -> Iterator[Metric]:
+    """The interval that the node chose, and what it was chosen from."""
+    for name, help_text, value in (
+        ("interval_seconds", "The interval told to members whose groups set none.", status["interval_ms"]),
+        ("cost_seconds", "Of the loop, taken by one heartbeat in the last seconds.", status["cost_ms"]),
+        ("reply_p99_seconds", "Reply time of heartbeats in the last second, p99.", status["reply_p99_ms"]),
+    ):
+        yield GaugeMetricFamily(f"quorate_heartbeat_{name}", help_text, value=value / MS_PER_SECOND)
+    yield CounterMetricFamily(
+        "quorate_heartbeat_interval_changes", "Changes of that interval.", value=status["interval_changes"]
+    )
+    members = status["members"]
+    yield GaugeMetricFamily("quorate_heartbeat_members", "Members that are told it here.", value=members)
 
 
 def _links(links: LinkTable) -> Iterator[Metric]:

@@ -69,6 +69,7 @@ def cluster(node: HttpNode, release: str) -> Json:
         "release": release,
         "format_level": node.format_level,
         "uptime_ms": about["uptime_ms"],
+        "heartbeats": about.get("heartbeats"),
         "nodes": _nodes(node, about, release),
         "shards": [{"shard": shard.shard, **shard.status()} for shard in (node.metadata, *node.shards)],
     }

@@ -192,6 +192,7 @@ class Connection:
             now_ms = host.monotonic_ms()
             is_blocked = self._is_blocked()
         self._flush()
+        self.listener.counters.serving_ms += host.monotonic_ms() - self.active_ms
 
     def _answer_fast(self, hit: FastReply, payload: bytes, now_ms: float) -> None:
         self.listener.counters.fast_heartbeats += 1

@@ -39,6 +39,7 @@ class KafkaCounters:
         "fast_heartbeats",
         "latency",
         "requests",
+        "serving_ms",
     )
 
     def __init__(self) -> None:
@@ -46,6 +47,8 @@ class KafkaCounters:
         self.errors: dict[tuple[int, int], int] = defaultdict(int)
         self.latency: dict[int, Latency] = defaultdict(Latency)
         self.fast_heartbeats = 0
+        self.serving_ms = 0.0
+        """Of the loop, spent on frames that were read: decoding, deciding, answering what is ready."""
         self.bytes_received = 0
         self.bytes_sent = 0
         self.connections_opened = 0

@@ -252,7 +252,7 @@ class Settings:
     )
     group_consumer_heartbeat_interval_ms: int = _row(
         1_000,
-        "A rebalance takes about one interval; a fifth of Kafka's 5,000. Clients use it as request timeout.",
+        "Where the adaptive interval begins; a fifth of Kafka's 5,000. Clients use it as request timeout.",
         unit="ms",
         low=1,
         high=INT32_MAX,
