@@ -12,7 +12,7 @@ as well.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
@@ -26,7 +26,13 @@ from wire.messages.create_partitions import CreatePartitionsRequest, CreateParti
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.delete_groups import DeleteGroupsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from wire.messages.find_coordinator import FindCoordinatorRequest
+from wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from wire.messages.list_groups import ListGroupsRequest
 from wire.messages.metadata import MetadataRequest
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -43,6 +49,8 @@ NODES_MAX = 100  # nodes that are remembered beside those of the bootstrap
 GROUP_KEY_TYPE = 0
 FIND_COORDINATOR_VERSION = 3  # the last with one key per request: this client asks for one group at a time
 OFFSET_FETCH_VERSION = 9  # the last that names topics rather than their ids
+GROUP_RESOURCE = 32  # of configs, in Kafka's numbers
+OWN_SOURCE = 8  # a value that the group itself was configured to
 FINAL_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
 """Retriable for a consumer that waits for a topic, but an answer to somebody who named one."""
 
@@ -51,6 +59,7 @@ WAYS_OUT: dict[int, str] = {
     ErrorCode.NON_EMPTY_GROUP: "its members must leave first, `quorate groups describe` names them",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`quorate topics list` shows the topics that are there",
     ErrorCode.TOPIC_ALREADY_EXISTS: "`quorate topics grow NAME:PARTITIONS` gives it more partitions",
+    ErrorCode.INVALID_CONFIG: "docs/configuration.md has the bounds, `quorate groups config` the values",
     ErrorCode.INVALID_PARTITIONS: "a topic only grows, and the number is its new total",
 }
 """What to do about the refusals that a command on groups or topics meets."""
@@ -100,6 +109,15 @@ class GroupDescription:
     assignor: str
     members: tuple[MemberInfo, ...]
     offsets: dict[str, dict[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigInfo:
+    """A config of a group: the value that is set, by the group itself or by the nodes' settings."""
+
+    name: str
+    value: str
+    is_own: bool
 
 
 class Refused(CommandError):
@@ -304,6 +322,42 @@ class Client:
             if again and row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
                 return
             _check(row.error_code, None, f"deleting group {group_id!r}")
+
+        self._until_done(attempt)
+
+    def group_configs(self, group_id: str) -> list[ConfigInfo]:
+        """What the group is configured to, by name; it need not exist."""
+        resource = DescribeConfigsResource(
+            resource_type=GROUP_RESOURCE, resource_name=group_id, configuration_keys=None
+        )
+
+        def attempt(deadline_s: float) -> list[ConfigInfo]:
+            request = DescribeConfigsRequest(resources=[resource])
+            (result,) = self._ask_any(ApiKey.DESCRIBE_CONFIGS, request, deadline_s).results
+            _check(result.error_code, result.error_message, f"describing the configs of group {group_id!r}")
+            return sorted(
+                (
+                    ConfigInfo(row.name, row.value or "", row.config_source == OWN_SOURCE)
+                    for row in result.configs
+                ),
+                key=lambda row: row.name,
+            )
+
+        return self._until_done(attempt)
+
+    def configure_group(self, group_id: str, changes: Mapping[str, str | None]) -> None:
+        """Set configs of a group, or take them back (None); raises `Refused` (INVALID_CONFIG, ...)."""
+        configs = [
+            AlterableConfig(name=name, config_operation=int(value is None), value=value)
+            for name, value in changes.items()
+        ]
+        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group_id, configs=configs)
+
+        def attempt(deadline_s: float) -> None:
+            request = IncrementalAlterConfigsRequest(resources=[resource])
+            answer = self._ask_controller(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, deadline_s)
+            (row,) = answer.responses
+            _check(row.error_code, row.error_message, f"configuring group {group_id!r}")
 
         self._until_done(attempt)
 

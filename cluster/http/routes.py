@@ -256,6 +256,7 @@ ROUTES: tuple[Route, ...] = (
             release=STRING,
             format_level=INTEGER,
             uptime_ms=INTEGER,
+            heartbeats=_or_null(ANYTHING),
             nodes=_array(NODE),
             shards=_array(ANYTHING),
         ),

@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from cluster.kafka.cluster_apis import absent, with_catalog
+from cluster.kafka.forwarding import submit_or_forward
 from cluster.settings import Setting, Settings, table
 from coordinator.configadmin import ConfigType, alter_nothing
 from coordinator.groupconfigs import GROUP_CONFIGS
@@ -196,9 +197,9 @@ def _kafka_type(setting: Setting) -> int:
 def alter_configs(
     listener: KafkaListener, exchange: Exchange, request: IncrementalAlterConfigsRequest
 ) -> None:
-    """IncrementalAlterConfigs 0–1: what names a group goes to the metadata shard."""
+    """IncrementalAlterConfigs 0–1: what names a group goes to the controller, whoever is asked."""
     if any(resource.resource_type == ConfigType.GROUP for resource in request.resources):
-        listener.node.submit(exchange.api_key, exchange.api_version, request, exchange.client, exchange.reply)
+        submit_or_forward(listener, exchange, request)
     else:
         with_catalog(
             listener, exchange, lambda: exchange.reply(alter_nothing(listener.node.catalog, request))

@@ -41,6 +41,7 @@ class KafkaListener:
         self.node = node
         self.settings = settings
         self.counters = KafkaCounters()
+        self.forwards = 0  # requests that wait for the controller (`forwarding`)
         self.quiet = QuietLog(host.monotonic_ms)
         self.connections: dict[Connection, None] = {}  # in the order in which they were accepted
         self.fetches_waiting = 0

@@ -26,6 +26,7 @@ class Crowd:
         self._config = {"bootstrap.servers": bootstrap, "group.id": group, "group.protocol": "consumer"}
         self._config |= {"enable.auto.commit": False, "log_level": 0}
         self.topic = topic
+        self.group = group
         self.changed = threading.Condition()
         self.members: list[PolledConsumer] = []
         self.overlaps: list[str] = []

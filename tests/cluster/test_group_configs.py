@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from cluster.kafka.forwarding import CLIENT_ID
+from cluster.simulator import WireClient
+from cluster.simulator.machine import KAFKA_PORT
 from records import METADATA_SHARD
 from tests.cluster.lab import Lab
 from tests.cluster.test_three_nodes import GROUP, SHARD, Nodes
@@ -108,3 +113,41 @@ def test_what_is_asked_of_a_node_that_does_not_lead_the_metadata_shard() -> None
     request = IncrementalAlterConfigsRequest(resources=[broker])
     (answer,) = nodes.ask(other, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses
     assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("asked", [1, 2, 3])
+def test_any_node_takes_the_config_of_a_group(asked: int) -> None:
+    """Kafka's own clients ask any broker, and take NOT_CONTROLLER for final."""
+    nodes = Nodes()
+    (answer,) = nodes.ask(asked, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 7_000)).responses
+    assert answer.error_code == ErrorCode.NONE
+    assert {describe(nodes, node_id)[SESSION] for node_id in (1, 2, 3)} == {"7000"}
+    (answer,) = nodes.ask(asked, ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, setting(SESSION, 1)).responses
+    assert answer.error_code == ErrorCode.INVALID_CONFIG
+
+
+def test_a_request_that_was_handed_on_is_not_handed_on_again() -> None:
+    nodes = Nodes()
+    other = next(node_id for node_id in (1, 2, 3) if node_id != controller(nodes))
+    address = nodes.cluster[other].address
+    client = WireClient(nodes.world, nodes.network, f"{CLIENT_ID}9", KAFKA_PORT, address)
+    (answer,) = client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 7_000)).responses
+    assert answer.error_code == ErrorCode.NOT_CONTROLLER
+
+
+def test_a_controller_that_does_not_answer_is_told_of_in_time() -> None:
+    """The outcome is unknown then; every wait ends, and none is left over."""
+    nodes = Nodes()
+    leader = controller(nodes)
+    other = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+    client = nodes.client(other)
+    call = client.send(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 7_000))
+    nodes.cluster[leader].kill()
+    count_fault("cluster", "controller killed")
+    assert nodes.world.run_until(lambda: call.response is not None, within_ms=10_000)
+    assert call.response.responses[0].error_code in (
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.NONE,
+    )
+    assert nodes.cluster[other].node.kafka.forwards == 0

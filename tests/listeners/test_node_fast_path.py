@@ -115,7 +115,7 @@ def settle(consumer: Consumer) -> None:
 
 
 def test_fast_heartbeats_keep_a_member_alive() -> None:
-    lab = Lab()
+    lab = Lab(settings={"group_consumer_heartbeat_interval_adaptive": False})
     consumer = lab.consumer("m1")
     settle(consumer)
     slow = lab.node.shard_for("billing").counters.requests

@@ -22,7 +22,7 @@ COMMANDS = [
     ["up"],
     *(["node", name] for name in ("run", "format")),
     *(["topics", name] for name in ("create", "list", "grow", "delete")),
-    *(["groups", name] for name in ("list", "describe", "delete")),
+    *(["groups", name] for name in ("list", "describe", "delete", "config")),
     *(["cluster", name] for name in ("status", "transfer", "upgrade", *experiments.COMMANDS)),
     *(["log", name] for name in ("dump", "verify", "compare", "replay", "explain", "timeline", "terms")),
 ]
