@@ -5,11 +5,18 @@ Those of records and replay are in `test_j2_replay.py`, those of the runtime in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from coordinator.assignors import AssignmentSpec, GroupAssignment, RangeAssignor, UniformAssignor
+from coordinator.assignors import (
+    AssignmentMemberSpec,
+    AssignmentSpec,
+    GroupAssignment,
+    RangeAssignor,
+    UniformAssignor,
+)
 from coordinator.limits import GroupSettings
 from coordinator.reconcile import AWAY_EPOCH
 from coordinator.target import assignment_spec
@@ -179,13 +186,18 @@ def test_kafka_18688_equal_input_equal_answer(assignor: UniformAssignor | RangeA
     clients = [Client(world, name) for name in "dacb"]
     settle(clients, 4)
     spec = assignment_spec(world.group())
-    backwards = AssignmentSpec(dict(reversed(spec.members.items())), dict(reversed(spec.topics.items())))
+    fresh = {name: member._replace(target_partitions={}) for name, member in spec.members.items()}
+
+    def backwards(members: Mapping[str, AssignmentMemberSpec]) -> AssignmentSpec:
+        return AssignmentSpec(dict(reversed(members.items())), spec.topics)
 
     def parts(answer: GroupAssignment) -> dict[str, dict[bytes, tuple[int, ...]]]:
         return {name: dict(part.target_partitions) for name, part in answer.members.items()}
 
     now = {name: dict(member.target_partitions) for name, member in spec.members.items()}
-    assert parts(assignor.assign(spec)) == parts(assignor.assign(backwards)) == now
+    assert parts(assignor.assign(spec)) == parts(assignor.assign(backwards(spec.members))) == now
+    first = AssignmentSpec(fresh, spec.topics)
+    assert parts(assignor.assign(first)) == parts(assignor.assign(backwards(fresh)))
 
 
 def test_kafka_20434_another_preferred_assignor_is_a_new_epoch(world: World) -> None:
