@@ -39,7 +39,7 @@ failover: $(VENV)/.dev
 	$(BIN)/python -m pytest -m 'failover and not slow'
 
 test-java: $(VENV)/.dev
-	$(BIN)/python -m pytest -m 'java and not slow' tests/java
+	$(BIN)/python -m pytest -m 'java and not slow' tests/java tests/differential
 
 differential: $(VENV)/.dev
 	$(BIN)/python -m tests.differential

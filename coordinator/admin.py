@@ -129,8 +129,8 @@ def _describe_member(group: Group, member: Member, ctx: Context) -> described.Me
         client_id=metadata.client_id,
         client_host=metadata.client_host,
         subscribed_topic_names=list(metadata.subscribed_topic_names),
-        subscribed_topic_regex=metadata.subscribed_topic_regex,
-        assignment=_describe_assignment(member.current.assigned, ctx),
+        subscribed_topic_regex=metadata.subscribed_topic_regex or "",  # as Kafka: never null
+        assignment=_describe_assignment(_owned(member), ctx),
         target_assignment=_describe_assignment(
             {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in target.items()}, ctx
         ),
@@ -138,6 +138,14 @@ def _describe_member(group: Group, member: Member, ctx: Context) -> described.Me
         if metadata.classic_member_metadata is not None
         else _CONSUMER_MEMBER_TYPE,
     )
+
+
+def _owned(member: Member) -> PartitionEpochs:
+    """All that nobody else may have yet: as Kafka, what the member has still to give up included."""
+    owned = {topic_id: dict(epochs) for topic_id, epochs in member.current.assigned.items()}
+    for topic_id, epochs in member.current.pending.items():
+        owned.setdefault(topic_id, {}).update(epochs)
+    return owned
 
 
 def _describe_assignment(partitions: PartitionEpochs, ctx: Context) -> described.Assignment:

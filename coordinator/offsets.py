@@ -43,7 +43,12 @@ def commit_offsets(
         raise Refused(
             ErrorCode.INVALID_GROUP_ID, f"Group id is longer than {core.limits.group_id_bytes_max} bytes."
         )
-    _check_member(core, request, version, ctx)
+    try:
+        _check_member(core, request, version, ctx)
+    except Refused as refused:
+        if not _names_unknown(request, version, ctx):
+            raise
+        return _refused_beside_unknown(request, version, refused.code, ctx)
     draft.trigger = Trigger.OFFSETS_COMMITTED
     draft.member_id, draft.member_epoch = request.member_id, request.generation_id_or_member_epoch
     draft.by_operator = not request.member_id
@@ -56,21 +61,14 @@ def commit_offsets(
     key_bytes = 0
     response = OffsetCommitResponse()
     for asked in request.topics:
-        topic = (
-            ctx.catalog.topic_by_id(asked.topic_id)
-            if version >= TOPIC_IDS_SINCE
-            else ctx.catalog.topic(asked.name)
-        )
+        topic = _topic(asked, version, ctx)
         answered = OffsetCommitResponseTopic(topic_id=asked.topic_id, name=asked.name)
         response.topics.append(answered)
         if topic is None:
-            unknown = (
-                ErrorCode.UNKNOWN_TOPIC_ID
-                if version >= TOPIC_IDS_SINCE
-                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
             answered.partitions = [
-                OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=unknown)
+                OffsetCommitResponsePartition(
+                    partition_index=part.partition_index, error_code=_unknown(version)
+                )
                 for part in asked.partitions
             ]
         else:
@@ -83,6 +81,47 @@ def commit_offsets(
         elif group_id not in core.expiry:
             core.expect_expiry(group_id, ctx.wall_ms + settings.offsets_retention_ms, ctx)
         yield records
+    return response
+
+
+def _topic(asked: OffsetCommitRequestTopic, version: int, ctx: Context) -> CatalogTopic | None:
+    if version >= TOPIC_IDS_SINCE:
+        return ctx.catalog.topic_by_id(asked.topic_id)
+    return ctx.catalog.topic(asked.name)
+
+
+def _unknown(version: int) -> ErrorCode:
+    return ErrorCode.UNKNOWN_TOPIC_ID if version >= TOPIC_IDS_SINCE else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _is_partition(topic: CatalogTopic | None, partition: int) -> bool:
+    return topic is not None and 0 <= partition < topic.num_partitions
+
+
+def _names_unknown(request: OffsetCommitRequest, version: int, ctx: Context) -> bool:
+    return any(
+        not _is_partition(_topic(asked, version, ctx), part.partition_index)
+        for asked in request.topics
+        for part in asked.partitions
+    )
+
+
+def _refused_beside_unknown(
+    request: OffsetCommitRequest, version: int, code: int, ctx: Context
+) -> OffsetCommitResponse:
+    """A refusal of the whole commit, in which partitions that do not exist are told apart, as Kafka does: its
+    listener looks at topics before its coordinator looks at the member."""
+    response = OffsetCommitResponse()
+    for asked in request.topics:
+        topic = _topic(asked, version, ctx)
+        absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is not None else _unknown(version)
+        answered = OffsetCommitResponseTopic(topic_id=asked.topic_id, name=asked.name)
+        for part in asked.partitions:
+            error = code if _is_partition(topic, part.partition_index) else absent
+            answered.partitions.append(
+                OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=error)
+            )
+        response.topics.append(answered)
     return response
 
 
@@ -188,9 +227,10 @@ def _check_partition_epochs(group: Group, request: OffsetCommitRequest, version:
         f"Member {request.member_id} has epoch {current.epoch}, not {epoch}, and has not held every one of "
         "these partitions since then.",
     )
-    if not 0 <= epoch < current.epoch:
+    if epoch > current.epoch:
         raise stale
-    for topic_id, partition in _partitions(request, version, ctx):
+    metadata_max = ctx.settings.for_group(request.group_id).offset_metadata_max_bytes
+    for topic_id, partition in _partitions(request, version, metadata_max, ctx):
         assigned_at = current.assigned.get(topic_id, {}).get(partition)
         if assigned_at is None:
             assigned_at = current.pending.get(topic_id, {}).get(partition)
@@ -198,16 +238,15 @@ def _check_partition_epochs(group: Group, request: OffsetCommitRequest, version:
             raise stale
 
 
-def _partitions(request: OffsetCommitRequest, version: int, ctx: Context) -> Iterator[tuple[bytes, int]]:
-    """The partitions of topics that exist; the others are refused by themselves."""
+def _partitions(
+    request: OffsetCommitRequest, version: int, metadata_max: int, ctx: Context
+) -> Iterator[tuple[bytes, int]]:
+    """What will be committed: the others are refused by themselves."""
     for asked in request.topics:
-        topic = (
-            ctx.catalog.topic_by_id(asked.topic_id)
-            if version >= TOPIC_IDS_SINCE
-            else ctx.catalog.topic(asked.name)
-        )
-        if topic is not None:
-            for part in asked.partitions:
+        topic = _topic(asked, version, ctx)
+        for part in asked.partitions:
+            is_too_large = len((part.committed_metadata or "").encode()) > metadata_max
+            if topic is not None and part.partition_index < topic.num_partitions and not is_too_large:
                 yield topic.topic_id, part.partition_index
 
 

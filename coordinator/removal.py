@@ -19,6 +19,7 @@ from coordinator.model import Group
 from coordinator.offsetstore import removal_bytes, tombstone
 from coordinator.retention import terms_of
 from coordinator.states import GroupState
+from coordinator.topics import CatalogTopic
 from records import RawRecord, ReasonKind, Trigger, offset_commit_key
 from wire.errors import ErrorCode
 from wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -31,7 +32,6 @@ from wire.messages.leave_group import (
 )
 from wire.messages.offset_delete import (
     OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -121,6 +121,7 @@ class _Everything(Container[str]):
 def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, draft: Draft) -> Steps:
     """Deletes offsets of topics that the group does not subscribe to; what is not there is no error (E.3)."""
     group_id = request.group_id
+    topics = {asked.name: ctx.catalog.topic(asked.name) for asked in request.topics}
     subscribed = _deletable_from(core, group_id)
     number = sum(len(topic.partitions) for topic in request.topics)
     if number > core.limits.offsets_deleted_max:
@@ -133,22 +134,20 @@ def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, draft
     keys: dict[bytes, None] = {}
     response = OffsetDeleteResponse()
     for asked in request.topics:
-        error = ErrorCode.NONE
-        if ctx.catalog.topic(asked.name) is None:
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif asked.name in subscribed:
-            error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        else:
-            keys.update(dict.fromkeys(_keys_there(core, group_id, asked)))
-        response.topics.append(
-            OffsetDeleteResponseTopic(
-                name=asked.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=error)
-                    for part in asked.partitions
-                ],
+        answered = OffsetDeleteResponseTopic(name=asked.name)
+        for part in asked.partitions:
+            error = ErrorCode.NONE
+            key = offset_commit_key(group_id, asked.name, part.partition_index)
+            if not _is_partition(topics[asked.name], part.partition_index):
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif asked.name in subscribed:
+                error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            elif core.projection.offsets.has(key):
+                keys[key] = None
+            answered.partitions.append(
+                OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=error)
             )
-        )
+        response.topics.append(answered)
     if keys:
         yield [tombstone(key) for key in keys]
         core.expect_end(group_id, ctx)
@@ -175,10 +174,8 @@ def _deletable_from(core: Core, group_id: str) -> Container[str]:
     return _Everything()
 
 
-def _keys_there(core: Core, group_id: str, asked: OffsetDeleteRequestTopic) -> list[bytes]:
-    numbers = (part.partition_index for part in asked.partitions)
-    keys = (offset_commit_key(group_id, asked.name, number) for number in numbers if number >= 0)
-    return [key for key in keys if core.projection.offsets.has(key)]
+def _is_partition(topic: CatalogTopic | None, partition: int) -> bool:
+    return topic is not None and 0 <= partition < topic.num_partitions
 
 
 # Members.

@@ -166,6 +166,18 @@ def test_unknown_topics_and_partitions(world: World, version: int, code: ErrorCo
     }
 
 
+def test_unknown_partitions_are_told_apart_in_a_refused_commit(world: World) -> None:
+    """Topic unknown → 3, whoever asks: Kafka looks at topics before it looks at the member."""
+    world.join("a")
+    offsets = {("orders", 0): 7, ("orders", 99): 7, ("nothing", 0): 7}
+    assert world.commit(offsets, member_id="b", epoch=1) == {
+        ("orders", 0): ErrorCode.UNKNOWN_MEMBER_ID,
+        ("orders", 99): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("nothing", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert world.fetch() == {}
+
+
 def test_the_record(world: World) -> None:
     """Commit time = now; RetentionTimeMs ≠ −1 → expireTimestamp = now + it; the topic's id goes with it."""
     partition = OffsetCommitRequestPartition(

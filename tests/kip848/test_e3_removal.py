@@ -56,9 +56,7 @@ def codes(answer: OffsetDeleteResponse) -> dict[tuple[str, int], int]:
 def test_offsets_of_an_empty_group_are_deleted(world: World) -> None:
     """~1 for each; nothing there → no error, no record. The cause names the operator."""
     world.commit({ORDERS_0: 1, ("orders", 1): 2, ("orders", 2): 3})
-    assert codes(delete(world, {"orders": [0, 1, 7, 99]})) == {
-        ("orders", number): 0 for number in (0, 1, 7, 99)
-    }
+    assert codes(delete(world, {"orders": [0, 1, 7]})) == {("orders", number): 0 for number in (0, 1, 7)}
     entry = world.log[-1]
     assert entry.types == [-1, -1]
     assert (entry.cause.trigger, entry.cause.principal, entry.cause.address) == (
@@ -83,6 +81,17 @@ def test_offsets_of_a_subscribed_topic_stay(world: World) -> None:
     world.heartbeat("a", -1)
     assert codes(delete(world, {"orders": [0]})) == {ORDERS_0: 0}
     assert world.fetch() == {}
+
+
+def test_partitions_that_do_not_exist_are_told_apart(world: World) -> None:
+    """Topic or partition unknown → 3, whatever the group subscribes to; but the group must exist."""
+    world.join("a")
+    assert codes(delete(world, {"orders": [0, 99], "nothing": [0]})) == {
+        ("orders", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ("orders", 99): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("nothing", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert delete(world, {"nothing": [0]}, group_id="none").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_offsets_of_a_topic_that_an_expression_resolved_to_stay(world: World) -> None:

@@ -48,6 +48,18 @@ def test_describe_shows_epochs_assignor_and_both_assignments(world: World) -> No
     assert second.assignment.topic_partitions == []
 
 
+def test_what_is_pending_revocation_is_described_as_assigned(world: World) -> None:
+    """Kafka 4.3 shows what the member owns, until it has given it up; no expression is an empty one."""
+    a, b = Client(world, "a"), Client(world, "b")
+    a.beat()
+    b.beat()
+    a.beat()
+    assert len(a.owned[FIRST_TOPIC]) == 6
+    first = describe(world).members[0]
+    assert first.assignment.topic_partitions[0].partitions == list(range(12))
+    assert first.subscribed_topic_regex == ""
+
+
 def test_describe_leaves_out_topics_that_are_gone(world: World) -> None:
     """Topic ids no longer in the catalog are omitted."""
     world.join("a")

@@ -1,0 +1,59 @@
+"""`make differential`: `python -m tests.differential [--scripts N] [--seed FIRST] [--script FILE]`.
+
+Plays the kept regressions and N generated scripts to Apache Kafka and to Quorate. Exit code 1 when one
+differs, or when accepted differences are too many; each script that differs is printed as short as it could
+be made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.apache import java_is_missing
+from tests.differential.regressions import regressions
+from tests.differential.run import explain, make_arena, play_all, servers
+from tests.differential.script import Script, generate, parse
+
+SCRIPTS = 600
+EXPLAINED_MAX = 5
+
+
+async def compared(addresses: tuple[tuple[str, int], tuple[str, int]], scripts: list[Script]) -> int:
+    arena = await make_arena(addresses, "d")
+    verdict = await play_all(arena, scripts)
+    print(verdict)
+    for failure in verdict.failures[:EXPLAINED_MAX]:
+        print(f"\n{failure.script.name} differs: {failure.complaint}\n{await explain(arena, failure)}")
+    for complaint in verdict.complaints():
+        print(f"FAILED {complaint}")
+    return 1 if verdict.complaints() else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
+    parser.add_argument("--scripts", type=int, default=SCRIPTS, metavar="N", help="generated scripts")
+    parser.add_argument("--seed", type=int, help="seed of the first one; the others count on from it")
+    parser.add_argument("--script", type=Path, help="plays this one only")
+    options = parser.parse_args()
+    if reason := java_is_missing():
+        print(f"skipped: {reason}")
+        return 0
+    first = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000_000)
+    print(f"seeds {first} to {first + options.scripts - 1}", flush=True)
+    scripts = [*regressions(), *(generate(first + number) for number in range(options.scripts))]
+    if options.script:
+        scripts = [parse(options.script.read_text("utf-8"), options.script.name)]
+    with (
+        tempfile.TemporaryDirectory(prefix="differential-") as work_dir,
+        servers(Path(work_dir)) as addresses,
+    ):
+        return asyncio.run(compared(addresses, scripts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

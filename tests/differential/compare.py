@@ -1,0 +1,222 @@
+"""Replies of both sides, field by field.
+
+A reply becomes a tree of plain values in which whatever a server may choose is named by the script's own
+words: members by their letter, topics by their label, epochs as `Epoch`. Trees are then walked together.
+Epochs must map onto each other in order: Kafka's first one may be 2 and ours 1, but equal ones stay equal
+and later ones later. Of messages only their presence is compared. With uniform, assignments are compared by
+size per member, as Kafka breaks ties by hash order; `settled_complaints` judges the rest (section F.5 of
+the assignors' properties).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.differential.asking import Asked
+from tests.differential.side import Side
+from wire.apis import ApiKey
+from wire.schema import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """A group's or member's epoch, which each side numbers in its own way; below 1 it is a code."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"epoch {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field of one reply that is not the same."""
+
+    api: str
+    path: str
+    kafka: Any
+    ours: Any
+
+    def __str__(self) -> str:
+        return f"{self.api} {self.path}: Kafka {self.kafka}, Quorate {self.ours}"
+
+
+class EpochMap:
+    """Which of our epochs is which of Kafka's, as far as they have met."""
+
+    def __init__(self) -> None:
+        self._kafka: list[int] = []
+        self._ours: list[int] = []
+
+    def agrees(self, kafka: Epoch, ours: Epoch) -> bool:
+        """Whether the two may be the same moment, by all that met before."""
+        if kafka.number <= 0 or ours.number <= 0:
+            return kafka == ours
+        at = bisect_left(self._kafka, kafka.number)
+        if at < len(self._kafka) and self._kafka[at] == kafka.number:
+            return self._ours[at] == ours.number
+        return at == bisect_left(self._ours, ours.number) and ours.number not in self._ours
+
+    def meet(self, kafka: Epoch, ours: Epoch) -> None:
+        if kafka.number > 0 and kafka.number not in self._kafka:
+            at = bisect_left(self._kafka, kafka.number)
+            self._kafka.insert(at, kafka.number)
+            self._ours.insert(at, ours.number)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{kafka}→{ours}" for kafka, ours in zip(self._kafka, self._ours, strict=True))
+
+
+def differences(asked: Asked, trees: tuple[Any, Any], epochs: EpochMap) -> list[Difference]:
+    """Where the two trees differ; epochs that agree have met afterwards."""
+    found = []
+    for path, kafka, ours in _walk("", *trees):
+        if isinstance(kafka, Epoch) and isinstance(ours, Epoch):
+            if epochs.agrees(kafka, ours):
+                epochs.meet(kafka, ours)
+                continue
+        elif kafka == ours:
+            continue
+        found.append(Difference(asked.api.name, path, kafka, ours))
+    return found
+
+
+def _walk(path: str, kafka: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(kafka, dict) and isinstance(ours, dict):
+        for name in [*kafka, *(name for name in ours if name not in kafka)]:
+            yield from _walk(f"{path}.{name}" if path else str(name), kafka.get(name), ours.get(name))
+    elif isinstance(kafka, list) and isinstance(ours, list) and len(kafka) == len(ours):
+        for position, (one, other) in enumerate(zip(kafka, ours, strict=True)):
+            yield from _walk(f"{path}[{position}]", one, other)
+    else:
+        yield path, kafka, ours
+
+
+# ---- trees ----
+
+
+def tree_of(side: Side, asked: Asked, answer: Message, group_id: str, *, is_exact: bool) -> Any:
+    """The reply in the script's words."""
+    tree = _plain(answer, asked.version)
+    shape = _Shape(side, group_id, is_exact)
+    match asked.api:
+        case ApiKey.CONSUMER_GROUP_HEARTBEAT:
+            shape.heartbeat(tree)
+        case ApiKey.CONSUMER_GROUP_DESCRIBE:
+            for group in tree["groups"]:
+                shape.described(group)
+        case ApiKey.LIST_GROUPS:
+            tree["groups"] = [group for group in tree["groups"] if group["group_id"] == group_id]
+        case ApiKey.OFFSET_COMMIT | ApiKey.OFFSET_DELETE:
+            shape.topics(tree, is_positional=asked.is_positional)
+        case ApiKey.OFFSET_FETCH:
+            for group in tree["groups"]:
+                shape.topics(group)
+        case ApiKey.DESCRIBE_GROUPS:
+            for group in tree["groups"]:
+                _presence(group)
+        case _:
+            pass
+    return tree
+
+
+def _plain(value: Any, version: int) -> Any:
+    if isinstance(value, Message):
+        return {
+            name: _plain(getattr(value, name), version)
+            for name, wire in value.SCHEMA.fields
+            if version in wire.versions
+        }
+    if isinstance(value, list):
+        return [_plain(one, version) for one in value]
+    return value
+
+
+def _presence(tree: dict[str, Any]) -> None:
+    """Words are each side's own; whether there are any is not."""
+    if "error_message" in tree:
+        tree["error_message"] = bool(tree["error_message"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    side: Side
+    group_id: str
+    is_exact: bool
+
+    def heartbeat(self, tree: dict[str, Any]) -> None:
+        _presence(tree)
+        tree["member_id"] = self.side.who_is(tree["member_id"])
+        tree["member_epoch"] = Epoch(tree["member_epoch"])
+        if tree["assignment"] is not None:
+            tree["assignment"] = self.assignment(tree["assignment"])
+
+    def described(self, group: dict[str, Any]) -> None:
+        _presence(group)
+        group["group_epoch"] = Epoch(group["group_epoch"])
+        group["assignment_epoch"] = Epoch(group["assignment_epoch"])
+        for member in group["members"]:
+            member["member_id"] = self.side.who_is(member["member_id"])
+            member["member_epoch"] = Epoch(member["member_epoch"])
+            member["subscribed_topic_names"].sort()
+            member["assignment"] = self.assignment(member["assignment"])
+            member["target_assignment"] = self.assignment(member["target_assignment"])
+        group["members"] = {member["member_id"]: member for member in group["members"]}
+
+    def assignment(self, tree: dict[str, Any]) -> Any:
+        by_label = {
+            self.side.label_of(topic["topic_id"]): sorted(topic["partitions"])
+            for topic in tree["topic_partitions"]
+        }
+        by_label = {label: partitions for label, partitions in sorted(by_label.items()) if partitions}
+        return by_label if self.is_exact else sum(map(len, by_label.values()))
+
+    def topics(self, tree: dict[str, Any], *, is_positional: bool = False) -> None:
+        for topic in tree["topics"]:
+            if "topic_id" in topic:
+                topic["topic_id"] = self.side.label_of(topic["topic_id"])
+            for part in topic["partitions"]:
+                if is_positional:
+                    part["partition_index"] = "held"
+            topic["partitions"].sort(key=lambda part: str(part["partition_index"]))
+        tree["topics"].sort(key=lambda topic: (topic.get("name", ""), topic.get("topic_id", "")))
+
+
+# ---- uniform, settled ----
+
+Placed = dict[tuple[str, int], str]
+"""(topic, partition) → member."""
+
+
+def placed(side: Side, answer: Any) -> Placed:
+    """Who has what, as ConsumerGroupDescribe says."""
+    return {
+        (side.label_of(topic.topic_id), partition): str(side.who_is(member.member_id))
+        for group in answer.groups
+        for member in group.members
+        for topic in member.assignment.topic_partitions
+        for partition in topic.partitions
+    }
+
+
+def settled_complaints(
+    before: tuple[Placed, Placed], after: tuple[Placed, Placed], num_partitions: int
+) -> Iterator[str]:
+    """What F.5 has against a settled uniform group: P1, P2, and more moves than Kafka made."""
+    kafka, ours = after
+    for name, where in (("Kafka", kafka), ("Quorate", ours)):
+        if where and len(where) != num_partitions:
+            yield f"{name} placed {len(where)} of {num_partitions} partitions"
+        sizes = [list(where.values()).count(member) for member in set(where.values())]
+        if sizes and max(sizes) - min(sizes) > 1:
+            yield f"{name} placed unevenly: {sorted(sizes)}"
+    moves = [_moves(one, other) for one, other in zip(before, after, strict=True)]
+    if moves[1] > moves[0]:
+        yield f"Quorate moved {moves[1]} partitions, Kafka {moves[0]}"
+
+
+def _moves(before: Placed, after: Placed) -> int:
+    return sum(1 for place, member in before.items() if after.get(place) != member)

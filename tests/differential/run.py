@@ -1,0 +1,178 @@
+"""Both servers, many scripts side by side, and the verdict.
+
+Apache Kafka runs with what makes it comparable: targets without an interval, the minima of intervals
+lowered to ours, one partition of offsets (one queue, see `topics.py`), groups of at most five. Quorate has
+the same heartbeat interval and the same greatest size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from benchmarks.apache import launch_kafka
+from cluster.launcher import NodeProcess, prepare_cluster
+from tests.differential import topics
+from tests.differential.accepted import MASKED_MAX
+from tests.differential.minimise import minimise
+from tests.differential.play import Address, Arena, Played, play
+from tests.differential.script import MEMBERS, RANGE_TOPICS, UNIFORM_TOPIC, Script
+from tests.differential.side import Side, TopicIds
+from wire.apis import ApiKey
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from wire.messages.find_coordinator import FindCoordinatorRequest
+
+HEARTBEAT_MS: Final = "1000"
+KAFKA_SETTINGS: Final = {
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.max.size": str(len(MEMBERS)),
+    "offsets.topic.num.partitions": "1",
+    "auto.create.topics.enable": "false",
+    "log.cleaner.enable": "false",
+}
+QUORATE_SETTINGS: Final = {
+    "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
+    "group.consumer.max.size": str(len(MEMBERS)),
+    "cluster.shards": "1",
+}
+SHARED_TOPICS: Final = (*RANGE_TOPICS, UNIFORM_TOPIC)
+READY_S_MAX: Final = 60.0
+PAUSE_S: Final = 0.05
+SIDE_BY_SIDE: Final = 24
+HEAP_MB: Final = 512
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What came of all scripts."""
+
+    scripts: int = 0
+    replies: int = 0
+    elapsed_s: float = 0.0
+    masked: Counter[str] = field(default_factory=Counter)
+    apis: Counter[str] = field(default_factory=Counter)
+    failures: list[Played] = field(default_factory=list)
+
+    def add(self, played: Played) -> None:
+        self.scripts += 1
+        self.replies += played.replies
+        self.masked.update(played.masked)
+        self.apis.update(played.apis)
+        if played.complaint is not None:
+            self.failures.append(played)
+
+    @property
+    def masked_share(self) -> float:
+        return self.masked.total() / self.replies if self.replies else 0.0
+
+    def complaints(self) -> list[str]:
+        """Why the run failed; empty when it did not."""
+        found = [f"{one.script.name}: {one.complaint}" for one in self.failures]
+        if self.masked_share > MASKED_MAX:
+            found.append(
+                f"predicates mask {self.masked_share:.1%} of the replies, more than {MASKED_MAX:.0%}"
+            )
+        return found
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.scripts} scripts, {self.replies} replies compared in {self.elapsed_s:.1f} s",
+            f"  {len(self.failures)} differ; accepted differences in {self.masked_share:.2%} of the replies",
+            "  replies: " + ", ".join(f"{count} {api}" for api, count in self.apis.most_common()),
+        ]
+        lines += [f"  accepted: {count} × {name}" for name, count in self.masked.most_common()]
+        return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def servers(work_dir: Path) -> Iterator[tuple[Address, Address]]:
+    """Kafka and Quorate, running, Kafka first."""
+    with launch_kafka(work_dir / "kafka", settings=KAFKA_SETTINGS, heap_mb=HEAP_MB) as kafka:
+        node = start_ours(work_dir / "quorate")
+        try:
+            yield kafka.addresses[0], (node.host, node.port)
+        finally:
+            node.stop()
+
+
+def start_ours(data: Path, **other: str) -> NodeProcess:
+    """A node that computes every target at once (`unpaced.py`); `other` settings replace the usual ones."""
+    (node,) = prepare_cluster(data, 1, settings={**QUORATE_SETTINGS, **other}).nodes
+    arguments = node.command[node.command.index("--config") :]
+    node.command = [sys.executable, "-m", "tests.differential.unpaced", *arguments]
+    node.start()
+    return node
+
+
+async def make_arena(addresses: tuple[Address, Address], name: str) -> Arena:
+    """Creates the shared topics on both sides and waits until both coordinators serve."""
+    kafka, ours = [await _prepare(address) for address in addresses]
+    return Arena(addresses, (kafka, ours), name)
+
+
+async def _prepare(address: Address) -> TopicIds:
+    side = Side("both", address, {})
+    await side.connect()
+    for name in SHARED_TOPICS:
+        code = await topics.create(side, name, int(name[1:]))
+        assert code in (0, 36), f"creating {name}: error {code}"  # 36: it is there from the run before
+    await side.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="any", key_type=0))
+    async with asyncio.timeout(READY_S_MAX):
+        while not await _serves(side):
+            await asyncio.sleep(PAUSE_S)
+        while len(await side.learn_topics(list(SHARED_TOPICS))) < len(SHARED_TOPICS):
+            await asyncio.sleep(PAUSE_S)
+    await side.close()
+    return {name: side.topic_ids[name] for name in SHARED_TOPICS}
+
+
+async def _serves(side: Side) -> bool:
+    """The coordinator is there, and knows the topic that was created last."""
+    join = ConsumerGroupHeartbeatRequest(
+        group_id="ready",
+        member_id="ready",
+        member_epoch=0,
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=[UNIFORM_TOPIC],
+        topic_partitions=[],
+    )
+    answer = await side.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join)
+    if answer.error_code or not answer.assignment.topic_partitions:
+        return False
+    return len(answer.assignment.topic_partitions[0].partitions) == int(UNIFORM_TOPIC[1:])
+
+
+async def play_all(arena: Arena, scripts: Iterable[Script], side_by_side: int = SIDE_BY_SIDE) -> Verdict:
+    """Plays all scripts, at most `side_by_side` at once."""
+    verdict = Verdict()
+    waiting = iter(scripts)
+    started_s = time.monotonic()
+
+    async def player() -> None:
+        for script in waiting:
+            verdict.add(await play(arena, script))
+
+    await asyncio.gather(*(player() for _ in range(side_by_side)))
+    verdict.elapsed_s = time.monotonic() - started_s
+    return verdict
+
+
+async def explain(arena: Arena, failure: Played) -> str:
+    """The shortest script that differs as this one does, with what both sides answered."""
+
+    async def differs(script: Script) -> bool:
+        return (await play(arena, script)).complaint is not None
+
+    shortest = await minimise(failure.script, differs)
+    again = await play(arena, shortest)
+    return "\n".join([str(shortest), "", *again.transcript[-6:], "", f"{again.complaint or 'only once'}", ""])

@@ -1,0 +1,138 @@
+"""One side: a server, a connection to it, and the ids and epochs that it has told so far.
+
+A side is asked with the messages of `wire`, on one connection per script; a reply comes back decoded. The
+client models of a script's members live here too: they know what this server told them and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from wire.apis import ApiKey
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from wire.protocol import decode_response, encode_request
+from wire.schema import Message
+
+CLIENT_ID: Final = "differential"
+REPLY_S_MAX: Final = 20.0
+METADATA_VERSION: Final = 12
+TopicIds = dict[str, bytes]
+Owned = dict[str, list[int]]
+"""Topic name → partitions."""
+
+
+@dataclass(slots=True)
+class MemberModel:
+    """What one client knows: what its server told it, and what it has made of it."""
+
+    member_id: str
+    epoch: int = 0
+    before: int = 0
+    """The epoch that it had before the present one; 0 if none."""
+    told: Owned = field(default_factory=dict)
+    kept: Owned = field(default_factory=dict)
+    """What it owns until it acknowledges."""
+    topics: list[str] = field(default_factory=list)
+    assignor: str | None = None
+    instance_id: str | None = None
+    is_behind: bool = False
+    """Its last reply was lost."""
+    is_away: bool = False
+    """A static member that has said that it will be back."""
+
+    def heard(self, epoch: int, assigned: Owned | None) -> None:
+        self.is_behind = False
+        if epoch != self.epoch:
+            self.before, self.epoch = self.epoch, epoch
+        if assigned is not None:
+            self.told = assigned
+
+    def acknowledged(self) -> None:
+        self.kept = self.told
+
+    def fenced(self) -> None:
+        self.epoch, self.before, self.told, self.kept, self.is_behind = 0, 0, {}, {}, False
+
+    def owned(self, which: str) -> Owned | None:
+        """What a heartbeat reports as owned."""
+        if which == "null":
+            return None
+        if which == "none":
+            return {}
+        if which == "told":
+            return self.told
+        names = self.told.keys() | self.kept.keys()
+        return {name: sorted({*self.told.get(name, ()), *self.kept.get(name, ())}) for name in names}
+
+
+class Side:
+    """One server, as one script sees it."""
+
+    def __init__(self, name: str, address: tuple[str, int], shared_ids: TopicIds) -> None:
+        self.name = name
+        self.address = address
+        self.topic_ids = dict(shared_ids)
+        """By label: the topic's name, `name#2` for the second topic of that name."""
+        self._labels = {topic_id: name for name, topic_id in shared_ids.items()}
+        self._times_made: Counter[str] = Counter()
+        self.members: dict[str, MemberModel] = {}
+        self.ghosts: dict[str, MemberModel] = {}
+        """Static members' processes that have been replaced."""
+        self.times_joined: Counter[str] = Counter()
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._correlation_id = 0
+
+    async def connect(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection(*self.address)
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            await self._writer.wait_closed()
+
+    async def ask(self, api: ApiKey, version: int, body: Message) -> Any:
+        """One request, its reply; TimeoutError when none comes."""
+        assert self._reader is not None
+        assert self._writer is not None
+        self._correlation_id += 1
+        self._writer.write(encode_request(api, version, self._correlation_id, CLIENT_ID, body))
+        async with asyncio.timeout(REPLY_S_MAX):
+            (length,) = struct.unpack(">i", await self._reader.readexactly(4))
+            payload = await self._reader.readexactly(length)
+        correlation_id, answer = decode_response(api, version, payload)
+        assert correlation_id == self._correlation_id, f"{self.name} answered out of order"
+        return answer
+
+    async def learn_topics(self, names: list[str]) -> dict[str, int]:
+        """Asks for ids and numbers of partitions; topics that are not there are left out."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+        answer = await self.ask(ApiKey.METADATA, METADATA_VERSION, request)
+        found = {}
+        for topic in answer.topics:
+            if not topic.error_code:
+                self._label(topic.name, topic.topic_id)
+                found[topic.name] = len(topic.partitions)
+        return found
+
+    def _label(self, name: str, topic_id: bytes) -> None:
+        if topic_id in self._labels:
+            return
+        self._times_made[name] += 1
+        label = name if self._times_made[name] == 1 else f"{name}#{self._times_made[name]}"
+        self._labels[topic_id] = label
+        self.topic_ids[label] = self.topic_ids[name] = topic_id
+
+    def label_of(self, topic_id: bytes) -> str:
+        return self._labels.get(topic_id, topic_id.hex() if any(topic_id) else "")
+
+    def who_is(self, member_id: str | None) -> str | None:
+        """The script's name of a member, whatever id this server knows it by."""
+        for who, member in self.members.items():
+            if member.member_id == member_id:
+                return who
+        return member_id

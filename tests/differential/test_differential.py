@@ -1,0 +1,28 @@
+"""The scripts of some seeds, and all that once differed, played to Apache Kafka and to Quorate.
+
+`make differential` plays more, from new seeds each time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.differential.__main__ import compared
+from tests.differential.regressions import regressions
+from tests.differential.run import servers
+from tests.differential.script import generate
+
+SEEDS = range(400)
+
+
+@pytest.mark.java
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("kafka_can_run")
+async def test_both_sides_answer_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every reply field by field; accepted differences in at most one of fifty replies."""
+    scripts = [*regressions(), *map(generate, SEEDS)]
+    with servers(tmp_path) as addresses:
+        code = await compared(addresses, scripts)
+    assert code == 0, capsys.readouterr().out

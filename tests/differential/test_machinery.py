@@ -1,0 +1,124 @@
+"""The comparison itself: it would notice. Two of our own nodes stand for the two sides here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.differential.accepted import ACCEPTED
+from tests.differential.asking import Asked
+from tests.differential.compare import Epoch, EpochMap, differences, settled_complaints
+from tests.differential.regressions import regressions
+from tests.differential.run import Verdict, explain, make_arena, play_all, start_ours
+from tests.differential.script import Script, generate, parse
+from wire.apis import ApiKey
+from wire.messages.list_groups import ListGroupsRequest
+
+CONFORMANCE = Path(__file__).parents[2] / "docs" / "conformance.md"
+ASKED = Asked(ApiKey.LIST_GROUPS, 5, ListGroupsRequest())
+
+
+def test_epochs_map_in_order_and_never_twice() -> None:
+    epochs = EpochMap()
+    for kafka, ours in ((2, 1), (5, 3)):
+        assert epochs.agrees(Epoch(kafka), Epoch(ours))
+        epochs.meet(Epoch(kafka), Epoch(ours))
+    assert epochs.agrees(Epoch(2), Epoch(1))
+    assert epochs.agrees(Epoch(3), Epoch(2))
+    assert not epochs.agrees(Epoch(2), Epoch(2)), "met another one before"
+    assert not epochs.agrees(Epoch(3), Epoch(1)), "ours has met another one before"
+    assert not epochs.agrees(Epoch(4), Epoch(4)), "out of order"
+    assert not epochs.agrees(Epoch(6), Epoch(2)), "out of order"
+    assert epochs.agrees(Epoch(-1), Epoch(-1))
+    assert not epochs.agrees(Epoch(-1), Epoch(-2)), "codes are codes on both sides"
+
+
+def test_every_field_is_looked_at() -> None:
+    kafka = {"a": 1, "rows": [{"b": 2}, {"b": 3}], "gone": None}
+    for ours, path in (
+        ({"a": 2, "rows": [{"b": 2}, {"b": 3}], "gone": None}, "a"),
+        ({"a": 1, "rows": [{"b": 2}, {"b": 4}], "gone": None}, "rows[1].b"),
+        ({"a": 1, "rows": [{"b": 2}], "gone": None}, "rows"),
+        ({"a": 1, "rows": [{"b": 2}, {"b": 3}], "gone": 0}, "gone"),
+        ({"a": 1, "rows": [{"b": 2}, {"b": 3}], "gone": None, "more": 1}, "more"),
+    ):
+        assert [found.path for found in differences(ASKED, (kafka, ours), EpochMap())] == [path]
+    assert differences(ASKED, (kafka, dict(kafka)), EpochMap()) == []
+
+
+def test_settled_uniform_is_judged() -> None:
+    even = {("t", number): "ab"[number % 2] for number in range(4)}
+    uneven = {("t", number): "a" if number else "b" for number in range(4)}
+    assert list(settled_complaints(({}, {}), (even, even), 4)) == []
+    assert "unevenly" in next(settled_complaints(({}, {}), (even, uneven), 4))
+    assert "3 of 4" in next(settled_complaints(({}, {}), (even, dict(list(even.items())[1:])), 4))
+    swapped = {place: "ba"["ab".index(member)] for place, member in even.items()}
+    assert "moved 4" in next(settled_complaints((even, even), (even, swapped), 4))
+
+
+def test_a_script_is_its_text_and_its_seed() -> None:
+    for seed in range(50):
+        script = generate(seed)
+        assert parse(str(script), script.name) == script
+        assert generate(seed) == script
+    assert len({str(generate(seed)) for seed in range(50)}) == 50
+
+
+def test_regressions_say_what_they_found() -> None:
+    for script in regressions():
+        assert script.steps, script.name
+
+
+def test_too_many_accepted_differences_fail_the_run() -> None:
+    verdict = Verdict(scripts=1, replies=100)
+    verdict.masked["something"] = 2
+    assert not verdict.complaints()
+    verdict.masked["something"] = 3
+    assert "mask 3.0%" in verdict.complaints()[0]
+
+
+def test_every_accepted_difference_is_documented() -> None:
+    text = CONFORMANCE.read_text("utf-8")
+    section = text[text.index("## Accepted differences") :]
+    for one in ACCEPTED:
+        assert section.count(f"| `{one.name}` |") == 1, one.name
+    assert section.count("\n| `") == len(ACCEPTED), "a row that no predicate stands behind"
+
+
+@contextmanager
+def two_nodes(tmp_path: Path, **other: str) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
+    with ExitStack() as stack:
+        found = []
+        for name, settings in (("one", {}), ("other", other)):
+            node = start_ours(tmp_path / name, **settings)
+            stack.callback(node.stop)
+            found.append((node.host, node.port))
+        yield found[0], found[1]
+
+
+async def test_a_node_that_differs_in_one_thing_is_found_and_the_script_shortened(tmp_path: Path) -> None:
+    """One member less per group: only the one that is refused tells."""
+    joins = [f"join {who} topics=t3 assignor=range" for who in "abcde"]
+    text = "\n".join(["describe -", *joins, "beat a owned=told", "leave a epoch=-1"])
+    with two_nodes(tmp_path, **{"group.consumer.max.size": "3"}) as addresses:
+        arena = await make_arena(addresses, "m")
+        same = parse("\n".join(joins[:3]), "three members")
+        verdict = await play_all(arena, [same, parse(text, "five members")])
+        (failure,) = verdict.failures
+        assert failure.script.name == "five members"
+        assert "error_code: Kafka 0, Quorate 81" in str(failure.complaint)
+        shortest = (await explain(arena, failure)).split("\n\n")[0]
+    lines = shortest.splitlines()[1:]
+    assert len(lines) == 4
+    assert all(line.startswith("join ") for line in lines)
+
+
+async def test_two_equal_nodes_do_not_differ(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as addresses:
+        arena = await make_arena(addresses, "e")
+        scripts: list[Script] = [generate(seed) for seed in range(20)]
+        verdict = await play_all(arena, scripts)
+    assert verdict.replies > 300
+    assert verdict.masked.total() == 0
+    assert [one.complaint for one in verdict.failures] == []

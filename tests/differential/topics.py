@@ -1,0 +1,161 @@
+"""Steps that change topics or configuration, and the barrier after them.
+
+A broker of Kafka answers CreateTopics before its coordinator has heard of the topic, and what a group does
+then depends on when it hears. So a probe group joins on each side until what it is assigned is the topic as
+it now is. Both sides keep one queue per coordinator, and the settings of both give the offsets one
+partition or shard: what the probe saw, every later request sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tests.differential.asking import topic_name
+from tests.differential.script import Step
+from tests.differential.side import Side
+from wire.apis import ApiKey
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.delete_groups import DeleteGroupsRequest
+from wire.messages.delete_topics import DeleteTopicsRequest
+from wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+VERBS: Final = frozenset({"create", "grow", "drop", "config"})
+TIMEOUT_MS: Final = 10_000
+BARRIER_S_MAX: Final = 15.0
+PAUSE_S: Final = 0.005
+"""Between two looks of a probe."""
+
+PROBE: Final = "probe"
+PROBE_INTERVAL_MS: Final = "2500"
+GROUP_RESOURCE: Final = 32
+SET, DELETE = 0, 1
+
+
+@dataclass(slots=True)
+class Probes:
+    """Names for the probe groups of one script."""
+
+    group_id: str
+    numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    def fresh(self) -> str:
+        return f"{self.group_id}-{PROBE}{next(self.numbers)}"
+
+
+async def change(step: Step, side: Side, group_id: str, probes: Probes) -> int:
+    """The error code of the change; 0 when every later request will see it."""
+    if step.verb == "config":
+        return await _configure(step, side, group_id, probes)
+    name = topic_name(step.get("topic"), group_id)
+    partitions = int(step.get("partitions", "0"))
+    code = await _CHANGE[step.verb](side, name, partitions)
+    if not code:
+        await _barrier(side, name, partitions, probes.fresh())
+    return code
+
+
+async def drop_own(side: Side, group_id: str) -> None:
+    for label in [label for label in side.topic_ids if label.endswith(group_id)]:
+        with contextlib.suppress(Exception):
+            await _drop(side, label, 0)
+
+
+async def create(side: Side, name: str, partitions: int) -> int:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    body = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+    answer = await side.ask(ApiKey.CREATE_TOPICS, 7, body)
+    return int(answer.topics[0].error_code)
+
+
+async def _grow(side: Side, name: str, partitions: int) -> int:
+    topic = CreatePartitionsTopic(name=name, count=partitions, assignments=None)
+    body = CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+    answer = await side.ask(ApiKey.CREATE_PARTITIONS, 3, body)
+    return int(answer.results[0].error_code)
+
+
+async def _drop(side: Side, name: str, partitions: int) -> int:
+    body = DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS)
+    answer = await side.ask(ApiKey.DELETE_TOPICS, 5, body)
+    return int(answer.responses[0].error_code)
+
+
+_CHANGE = {"create": create, "grow": _grow, "drop": _drop}
+
+
+async def _barrier(side: Side, name: str, partitions: int, probe_group: str) -> None:
+    async with asyncio.timeout(BARRIER_S_MAX):
+        while (await side.learn_topics([name])).get(name, 0) != partitions:
+            await asyncio.sleep(PAUSE_S)
+        while await _seen_by_probe(side, name, probe_group) != partitions:
+            await asyncio.sleep(PAUSE_S)
+    await _remove_probe(side, probe_group)
+
+
+async def _remove_probe(side: Side, probe_group: str) -> None:
+    leave = ConsumerGroupHeartbeatRequest(group_id=probe_group, member_id=PROBE, member_epoch=-1)
+    await side.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, leave)
+    await side.ask(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[probe_group]))
+
+
+async def _join_probe(side: Side, names: list[str], probe_group: str) -> Any:
+    join = ConsumerGroupHeartbeatRequest(
+        group_id=probe_group,
+        member_id=PROBE,
+        member_epoch=0,
+        rebalance_timeout_ms=TIMEOUT_MS,
+        subscribed_topic_names=names,
+        topic_partitions=[],
+    )
+    return await side.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join)
+
+
+async def _seen_by_probe(side: Side, name: str, probe_group: str) -> int:
+    """Partitions of the topic as it now is that the coordinator knows."""
+    answer = await _join_probe(side, [name], probe_group)
+    if answer.error_code or answer.assignment is None:
+        return -1
+    known = side.topic_ids.get(name)
+    return sum(
+        len(topic.partitions) if topic.topic_id == known else -1_000
+        for topic in answer.assignment.topic_partitions
+    )
+
+
+async def _configure(step: Step, side: Side, group_id: str, probes: Probes) -> int:
+    """A broker applies what the controller commits in order, but later: two probes show that it got there.
+    The second one's change was made when the first one's had been applied, so it came with a later image."""
+    code = await _set_interval(side, group_id, step.get("heartbeat"))
+    if not code:
+        for _ in range(2):
+            probe_group = probes.fresh()
+            await _set_interval(side, probe_group, PROBE_INTERVAL_MS)
+            async with asyncio.timeout(BARRIER_S_MAX):
+                while (await _join_probe(side, [], probe_group)).heartbeat_interval_ms != int(
+                    PROBE_INTERVAL_MS
+                ):
+                    await asyncio.sleep(PAUSE_S)
+            await _remove_probe(side, probe_group)
+    return code
+
+
+async def _set_interval(side: Side, group_id: str, value: str) -> int:
+    config = AlterableConfig(
+        name="consumer.heartbeat.interval.ms",
+        config_operation=SET if value else DELETE,
+        value=value or None,
+    )
+    resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group_id, configs=[config])
+    body = IncrementalAlterConfigsRequest(resources=[resource])
+    answer: Any = await side.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, body)
+    return int(answer.responses[0].error_code)
