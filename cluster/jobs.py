@@ -26,6 +26,7 @@ import contextlib
 import fcntl
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -87,7 +88,7 @@ class Job:
         """On the loop: gives up. A child that is only just being started is killed by its thread."""
         self._finish(None, self._failure(what))
         if self._child is not None:
-            self._child.kill()
+            _kill(self._child)
 
     def _finish(self, result: object | None, error: BaseException | None) -> None:
         done, self._done = self._done, None
@@ -119,11 +120,12 @@ class Job:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 pass_fds=(lifeline,),
+                process_group=0,
             ) as child,
         ):
             self._child = child
             if self._done is None:
-                child.kill()
+                _kill(child)
             if self._low_priority:
                 with contextlib.suppress(OSError):
                     os.setpriority(os.PRIO_PROCESS, child.pid, JOB_NICENESS)
@@ -132,7 +134,10 @@ class Job:
             if code != 0:
                 stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - JOB_STDERR_BYTES_MAX))
                 said = stderr.read().decode(errors="replace").strip()
-                raise self._failure(f"exited with {code}: {said}")
+                how = f"exited with {code}" if code > 0 else f"was killed by signal {-code}"
+                raise self._failure(f"{how}: {said}")
+            if not reply:
+                raise self._failure("ended without an answer")
         try:
             return msgpack.unpackb(reply, strict_map_key=False)
         except (ValueError, msgpack.UnpackException) as error:
@@ -146,9 +151,16 @@ class Job:
             stdin.write(self._request)
         reply = child.stdout.read(JOB_REPLY_BYTES_MAX + 1)
         if len(reply) > JOB_REPLY_BYTES_MAX:
-            child.kill()
+            _kill(child)
             raise self._failure(f"answered more than {JOB_REPLY_BYTES_MAX} bytes")
         return reply
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """The child, and what it started itself: that would hold its standard output open."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
 
 
 @contextlib.contextmanager

@@ -136,7 +136,6 @@ def _have_computed(
     """Starts the child process."""
     group_id, limits = group.group_id, core.limits
     asked = question(spec, name)
-    asked["deadline_ms"] = limits.assign_deadline_ms
     asked["memory_bytes_max"] = limits.assign_memory_bytes_max
     computation = Computation(
         spec, group.epoch, name, core.pacing.bumped_at.get(group_id), ctx.stopwatch_ms() - started_ms

@@ -1,15 +1,14 @@
 """The child process that computes a target: `python -P -m cluster.children.assign` (see `cluster.jobs`).
 
 It may run a user's assignor, so nothing in it is shared with the node but the question and the answer. What
-the assignor prints goes where errors go, and cannot mix with the answer; what it reads is empty; memory,
-the files that it writes, and its time are bounded, the time here too, because a node that was killed stops
-nobody."""
+the assignor prints goes where errors go, and cannot mix with the answer; what it reads is empty; its memory
+and the files that it writes are bounded, and whoever started the process bounds its time.
+"""
 
 from __future__ import annotations
 
 import os
 import resource
-import signal
 import sys
 from typing import IO, Any, Final
 
@@ -21,9 +20,6 @@ from coordinator.assignors import BUILT_IN, PartitionAssignor, PartitionAssignor
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of each file that an assignor writes, what it prints included: enough for the compiled form of any
 module."""
-
-SPARE_S: Final = 1.0
-"""The node's own deadline comes first, and its message says more."""
 
 
 def find(name: str) -> PartitionAssignor:
@@ -44,9 +40,8 @@ def run(request: Any, files: object) -> object:
     return answer(request, find)
 
 
-def _confine(deadline_ms: int, memory_bytes_max: int) -> IO[bytes]:
+def _confine(memory_bytes_max: int) -> IO[bytes]:
     """Bounds this process; returns where the answer goes."""
-    signal.setitimer(signal.ITIMER_REAL, deadline_ms / 1_000 + SPARE_S)  # and then SIGALRM kills
     for kind, most in (
         (resource.RLIMIT_AS, memory_bytes_max),
         (resource.RLIMIT_FSIZE, FILE_BYTES_MAX),
@@ -66,7 +61,7 @@ def main() -> None:
     """Standard input to standard output; threads and exit handlers that an assignor left behind are not
     waited for."""
     asked = msgpack.unpackb(sys.stdin.buffer.read())
-    with _confine(asked["deadline_ms"], asked["memory_bytes_max"]) as out:
+    with _confine(asked["memory_bytes_max"]) as out:
         out.write(msgpack.packb(run(asked, None)))
     os._exit(0)
 

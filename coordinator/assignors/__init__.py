@@ -10,6 +10,7 @@ from coordinator.assignors.spi import (
     PartitionAssignor,
     PartitionAssignorError,
     Partitions,
+    require_known_topics,
 )
 from coordinator.assignors.uniform import UniformAssignor
 
@@ -27,4 +28,5 @@ __all__ = [
     "Partitions",
     "RangeAssignor",
     "UniformAssignor",
+    "require_known_topics",
 ]

@@ -1,0 +1,253 @@
+"""Users' assignors in real child processes: whatever they do, there is an answer or an error, and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from cluster.children.assign import find
+from cluster.host_asyncio import AsyncioHost
+from cluster.settings import Settings, SettingsError
+from coordinator.assigning import parts_of, question
+from coordinator.assignors import AssignmentMemberSpec, AssignmentSpec, AssignmentTopicMetadata
+from tests.report import count_fault
+
+TOPIC = bytes(15) + b"1"
+SPEC = AssignmentSpec(
+    {member_id: AssignmentMemberSpec(frozenset([TOPIC])) for member_id in "ab"},
+    {TOPIC: AssignmentTopicMetadata("orders", 4)},
+)
+HALVES = {"a": {TOPIC: (0, 1)}, "b": {TOPIC: (2, 3)}}
+
+MODULE = """
+import itertools, os, signal, sys, threading, time
+from coordinator.assignors import GroupAssignment, MemberAssignment, RangeAssignor
+
+class Honest:
+    name = "honest"
+
+    def act(self, spec):
+        pass
+
+    def assign(self, spec):
+        return self.act(spec) or RangeAssignor().assign(spec)
+
+def makes(name):
+    def decorate(act):
+        return type(name, (Honest,), {"name": name, "act": lambda self, spec: act(spec)})
+    return decorate
+
+@makes("talkative")
+def talkative(spec):
+    print("hello")
+    os.write(1, b"and more")
+    sys.stdout.flush()
+
+@makes("flooding")
+def flooding(spec):
+    while True:
+        print("x" * 1_000_000)
+
+@makes("asking")
+def asking(spec):
+    input("who am I? ")
+
+@makes("leaving")
+def leaving(spec):
+    os._exit(0)
+
+@makes("exiting")
+def exiting(spec):
+    sys.exit(3)
+
+@makes("suicidal")
+def suicidal(spec):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+@makes("hanging")
+def hanging(spec):
+    while True:
+        pass
+
+@makes("hungry")
+def hungry(spec):
+    eaten = []
+    while True:
+        eaten.append(bytearray(1 << 22))
+
+@makes("endless")
+def endless(spec):
+    return GroupAssignment({"a": MemberAssignment({next(iter(spec.topics)): itertools.count()})})
+
+@makes("parental")
+def parental(spec):
+    if not os.fork():
+        time.sleep(600)
+
+@makes("threaded")
+def threaded(spec):
+    threading.Thread(target=time.sleep, args=(600,)).start()
+
+@makes("failing")
+def failing(spec):
+    raise KeyError("rack-7")
+
+@makes("named otherwise")
+def misnamed(spec):
+    pass
+"""
+NAMES = re.findall(r"^def (\w+)\(spec\):", MODULE, re.MULTILINE)
+
+
+def install(directory: Path, module: str, text: str, points: dict[str, str]) -> None:
+    """What pip leaves of a package: its module, and its metadata beside it."""
+    (directory / f"{module}.py").write_text(text)
+    info = directory / f"{module}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    lines = "".join(f"{name} = {target}\n" for name, target in points.items())
+    (info / "entry_points.txt").write_text(f"[quorate.assignors]\n{lines}")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory on everybody's path."""
+    install(
+        tmp_path,
+        "theirs",
+        MODULE,
+        {"honest": "theirs:Honest", "ready": "theirs:no_such", **{name: f"theirs:{name}" for name in NAMES}},
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    return tmp_path
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[AsyncioHost]:
+    host = AsyncioHost(asyncio.get_running_loop())
+    yield host
+    host.close()
+
+
+async def ask(host: AsyncioHost, name: str, *, deadline_ms: int = 20_000) -> object:
+    """What the node gets for an assignor; raises the error of the job."""
+    done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def on_done(result: object | None, error: BaseException | None) -> None:
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    asked = question(SPEC, name) | {"memory_bytes_max": 256 << 20}
+    host.spawn_job("cluster.children.assign", asked, on_done, low_priority=True, deadline_ms=deadline_ms)
+    return await done
+
+
+@pytest.mark.parametrize("name", ["range", "honest", "talkative", "threaded"])
+async def test_an_assignor_that_answers(host: AsyncioHost, site: Path, name: str) -> None:
+    """Also one that prints, whose words must not mix with the answer, and one that leaves a thread behind."""
+    answer = parts_of(SPEC, await ask(host, name))
+    assert {member_id: part.target_partitions for member_id, part in answer.items()} == HALVES
+
+
+FAILURES = {
+    "failing": "KeyError: 'rack-7', in .*theirs.py, line ",
+    "exiting": "SystemExit: 3",
+    "asking": "EOFError",
+    "flooding": "File too large",
+    "hungry": "MemoryError",
+    "endless": "MemoryError",
+    "ready": "no attribute 'no_such'",
+    "misnamed": "installed as misnamed calls itself named otherwise",
+    "nowhere": "'nowhere' is not installed either",
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+async def test_an_assignor_that_fails_says_how(host: AsyncioHost, site: Path, name: str) -> None:
+    count_fault("cluster", "assignor that fails")
+    with pytest.raises(Exception, match=FAILURES[name]):
+        parts_of(SPEC, await ask(host, name))
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"), [("leaving", "without an answer"), ("suicidal", "killed by signal 9")]
+)
+async def test_an_assignor_that_ends_its_process(
+    host: AsyncioHost, site: Path, name: str, complaint: str
+) -> None:
+    count_fault("cluster", "assignor that ends its process")
+    with pytest.raises(Exception, match=complaint):
+        await ask(host, name)
+
+
+@pytest.mark.parametrize("name", ["hanging", "parental"])
+async def test_an_assignor_that_hangs_is_stopped_with_all_that_it_started(
+    host: AsyncioHost, site: Path, name: str
+) -> None:
+    """A process that it left behind holds the answer's pipe open; it goes too."""
+    count_fault("cluster", "assignor that hangs")
+    started_s = time.monotonic()
+    with pytest.raises(Exception, match="took over 2000 ms"):
+        await ask(host, name, deadline_ms=2_000)
+    assert time.monotonic() - started_s < 10
+    await _until(lambda: not any("theirs" in name or "children.assign" in name for name in _commands()))
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("did not come true")
+
+
+def _commands() -> list[str]:
+    """Command lines of this process's descendants' sessions: those whose environment is this test's own."""
+    mine = os.environ["PYTHONPATH"].encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if mine in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_bytes().decode(errors="replace"))
+            except OSError:
+                continue
+    return found
+
+
+def test_names_of_installed_assignors_may_be_configured(site: Path) -> None:
+    """The node itself never imports them: one that cannot be imported is found out by its child."""
+    assert Settings(group_consumer_assignors=("honest", "uniform")).group_settings().assignors == (
+        "honest",
+        "uniform",
+    )
+    Settings(group_consumer_assignors=("ready",))
+
+
+def test_a_name_that_nobody_installed_is_refused_with_those_that_are(site: Path) -> None:
+    with pytest.raises(
+        SettingsError, match=r"names 'sticky'; there are uniform, range\. .* Installed: asking, endless"
+    ):
+        Settings(group_consumer_assignors=("uniform", "sticky"))
+
+
+def test_two_packages_under_one_name_are_refused(site: Path) -> None:
+    install(site, "others", "", {"honest": "others:Honest"})
+    with pytest.raises(
+        SettingsError, match="'honest' is installed more than once, by others:Honest and theirs:Honest"
+    ):
+        Settings(group_consumer_assignors=("honest",))
+
+
+def test_ours_cannot_be_taken_by_name(site: Path) -> None:
+    install(site, "others", "class Theirs:\n    name = 'range'\n", {"range": "others:Theirs"})
+    assert type(find("range")).__module__ == "coordinator.assignors.range"
