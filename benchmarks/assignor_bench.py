@@ -1,27 +1,33 @@
-"""The uniform assignor and the whole decision around it: `python -m benchmarks.assignor_bench`.
+"""The assignors and the whole decisions around them: `python -m benchmarks.assignor_bench`.
 
-Prints the milliseconds that an assignment takes for 1,000 members and 10,000 partitions, and those that the
-loop stands still while a group of that size takes in one more member: the heartbeat from request to reply,
-with assignor, validation, encoding and apply.
+Prints the milliseconds that assignments take, from the usual size to the largest group there may be, and
+those that the loop stands still while a group takes in one more member: the heartbeat from request to reply,
+with assignor, validation, encoding and apply. A large group's target is computed by a child process and
+installed in parts; of those, the longest turn of the loop counts.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
 
-from coordinator.api import Context
+import msgpack
+
+from coordinator.api import Context, Outcome
+from coordinator.assigning import answer
 from coordinator.assignors import (
     AssignmentMemberSpec,
     AssignmentSpec,
     AssignmentTopicMetadata,
+    MemberAssignment,
     UniformAssignor,
 )
-from coordinator.assignors.spi import Partitions
-from coordinator.limits import SameForAll
+from coordinator.limits import GroupSettings, SameForAll
 from coordinator.shard import GroupShard
 from coordinator.topics import CatalogTopic, CatalogView
+from records.entry import encode_entry
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
@@ -42,23 +48,31 @@ def _milliseconds(work: Callable[[], object]) -> float:
 
 def _line(what: str, figures: Iterable[float]) -> None:
     ordered = sorted(figures)
-    print(f"{what:<66} {ordered[len(ordered) // 2]:7.1f} ms median {ordered[-1]:7.1f} ms max")
+    print(f"{what:<78} {ordered[len(ordered) // 2]:7.1f} ms median {ordered[-1]:7.1f} ms max")
 
 
-def bench_assignor(topics: int, buckets: int) -> None:
-    """From scratch, and with one member more; several buckets: each subscribes to all topics but some."""
+def bench_assignor(members: int, partitions: int, topics: int, kind: str, chosen: int = 0) -> None:
+    """From scratch, and with one member more. Five different subscriptions, as in Kafka's benchmark: each
+    to all topics but a fifth; or `chosen` topics each, at random."""
     ids = _ids(topics)
-    metadata = {topic_id: AssignmentTopicMetadata(topic_id.hex(), PARTITIONS // topics) for topic_id in ids}
-    sets = [
-        frozenset(ids) - (frozenset(ids[bucket::buckets]) if buckets > 1 else frozenset())
-        for bucket in range(buckets)
-    ]
+    metadata = {topic_id: AssignmentTopicMetadata(topic_id.hex(), partitions // topics) for topic_id in ids}
+    random = Random(1)
+    buckets = [frozenset(ids) - frozenset(ids[bucket::5]) for bucket in range(5)]
+    everything = frozenset(ids)
 
-    def spec(targets: dict[str, Partitions], count: int) -> AssignmentSpec:
+    def subscribed(number: int) -> frozenset[bytes]:
+        if chosen:
+            return frozenset(random.sample(ids, chosen))
+        return buckets[number % 5] if kind == "five different subscriptions" else everything
+
+    sets = [subscribed(number) for number in range(members + 1)]
+
+    def spec(targets: Mapping[str, MemberAssignment], count: int) -> AssignmentSpec:
+        nothing = MemberAssignment({})
         return AssignmentSpec(
             {
-                f"member-{number}": AssignmentMemberSpec(
-                    sets[number % buckets], targets.get(f"member-{number}", {})
+                (name := f"member-{number * 7_919 % 100_003}"): AssignmentMemberSpec(
+                    sets[number], targets.get(name, nothing).target_partitions
                 )
                 for number in range(count)
             },
@@ -66,15 +80,70 @@ def bench_assignor(topics: int, buckets: int) -> None:
         )
 
     assignor = UniformAssignor()
-    fresh = spec({}, MEMBERS)
-    targets = {
-        member_id: part.target_partitions for member_id, part in assignor.assign(fresh).members.items()
-    }
-    joined = spec(targets, MEMBERS + 1)
-    kind = "equal subscriptions" if buckets == 1 else f"{buckets} different subscriptions"
+    fresh = spec({}, members)
+    joined = spec(assignor.assign(fresh).members, members + 1)
     for name, one in (("from scratch", fresh), ("one more member", joined)):
         figures = [_milliseconds(lambda one=one: assignor.assign(one)) for _ in range(REPEATS)]
-        _line(f"uniform, {kind}, {topics} topics, {name}", figures)
+        _line(f"{members} x {partitions}, {topics} topics, {kind}, {name}", figures)
+
+
+def bench_large(members: int, partitions: int, topics: int) -> None:
+    """The turns of the loop that a large group's target takes: to ask, to take the answer, to install it."""
+    catalog = CatalogView(
+        (CatalogTopic(f"topic-{n}", i, partitions // topics) for n, i in enumerate(_ids(topics))), 1
+    )
+    shard = GroupShard(0)
+    index = 0
+    turns: dict[str, list[float]] = {"ask": [], "take the answer": [], "install a part": []}
+
+    def ctx() -> Context:
+        nonlocal index
+        index += 1
+        return Context(
+            monotonic_ms=float(index * 10_000),
+            wall_ms=index,
+            next_index=index,
+            catalog=catalog,
+            settings=SameForAll(GroupSettings(max_size=members, session_timeout_ms=2**30)),
+            fresh_id=lambda: "",
+            fresh_uuid=lambda: b"",
+            turn=turn,
+        )
+
+    def in_turn(what: str, decide: Callable[[], Outcome | None]) -> Outcome:
+        started = time.perf_counter()
+        outcome = decide()
+        assert outcome is not None
+        assert outcome.error is None
+        if outcome.cause is not None:
+            encode_entry(outcome.cause, outcome.records)
+        for job in outcome.jobs:
+            msgpack.packb(job.request)
+        turns[what].append((time.perf_counter() - started) * 1e3)
+        return outcome
+
+    def join(number: int) -> Outcome | None:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=f"member-{number}",
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[topic.name for topic in catalog.topics()],
+            topic_partitions=[],
+        )
+        return shard.handle(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, ctx())
+
+    turn = 1
+    for number in range(members - 1):
+        join(number)
+    turn = 0
+    asked = in_turn("ask", lambda: join(members - 1))
+    (job,) = asked.jobs
+    result = answer(msgpack.unpackb(msgpack.packb(job.request)), {"uniform": UniformAssignor()}.__getitem__)
+    in_turn("take the answer", lambda: shard.job_ended(job, result, None, ctx()))
+    while shard.core.installs:
+        in_turn("install a part", lambda: shard.next_work(ctx()))
+    for what, figures in turns.items():
+        _line(f"{members} x {partitions}, {topics} topics: {what}", figures)
 
 
 def bench_decision(topics: int) -> None:
@@ -124,14 +193,19 @@ def bench_decision(topics: int) -> None:
 
 
 def main() -> None:
-    print(f"{MEMBERS} members, {PARTITIONS} partitions")
     for topics in (1, 10, 100):
-        bench_assignor(topics, 1)
-    bench_assignor(100, 5)
+        bench_assignor(MEMBERS, PARTITIONS, topics, "equal subscriptions")
+    bench_assignor(MEMBERS, PARTITIONS, 100, "five different subscriptions")
+    for topics in (1, 100, 1_000):
+        bench_assignor(10_000, 100_000, topics, "equal subscriptions")
+    bench_assignor(1_000, 50_000, 1_000, "five different subscriptions")
+    for chosen in (5, 100, 500):
+        bench_assignor(1_000, 50_000, 1_000, f"{chosen} topics each at random", chosen)
     gc.collect()
     gc.freeze()  # as the node does once it is loaded
     for topics in (1, 10, 100):
         bench_decision(topics)
+    bench_large(10_000, 100_000, 100)
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ class Limits:
     )
     target_retry_max_ms: int = bound(60_000, "ms", "an assignor that keeps failing is asked once a minute")
     assign_inline_cost_max: int = bound(
-        25_000, "µs, estimated", "half of what the loop may stand still; costlier targets are a child's work"
+        30_000, "µs, estimated", "well below what the loop may stand still; more is a child's work"
     )
     assign_deadline_ms: int = bound(10_000, "ms", "an assignor that takes longer is taken for one that hangs")
     assign_memory_bytes_max: int = bound(

@@ -62,8 +62,9 @@ def target_member(group_id: str, member_id: str, part: MemberAssignment, epoch: 
     """Record 7, its topics in the order of their ids."""
     topics = tuple(
         [
-            TopicPartitions(topic_id=topic_id, partitions=numbers)
+            TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(numbers)))
             for topic_id, numbers in sorted(part.target_partitions.items())
+            if numbers
         ]
     )
     value = ConsumerGroupTargetAssignmentMemberValue(

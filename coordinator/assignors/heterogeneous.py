@@ -27,17 +27,19 @@ class _Balance:
         self.spec = spec
         self.member_ids = sorted(spec.members)
         self.load = [0] * len(self.member_ids)
+        self.classes: dict[frozenset[bytes], list[int]] = {}
         self.subscribers: dict[bytes, list[int]] = {}
         for index, member_id in enumerate(self.member_ids):
-            for topic_id in spec.members[member_id].subscribed_topics:
+            subscribed = spec.members[member_id].subscribed_topics
+            self.classes.setdefault(subscribed, []).append(index)
+            for topic_id in subscribed:
                 self.subscribers.setdefault(topic_id, []).append(index)
         self.parts: list[dict[bytes, list[int]]] = [{} for _ in self.member_ids]
 
     def assign(self) -> GroupAssignment:
         free = self._keep_what_is_valid()
         topic_ids = sorted(self.subscribers, key=self._contested)
-        for topic_id in topic_ids:
-            self._give(topic_id, free[topic_id])
+        self._give_all(free, topic_ids)
         for _ in range(ROUNDS_MAX):
             if not sum([self._level(topic_id) for topic_id in topic_ids]):
                 break
@@ -74,20 +76,39 @@ class _Balance:
                         del numbers[partition]
         return {topic_id: list(numbers) for topic_id, numbers in left.items()}
 
-    def _give(self, topic_id: bytes, partitions: list[int]) -> None:
-        if not partitions:
-            return
-        heap = [(self.load[index], index) for index in self.subscribers[topic_id]]
-        heapify(heap)
+    def _give_all(self, free: dict[bytes, list[int]], topic_ids: list[bytes]) -> None:
+        """Members that subscribe to the same are one heap, so a topic looks at as many heaps as there are
+        different subscriptions with it."""
+        heaps: list[list[tuple[int, int]]] = []
+        heaps_of: dict[bytes, list[int]] = {topic_id: [] for topic_id in topic_ids}
+        for number, (subscribed, indexes) in enumerate(self.classes.items()):
+            heaps.append([(self.load[index], index) for index in indexes])
+            heapify(heaps[-1])
+            for topic_id in subscribed:
+                heaps_of[topic_id].append(number)
+        for topic_id in topic_ids:
+            if free[topic_id]:
+                self._give(topic_id, free[topic_id], heaps, heaps_of[topic_id])
+
+    def _give(
+        self, topic_id: bytes, partitions: list[int], heaps: list[list[tuple[int, int]]], mine: list[int]
+    ) -> None:
+        """Each partition to the subscriber with the least."""
+        tops = [(*heaps[number][0], number) for number in mine]
+        heapify(tops)
         for partition in partitions:
-            load, index = heap[0]
+            load, index, number = tops[0]
             insort(self.parts[index].setdefault(topic_id, []), partition)
             self.load[index] = load + 1
-            heapreplace(heap, (load + 1, index))
+            heapreplace(heaps[number], (load + 1, index))
+            heapreplace(tops, (*heaps[number][0], number))
 
     def _level(self, topic_id: bytes) -> int:
         """Evens out one topic among its subscribers; how many partitions moved."""
         subscribers, load, parts = self.subscribers[topic_id], self.load, self.parts
+        loads = [load[index] for index in subscribers]
+        if max(loads) - min(loads) < 2:
+            return 0
         most_first = [(-load[index], index) for index in subscribers if topic_id in parts[index]]
         least_first = [(load[index], index) for index in subscribers]
         if not most_first or -min(most_first)[0] - min(least_first)[0] < 2:

@@ -9,6 +9,9 @@ that already have it.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from itertools import chain
+
 from coordinator.assignors.heterogeneous import assign_by_balance
 from coordinator.assignors.spi import (
     AssignmentSpec,
@@ -33,61 +36,77 @@ class UniformAssignor:
 
 
 class _Homogeneous:
-    """One run. A partition is a number: the topic's base plus its partition number; topics in id order."""
+    """One run. A partition is a number: the topic's base plus its partition number; topics in id order.
+
+    Only members whose part changes are looked at partition by partition: most keep what they have."""
 
     def __init__(self, spec: AssignmentSpec) -> None:
         self.spec = spec
         self.member_ids = sorted(spec.members)
-        subscribed = spec.members[self.member_ids[0]].subscribed_topics
-        self.topic_ids = sorted(subscribed)
-        self.base: dict[bytes, int] = {}
-        self.total = 0
+        self.topic_ids = sorted(spec.members[self.member_ids[0]].subscribed_topics)
+        self.bases = [0]
         for topic_id in self.topic_ids:
-            self.base[topic_id] = self.total
-            self.total += spec.topics[topic_id].num_partitions
-        self.taken = bytearray(self.total)
+            self.bases.append(self.bases[-1] + spec.topics[topic_id].num_partitions)
+        self.total = self.bases[-1]
+        self.held: set[int] = set()
+        """Numbers that somebody has and may keep."""
+        self.changed: set[str] = set()
 
     def assign(self) -> GroupAssignment:
-        kept = {member_id: self._still_valid(member_id) for member_id in self.member_ids}
+        kept = self._still_valid()
         quotas = self._quotas({member_id: len(numbers) for member_id, numbers in kept.items()})
-        changed: set[str] = set()
+        changed, members = self.changed, self.spec.members
         for member_id, numbers in kept.items():
-            surplus = len(numbers) - quotas[member_id]
-            if surplus > 0:
-                for number in numbers[-surplus:]:
-                    self.taken[number] = 0
-                del numbers[-surplus:]
+            if len(numbers) > quotas[member_id]:
+                numbers.sort()
+                self.held.difference_update(numbers[quotas[member_id] :])
+                del numbers[quotas[member_id] :]
                 changed.add(member_id)
-        free = iter([number for number, taken in enumerate(self.taken) if not taken])
+        free, position = sorted(set(range(self.total)) - self.held), 0
+        parts: dict[str, MemberAssignment] = {}
         for member_id, numbers in kept.items():
             missing = quotas[member_id] - len(numbers)
-            if missing > 0:
-                numbers.extend(next(free) for _ in range(missing))
-                numbers.sort()
-                changed.add(member_id)
-        return GroupAssignment(
-            {
-                member_id: MemberAssignment(self._part(member_id, kept[member_id], changed))
-                for member_id in kept
-            }
-        )
-
-    def _still_valid(self, member_id: str) -> list[int]:
-        """What the member's old target still means, as numbers, ascending by topic id and partition."""
-        numbers: list[int] = []
-        taken = self.taken
-        target = self.spec.members[member_id].target_partitions
-        for topic_id in sorted(target) if len(target) > 1 else target:
-            base = self.base.get(topic_id)
-            if base is None:
+            if missing:
+                numbers += free[position : position + missing]
+                position += missing
+            elif member_id not in changed:
+                parts[member_id] = MemberAssignment(members[member_id].target_partitions)
                 continue
-            end = base + self.spec.topics[topic_id].num_partitions
-            for partition in target[topic_id]:
-                number = base + partition
-                if base <= number < end and not taken[number]:
-                    taken[number] = 1
-                    numbers.append(number)
-        return numbers
+            numbers.sort()
+            parts[member_id] = MemberAssignment(self._part(numbers))
+        return GroupAssignment(parts)
+
+    def _still_valid(self) -> dict[str, list[int]]:
+        """What the old targets still mean, as numbers; a partition of several members stays with one."""
+        places = {topic_id: place for place, topic_id in enumerate(self.topic_ids)}
+        bases, members, changed = self.bases, self.spec.members, self.changed
+        kept: dict[str, list[int]] = {}
+        for member_id in self.member_ids:
+            kept[member_id] = numbers = []
+            for topic_id, partitions in members[member_id].target_partitions.items():
+                place = places.get(topic_id)
+                if place is None:
+                    changed.add(member_id)
+                    continue
+                base, end = bases[place], bases[place + 1]
+                valid = [base + partition for partition in partitions]
+                if valid and (valid[-1] >= end or valid[0] < base):
+                    valid = [number for number in valid if base <= number < end]
+                    changed.add(member_id)
+                numbers += valid
+        self.held.update(chain.from_iterable(kept.values()))
+        if len(self.held) < sum(map(len, kept.values())):
+            self._drop_doubles(kept)
+        return kept
+
+    def _drop_doubles(self, kept: dict[str, list[int]]) -> None:
+        seen: set[int] = set()
+        for member_id, numbers in kept.items():
+            once = [number for number in dict.fromkeys(numbers) if number not in seen]
+            if len(once) < len(numbers):
+                kept[member_id] = once
+                self.changed.add(member_id)
+            seen.update(once)
 
     def _quotas(self, held: dict[str, int]) -> dict[str, int]:
         quota, extras = divmod(self.total, len(held))
@@ -98,21 +117,18 @@ class _Homogeneous:
             quotas[member_id] = quota + 1
         return quotas
 
-    def _part(self, member_id: str, numbers: list[int], changed: set[str]) -> Partitions:
-        old = self.spec.members[member_id].target_partitions
-        if member_id not in changed and sum(map(len, old.values())) == len(numbers):
-            return old
+    def _part(self, numbers: list[int]) -> Partitions:
+        """Ascending numbers, by topic."""
         part: dict[bytes, tuple[int, ...]] = {}
-        position, count = 0, len(numbers)
-        for topic_id in self.topic_ids if numbers else ():
-            base = self.base[topic_id]
-            end = base + self.spec.topics[topic_id].num_partitions
-            if numbers[position] >= end:
-                continue
-            start = position
-            while position < count and numbers[position] < end:
-                position += 1
-            part[topic_id] = tuple([number - base for number in numbers[start:position]])
-            if position == count:
-                break
+        start, count = 0, len(numbers)
+        while start < count:
+            place = bisect_right(self.bases, numbers[start]) - 1
+            base, end = self.bases[place], self.bases[place + 1]
+            stop = count if numbers[-1] < end else bisect_left(numbers, end, start)
+            first = numbers[start] - base
+            if numbers[stop - 1] - numbers[start] == stop - 1 - start:
+                part[self.topic_ids[place]] = tuple(range(first, first + stop - start))
+            else:
+                part[self.topic_ids[place]] = tuple([number - base for number in numbers[start:stop]])
+            start = stop
         return part
