@@ -9,19 +9,18 @@ written against the group of now, and what is due then is due at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from collections.abc import Iterable
 
 from coordinator import clientside
 from coordinator.api import Context, Draft, Refused, Steps
-from coordinator.assignors.spi import AssignmentSpec, MemberAssignment, PartitionAssignorError
+from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError
 from coordinator.clientside import Choice, Prepared, Round, offer, offers_of
+from coordinator.clienttargets import answer_of, is_installed, metadata_fault
 from coordinator.core import Core
 from coordinator.epochs import target_step
 from coordinator.heartbeat import heartbeat
 from coordinator.limits import Limits
-from coordinator.model import Group, Member, told_by
-from coordinator.reconcile import Told
+from coordinator.model import Group, Member
 from coordinator.target import assignment_spec, install_records, subscribed_ids, topic_ids_by_name
 from coordinator.validation import invalid, validate_name
 from records import ClientAssignor, MemberState, Trigger
@@ -135,7 +134,7 @@ def _offered(assignors: list[extended.Assignor] | None, limits: Limits) -> tuple
                 f"ClientAssignors: {one.name} has MinimumVersion {one.minimum_version} and MaximumVersion "
                 f"{one.maximum_version}; versions begin with 0, the minimum first."
             )
-        fault = _metadata_fault(
+        fault = metadata_fault(
             one.metadata_version, one.metadata_bytes, one.minimum_version, one.maximum_version
         )
         if fault is not None:
@@ -157,15 +156,6 @@ def _offered(assignors: list[extended.Assignor] | None, limits: Limits) -> tuple
         )
         for one in assignors
     )
-
-
-def _metadata_fault(version: int, metadata: bytes, low: int, high: int) -> str | None:
-    """What is wrong with versioned metadata, if anything."""
-    if version == -1:
-        return f"MetadataVersion -1 means none, but there are {len(metadata)} bytes" if metadata else None
-    if not low <= version <= high:
-        return f"MetadataVersion is {version}, outside {low} to {high}"
-    return None
 
 
 def prepare_assignment(
@@ -215,7 +205,7 @@ def install_assignment(
     """Makes what the chosen member computed the target, for the epoch that it was shown. If the group has
     moved on meanwhile, the next member is chosen at once."""
     group, member = _member(core, request)
-    if _is_installed(group, request):  # its reply was lost
+    if is_installed(group, request):  # its reply was lost
         return install.ConsumerGroupInstallAssignmentResponse()
     round_ = _round(core, group, member, ctx)
     prepared = round_.prepared
@@ -229,7 +219,7 @@ def install_assignment(
         )
     started_ms = ctx.stopwatch_ms()
     try:
-        answer = _answer(request, prepared.spec, round_.choice, core.limits)
+        answer = answer_of(request, prepared.spec, round_.choice, core.limits)
         records = install_records(
             group, prepared.spec, answer, prepared.epoch, ctx, core.limits, round_.choice.name
         )
@@ -287,118 +277,3 @@ def _not_chosen(group: Group, member: Member, why: str) -> Refused:
         ErrorCode.UNKNOWN_MEMBER_ID,
         f"Member {member.member_id} is not the one to compute a target for group {group.group_id}: {why}.",
     )
-
-
-def _is_installed(group: Group, request: install.ConsumerGroupInstallAssignmentRequest) -> bool:
-    """Whether the group's target is this very one already."""
-    if request.group_epoch != group.assignment_epoch or not request.members:
-        return False
-    parts = {part.member_id: part for part in request.members}
-    for member in group.joined():
-        part = parts.get(member.member_id, install.Member(member_id=member.member_id))
-        told = Told(part.error, part.metadata_version, part.metadata_bytes)
-        if told_by(group.target.get(member.member_id)) != told:
-            return False
-        given = {topic.topic_id: sorted(topic.partitions) for topic in part.topic_partitions}
-        target = group.target_of(member.member_id)
-        if not part.error and given != {topic_id: list(numbers) for topic_id, numbers in target.items()}:
-            return False
-    return True
-
-
-# What a member installs, judged by what it was shown.
-
-
-def _answer(
-    request: install.ConsumerGroupInstallAssignmentRequest,
-    spec: AssignmentSpec,
-    choice: Choice,
-    limits: Limits,
-) -> Mapping[str, MemberAssignment]:
-    """The request in the form of an assignor's answer; raises `PartitionAssignorError`, which names the
-    member and the partition."""
-    owners: dict[bytes, dict[int, str]] = {topic_id: {} for topic_id in spec.topics}
-    answer: dict[str, MemberAssignment] = {}
-    for part in request.members:
-        member_id = part.member_id
-        if member_id not in spec.members:
-            raise PartitionAssignorError(
-                f"Members: {member_id} is not a member of epoch {request.group_epoch}."
-            )
-        if member_id in answer:
-            raise PartitionAssignorError(f"Members: {member_id} is there twice.")
-        if len(part.metadata_bytes) > limits.client_metadata_bytes_max:
-            raise PartitionAssignorError(
-                f"Members: MetadataBytes of {member_id} are {len(part.metadata_bytes)} bytes; at most "
-                f"{limits.client_metadata_bytes_max} are allowed."
-            )
-        fault = _metadata_fault(
-            part.metadata_version, part.metadata_bytes, choice.version_min, choice.version
-        )
-        if fault is not None:
-            raise PartitionAssignorError(f"Members: {fault}, at {member_id}.")
-        if part.error:
-            if part.topic_partitions:
-                raise PartitionAssignorError(
-                    f"Members: {member_id} has error {part.error}, so it keeps what it has; "
-                    "give it no partitions."
-                )
-            partitions = _kept(spec, member_id)
-        else:
-            partitions = _given(part)
-        _own(spec, owners, member_id, partitions)
-        answer[member_id] = MemberAssignment(
-            partitions, part.error, part.metadata_version, part.metadata_bytes
-        )
-    return answer
-
-
-def _given(part: install.Member) -> dict[bytes, tuple[int, ...]]:
-    given: dict[bytes, list[int]] = {}
-    for topic in part.topic_partitions:
-        given.setdefault(topic.topic_id, []).extend(topic.partitions)
-    return {topic_id: tuple(sorted(numbers)) for topic_id, numbers in given.items() if numbers}
-
-
-def _kept(spec: AssignmentSpec, member_id: str) -> dict[bytes, tuple[int, ...]]:
-    """The member's old target, as far as it subscribes to it and it still exists."""
-    member = spec.members[member_id]
-    kept = {
-        topic_id: tuple(one for one in numbers if one < spec.topics[topic_id].num_partitions)
-        for topic_id, numbers in member.target_partitions.items()
-        if topic_id in member.subscribed_topics
-    }
-    return {topic_id: numbers for topic_id, numbers in kept.items() if numbers}
-
-
-def _own(
-    spec: AssignmentSpec,
-    owners: dict[bytes, dict[int, str]],
-    member_id: str,
-    partitions: Mapping[bytes, tuple[int, ...]],
-) -> None:
-    """Notes who gets what, once."""
-    subscribed = spec.members[member_id].subscribed_topics
-    for topic_id, numbers in partitions.items():
-        if topic_id not in subscribed:
-            raise PartitionAssignorError(
-                f"Members: {member_id} is given topic id {topic_id.hex()}, to which it does not subscribe."
-            )
-        topic = spec.topics[topic_id]
-        owner_of = owners[topic_id]
-        for number in numbers:
-            if not 0 <= number < topic.num_partitions:
-                raise PartitionAssignorError(
-                    f"Members: {member_id} is given {topic.topic_name}-{number}; "
-                    f"the topic has partitions 0 to {topic.num_partitions - 1}."
-                )
-            other = owner_of.setdefault(number, member_id)
-            if other != member_id:
-                raise PartitionAssignorError(
-                    f"Members: {topic.topic_name}-{number} is given to both {other} and {member_id}."
-                )
-        if len(set(numbers)) != len(numbers):
-            twice = next(one for one, two in pairwise(numbers) if one == two)
-            raise PartitionAssignorError(
-                f"Members: {topic.topic_name}-{twice} is given to {member_id} twice."
-            )

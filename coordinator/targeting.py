@@ -95,6 +95,7 @@ def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
 def forget_target(core: Core, group_id: str) -> None:
     """Nobody needs a target (any more): what is under way for one is given up."""
     core.pacing.forget(group_id)
+    core.client_side.forget(group_id)
     core.jobs.pop((JobKind.ASSIGN, group_id), None)
     core.installs.pop(group_id, None)
 

@@ -21,8 +21,9 @@ from .track import GroupTrack, MemberTrack, Partition, Partitions, grouped
 from .words import Speaker, cause_words, is_takeover, reasons_words, term_words
 
 SETTLED_STATES = ("Stable", "Empty")
-COMINGS_AND_GOINGS = (Trigger.MEMBER_AWAY, Trigger.MEMBER_REPLACED)
-"""Of static members: they open no epoch, and explain why somebody's partitions were idle or changed hands."""
+BESIDE_EPOCHS = (Trigger.MEMBER_AWAY, Trigger.MEMBER_REPLACED, Trigger.ASSIGNMENT_INSTALLED)
+"""They open no epoch, and explain why somebody's partitions were idle or changed hands: the comings and
+goings of static members, and a target that a member computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +220,7 @@ class Storyteller:
             self.note(index, timestamp_ms, f"the group is gone: {said}")
         elif track.epoch != epoch_before and track.epoch >= 0:
             self._begin(index, timestamp_ms, epoch_before, entry.cause, target_before)
-        if entry.cause.trigger in COMINGS_AND_GOINGS:
+        if entry.cause.trigger in BESIDE_EPOCHS:
             said = cause_words(entry.cause, timestamp_ms, self.speaker(entry.cause))
             self.note(index, timestamp_ms, said)
         if self._open is not None:

@@ -463,6 +463,9 @@ def test_who_was_chosen_by_the_former_leader_only_is_refused(world: World) -> No
     [
         ([part("nobody")], "nobody is not a member"),
         ([part("a"), part("a")], "a is there twice"),
+        ([part("a"), part("b"), part("a")], "3 members are named, more than there are to give: at most 2"),
+        ([part("a", {bytes([n]) * 16: [] for n in range(3)})], "3 topics are named"),
+        ([part("a", {T: [*range(7), 0]})], "8 partitions are named, more than there are to give: at most 7"),
         ([part("a", {T: [0]}), part("b", {T: [0]})], "orders-0 is given to both a and b"),
         ([part("a", {T: [0, 0]})], "orders-0 is given to a twice"),
         ([part("a", {T: [7]})], "a is given orders-7; the topic has partitions 0 to 6"),
