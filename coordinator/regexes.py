@@ -156,8 +156,8 @@ def _plan(core: Core, group: Group, ctx: Context) -> Round:
     changed = catalog.changed_since(max(progress.seen_version, oldest)) if stale else []
     known = set(stale)
     fresh = tuple([regex for regex in subscribed if regex not in known])
-    names = tuple([topic.name for topic in catalog.topics()]) if fresh else ()
-    return Round(catalog.version, is_full, fresh, names, tuple(stale), tuple(sorted(changed)))
+    names = tuple([topic.name for topic in catalog]) if fresh else ()
+    return Round(catalog.version, is_full, fresh, names, tuple(stale), tuple(changed))
 
 
 def _found_here(core: Core, asked: Round, ctx: Context) -> Resolved | None:
@@ -181,7 +181,7 @@ def _with_names(asked: Round, answers: Iterable[Any]) -> Resolved:
     asked_for = [(regex, asked.names) for regex in asked.fresh]
     asked_for += [(regex, asked.changed) for regex in asked.stale]
     return {
-        regex: answer if isinstance(answer, str) else tuple([names[position] for position in answer])
+        regex: answer if isinstance(answer, str) else tuple(sorted([names[position] for position in answer]))
         for (regex, names), answer in zip(asked_for, answers, strict=True)
     }
 
