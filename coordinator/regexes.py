@@ -237,7 +237,9 @@ def _named(asked: Round, result: object) -> Resolved:
 
 def _install(core: Core, group_id: str, asked: Round, found: Resolved, ctx: Context, draft: Draft) -> Step:
     """Records 16 for what changed, and what follows for the group; a part of it if it is very much."""
-    group = core.projection.groups[group_id]
+    group = core.projection.groups.get(group_id)
+    if group is None:
+        return
     resolutions = core.resolutions
     progress = resolutions.of(group_id)
     draft.trigger = Trigger.REGEX_RESOLVED
