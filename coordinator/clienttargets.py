@@ -32,6 +32,8 @@ def is_installed(group: Group, request: install.ConsumerGroupInstallAssignmentRe
     if request.group_epoch != group.assignment_epoch or not request.members:
         return False
     parts = {part.member_id: part for part in request.members}
+    if len(parts) < len(request.members):
+        return False
     for member in group.joined():
         part = parts.get(member.member_id, install.Member(member_id=member.member_id))
         told = Told(part.error, part.metadata_version, part.metadata_bytes)
