@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.shard_state import ShardState
 from raftlog.evidence import read_evidence
-from tests.cluster.lab import Lab, join_request
+from tests.cluster.lab import Lab, join_request, runtimes
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -153,3 +153,13 @@ def test_a_pause_of_the_node_is_no_gap_of_its_members() -> None:
     gaps = [note["gap_ms"] for note in notes if note["kind"] == "heartbeat_gap"]
     assert gaps
     assert max(gaps) < 2_000
+
+
+def test_offsets_expire_where_nothing_but_commits_ever_came() -> None:
+    """A commit alone sets the timer for its end; what expired is counted."""
+    lab = Lab(settings={"offsets_retention_minutes": 2, "offsets_retention_check_interval_ms": 10_000})
+    client = lab.client("tool")
+    assert lab.commit(client, "billing", {0: 5, 1: 6}) == [0, 0]
+    lab.world.run_for(131_000)  # and nobody asks for anything, which would set a timer too
+    assert sum(runtime.counters.offsets_expired for runtime in runtimes(lab)) == 2
+    assert lab.fetch(client, "billing") == {}
