@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from quorate.commands import cluster, experiments, group_config, groups, log, node, topics, up
+from quorate.commands import cluster, experiments, groups, log, node, topics, up
 from quorate.commands.options import new_app
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
 from quorate.output import print_json
@@ -32,7 +32,6 @@ app.command("demo", short_help="The tour: real consumers, kill -9, replay.")(up.
 app.command("up", short_help="Run a cluster on this machine until Ctrl-C.")(up.up)
 app.add_typer(node.app, name="node")
 app.add_typer(topics.app, name="topics")
-groups.app.command("config")(group_config.config)
 app.add_typer(groups.app, name="groups")
 for _word, _command in experiments.COMMANDS.items():
     cluster.app.command(_word)(_command)

@@ -37,7 +37,11 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> li
     """The lines of a table, without trailing blanks."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max(len(headings[i]), *(len(row[i]) for row in cells)) for i in range(len(headings))]
-    rights = [all(isinstance(row[i], int) for row in rows) for i in range(len(headings))]
+    rights = [
+        all(row[i] is None or isinstance(row[i], int) for row in rows)
+        and any(row[i] is not None for row in rows)
+        for i in range(len(headings))
+    ]
     lines = []
     for row in [list(headings), *cells]:
         padded = [

@@ -8,14 +8,18 @@ half of `evidence_bytes_max` is always kept.
     per note: length u32, crc u32 (CRC32C of what follows), msgpack map {"kind", "at_ms", ...}
 
 A failing write is logged once and notes are dropped; evidence never stops a node.
+
+The newest refusal of each member is also kept in memory, for those who ask the running node: a bounded number
+of them, and those since its start only, as nobody waits for the file to be read.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -34,13 +38,31 @@ BUFFER_BYTES = 1 << 16
 """And at most as many bytes: one write is a small part of either file."""
 TEXT_CHARACTERS_MAX = 1024
 """Of ids and reasons, which may be the client's words: a note stays below 17 KiB, whatever they send."""
+REASON_CHARACTERS_MAX = 256
+"""Of a reason that is kept in memory: all of ours are shorter, unless they repeat what the client said."""
 FLUSH_MS = 1000
 GAPS_MAX = 100_000
 """Members whose gaps are kept per minute; beyond it new members go unnoted."""
 GAPS_PER_TURN = 1_000
 """Gaps of a minute that is over are written this many in a turn of the loop: about 2 ms."""
 
+REFUSALS_MAX = 2_000
+"""Members whose newest refusal is in memory: 1 MB, 5 MB with the longest ids, and looked through at once."""
+
 _HEAD = struct.Struct("<II")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The newest request of a member that was refused; how often in a row with the same API and error."""
+
+    at_ms: int
+    api: int
+    error: int
+    reason: str
+    member_id: str
+    client: str
+    times: int
 
 
 class Evidence:
@@ -60,6 +82,7 @@ class Evidence:
         self._minute = -1
         self._flush_queued = False
         self._broken = False
+        self._refusals: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
 
     def refused(
         self, *, api: int, error: int, reason: str, group_id: str = "", member_id: str = "", client: str = ""
@@ -68,6 +91,31 @@ class Evidence:
         self._note(
             "refused", api=api, error=error, reason=reason, group=group_id, member=member_id, client=client
         )
+        if group_id:
+            group_id, member_id = group_id[:TEXT_CHARACTERS_MAX], member_id[:TEXT_CHARACTERS_MAX]
+            self._remember(group_id, member_id, api, error, reason, client)
+
+    def _remember(
+        self, group_id: str, member_id: str, api: int, error: int, reason: str, client: str
+    ) -> None:
+        known = self._refusals.pop((group_id, member_id), None)
+        is_same = known is not None and (known.api, known.error) == (api, error)
+        self._refusals[group_id, member_id] = Refusal(
+            at_ms=self._host.wall_ms(),
+            api=api,
+            error=error,
+            reason=reason[:REASON_CHARACTERS_MAX],
+            member_id=member_id,
+            client=client[:REASON_CHARACTERS_MAX],
+            times=known.times + 1 if known is not None and is_same else 1,
+        )
+        if len(self._refusals) > REFUSALS_MAX:
+            self._refusals.popitem(last=False)
+
+    def refusals(self, group_id: str) -> list[Refusal]:
+        """The newest refusal of each member of a group, and of each that is none, as far as it is known here
+        since the start; the newest first. A client that named no member has the empty member id."""
+        return [note for (of, _), note in reversed(self._refusals.items()) if of == group_id]
 
     def heartbeat_gap(self, shard: int, group_id: str, member_id: str, gap_ms: float) -> None:
         """A member's heartbeat came `gap_ms` after the one before; the longest of each minute is kept."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from cluster.kafka.node_view import KafkaNode
 from coordinator.limits import SettingsView
+from raftlog.evidence import Refusal
 from raftlog.host import Host, Timer
 
 Json = dict[str, Any]
@@ -46,6 +47,13 @@ class LogReader(Protocol):
 
 class Counted(Protocol):
     def as_dict(self) -> Mapping[str, int]: ...
+
+
+class Refusals(Protocol):
+    """The part of the node's evidence that is in memory."""
+
+    def refusals(self, group_id: str) -> Sequence[Refusal]:
+        """The newest refusal of each member of the group and of each stranger, the newest first."""
 
 
 class ShardView(Protocol):
@@ -105,6 +113,9 @@ class HttpNode(KafkaNode, Protocol):
 
     @property
     def group_settings(self) -> SettingsView: ...
+
+    @property
+    def evidence(self) -> Refusals: ...
 
     @property
     def format_level(self) -> int:

@@ -11,7 +11,10 @@ from cluster.http.node_view import HttpNode, Json, ShardView
 from cluster.http.routes import HttpError
 from cluster.node_info import NodeInfo
 from coordinator import views
+from raftlog.evidence import Refusal
 from records import METADATA_SHARD, topic_id_text
+from wire.apis import api_name
+from wire.errors import ErrorCode
 
 
 def not_ready(node: HttpNode) -> list[str]:
@@ -140,12 +143,44 @@ def groups(node: HttpNode, after: str, limit: int) -> Json:
     }
 
 
+STRANGERS_MAX = 20
+"""Refused requests shown of clients that are no members (any more) of a group: the newest."""
+
+
 def group(node: HttpNode, group_id: str) -> Json:
-    """`group` is None where there is none."""
+    """`group` is None where there is none. Refused requests are those that this node refused since its
+    start: of a group that it leads."""
     shard = node.shard_for(group_id)
     check_readable(shard)
     view = views.group_view(shard.machine, group_id, node.host.monotonic_ms(), node.group_settings)
-    return {"shard": shard.shard, "as_of_index": shard.machine.applied_index, "group": view}
+    if view is not None:
+        refused = {refusal.member_id: _refusal(refusal) for refusal in node.evidence.refusals(group_id)}
+        for member in view["members"]:
+            member["last_refused"] = refused.pop(member["member_id"], None)
+        view["refused_strangers"] = list(refused.values())[:STRANGERS_MAX]
+    return {
+        "shard": shard.shard,
+        "as_of_index": shard.machine.applied_index,
+        "at_ms": node.host.wall_ms(),
+        "group": view,
+    }
+
+
+def _refusal(refusal: Refusal) -> Json:
+    try:
+        name = ErrorCode(refusal.error).name
+    except ValueError:
+        name = str(refusal.error)
+    return {
+        "at_ms": refusal.at_ms,
+        "api": api_name(refusal.api),
+        "error_code": refusal.error,
+        "error": name,
+        "reason": refusal.reason,
+        "member_id": refusal.member_id,
+        "client": refusal.client,
+        "times": refusal.times,
+    }
 
 
 def no_group(group_id: str) -> HttpError:

@@ -11,7 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Schema = dict[str, Any]
+from cluster.http.schemas import (
+    ANYTHING,
+    AS_OF,
+    BOOLEAN,
+    ERROR,
+    GROUP,
+    INTEGER,
+    NODE,
+    STRING,
+    Schema,
+    array_of,
+    object_of,
+    or_null,
+)
 
 
 class HttpError(Exception):
@@ -138,37 +151,6 @@ def _unknown(what: str, name: str, known: Mapping[str, Parameter]) -> HttpError:
     return HttpError(400, f"UNKNOWN_{what.upper()}", f"unknown {what} {name[:100]!r}", hint)
 
 
-def _object(**properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-def _array(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-def _or_null(schema: Schema) -> Schema:
-    return {**schema, "type": [schema["type"], "null"]}
-
-
-INTEGER: Schema = {"type": "integer"}
-STRING: Schema = {"type": "string"}
-BOOLEAN: Schema = {"type": "boolean"}
-ANYTHING: Schema = {"type": "object", "additionalProperties": True}
-ADDRESS = _object(host=STRING, port=INTEGER)
-ERROR: Schema = {**_object(error=STRING, message=STRING, hint=STRING), "additionalProperties": True}
-NODE = _object(
-    node_id=INTEGER,
-    is_self=BOOLEAN,
-    in_contact=BOOLEAN,
-    kafka=_or_null(ADDRESS),
-    http=_or_null(ADDRESS),
-    release=_or_null(STRING),
-    incarnation=_or_null(STRING),
-    boot_id=_or_null(STRING),
-    link=_or_null(ANYTHING),
-)
-AS_OF = _array(_object(shard=INTEGER, as_of_index=INTEGER))
-
 LOG_FRAMES_MAX = 1_000
 """Frames of one answer: it is encoded between other requests, and the next one is a `from` away."""
 
@@ -231,12 +213,12 @@ _PAGE = Parameter(
 )
 
 ROUTES: tuple[Route, ...] = (
-    Route(path="/healthz", name="healthz", summary="The process answers.", answer=_object(status=STRING)),
+    Route(path="/healthz", name="healthz", summary="The process answers.", answer=object_of(status=STRING)),
     Route(
         path="/readyz",
         name="readyz",
         summary="Every shard serves here or follows a leader; 503 with the reasons while one does not.",
-        answer=_object(ready=BOOLEAN, reasons=_array(STRING)),
+        answer=object_of(ready=BOOLEAN, reasons=array_of(STRING)),
         refusals=(503,),
     ),
     Route(
@@ -250,15 +232,15 @@ ROUTES: tuple[Route, ...] = (
         name="cluster",
         summary="Every node with its addresses and this node's link to it; this node's shards with state, "
         "leader, term, indexes, and, where it leads, its followers.",
-        answer=_object(
+        answer=object_of(
             cluster_id=STRING,
             node_id=INTEGER,
             release=STRING,
             format_level=INTEGER,
             uptime_ms=INTEGER,
-            heartbeats=_or_null(ANYTHING),
-            nodes=_array(NODE),
-            shards=_array(ANYTHING),
+            heartbeats=or_null(ANYTHING),
+            nodes=array_of(NODE),
+            shards=array_of(ANYTHING),
         ),
     ),
     Route(
@@ -266,7 +248,7 @@ ROUTES: tuple[Route, ...] = (
         name="upgrade",
         method="POST",
         summary="Raises the format level to the newest that every node reads. The metadata leader does it.",
-        answer=_object(format_level=INTEGER),
+        answer=object_of(format_level=INTEGER),
         refusals=(400, 403, 408, 409, 413, 415, 503),
     ),
     Route(
@@ -276,7 +258,7 @@ ROUTES: tuple[Route, ...] = (
         summary="Hands the leadership of a shard to another node. The shard's leader does it.",
         parameters=(_SHARD,),
         fields=(_TO,),
-        answer=_object(shard=INTEGER, was_leader=INTEGER, leader_id=_or_null(INTEGER)),
+        answer=object_of(shard=INTEGER, was_leader=INTEGER, leader_id=or_null(INTEGER)),
         refusals=(400, 403, 404, 408, 409, 413, 415, 503),
     ),
     Route(
@@ -284,9 +266,9 @@ ROUTES: tuple[Route, ...] = (
         name="topics",
         summary="All topics of the catalog.",
         parameters=(_CONSISTENT,),
-        answer=_object(
+        answer=object_of(
             as_of_index=INTEGER,
-            topics=_array(_object(name=STRING, topic_id=STRING, num_partitions=INTEGER)),
+            topics=array_of(object_of(name=STRING, topic_id=STRING, num_partitions=INTEGER)),
         ),
         refusals=(307, 400, 503),
     ),
@@ -295,15 +277,16 @@ ROUTES: tuple[Route, ...] = (
         name="groups",
         summary="Groups of all shards by name, a page at a time.",
         parameters=(_AFTER, _PAGE),
-        answer=_object(as_of=AS_OF, groups=_array(ANYTHING), next_after={"type": ["string", "null"]}),
+        answer=object_of(as_of=AS_OF, groups=array_of(ANYTHING), next_after={"type": ["string", "null"]}),
         refusals=(400, 503),
     ),
     Route(
         path="/v1/groups/{group_id}",
         name="group",
-        summary="One group: epochs, state, members with what they own and should own.",
+        summary="One group: epochs, state, what keeps it from a target; each member with what it "
+        "owns, should own and waits for, and its last refused request. What only a leader knows may be null.",
         parameters=(_GROUP_ID, _CONSISTENT),
-        answer=_object(shard=INTEGER, as_of_index=INTEGER, group=ANYTHING),
+        answer=object_of(shard=INTEGER, as_of_index=INTEGER, at_ms=INTEGER, group=GROUP),
         refusals=(307, 400, 404, 503),
     ),
     Route(

@@ -7,21 +7,20 @@ leader knows how far its followers are; a change that another node has to make i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from quorate.commands.http import HttpRefused, get_json, post_json
-from quorate.commands.options import DEFAULT_TIMEOUT_S, DEFAULT_URL, Json, Timeout, new_app
+from quorate.commands.http import OTHERS_TIMEOUT_S, HttpRefused, first_of, get_json, node_url, post_json
+from quorate.commands.options import DEFAULT_TIMEOUT_S, DEFAULT_URL, Json, Timeout, Url, new_app
 from quorate.commands.overview import print_cluster
-from quorate.errors import CommandError, ExitCode
+from quorate.errors import CommandError
 from quorate.output import print_json
 
 app = new_app("Show the cluster, and say who leads.")
 
-Url = Annotated[str, typer.Option("--url", help="HTTP address of any node; several with commas.")]
 Shard = Annotated[
     str, typer.Argument(metavar="SHARD", help="A shard's number, or metadata.", show_default=False)
 ]
@@ -29,7 +28,6 @@ To = Annotated[
     int | None, typer.Option("--to", metavar="NODE", min=0, help="Who shall lead; else who is furthest.")
 ]
 
-OTHERS_TIMEOUT_S = 2.0  # for one node where there are others: a stopped process answers nothing
 FOLLOWED_MAX = 4  # how often a change is sent on: leadership may move while it is
 PAUSE_S = 0.2  # between two tries while there is no leader: an election takes about as long
 
@@ -45,7 +43,7 @@ def status(url: Url = DEFAULT_URL, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json:
 
     Example: quorate cluster status --url http://127.0.0.1:8092
     """
-    document, address = _first(url, timeout_s, lambda one, one_s: get_json(one + "/v1/cluster", one_s))
+    document, address = first_of(url, timeout_s, lambda one, one_s: get_json(one + "/v1/cluster", one_s))
     views = {document["node_id"]: document, **_other_views(document, min(timeout_s, OTHERS_TIMEOUT_S))}
     if json:
         others = {str(node_id): view for node_id, view in views.items() if node_id != document["node_id"]}
@@ -94,29 +92,6 @@ def upgrade(url: Url = DEFAULT_URL, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json
     print(f"the cluster writes format level {answer['format_level']}")
 
 
-def _first(urls: str, timeout_s: float, ask: Callable[[str, float], Any]) -> tuple[Any, str]:
-    """What the first of several addresses that can be reached answers, and which it was.
-
-    Where there is another one to ask, one that stands still is not waited for to the end.
-    """
-    addresses = [text.strip().rstrip("/") for text in urls.split(",")]
-    one_s = timeout_s if len(addresses) == 1 else min(timeout_s, OTHERS_TIMEOUT_S)
-    unreachable: CommandError | None = None
-    for url in addresses:
-        try:
-            return ask(url, one_s), url
-        except CommandError as error:
-            if error.code != ExitCode.UNREACHABLE:
-                raise
-            unreachable = error
-    assert unreachable is not None
-    if len(addresses) == 1:
-        raise unreachable
-    raise CommandError(
-        f"none of {', '.join(addresses)} answers", hint=unreachable.hint, code=ExitCode.UNREACHABLE
-    )
-
-
 def _other_views(document: Mapping[str, Any], timeout_s: float) -> dict[int, Any]:
     """The status of the other nodes in contact, as far as they answer."""
     views = {}
@@ -124,7 +99,7 @@ def _other_views(document: Mapping[str, Any], timeout_s: float) -> dict[int, Any
         if node["node_id"] == document["node_id"] or not node["http"] or not node["http"]["port"]:
             continue
         try:
-            view = get_json(_url(node["http"]) + "/v1/cluster", timeout_s)
+            view = get_json(node_url(node["http"]) + "/v1/cluster", timeout_s)
         except CommandError:
             continue
         if isinstance(view, dict) and view.get("node_id") == node["node_id"]:
@@ -139,18 +114,13 @@ def _change(urls: str, path: str, body: Mapping[str, Any], timeout_s: float) -> 
     while True:
         left_s = max(0.1, deadline_s - time.monotonic())
         try:
-            return _first(urls, left_s, lambda one, one_s: post_json(one + path, body, one_s))[0]
+            return first_of(urls, left_s, lambda one, one_s: post_json(one + path, body, one_s))[0]
         except HttpRefused as error:
             leader = error.leader or {}
             address = leader.get("http") or {}
             if error.error == "NOT_LEADER" and address.get("port") and followed < FOLLOWED_MAX:
-                urls, followed = _url(address), followed + 1
+                urls, followed = node_url(address), followed + 1
             elif error.error != "NO_LEADER" or time.monotonic() + PAUSE_S >= deadline_s:
                 raise
             else:
                 time.sleep(PAUSE_S)
-
-
-def _url(address: Mapping[str, Any]) -> str:
-    host = f"[{address['host']}]" if ":" in address["host"] else address["host"]
-    return f"http://{host}:{address['port']}"

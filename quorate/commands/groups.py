@@ -1,68 +1,80 @@
-"""`quorate groups …`: the live view of consumer groups; `quorate log explain` has their history."""
+"""`quorate groups …`: the live view of consumer groups, and what an operator does to them.
+
+`quorate log explain` has their history.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quorate.commands import group_config, group_describe, group_offsets, group_reset
 from quorate.commands.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
+    Group,
     Json,
     Timeout,
     connect,
     new_app,
 )
-from quorate.output import assignment_text, print_json, print_table
+from quorate.errors import CommandError, ExitCode
+from quorate.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from quorate.client import GroupDescription
+    from quorate.client import MemberInfo
 
-app = new_app("List, describe and delete consumer groups.")
+app = new_app("List, describe, change and delete consumer groups.")
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.", show_default=False)]
 Groups = Annotated[
     list[str], typer.Argument(metavar="GROUP", help="Ids of groups without members.", show_default=False)
 ]
+Members = Annotated[
+    list[str], typer.Argument(metavar="MEMBER", help="Member ids or instance ids.", show_default=False)
+]
+States = Annotated[
+    str, typer.Option("--state", metavar="STATE[,STATE]", help="Only groups in one of these states.")
+]
+Types = Annotated[str, typer.Option("--type", metavar="TYPE[,TYPE]", help="Only groups of these types.")]
+
+STATES = (
+    "Empty", "Assigning", "Reconciling", "Stable", "Dead", "PreparingRebalance", "CompletingRebalance",
+)  # fmt: skip
+"""Kafka's, those of classic groups included."""
+TYPES = ("consumer", "classic", "share", "streams")
 
 
 @app.command("list")
 def list_groups(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json: Json = False
-) -> None:
-    """List every group with its state.
-
-    Example: quorate groups list
-    """
-    with connect(bootstrap, timeout_s) as client:
-        groups = client.groups()
-    if json:
-        print_json({"groups": [dataclasses.asdict(group) for group in groups]})
-    else:
-        rows = [(group.group_id, group.state, group.group_type) for group in groups]
-        print_table(("GROUP", "STATE", "TYPE"), rows, empty="no groups")
-
-
-@app.command("describe")
-def describe(
-    group: Group,
+    state: States = "",
+    group_type: Types = "",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
-    """Show a group's members, who owns what, and the committed offsets.
+    """List every group with its state.
 
-    Example: quorate groups describe billing
+    Example: quorate groups list --state stable,reconciling
     """
+    states, types = _filter(state, STATES, "--state"), _filter(group_type, TYPES, "--type")
     with connect(bootstrap, timeout_s) as client:
-        description = client.describe_group(group)
+        groups = client.groups(states, types)
     if json:
-        print_json(dataclasses.asdict(description))
+        print_json({"groups": [dataclasses.asdict(group) for group in groups]})
     else:
-        _print(description)
+        rows = [(group.group_id, group.state, group.group_type) for group in groups]
+        print_table(
+            ("GROUP", "STATE", "TYPE"), rows, empty="no such groups" if states or types else "no groups"
+        )
+
+
+app.command("describe")(group_describe.describe)
+app.command("config")(group_config.config)
 
 
 @app.command("delete")
@@ -85,28 +97,62 @@ def delete(
                 print(f"deleted group {group_id}")
 
 
-def _print(group: GroupDescription) -> None:
-    print(
-        f"group {group.group_id}: {group.state}, group epoch {group.group_epoch}, "
-        f"assignment epoch {group.assignment_epoch}, assignor {group.assignor or '-'}"
+@app.command("remove-member")
+def remove_member(
+    group: Group,
+    members: Members,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    json: Json = False,
+) -> None:
+    """Remove members from a group: their partitions go to the others at once.
+
+    A consumer that still runs is told that it is no member any more, and joins again: stop it first. A member
+    that is away (static) loses its place.
+
+    Example: quorate groups remove-member billing web-1
+    """
+    with connect(bootstrap, timeout_s) as client:
+        there = client.describe_group(group).members
+        found = [_member_named(text, there, group) for text in members]
+        client.remove_members(group, found)
+    for member in found:
+        if json:
+            print_json({"removed": member.member_id, "instance_id": member.instance_id, "group": group})
+        else:
+            print(f"removed {_called(member)} from group {group}")
+
+
+app.command("delete-offsets")(group_offsets.delete_offsets)
+app.command("reset-offsets")(group_reset.reset_offsets)
+
+
+def _filter(text: str, known: Sequence[str], option: str) -> list[str]:
+    """What an option names, in Kafka's spelling; raises `CommandError` (usage)."""
+    by_lower = {name.lower(): name for name in known}
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    for name in names:
+        if name.lower() not in by_lower:
+            close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+            hint = f"did you mean {by_lower[close[0]]}?" if close else "known: " + ", ".join(known)
+            raise CommandError(f"{option} {name!r} is unknown", hint=hint, code=ExitCode.USAGE)
+    return [by_lower[name.lower()] for name in names]
+
+
+def _member_named(text: str, members: Sequence[MemberInfo], group_id: str) -> MemberInfo:
+    """The member with that member id, or else with that instance id."""
+    for member in [
+        *(member for member in members if member.member_id == text),
+        *(member for member in members if member.instance_id == text),
+    ]:
+        return member
+    raise CommandError(
+        f"group {group_id!r} has no member {text!r}, neither by member id nor by instance id",
+        hint=f"`quorate groups describe {group_id}` names its members",
+        code=ExitCode.REFUSED,
     )
-    members = [
-        (
-            member.client_id,
-            member.member_id,
-            member.client_host,
-            member.member_epoch,
-            assignment_text(member.assigned),
-            "" if member.target == member.assigned else "-> " + assignment_text(member.target),
-        )
-        for member in group.members
-    ]
-    print()
-    print_table(("CLIENT", "MEMBER", "HOST", "EPOCH", "OWNS", "TARGET"), members, empty="no members")
-    offsets = [
-        (topic, partition, offset)
-        for topic, by_partition in sorted(group.offsets.items())
-        for partition, offset in sorted(by_partition.items())
-    ]
-    print()
-    print_table(("TOPIC", "PARTITION", "OFFSET"), offsets, empty="no committed offsets")
+
+
+def _called(member: MemberInfo) -> str:
+    name = f"instance {member.instance_id}, " if member.instance_id else ""
+    return f"member {member.member_id} ({name}client {member.client_id or '-'})"

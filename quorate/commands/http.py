@@ -6,7 +6,7 @@ The library's HTTP client is imported when something is asked: the other command
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from quorate.errors import CommandError, ExitCode
@@ -14,7 +14,8 @@ from quorate.errors import CommandError, ExitCode
 if TYPE_CHECKING:
     from urllib.error import HTTPError
 
-ANSWER_BYTES_MAX = 16 * 1024 * 1024  # a status page; a larger answer is not one
+ANSWER_BYTES_MAX = 64 * 1024 * 1024  # a group of thousands of members takes a few of them
+OTHERS_TIMEOUT_S = 2.0  # for one node where there are others: a stopped process answers nothing
 
 
 class HttpRefused(CommandError):
@@ -90,3 +91,32 @@ def _refused(url: str, error: HTTPError) -> HttpRefused:
         word, leader = "", None
     named = leader if isinstance(leader, dict) else None
     return HttpRefused(f"{url} answers: {message}", hint, error.code, error=word, leader=named)
+
+
+def first_of(urls: str, timeout_s: float, ask: Callable[[str, float], Any]) -> tuple[Any, str]:
+    """What the first of several addresses that can be reached answers, and which it was.
+
+    Where there is another one to ask, one that stands still is not waited for to the end.
+    """
+    addresses = [text.strip().rstrip("/") for text in urls.split(",")]
+    one_s = timeout_s if len(addresses) == 1 else min(timeout_s, OTHERS_TIMEOUT_S)
+    unreachable: CommandError | None = None
+    for url in addresses:
+        try:
+            return ask(url, one_s), url
+        except CommandError as error:
+            if error.code != ExitCode.UNREACHABLE:
+                raise
+            unreachable = error
+    assert unreachable is not None
+    if len(addresses) == 1:
+        raise unreachable
+    raise CommandError(
+        f"none of {', '.join(addresses)} answers", hint=unreachable.hint, code=ExitCode.UNREACHABLE
+    )
+
+
+def node_url(address: Mapping[str, Any]) -> str:
+    """The URL of a node whose address an answer names."""
+    host = f"[{address['host']}]" if ":" in address["host"] else address["host"]
+    return f"http://{host}:{address['port']}"

@@ -22,6 +22,10 @@ DEFAULT_TIMEOUT_S = 10.0
 _LOG_LINE_HEAD = re.compile(r"[-0-9]+ [:,0-9]+ node \d+ [A-Z]+ [\w.]+: ")
 """What a node's last words begin with: time, node, level and logger, of which only the words are wanted."""
 
+PARTITION_DIGITS_MAX = 10
+PARTITIONS_NAMED_MAX = 1_000_000
+"""Of one range on a command line: more is a slip of the finger, and a set of that many takes a second."""
+
 NODES_OWN_PORTS = "(kafka.port, http.port, peer.port)"
 """What a node calls the ports that a launcher's options choose."""
 
@@ -30,7 +34,15 @@ Bootstrap = Annotated[
     str,
     typer.Option("--bootstrap", "-b", help="Kafka address, HOST:PORT[,HOST:PORT]."),
 ]
+Url = Annotated[str, typer.Option("--url", help="HTTP address of any node; several with commas.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds after which to give up.")]
+EndOffsetsFrom = Annotated[
+    str,
+    typer.Option(
+        "--end-offsets-from", metavar="HOST:PORT", help="A Kafka cluster that holds the topics' records."
+    ),
+]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.", show_default=False)]
 Directory = Annotated[
     Path,
     typer.Argument(
@@ -60,6 +72,31 @@ def parse_topic(text: str) -> tuple[str, int]:
             f"{text!r} is not NAME or NAME:PARTITIONS", hint="for example orders:12", code=ExitCode.USAGE
         )
     return name, int(count) if colon else 1
+
+
+def parse_partitions(text: str) -> tuple[str, list[int] | None]:
+    """`orders:0,4-7` as topic and partitions, `orders` as all (None); raises `CommandError` (usage)."""
+    name, colon, numbers = text.partition(":")
+    wrong = CommandError(
+        f"{text!r} is not TOPIC or TOPIC:PARTITIONS",
+        hint="for example orders:0,4-7",
+        code=ExitCode.USAGE,
+    )
+    if not name or (colon and not numbers):
+        raise wrong
+    if not colon:
+        return name, None
+    found: set[int] = set()
+    for part in numbers.split(","):
+        first, dash, last = part.partition("-")
+        ends = [first, last] if dash else [first]
+        if not all(end.isdecimal() and len(end) <= PARTITION_DIGITS_MAX for end in ends):
+            raise wrong
+        low, high = int(ends[0]), int(ends[-1])
+        if high < low or high - low >= PARTITIONS_NAMED_MAX:
+            raise wrong
+        found.update(range(low, high + 1))
+    return name, sorted(found)
 
 
 def parse_settings(texts: list[str]) -> dict[str, str]:

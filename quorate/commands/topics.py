@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from history.render import plural, ranges
 from quorate.commands.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -20,7 +22,10 @@ from quorate.commands.options import (
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, print_now, print_table
 
-app = new_app("Create, list, grow, delete and mirror topics.")
+if TYPE_CHECKING:
+    from quorate.client import TopicInfo
+
+app = new_app("Create, list, describe, grow, recreate, delete and mirror topics.")
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of topics.", show_default=False)]
 Source = Annotated[
@@ -92,6 +97,83 @@ def grow(
             _report("grown", name, num_partitions, json)
 
 
+@app.command("describe")
+def describe(
+    names: Names,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    json: Json = False,
+) -> None:
+    """Show topics: id, partitions, and the node that clients ask for each of these.
+
+    Example: quorate topics describe orders
+    """
+    from records.ids import topic_id_text
+
+    with connect(bootstrap, timeout_s) as client:
+        topics = {topic.name: topic for topic in client.topics()}
+    for name in names:
+        _check_known(name, topics)
+    if json:
+        print_json(
+            {
+                "topics": [
+                    {
+                        "name": topic.name,
+                        "topic_id": topic_id_text(topic.topic_id),
+                        "partitions": topic.num_partitions,
+                        "leaders": list(topic.leaders),
+                    }
+                    for topic in map(topics.__getitem__, names)
+                ]
+            }
+        )
+        return
+    for place, name in enumerate(names):
+        topic, size = topics[name], plural(topics[name].num_partitions, "partition")
+        print("\n" * bool(place) + f"topic {name}: id {topic_id_text(topic.topic_id)}, {size}")
+        led: dict[int, list[int]] = {}
+        for number, leader in enumerate(topic.leaders):
+            led.setdefault(leader, []).append(number)
+        rows = [("none" if node < 0 else str(node), ranges(numbers)) for node, numbers in sorted(led.items())]
+        print_table(("NODE", "PARTITIONS"), rows)
+
+
+@app.command("recreate")
+def recreate(
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME[:PARTITIONS]", help="Topics; alone: with as many as now.", show_default=False
+        ),
+    ],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    json: Json = False,
+) -> None:
+    """Delete topics and create them again: with new ids, and without the offsets committed on them.
+
+    Groups that subscribe to them rebalance; what they had of the old ones is taken away.
+
+    Example: quorate topics recreate orders:24
+    """
+    wanted = [parse_topic(text) if ":" in text else (text, 0) for text in topics]
+    with connect(bootstrap, timeout_s) as client:
+        there = {topic.name: topic for topic in client.topics()}
+        for name, _ in wanted:
+            _check_known(name, there)
+        for name, count in wanted:
+            num_partitions = count or there[name].num_partitions
+            client.delete_topic(name)
+            try:
+                client.create_topic(name, num_partitions)
+            except CommandError as error:
+                hint = f"`quorate topics create {name}:{num_partitions}` does the rest; {error.hint}"
+                said = f"topic {name} was deleted, and not created again: {error.message}"
+                raise CommandError(said, hint=hint, code=error.code) from error
+            _report("recreated", name, num_partitions, json)
+
+
 @app.command("delete")
 def delete(
     topics: Names,
@@ -142,6 +224,15 @@ def mirror(
             follower.once(interval_s)
         else:
             follower.run(interval_s, threading.Event())
+
+
+def _check_known(name: str, topics: Mapping[str, TopicInfo]) -> None:
+    if name not in topics:
+        raise CommandError(
+            f"there is no topic {name!r}",
+            hint="`quorate topics list` shows the topics that are there",
+            code=ExitCode.REFUSED,
+        )
 
 
 def _report(done: str, name: str, num_partitions: int | None, json: bool) -> None:

@@ -20,6 +20,7 @@ from coordinator.assignors import BUILT_IN
 from coordinator.catalog import CatalogShard
 from coordinator.limits import Limits, SameForAll
 from coordinator.shard import GroupShard
+from raftlog.evidence import Refusal
 from records import (
     METADATA_SHARD,
     Cause,
@@ -150,7 +151,9 @@ class HttpFakeNode:
         self.refusal: str | None = None
         self.metadata_term = 3
         self.is_catalog_current = True
-        self.host = SimpleNamespace(monotonic_ms=lambda: 5_000.0)
+        self.host = SimpleNamespace(monotonic_ms=lambda: 5_000.0, wall_ms=lambda: 1_700_000_000_000)
+        self.refusals: list[Refusal] = []
+        self.evidence = SimpleNamespace(refusals=lambda group_id: self.refusals)
         self.group_settings = SameForAll()
         self.metadata = Shard(METADATA_SHARD, CatalogShard(Limits()))
         self.shards = [Shard(number, GroupShard(number, Limits(), BUILT_IN)) for number in range(NUM_SHARDS)]

@@ -13,8 +13,11 @@ import msgpack
 import pytest
 
 from cluster.http.routes import ROUTES
+from cluster.http.schemas import MEMBER
 from raftlog.errors import Damaged
+from raftlog.evidence import Refusal
 from records import OffsetCommitKey, OffsetCommitValue, Record, decode_entry
+from tests.coordinator.world import Client, World
 from tests.listeners.http_rig import HttpRig, http_rig
 
 
@@ -355,6 +358,7 @@ def conforms(value: Any, schema: dict[str, Any]) -> bool:
         "array": list,
         "string": str,
         "integer": int,
+        "number": (int, float),
         "boolean": bool,
         "null": type(None),
     }
@@ -362,7 +366,9 @@ def conforms(value: Any, schema: dict[str, Any]) -> bool:
         return False
     if isinstance(value, dict):
         properties = schema.get("properties", {})
-        if not schema.get("additionalProperties") and set(value) - set(properties):
+        others = set(value) - set(properties)
+        more = schema.get("additionalProperties")
+        if others and (not more or (more is not True and not all(conforms(value[o], more) for o in others))):
             return False
         if set(schema.get("required", [])) - set(value):
             return False
@@ -394,6 +400,37 @@ async def test_the_document_is_true() -> None:
             async with ask(rig.url + called + "?unheard-of=1") as answer:
                 assert answer.status == 400
                 assert conforms(await answer.json(), document["components"]["schemas"]["Error"])
+
+
+async def test_a_group_is_shown_with_what_was_refused() -> None:
+    """Members with their newest refusal, strangers beside them; every field is in the document."""
+    world = World()
+    world.create_topic("orders", 4)
+    a, b = Client(world, "a"), Client(world, "b")
+    a.beat()
+    b.beat()
+    a.beat()
+    async with http_rig() as rig:
+        shard = rig.node.shard_for("g")
+        shard.machine = world.shard
+        shard.commit(world.shard.applied_index)
+        rig.node.refusals = [
+            Refusal(1_000, 8, 113, "too old", "b", "app/h", 3),
+            Refusal(900, 68, 12_345, "", "", "app/h", 1),
+        ]
+        _, document = await rig.get("/v1/openapi.json")
+        _, answer = await rig.get("/v1/groups/g")
+    schema = document["paths"]["/v1/groups/{group_id}"]["get"]["responses"]["200"]["content"]
+    assert conforms(answer, schema["application/json"]["schema"])
+    assert answer["at_ms"] == 1_700_000_000_000
+    one, other = answer["group"]["members"]
+    assert one["last_refused"] is None
+    assert other["last_refused"] == {
+        "at_ms": 1_000, "api": "OFFSET_COMMIT (8)", "error_code": 113, "error": "STALE_MEMBER_EPOCH",
+        "reason": "too old", "member_id": "b", "client": "app/h", "times": 3,
+    }  # fmt: skip
+    assert [refusal["error"] for refusal in answer["group"]["refused_strangers"]] == ["12345"]
+    assert set(one) == set(MEMBER["properties"]), "a field of a member that the document lacks"
 
 
 async def test_clients_that_do_not_read_lose_their_connection_and_nobody_else_waits(

@@ -21,8 +21,9 @@ COMMANDS = [
     ["demo"],
     ["up"],
     *(["node", name] for name in ("run", "format")),
-    *(["topics", name] for name in ("create", "list", "grow", "delete")),
-    *(["groups", name] for name in ("list", "describe", "delete", "config")),
+    *(["topics", name] for name in ("create", "list", "describe", "grow", "recreate", "delete", "mirror")),
+    *(["groups", name] for name in ("list", "describe", "delete")),
+    *(["groups", name] for name in ("config", "remove-member", "delete-offsets", "reset-offsets")),
     *(["cluster", name] for name in ("status", "transfer", "upgrade", *experiments.COMMANDS)),
     *(["log", name] for name in ("dump", "verify", "compare", "replay", "explain", "timeline", "terms")),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftlog.evidence import FILES, FLUSH_MS, GAPS_PER_TURN, MINUTE_MS, Evidence
+from raftlog.evidence import FILES, FLUSH_MS, GAPS_PER_TURN, MINUTE_MS, REFUSALS_MAX, Evidence
 from raftlog.reader import ShardReader
 from raftlog.simfiles import SimFiles
 
@@ -123,3 +123,30 @@ def test_the_gaps_of_a_large_minute_are_written_over_many_turns() -> None:
     assert [note["gap_ms"] for note in found] == list(range(1, num_members + 1))
     evidence.close()
     assert len(ShardReader(PATH, 0, host.files).evidence()) == num_members + 1
+
+
+def test_the_newest_refusal_of_each_member_is_in_memory() -> None:
+    host = _host()
+    evidence = Evidence(host, PATH, 1 << 20)
+    for member, error in (("a", 113), ("b", 25), ("a", 113), ("", 25)):
+        evidence.refused(api=68, error=error, reason="r" * 500, group_id="g", member_id=member, client="c")
+    evidence.refused(api=68, error=25, reason="", group_id="other", member_id="a")
+    evidence.refused(api=42, error=69, reason="names no group")
+    found = evidence.refusals("g")
+    assert [(note.member_id, note.error, note.times) for note in found] == [
+        ("", 25, 1), ("a", 113, 2), ("b", 25, 1),
+    ]  # fmt: skip
+    assert len(found[0].reason) < 500
+    evidence.refused(api=8, error=113, reason="", group_id="g", member_id="a")
+    assert evidence.refusals("g")[0].times == 1
+    assert evidence.refusals("nobody's") == []
+
+
+def test_refusals_in_memory_are_bounded_and_the_oldest_go() -> None:
+    host = _host()
+    evidence = Evidence(host, PATH, 1 << 20)
+    for number in range(REFUSALS_MAX + 5):
+        evidence.refused(api=68, error=25, reason="", group_id="g", member_id=str(number))
+    found = evidence.refusals("g")
+    assert len(found) == REFUSALS_MAX
+    assert (found[0].member_id, found[-1].member_id) == (str(REFUSALS_MAX + 4), "5")

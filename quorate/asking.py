@@ -1,0 +1,251 @@
+"""How a command asks the cluster: of the right node, again after a retriable answer, within a time.
+
+It speaks through `wire`, so the product needs no Kafka client library. Group requests follow
+FindCoordinator to the group's node, changes of topics go to the controller. A node that is restarting,
+loading or handing over answers with a retriable error or not at all; such an answer is asked for again, of
+another node if there is one, with a short pause, until `timeout_s` has passed — so every call returns or
+raises within that bound.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from quorate.connection import Connection, ConnectionLost, VersionMissing
+from quorate.errors import CommandError, ExitCode
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.find_coordinator import FindCoordinatorRequest
+from wire.messages.metadata import MetadataRequest
+from wire.schema import Message
+
+T = TypeVar("T")
+
+TIMEOUT_S = 10.0  # covers a restart of a node with a large log
+PAUSE_S_MIN = 0.05
+PAUSE_S_MAX = 0.5
+ATTEMPT_S_MAX = 5.0  # a node holds a reply for at most 5 s before it answers COORDINATOR_NOT_AVAILABLE
+LOOKUP_S_MAX = 2.0  # of one node, for what every node answers at once or after waiting 1 s for a new leader
+NODES_MAX = 100  # nodes that are remembered beside those of the bootstrap
+GROUP_KEY_TYPE = 0
+FIND_COORDINATOR_VERSION = 3  # the last with one key per request: this client asks for one group at a time
+FINAL_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
+"""Retriable for a consumer that waits for a topic, but an answer to somebody who named one."""
+
+WAYS_OUT: dict[int, str] = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "`quorate groups list` shows the groups that are there",
+    ErrorCode.NON_EMPTY_GROUP: "its members must leave first, `quorate groups describe` names them",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "offsets go when no member subscribes to their topic any more",
+    ErrorCode.UNKNOWN_MEMBER_ID: "`quorate groups describe` names the members",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`quorate topics list` shows the topics that are there",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "`quorate topics grow NAME:PARTITIONS` gives it more partitions",
+    ErrorCode.INVALID_CONFIG: "docs/configuration.md has the bounds, `quorate groups config` the values",
+    ErrorCode.INVALID_PARTITIONS: "a topic only grows, and the number is its new total",
+}
+"""What to do about the refusals that a command on groups or topics meets."""
+
+
+class Refused(CommandError):
+    """The cluster answered, and the answer is no: carries Kafka's error code."""
+
+    def __init__(self, error_code: int, message: str | None, what: str) -> None:
+        name = error_name(error_code)
+        text = f"{what}: {name} ({error_code})" + (f": {message}" if message else "")
+        super().__init__(text.rstrip("."), hint=WAYS_OUT.get(error_code, ""), code=ExitCode.REFUSED)
+        self.error_code = error_code
+
+
+class Unreachable(CommandError):
+    """No node answered within the time allowed."""
+
+    def __init__(self, bootstrap: str, reason: str) -> None:
+        super().__init__(
+            f"cannot reach the cluster at {bootstrap} ({reason})",
+            hint="is the node running? start one with `quorate up`, or name one with --bootstrap HOST:PORT",
+            code=ExitCode.UNREACHABLE,
+        )
+
+
+class NotInTime(CommandError):
+    """The cluster answers, but only that it cannot do it just now."""
+
+    def __init__(self, bootstrap: str, timeout_s: float, reason: str) -> None:
+        super().__init__(
+            f"the cluster at {bootstrap} could not do it within {timeout_s:g} s ({reason})",
+            hint="`quorate cluster status` shows which node, shard or disk is missing",
+            code=ExitCode.UNREACHABLE,
+        )
+
+
+class TryAgain(Exception):
+    """A retriable answer; the text says which."""
+
+
+def error_name(error_code: int) -> str:
+    """Kafka's name of an error code, or the number where it is unknown."""
+    try:
+        return ErrorCode(error_code).name
+    except ValueError:
+        return f"error {error_code}"
+
+
+def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
+    """`host:port,host:port` as pairs; raises `CommandError` (usage) naming the part that is wrong."""
+    nodes = []
+    for part in bootstrap.split(","):
+        host, colon, port = part.strip().rpartition(":")
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise CommandError(
+                f"{part!r} is not HOST:PORT", hint="for example 127.0.0.1:9092", code=ExitCode.USAGE
+            )
+        nodes.append((host.strip("[]"), int(port)))
+    return nodes
+
+
+class Asker:
+    """Connections to the cluster at `bootstrap` (`host:port`, several with commas).
+
+    Each call returns or raises within `timeout_s`.
+    """
+
+    def __init__(self, bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.bootstrap = bootstrap
+        self._nodes_known = parse_bootstrap(bootstrap)
+        self._timeout_s = timeout_s
+        self._connections: dict[tuple[str, int], Connection] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _change(
+        self,
+        api: ApiKey,
+        request: Message,
+        rows: Callable[[Any], Iterable[tuple[int, str | None, str]]],
+        *,
+        done_before: ErrorCode,
+        is_done: Callable[[], bool],
+    ) -> None:
+        """Ask for a change; `done_before` after a lost answer is success if `is_done` agrees."""
+        tried = False
+
+        def attempt(deadline_s: float) -> bool:
+            nonlocal tried
+            again, tried = tried, True
+            answer = self._ask_controller(api, request, deadline_s)
+            for error_code, message, what in rows(answer):
+                if again and error_code == done_before:
+                    return False
+                check(error_code, message, what)
+            return True
+
+        if not self._until_done(attempt) and not is_done():
+            raise Refused(
+                done_before, "an earlier try may have been carried out in part", "changing the catalog"
+            )
+
+    def _cluster(self, deadline_s: float) -> dict[int, tuple[str, int]]:
+        """The nodes in contact, by id; the controller comes first."""
+        answer = self._ask_any(ApiKey.METADATA, MetadataRequest(topics=[]), deadline_s)
+        nodes = {node.node_id: (node.host, node.port) for node in answer.brokers}
+        for address in nodes.values():
+            if address not in self._nodes_known and len(self._nodes_known) < NODES_MAX:
+                self._nodes_known.append(address)
+        return dict(sorted(nodes.items(), key=lambda node: node[0] != answer.controller_id))
+
+    def _ask_controller(self, api: ApiKey, request: Message, deadline_s: float) -> Any:
+        """Ask the node that changes topics; one that does not any more says NOT_CONTROLLER."""
+        nodes = self._cluster(deadline_s)
+        if not nodes:
+            raise TryAgain("the cluster names no node")
+        return self._ask(next(iter(nodes.values())), api, request, deadline_s)
+
+    def _ask_any(
+        self, api: ApiKey, request: Message, deadline_s: float, *, version_max: int | None = None
+    ) -> Any:
+        """Ask the first known node that answers; one that does not is asked last the next time."""
+        reasons = []
+        for address in list(self._nodes_known):
+            until_s = min(deadline_s, time.monotonic() + LOOKUP_S_MAX)
+            try:
+                return self._ask(address, api, request, until_s, version_max=version_max)
+            except ConnectionLost as error:
+                reasons.append(str(error))
+                self._nodes_known.remove(address)
+                self._nodes_known.append(address)
+        raise ConnectionLost("; ".join(reasons))
+
+    def _ask_coordinator(
+        self,
+        group_id: str,
+        api: ApiKey,
+        request: Message,
+        deadline_s: float,
+        *,
+        version_max: int | None = None,
+    ) -> Any:
+        find = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY_TYPE)
+        found = self._ask_any(ApiKey.FIND_COORDINATOR, find, deadline_s, version_max=FIND_COORDINATOR_VERSION)
+        check(found.error_code, found.error_message, f"finding the coordinator of group {group_id!r}")
+        return self._ask((found.host, found.port), api, request, deadline_s, version_max=version_max)
+
+    def _ask(
+        self,
+        address: tuple[str, int],
+        api: ApiKey,
+        request: Message,
+        deadline_s: float,
+        *,
+        version_max: int | None = None,
+    ) -> Any:
+        connection = self._connections.get(address)
+        try:
+            if connection is None:
+                connection = self._connections[address] = Connection(*address, deadline_s)
+            return connection.call(api, request, deadline_s, version_max=version_max)
+        except ConnectionLost:
+            self._connections.pop(address, None)
+            raise
+        except VersionMissing as error:
+            raise CommandError(
+                str(error), hint="this client is for Quorate and Kafka 3.7 or newer", code=ExitCode.REFUSED
+            ) from error
+
+    def _until_done(self, attempt: Callable[[float], T]) -> T:
+        """Run `attempt` until it returns, raises something final, or the time is over."""
+        deadline_s = time.monotonic() + self._timeout_s
+        pause_s = PAUSE_S_MIN
+        while True:
+            try:
+                return attempt(min(deadline_s, time.monotonic() + ATTEMPT_S_MAX))
+            except (ConnectionLost, TryAgain) as error:
+                if time.monotonic() + pause_s >= deadline_s:
+                    if isinstance(error, TryAgain):
+                        raise NotInTime(self.bootstrap, self._timeout_s, str(error)) from error
+                    raise Unreachable(self.bootstrap, str(error)) from error
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+
+def check(error_code: int, message: str | None, what: str) -> None:
+    """Raise `TryAgain` or `Refused` for an error code other than 0."""
+    if error_code == ErrorCode.NONE:
+        return
+    if error_code in FINAL_HERE:
+        raise Refused(error_code, message, what)
+    if error_code in ErrorCode.__members__.values() and ErrorCode(error_code).retriable:
+        raise TryAgain(f"{what}: {error_name(error_code)}")
+    raise Refused(error_code, message, what)

@@ -1,0 +1,317 @@
+"""What the `groups` commands ask: lists and descriptions, and what an operator does to a group.
+
+Everything goes through Kafka's own APIs, so it works on any cluster that serves them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quorate.asking import Asker, Refused, check
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from wire.messages.delete_groups import DeleteGroupsRequest
+from wire.messages.describe_groups import DescribeGroupsRequest
+from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from wire.messages.list_groups import ListGroupsRequest
+from wire.messages.metadata import MetadataRequest
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+OFFSET_FETCH_VERSION = 9  # the last that names topics rather than their ids
+OFFSET_COMMIT_VERSION = 9  # likewise
+COMMIT_PARTITIONS_MAX = 10_000
+"""Of one request: far below what one decision takes, and an answer within tens of milliseconds."""
+DEAD = "Dead"
+"""How DescribeGroups answers for a group that is not there."""
+REMOVAL_REASON = "removed by an operator"
+
+Offsets = dict[str, dict[int, int]]
+"""Committed offsets by topic and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A line of `groups list`: the group's id, state and type as the coordinator names them."""
+
+    group_id: str
+    state: str
+    group_type: str
+    protocol_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberInfo:
+    """A member as the coordinator describes it; partitions by topic name."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    member_epoch: int
+    subscribed: tuple[str, ...]
+    regex: str | None
+    assigned: dict[str, list[int]]
+    target: dict[str, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group with its members and its committed offsets; `trouble` is what keeps it from a new target."""
+
+    group_id: str
+    group_type: str
+    state: str
+    group_epoch: int
+    assignment_epoch: int
+    assignor: str
+    trouble: str | None
+    members: tuple[MemberInfo, ...]
+    offsets: Offsets
+
+
+class GroupClient(Asker):
+    """Groups of the cluster at `bootstrap`."""
+
+    def cluster_id(self) -> str | None:
+        """The id that the cluster gives itself."""
+
+        def attempt(deadline_s: float) -> str | None:
+            answer = self._ask_any(ApiKey.METADATA, MetadataRequest(topics=[]), deadline_s)
+            found: str | None = answer.cluster_id
+            return found
+
+        return self._until_done(attempt)
+
+    def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupInfo]:
+        """Every group of every node, by id; with `states` or `types` only those."""
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+
+        def attempt(deadline_s: float) -> list[GroupInfo]:
+            found: dict[str, GroupInfo] = {}
+            for address in self._cluster(deadline_s).values():
+                answer = self._ask(address, ApiKey.LIST_GROUPS, request, deadline_s)
+                check(answer.error_code, None, "listing groups")
+                for row in answer.groups:
+                    found[row.group_id] = GroupInfo(
+                        row.group_id, row.group_state, row.group_type, row.protocol_type
+                    )
+            return [found[group_id] for group_id in sorted(found)]
+
+        return self._until_done(attempt)
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """A group with members and offsets; raises `Refused` (GROUP_ID_NOT_FOUND, ...)."""
+
+        def attempt(deadline_s: float) -> GroupDescription:
+            request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+            answer = self._ask_coordinator(group_id, ApiKey.CONSUMER_GROUP_DESCRIBE, request, deadline_s)
+            (group,) = answer.groups
+            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                other = self._describe_other(group_id, deadline_s)
+                if other is not None:
+                    return other
+            check(group.error_code, group.error_message, f"describing group {group_id!r}")
+            return GroupDescription(
+                group_id=group_id,
+                group_type="consumer",
+                state=group.group_state,
+                group_epoch=group.group_epoch,
+                assignment_epoch=group.assignment_epoch,
+                assignor=group.assignor_name,
+                trouble=group.error_message or None,
+                members=tuple(_member(row) for row in group.members),
+                offsets=self._offsets(group_id, deadline_s),
+            )
+
+        return self._until_done(attempt)
+
+    def _describe_other(self, group_id: str, deadline_s: float) -> GroupDescription | None:
+        """A group that is not of the consumer protocol (only offsets, or classic); None: there is none."""
+        request = DescribeGroupsRequest(groups=[group_id])
+        answer = self._ask_coordinator(group_id, ApiKey.DESCRIBE_GROUPS, request, deadline_s)
+        (group,) = answer.groups
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == DEAD:
+            return None
+        check(group.error_code, group.error_message, f"describing group {group_id!r}")
+        return GroupDescription(
+            group_id=group_id,
+            group_type="classic",
+            state=group.group_state,
+            group_epoch=0,
+            assignment_epoch=0,
+            assignor=group.protocol_data,
+            trouble=None,
+            members=tuple(_classic_member(row) for row in group.members),
+            offsets=self._offsets(group_id, deadline_s),
+        )
+
+    def offsets(self, group_id: str) -> Offsets:
+        """The group's committed offsets by topic and partition: the last acknowledged ones."""
+        return self._until_done(lambda deadline_s: self._offsets(group_id, deadline_s))
+
+    def delete_group(self, group_id: str) -> None:
+        """Delete a group with its offsets; raises `Refused` (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, ...)."""
+        tried = False
+
+        def attempt(deadline_s: float) -> None:
+            nonlocal tried
+            request = DeleteGroupsRequest(groups_names=[group_id])
+            again, tried = tried, True
+            answer = self._ask_coordinator(group_id, ApiKey.DELETE_GROUPS, request, deadline_s)
+            (row,) = answer.results
+            if again and row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                return
+            check(row.error_code, None, f"deleting group {group_id!r}")
+
+        self._until_done(attempt)
+
+    def remove_members(self, group_id: str, members: Sequence[MemberInfo]) -> None:
+        """Remove members from the group; raises `Refused` for the first that could not be.
+
+        The others are gone then: errors are per member. One that is gone already counts as removed after a
+        lost answer."""
+        tried = False
+        request = LeaveGroupRequest(
+            group_id=group_id,
+            members=[
+                MemberIdentity(
+                    member_id=member.member_id, group_instance_id=member.instance_id, reason=REMOVAL_REASON
+                )
+                for member in members
+            ],
+        )
+
+        def attempt(deadline_s: float) -> None:
+            nonlocal tried
+            again, tried = tried, True
+            answer = self._ask_coordinator(group_id, ApiKey.LEAVE_GROUP, request, deadline_s)
+            check(answer.error_code, None, f"removing members of group {group_id!r}")
+            for row in answer.members:
+                if not (again and row.error_code == ErrorCode.UNKNOWN_MEMBER_ID):
+                    name = row.group_instance_id or row.member_id
+                    check(row.error_code, None, f"removing {name!r} from group {group_id!r}")
+
+        self._until_done(attempt)
+
+    def delete_offsets(self, group_id: str, partitions: Mapping[str, Sequence[int]]) -> None:
+        """Delete committed offsets; raises `Refused` (GROUP_SUBSCRIBED_TO_TOPIC, ...) for the first topic
+        whose offsets stay."""
+        request = OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=topic,
+                    partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in numbers],
+                )
+                for topic, numbers in partitions.items()
+            ],
+        )
+
+        tried = False
+
+        def attempt(deadline_s: float) -> None:
+            nonlocal tried
+            again, tried = tried, True
+            answer = self._ask_coordinator(group_id, ApiKey.OFFSET_DELETE, request, deadline_s)
+            if again and answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                return  # it was nothing but these offsets
+            check(answer.error_code, None, f"deleting offsets of group {group_id!r}")
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    what = f"deleting the offset of {topic.name}-{row.partition_index}"
+                    check(row.error_code, None, f"{what} in group {group_id!r}")
+
+        self._until_done(attempt)
+
+    def commit(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
+        """Commit offsets as nobody, which only a group without members takes; raises `Refused`.
+
+        A large commit goes in several requests, each of which is repeated until it is answered."""
+        rows = [(topic, number, offset) for topic, by in offsets.items() for number, offset in by.items()]
+        for first in range(0, len(rows), COMMIT_PARTITIONS_MAX):
+            self._commit(group_id, rows[first : first + COMMIT_PARTITIONS_MAX])
+
+    def _commit(self, group_id: str, rows: Sequence[tuple[str, int, int]]) -> None:
+        parts: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for topic, number, offset in rows:
+            part = OffsetCommitRequestPartition(
+                partition_index=number, committed_offset=offset, committed_metadata=""
+            )
+            parts.setdefault(topic, []).append(part)
+        topics = [OffsetCommitRequestTopic(name=name, partitions=asked) for name, asked in parts.items()]
+        request = OffsetCommitRequest(group_id=group_id, topics=topics)
+
+        def attempt(deadline_s: float) -> None:
+            answer = self._ask_coordinator(
+                group_id, ApiKey.OFFSET_COMMIT, request, deadline_s, version_max=OFFSET_COMMIT_VERSION
+            )
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    if row.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                        raise Refused(ErrorCode.NON_EMPTY_GROUP, "it has members", f"group {group_id!r}")
+                    what = f"committing {topic.name}-{row.partition_index} in group {group_id!r}"
+                    check(row.error_code, None, what)
+
+        self._until_done(attempt)
+
+    def _offsets(self, group_id: str, deadline_s: float) -> Offsets:
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)], require_stable=True
+        )
+        answer = self._ask_coordinator(
+            group_id, ApiKey.OFFSET_FETCH, request, deadline_s, version_max=OFFSET_FETCH_VERSION
+        )
+        (group,) = answer.groups
+        check(group.error_code, None, f"fetching the offsets of group {group_id!r}")
+        offsets: Offsets = {}
+        for topic in group.topics:
+            for row in topic.partitions:
+                check(row.error_code, None, f"fetching the offset of {topic.name}-{row.partition_index}")
+                offsets.setdefault(topic.name, {})[row.partition_index] = row.committed_offset
+        return offsets
+
+
+def _member(row: Any) -> MemberInfo:
+    return MemberInfo(
+        member_id=row.member_id,
+        instance_id=row.instance_id,
+        client_id=row.client_id,
+        client_host=row.client_host,
+        member_epoch=row.member_epoch,
+        subscribed=tuple(row.subscribed_topic_names),
+        regex=row.subscribed_topic_regex or None,
+        assigned=_partitions(row.assignment),
+        target=_partitions(row.target_assignment),
+    )
+
+
+def _classic_member(row: Any) -> MemberInfo:
+    """What each member of a classic group owns is its client's own format, and not read here."""
+    return MemberInfo(
+        member_id=row.member_id,
+        instance_id=row.group_instance_id,
+        client_id=row.client_id,
+        client_host=row.client_host,
+        member_epoch=-1,
+        subscribed=(),
+        regex=None,
+        assigned={},
+        target={},
+    )
+
+
+def _partitions(assignment: Any) -> dict[str, list[int]]:
+    return {row.topic_name: list(row.partitions) for row in assignment.topic_partitions}

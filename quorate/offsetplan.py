@@ -1,0 +1,115 @@
+"""What a reset of offsets would do: worked out here, shown, and only then carried out.
+
+Pure: where the offsets are now, where they shall go and where each partition begins and ends is given. A plan
+never takes a partition below 0, nor outside its ends where these are known; then it says so.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from quorate.errors import CommandError, ExitCode
+
+OFFSET_MAX = (1 << 63) - 1
+FILE_FIELDS = ["topic", "partition", "offset"]
+FILE_BYTES_MAX = 64 * 1024 * 1024
+"""Of a CSV file: a million partitions with long names."""
+
+Partition = tuple[str, int]
+Ends = Mapping[Partition, tuple[int, int]]
+"""Where partitions begin and end: offset of the first record, offset after the last."""
+Wish = Callable[[Partition, int | None], int | None]
+"""Where a partition's offset shall go, from where it is now; None: it stays, as nothing can be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One partition: the committed offset now (None: there is none), the new one (None: as it is)."""
+
+    topic: str
+    partition: int
+    now: int | None
+    new: int | None
+    note: str = ""
+
+    @property
+    def is_change(self) -> bool:
+        return self.new is not None and self.new != self.now
+
+
+def plan(
+    partitions: Iterable[Partition], committed: Mapping[str, Mapping[int, int]], wish: Wish, ends: Ends
+) -> list[Step]:
+    """The steps, by topic and partition."""
+    steps = []
+    for topic, number in sorted(set(partitions)):
+        now = committed.get(topic, {}).get(number)
+        wanted = wish((topic, number), now)
+        if wanted is None:
+            note = "has no committed offset" if now is None else "nothing is known of it"
+            steps.append(Step(topic, number, now, None, note))
+        else:
+            new, note = _within(wanted, ends.get((topic, number)))
+            steps.append(Step(topic, number, now, new, note))
+    return steps
+
+
+def _within(wanted: int, ends: tuple[int, int] | None) -> tuple[int, str]:
+    first, after_last = ends if ends is not None else (0, OFFSET_MAX)
+    if wanted < first:
+        return first, f"{wanted} is before the beginning"
+    if wanted > after_last:
+        return after_last, f"{wanted} is behind the end"
+    return wanted, ""
+
+
+def to_csv(steps: Iterable[Step]) -> str:
+    """topic,partition,offset: a line for each partition that has an offset after the plan."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for step in steps:
+        offset = step.new if step.new is not None else step.now
+        if offset is not None:
+            writer.writerow([step.topic, step.partition, offset])
+    return text.getvalue()
+
+
+def from_csv(text: str, name: str) -> dict[Partition, int]:
+    """What `to_csv` wrote, or somebody by hand; raises `CommandError` (usage) naming the line."""
+    found: dict[Partition, int] = {}
+    for number, row in _rows(text, name):
+        if row == FILE_FIELDS and not found:
+            continue  # a heading
+        if len(row) != len(FILE_FIELDS) or not row[0]:
+            raise _wrong(name, number, "is not topic,partition,offset")
+        topic, partition, offset = (field.strip() for field in row)
+        for field, value, most in (("partition", partition, 2**31 - 1), ("offset", offset, OFFSET_MAX)):
+            if not (value.isascii() and value.isdecimal() and len(value) < 20 and int(value) <= most):
+                raise _wrong(name, number, f"has the {field} {value[:30]!r}, which is no number from 0 on")
+        key = topic, int(partition)
+        if key in found:
+            raise _wrong(name, number, f"names {topic}-{partition} a second time")
+        found[key] = int(offset)
+    if not found:
+        raise CommandError(f"{name} names no partition", hint=_HINT, code=ExitCode.USAGE)
+    return found
+
+
+_HINT = "a line is topic,partition,offset, such as orders,0,42; --export writes one"
+
+
+def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text))
+    try:
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise _wrong(name, reader.line_num, f"is not CSV ({error})") from error
+
+
+def _wrong(name: str, number: int, what: str) -> CommandError:
+    return CommandError(f"line {number} of {name} {what}", hint=_HINT, code=ExitCode.USAGE)
