@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from tests.java.toolbox import TOPICS, Tools
 
 
-@pytest.mark.xfail(reason="this tool asks DescribeConfigs too", strict=True)
 def test_a_topic_is_created_described_grown_and_deleted(tools: Tools, topic: str) -> None:
     created = tools.run(TOPICS, "--create", "--topic", topic, "--partitions", "3")
     assert f"Created topic {topic}." in created

@@ -1,0 +1,131 @@
+"""Kafka's own Java consumers with the consumer protocol, each in its own process, saying what they have.
+
+kafka-verifiable-consumer writes a line of JSON for every assignment and revocation; `Fleet` follows them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final
+
+from benchmarks.apache import java_command
+
+VERIFIABLE: Final = "org.apache.kafka.tools.VerifiableConsumer"
+ASSIGNED_S_MAX: Final = 60.0
+PAUSE_S: Final = 0.05
+
+
+class Consumer:
+    """One process; `assigned` is what its newest lines come to."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str, *options: str) -> None:
+        command = java_command(
+            VERIFIABLE, "--bootstrap-server", bootstrap, "--topic", topic, "--group-id", group,
+            "--group-protocol", "consumer", *options,
+        )  # fmt: skip
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assigned: set[int] = set()
+        self.events: list[str] = []
+        self.other_lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                event: dict[str, Any] = json.loads(line)
+            except ValueError:
+                self.other_lines.append(line)
+                continue
+            numbers = {part["partition"] for part in event.get("partitions", ()) if "partition" in part}
+            if event["name"] == "partitions_assigned":
+                self.assigned |= numbers
+            elif event["name"] in ("partitions_revoked", "partitions_lost"):
+                self.assigned -= numbers
+            self.events.append(event["name"])
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """It leaves the group, for a while if it is a static member, and ends."""
+        self._process.terminate()
+        self._process.wait(timeout=ASSIGNED_S_MAX)
+
+    def kill(self) -> None:
+        """kill -9: it says nothing to anybody."""
+        self._process.kill()
+
+    def forget(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(timeout=5)
+        with contextlib.suppress(OSError):
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+
+
+class Fleet:
+    """Consumers of one topic in one group."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        self._names = (bootstrap, topic, group)
+        self.consumers: list[Consumer] = []
+        self._all: list[Consumer] = []
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for consumer in self._all:
+            consumer.kill()
+        for consumer in self._all:
+            consumer.forget()
+
+    def start(self, count: int, *options: str) -> list[Consumer]:
+        started = [Consumer(*self._names, *options) for _ in range(count)]
+        self.consumers += started
+        self._all += started
+        return started
+
+    def take_out(self, position: int = 0) -> Consumer:
+        """One that is no longer counted."""
+        return self.consumers.pop(position)
+
+    def await_assigned(self, num_partitions: int) -> None:
+        """Until the consumers have all partitions, none twice, as evenly as can be."""
+
+        def is_even() -> bool:
+            sizes = [len(consumer.assigned) for consumer in self.consumers]
+            together = set().union(*(consumer.assigned for consumer in self.consumers))
+            return (
+                sum(sizes) == num_partitions
+                and together == set(range(num_partitions))
+                and max(sizes) - min(sizes) <= 1
+            )
+
+        self.until(is_even)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + ASSIGNED_S_MAX
+        while not condition():
+            assert time.monotonic() < deadline_s, self.report()
+            for consumer in self.consumers:
+                assert consumer.is_running, self.report()
+            time.sleep(PAUSE_S)
+
+    def report(self) -> str:
+        return "\n".join(
+            f"{sorted(one.assigned)} {one.events[-5:]} {''.join(one.other_lines[-20:])}"
+            for one in self.consumers
+        )
