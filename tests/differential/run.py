@@ -42,6 +42,7 @@ KAFKA_SETTINGS: Final = {
 }
 QUORATE_SETTINGS: Final = {
     "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
+    "group.consumer.heartbeat.interval.adaptive": "false",
     "group.consumer.max.size": str(len(MEMBERS)),
     "cluster.shards": "1",
 }
