@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from history.render import ranges
+
+TEXT_WIDTH_MIN = 20
+COLUMN_WIDTH_MIN = 6
+"""Narrower nothing is legible; a terminal that is too narrow for this folds the lines by itself."""
+
+_PIECES = re.compile(r"[^ ,]*[ ,]+|[^ ,]+")
 
 
 def print_json(value: object, *, stream: TextIO | None = None) -> None:
@@ -36,18 +45,11 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]], *, em
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """The lines of a table, without trailing blanks."""
     cells = [[_cell(value) for value in row] for row in rows]
-    widths = [max(len(headings[i]), *(len(row[i]) for row in cells)) for i in range(len(headings))]
-    rights = [
-        all(row[i] is None or isinstance(row[i], int) for row in rows)
-        and any(row[i] is not None for row in rows)
-        for i in range(len(headings))
-    ]
+    widths = [max(map(display_width, column)) for column in zip(headings, *cells, strict=True)]
+    rights = [_is_number_column([row[i] for row in rows]) for i in range(len(headings))]
     lines = []
     for row in [list(headings), *cells]:
-        padded = [
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(row, widths, rights, strict=True)
-        ]
+        padded = [_padded(text, width, right) for text, width, right in zip(row, widths, rights, strict=True)]
         lines.append("  ".join(padded).rstrip())
     return lines
 
@@ -66,4 +68,156 @@ def use_colour(stream: TextIO) -> bool:
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    return str(value)
+    return printable(str(value))
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    blanks = " " * (width - display_width(text))
+    return blanks + text if right else text + blanks
+
+
+def _is_number_column(values: Sequence[object]) -> bool:
+    """Numbers, some of which may not be known; and nothing below the first line of a cell that wraps."""
+    known = [value for value in values if value is not None and value != ""]
+    return bool(known) and all(isinstance(value, int) for value in known)
+
+
+def printable(value: str) -> str:
+    """Text from elsewhere without what a terminal would act on: control characters become `\\x1b` and the
+    like."""
+    if value.isprintable():
+        return value
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
+        for letter in value
+    )
+
+
+def display_width(text: str) -> int:
+    """How many columns of a terminal a text takes: two for wide letters, none for marks upon others."""
+    if text.isascii():
+        return len(text)
+    return sum(_letter_width(letter) for letter in text)
+
+
+def _letter_width(letter: str) -> int:
+    if unicodedata.combining(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """The columns of the terminal that the stream is; None for a pipe or file, which is as wide as needed."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def wrapped(text: str, width: int | None, *, indent: str = "") -> list[str]:
+    """A sentence as lines of at most `width` columns, the later ones indented."""
+    if width is None:
+        return [indent + text]
+    parts = _cut(text, max(width - len(indent) - 2, TEXT_WIDTH_MIN))
+    return [indent + ("  " if place else "") + part for place, part in enumerate(parts)]
+
+
+def wrapped_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    width: int | None,
+    *,
+    cell_lines_max: int | None = None,
+) -> list[str]:
+    """The lines of a table that is no wider than `width`: the widest columns give way, their cells wrap.
+
+    A cell of more than `cell_lines_max` lines is cut, and says so."""
+    lines = table_lines(headings, rows)
+    if width is None or all(display_width(line) <= width for line in lines):
+        return lines
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = _fitted(
+        [max(map(display_width, column)) for column in zip(headings, *cells, strict=True)], width
+    )
+    narrow: list[Sequence[object]] = []
+    for row, row_cells in zip(rows, cells, strict=True):
+        columns = [_cut(cell, size) for cell, size in zip(row_cells, widths, strict=True)]
+        if cell_lines_max is not None:
+            columns = [_capped(column, cell_lines_max) for column in columns]
+        for level in range(max(map(len, columns))):
+            if not level:
+                # Numbers stay numbers, which decides on which side they stand.
+                narrow.append(
+                    [
+                        value if value is None or isinstance(value, int) else column[0]
+                        for value, column in zip(row, columns, strict=True)
+                    ]
+                )
+            else:
+                narrow.append([column[level] if level < len(column) else "" for column in columns])
+    return table_lines(headings, narrow)
+
+
+def _fitted(wanted: list[int], width: int) -> list[int]:
+    """Column widths that add up to the width, as far as columns can give way: the widest one first."""
+    widths = list(wanted)
+    excess = sum(widths) + 2 * (len(widths) - 1) - width
+    while excess > 0 and max(widths) > COLUMN_WIDTH_MIN:
+        widest = widths.index(max(widths))
+        widths[widest] -= 1
+        excess -= 1
+    return widths
+
+
+def _capped(column: list[str], lines_max: int) -> list[str]:
+    if len(column) <= lines_max:
+        return column
+    return [*column[: lines_max - 1], "…"]
+
+
+def _cut(text: str, width: int) -> list[str]:
+    """Lines of at most `width` columns, cut behind blanks and commas, else anywhere."""
+    lines, line, line_width = [], "", 0
+    for piece in _PIECES.findall(text):
+        piece_width = display_width(piece)
+        if line and line_width + display_width(piece.rstrip()) > width:
+            lines.append(line.rstrip())
+            line, line_width = "", 0
+        while piece_width > width and display_width(piece.rstrip()) > width:
+            head = _head(piece, width)
+            lines.append(head)
+            piece = piece[len(head) :]
+            piece_width = display_width(piece)
+        line, line_width = line + piece, line_width + piece_width
+    return [*lines, line.rstrip()] if line.strip() or not lines else lines
+
+
+def _head(text: str, width: int) -> str:
+    """As many letters as fit, one at least."""
+    used = 0
+    for place, letter in enumerate(text):
+        used += _letter_width(letter)
+        if used > width and place:
+            return text[:place]
+    return text
+
+
+class Screen:
+    """Text that is shown again and again: in place on a terminal, elsewhere one below the other."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_terminal = stream.isatty() and os.environ.get("TERM", "") != "dumb"
+        self._is_clear = False
+
+    def show(self, title: str, lines: Sequence[str]) -> None:
+        if not self._is_terminal:
+            print(f"---- {title}", *lines, "", sep="\n", file=self._stream, flush=True)
+            return
+        size = shutil.get_terminal_size()
+        room = max(size.lines - 3, 1)
+        shown = [title, "", *lines[:room]]
+        if len(lines) > room:
+            shown[-1] = f"… {len(lines) - room + 1} more lines: make the window taller, or leave out --watch"
+        text = "".join(f"{line}\x1b[K\n" for line in shown)
+        before = "\x1b[H" if self._is_clear else "\x1b[2J\x1b[H"
+        self._stream.write(f"{before}{text}\x1b[J")
+        self._stream.flush()
+        self._is_clear = True

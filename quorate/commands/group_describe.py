@@ -1,65 +1,175 @@
-"""`quorate groups describe`."""
+"""`quorate groups describe`: a group at one glance, or again and again.
+
+What Kafka's description lacks (who waits for whom, how long they have, what was refused) comes over HTTP from
+the node that leads; without that the plain description is shown, with a line that says what is missing. How
+far the group is behind is known where `--end-offsets-from` names the cluster that has the records.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from history.render import LOCAL, MemberNames
 from quorate.commands.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
+    DEFAULT_URL,
     Bootstrap,
+    EndOffsetsFrom,
     Group,
     Json,
     Timeout,
+    Url,
     connect,
 )
-from quorate.output import assignment_text, print_json, print_table
+from quorate.errors import CommandError, ExitCode
+from quorate.output import Screen, print_json, terminal_width
 
 if TYPE_CHECKING:
-    from quorate.client import GroupDescription
+    from quorate.client import Client, GroupDescription
+    from quorate.endoffsets import KafkaOffsets, Partition
+    from quorate.live import LiveView
+
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")]
+Interval = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")]
 
 
 def describe(
     group: Group,
+    watch: Watch = False,
+    interval_s: Interval = 1.0,
+    end_offsets_from: EndOffsetsFrom = "",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    url: Url = DEFAULT_URL,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
-    """Show a group's members, who owns what, and the committed offsets.
+    """Show a group: members, what each owns, should own and waits for, offsets, and what was refused.
 
-    Example: quorate groups describe billing
+    Example: quorate groups describe billing --watch
     """
+    from quorate.live import LiveView
+
     with connect(bootstrap, timeout_s) as client:
-        description = client.describe_group(group)
-    if json:
-        print_json(dataclasses.asdict(description))
-    else:
-        _print(description)
+        source = _source(end_offsets_from, timeout_s)
+        cluster_id = client.cluster_id()
+        if source is not None:
+            source.check_is_not(cluster_id)
+        look = _Look(client, LiveView(url, cluster_id, timeout_s), source, group)
+        if not watch:
+            sight = look.take()
+            if json:
+                print_json(sight.document())
+            else:
+                print("\n".join(sight.lines(MemberNames(), terminal_width(sys.stdout))))
+            return
+        _watch(look.take, interval_s, json)
 
 
-def _print(group: GroupDescription) -> None:
-    print(
-        f"group {group.group_id}: {group.state}, group epoch {group.group_epoch}, "
-        f"assignment epoch {group.assignment_epoch}, assignor {group.assignor or '-'}"
-    )
-    members = [
-        (
-            member.client_id,
-            member.member_id,
-            member.client_host,
-            member.member_epoch,
-            assignment_text(member.assigned),
-            "" if member.target == member.assigned else "-> " + assignment_text(member.target),
-        )
-        for member in group.members
-    ]
-    print()
-    print_table(("CLIENT", "MEMBER", "HOST", "EPOCH", "OWNS", "TARGET"), members, empty="no members")
-    offsets = [
-        (topic, partition, offset)
-        for topic, by_partition in sorted(group.offsets.items())
-        for partition, offset in sorted(by_partition.items())
-    ]
-    print()
-    print_table(("TOPIC", "PARTITION", "OFFSET"), offsets, empty="no committed offsets")
+def _source(end_offsets_from: str, timeout_s: float) -> KafkaOffsets | None:
+    if not end_offsets_from:
+        return None
+    from quorate.endoffsets import KafkaOffsets
+
+    return KafkaOffsets(end_offsets_from, timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What one look found: the Kafka description, the leader's own where it was reached, the ends."""
+
+    plain: GroupDescription
+    live: Any
+    live_missing: str | None
+    ends: dict[Partition, int] | None
+    ends_missing: str | None
+
+    def document(self) -> dict[str, Any]:
+        ends: dict[str, dict[int, int]] | None = None
+        if self.ends is not None:
+            ends = {}
+            for (topic, number), end in self.ends.items():
+                ends.setdefault(topic, {})[number] = end
+        return {
+            **dataclasses.asdict(self.plain),
+            "live": self.live,
+            "live_missing": self.live_missing,
+            "end_offsets": ends,
+            "end_offsets_missing": self.ends_missing,
+        }
+
+    def lines(self, names: MemberNames, width: int | None) -> list[str]:
+        from quorate.groupview import lines, plain_view
+        from quorate.output import wrapped
+
+        at_ms = self.live["at_ms"] if self.live else None
+        view = self.live["group"] if self.live else plain_view(self.plain)
+        text = lines(view, self.plain.offsets, at_ms=at_ms, names=names, ends=self.ends, width=width)
+        if self.live_missing:
+            missing = f"what members wait for and what was refused is not known: {self.live_missing}"
+            text += ["", *wrapped(missing, width)]
+        if self.ends_missing:
+            text += ["", *wrapped(f"how far the group is behind is not known: {self.ends_missing}", width)]
+        return text
+
+
+@dataclass(slots=True)
+class _Look:
+    """Asks for all of it."""
+
+    client: Client
+    live: LiveView
+    source: KafkaOffsets | None
+    group_id: str
+
+    def take(self) -> _Sight:
+        """Raises `CommandError` if there is not even the plain description."""
+        from quorate.groupview import owned_partitions, plain_view
+
+        plain = self.client.describe_group(self.group_id)
+        live, live_missing, ends, ends_missing = None, None, None, None
+        try:
+            live = self.live.group(self.group_id)
+        except CommandError as error:
+            live_missing = f"{error.message}; --url names the HTTP address of a node"
+        if self.source is not None:
+            committed = [(topic, number) for topic, by in plain.offsets.items() for number in by]
+            try:
+                ends = self.source.latest([*committed, *owned_partitions(plain_view(plain))])
+            except CommandError as error:
+                ends_missing = str(error)
+        return _Sight(plain, live, live_missing, ends, ends_missing)
+
+
+def _watch(take: Callable[[], _Sight], interval_s: float, json: bool) -> None:
+    """Until Ctrl-C. What fails after the first look is shown: a leader may be gone for a moment."""
+    names, screen, has_seen = MemberNames(), Screen(sys.stdout), False
+    while True:
+        begun_s = time.monotonic()
+        try:
+            sight = take()
+            has_seen = True
+        except CommandError as error:
+            if not has_seen or error.code == ExitCode.USAGE:
+                raise
+            if json:
+                print_json({"error": error.message, "hint": error.hint, "exit_code": int(error.code)})
+            else:
+                screen.show(_title(interval_s), [str(error), "", "asking again …"])
+        else:
+            if json:
+                print_json(sight.document())
+            else:
+                screen.show(_title(interval_s), sight.lines(names, terminal_width(sys.stdout)))
+        time.sleep(max(0.0, begun_s + interval_s - time.monotonic()))
+
+
+def _title(interval_s: float) -> str:
+    return f"{LOCAL.full(int(time.time() * 1000))}, every {interval_s:g} s until Ctrl-C"

@@ -1,0 +1,373 @@
+"""The text of `quorate groups describe`: members, what each owns, should own and waits for, and the offsets.
+
+Pure: from what `GET /v1/groups/{id}` says, or from the plain Kafka description in the same form, where most
+of it is None. A width wraps everything to it; without one (a pipe) each sentence is one line, all is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+
+from history.render import MemberNames, duration, plural
+from quorate.output import (
+    assignment_text,
+    display_width,
+    printable,
+    table_lines,
+    wrapped,
+    wrapped_table,
+)
+
+if TYPE_CHECKING:
+    from quorate.groupclient import GroupDescription, MemberInfo, Offsets
+
+View = Mapping[str, Any]
+
+SENTENCES_MAX = 20
+"""Of one kind on a screen; a pipe gets all."""
+CELL_LINES_MAX = 8
+"""Of what one member owns, on a screen; a pipe gets all."""
+
+STATE_WORDS = {"STABLE": "stable", "UNREVOKED_PARTITIONS": "revoking", "UNRELEASED_PARTITIONS": "waiting"}
+
+
+def plain_view(group: GroupDescription) -> dict[str, Any]:
+    """What Kafka's own description says, in the form of the HTTP API; what it does not say is None."""
+    return {
+        "group_id": group.group_id,
+        "type": group.group_type,
+        "state": group.state,
+        "epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor": group.assignor or None,
+        "assignor_error": group.trouble,
+        "members": [_plain_member(member) for member in group.members],
+    }
+
+
+def _plain_member(member: MemberInfo) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_epoch": member.member_epoch,
+        "regex": member.regex,
+        "assigned": member.assigned,
+        "target": member.target,
+    }
+
+
+def lines(
+    view: View,
+    offsets: Offsets,
+    *,
+    at_ms: int | None,
+    names: MemberNames,
+    ends: Mapping[tuple[str, int], int] | None = None,
+    width: int | None = None,
+) -> list[str]:
+    """The whole description. `at_ms` is the clock of the node that told; None where none did."""
+    members: Sequence[View] = view["members"]
+    for member in members:
+        names.name(member["member_id"])
+    text = _head(view, at_ms, width)
+    for line in _troubles(view, names):
+        text += wrapped(line, width)
+    text.append("")
+    text += _members(members, names, at_ms, width)
+    text += _assignments(members, names, width)
+    for title, sentences in (
+        ("", list(_waits(view, names))),
+        ("subscribed by expression:", list(_regexes(view, at_ms))),
+        ("refused:", list(_refusals(view, names, at_ms))),
+    ):
+        text += _paragraph(title, sentences, width)
+    text.append("")
+    text += _offsets(view, offsets, names, ends, width)
+    return text
+
+
+def _head(view: View, at_ms: int | None, width: int | None) -> list[str]:
+    name, told = printable(view["group_id"]), []
+    if view["type"] != "consumer":
+        return wrapped(f"group {name}: {view['state']}, of type {view['type']}", width)
+    first = (
+        f"group {name}: {view['state']}, group epoch {view['epoch']}, "
+        f"assignment epoch {view['assignment_epoch']}, assignor {printable(view['assignor'] or '-')}"
+    )
+    if at_ms is not None and view.get("state_since_ms") is not None:
+        told.append(f"{view['state']} for {_span(at_ms - view['state_since_ms'])}")
+    if view.get("heartbeat_interval_ms") is not None:
+        told.append(f"a heartbeat every {_span(view['heartbeat_interval_ms'])}")
+        told.append(f"session timeout {_span(view['session_timeout_ms'])}")
+    return wrapped(first, width) + (wrapped(", ".join(told), width) if told else [])
+
+
+def _span(span_ms: float) -> str:
+    """A duration, whole seconds without a fraction."""
+    span_ms = max(span_ms, 0)
+    return f"{span_ms // 1000:.0f} s" if span_ms % 1000 == 0 and 0 < span_ms < 60_000 else duration(span_ms)
+
+
+def _troubles(view: View, names: MemberNames) -> Iterator[str]:
+    """What keeps the group from its target."""
+    if view["assignor_error"]:
+        yield f"assignor error: {printable(view['assignor_error'])}"
+    if view["members"] and view["assignment_epoch"] < view["epoch"]:
+        yield f"the target of epoch {view['epoch']} is not there yet"
+    computing = view.get("computing")
+    if computing:
+        assignor = printable(computing["assignor"])
+        yield (
+            f"{names.name(computing['member_id'])} is asked for the target (assignor {assignor}) and has "
+            f"{_span(computing['left_ms'])} left"
+        )
+    work = {"assign": "the target is computed", "resolve": "expressions are resolved"}
+    for job in view.get("jobs") or ():
+        what = work.get(job["kind"], job["kind"])
+        yield f"{what} by a process of its own, which has at most {_span(job['deadline_ms'])}"
+
+
+def _members(members: Sequence[View], names: MemberNames, at_ms: int | None, width: int | None) -> list[str]:
+    if not members:
+        return ["no members"]
+    has_instances = any(member["instance_id"] for member in members)
+    headings = ["MEMBER", "CLIENT", "HOST", "EPOCH", "STATE", "HEARD", "INSTANCE", "MEMBER ID"]
+    rows: list[list[object]] = [
+        [
+            names.name(member["member_id"]),
+            member["client_id"],
+            member["client_host"].removeprefix("/"),
+            member["member_epoch"],
+            _state(member),
+            _seconds(at_ms, member.get("last_heartbeat_ms")),
+            member["instance_id"],
+            member["member_id"],
+        ]
+        for member in members
+    ]
+    shown = [True] * len(headings)
+    shown[4] = any(member.get("state") for member in members)
+    shown[5] = any(row[5] for row in rows)
+    shown[6] = has_instances
+    shown[7] = any(names.name(member["member_id"]) != member["member_id"] for member in members)
+    full = table_lines(*_picked(headings, rows, shown))
+    if not shown[7] or width is None or all(display_width(line) <= width for line in full):
+        return full
+    shown[7] = False  # an id that is cut is of no use: they stand below, whole
+    ids = [f"{row[0]} is member {printable(str(row[7]))}" for row in rows if row[0] != row[7]]
+    return [*wrapped_table(*_picked(headings, rows, shown), width), "", *ids]
+
+
+def _picked(
+    headings: list[str], rows: list[list[object]], shown: list[bool]
+) -> tuple[list[str], list[list[object]]]:
+    """The columns that are shown."""
+    return list(compress(headings, shown)), [list(compress(row, shown)) for row in rows]
+
+
+def _state(member: View) -> str | None:
+    if member.get("is_away"):
+        left = member["session_left_ms"]
+        return "away" if left is None else f"away, {duration(left)} left"
+    return STATE_WORDS.get(member.get("state") or "", member.get("state"))
+
+
+def _seconds(at_ms: int | None, moment_ms: int | None) -> str | None:
+    """How long ago, in the same unit for all."""
+    return None if at_ms is None or moment_ms is None else f"{max(at_ms - moment_ms, 0) / 1000:.1f} s ago"
+
+
+def _ago(at_ms: int | None, moment_ms: int | None) -> str | None:
+    return None if at_ms is None or moment_ms is None else f"{duration(max(at_ms - moment_ms, 0))} ago"
+
+
+def _assignments(members: Sequence[View], names: MemberNames, width: int | None) -> list[str]:
+    if not members:
+        return []
+    rows = [
+        [
+            names.name(member["member_id"]),
+            assignment_text(_held(member)),
+            assignment_text(member["target"]),
+        ]
+        for member in members
+    ]
+    lines_max = None if width is None else CELL_LINES_MAX
+    return ["", *wrapped_table(["MEMBER", "OWNS", "TARGET"], rows, width, cell_lines_max=lines_max)]
+
+
+def _held(member: View) -> dict[str, list[int]]:
+    """What nobody else may have: what is assigned, and what is not given up yet."""
+    held = {topic: set(numbers) for topic, numbers in member["assigned"].items()}
+    for topic, numbers in (member.get("pending_revocation") or {}).items():
+        held.setdefault(topic, set()).update(numbers)
+    return {topic: sorted(numbers) for topic, numbers in held.items()}
+
+
+def _waits(view: View, names: MemberNames) -> Iterator[str]:
+    """Who waits for whom; who will be given something; who gives something up that nobody waits for."""
+    away = {member["member_id"] for member in view["members"] if member.get("is_away")}
+    waited: dict[str, set[tuple[str, int]]] = {}
+    for member in view["members"]:
+        name = names.name(member["member_id"])
+        by_notice: dict[tuple[str, float | None, float | None], dict[str, list[int]]] = {}
+        for wait in member.get("waits_for") or ():
+            notice = wait["owner"], wait["told_ms_ago"], wait["left_ms"]
+            by_notice.setdefault(notice, {}).setdefault(wait["topic"], []).append(wait["partition"])
+            waited.setdefault(wait["owner"], set()).add((wait["topic"], wait["partition"]))
+        for (owner, told_ms_ago, left_ms), partitions in by_notice.items():
+            what, is_one = _partitions(partitions)
+            it = "it" if is_one else "them"
+            held_by = f"{name} waits for {what}, held by {names.name(owner)}, "
+            yield held_by + _notice(it, told_ms_ago, left_ms, owner in away)
+        due = _due(member)
+        if due:
+            yield f"{name} gets {_partitions(due)[0]} with its next heartbeat"
+    for member in view["members"]:
+        taken = waited.get(member["member_id"], set())
+        rest = {
+            topic: [number for number in numbers if (topic, number) not in taken]
+            for topic, numbers in (member.get("pending_revocation") or {}).items()
+        }
+        if any(rest.values()):
+            what = _partitions(rest)[0]
+            yield f"{names.name(member['member_id'])} was told to revoke {what}; nobody waits for that"
+
+
+def _notice(it: str, told_ms_ago: float | None, left_ms: float | None, is_away: bool) -> str:
+    if is_away:
+        rest = "" if left_ms is None else f", for {duration(left_ms)} more"
+        return f"which is away and keeps {it} until its session ends{rest}"
+    if left_ms is None:
+        return "which was not told yet and will be with its next heartbeat"
+    if told_ms_ago is None:
+        return f"which was told to revoke {it} before another node led, and has {duration(left_ms)} left"
+    ago, left = duration(told_ms_ago), duration(left_ms)
+    return f"which was told to revoke {it} {ago} ago and has {left} left"
+
+
+def _due(member: View) -> dict[str, list[int]]:
+    """Of its target, what it neither owns nor waits for: it is free, and the member's next answer has it."""
+    if member.get("waits_for") is None or member.get("is_away"):
+        return {}
+    blocked = {(wait["topic"], wait["partition"]) for wait in member["waits_for"]}
+    due: dict[str, list[int]] = {}
+    for topic, numbers in member["target"].items():
+        owned = set(member["assigned"].get(topic, ()))
+        free = [number for number in numbers if number not in owned and (topic, number) not in blocked]
+        if free:
+            due[topic] = free
+    return due
+
+
+def _partitions(partitions: Mapping[str, Sequence[int]]) -> tuple[str, bool]:
+    """`orders-3`, or `orders:3-7 payments:0`; whether it is one."""
+    named = {topic: numbers for topic, numbers in partitions.items() if numbers}
+    if len(named) == 1:
+        ((topic, numbers),) = named.items()
+        if len(numbers) == 1:
+            return f"{topic}-{numbers[0]}", True
+    return assignment_text(named), False
+
+
+def _regexes(view: View, at_ms: int | None) -> Iterator[str]:
+    if view.get("regexes") is None:
+        for regex in sorted({member["regex"] for member in view["members"] if member["regex"]}):
+            yield printable(regex)
+        return
+    for row in view["regexes"]:
+        regex, topics = printable(row["regex"]), row["topics"]
+        if row["catalog_version"] is None:
+            said = "not resolved yet"
+        else:
+            ago = _ago(at_ms, row["resolved_ms"])
+            when = f", {ago}" if ago else ""
+            said = f"{plural(len(topics), 'topic')} ({', '.join(topics) or 'none'}{when})"
+        error = f"; error: {printable(row['error'])}" if row["error"] else ""
+        yield f"{regex} → {said}" + (", being resolved" if row["is_resolving"] else "") + error
+
+
+def _refusals(view: View, names: MemberNames, at_ms: int | None) -> Iterator[str]:
+    """The newest refused request of each member, then those of who is none."""
+    for member in view["members"]:
+        refusal = member.get("last_refused")
+        if refusal:
+            yield f"{names.name(member['member_id'])}: {_refusal(refusal, at_ms)}"
+    for refusal in view.get("refused_strangers") or ():
+        who = f"member {refusal['member_id']}" if refusal["member_id"] else "somebody"
+        yield f"{printable(who)} ({printable(refusal['client'])}), no member: {_refusal(refusal, at_ms)}"
+
+
+def _refusal(refusal: View, at_ms: int | None) -> str:
+    times = f", {refusal['times']} times in a row" if refusal["times"] > 1 else ""
+    ago = _ago(at_ms, refusal["at_ms"])
+    reason = printable(refusal["reason"])
+    api = str(refusal["api"]).partition(" ")[0].title().replace("_", "")
+    return f"{api} {ago}{times}: {refusal['error']}" + (f", {reason}" if reason else "")
+
+
+def _paragraph(title: str, sentences: Sequence[str], width: int | None) -> list[str]:
+    if not sentences:
+        return []
+    shown = sentences if width is None else sentences[:SENTENCES_MAX]
+    indent = "  " if title else ""
+    text = ["", *([title] if title else [])]
+    for sentence in shown:
+        text += wrapped(sentence, width, indent=indent)
+    if len(shown) < len(sentences):
+        text.append(f"{indent}and {len(sentences) - len(shown)} more; --json has all")
+    return text
+
+
+def _offsets(
+    view: View,
+    offsets: Offsets,
+    names: MemberNames,
+    ends: Mapping[tuple[str, int], int] | None,
+    width: int | None,
+) -> list[str]:
+    owner_of = {
+        (topic, number): names.name(member["member_id"])
+        for member in view["members"]
+        for topic, numbers in _held(member).items()
+        for number in numbers
+    }
+    known = {(topic, number) for topic, by in offsets.items() for number in by}
+    rows = []
+    for topic, number in sorted(known | set(ends or ())):
+        offset, end = offsets.get(topic, {}).get(number), (ends or {}).get((topic, number))
+        lag = None if offset is None or end is None else end - offset
+        row: list[object] = [topic, number, offset]
+        rows.append([*row, *([end, lag] if ends is not None else []), owner_of.get((topic, number))])
+    if not rows:
+        return ["no committed offsets"]
+    lag_columns = ["END", "LAG"] if ends is not None else []
+    text = wrapped_table(["TOPIC", "PARTITION", "OFFSET", *lag_columns, "OWNER"], rows, width)
+    if ends is not None:
+        text.append(_lag(offsets, ends))
+    return text
+
+
+def _lag(offsets: Offsets, ends: Mapping[tuple[str, int], int]) -> str:
+    committed = {(topic, number): offset for topic, by in offsets.items() for number, offset in by.items()}
+    lag = sum(max(0, ends[partition] - committed[partition]) for partition in ends if partition in committed)
+    without = sum(partition not in committed for partition in ends)
+    unknown = sum(partition not in ends for partition in committed)
+    said = [f"{lag:,} behind in all"]
+    if without:
+        said.append(f"{plural(without, 'partition')} without an offset")
+    if unknown:
+        said.append(f"{plural(unknown, 'partition')} whose end is not known")
+    return ", ".join(said)
+
+
+def owned_partitions(view: View) -> Iterable[tuple[str, int]]:
+    """What members own or should own: whose ends are of interest beside those of committed offsets."""
+    for member in view["members"]:
+        for part in (_held(member), member["target"]):
+            for topic, numbers in part.items():
+                yield from ((topic, number) for number in numbers)
