@@ -1,8 +1,9 @@
 """A coordinator without a cluster: one group shard, the catalog, time that moves when told to, and a log.
 
 `World` is what the runtime is to the shards, with every append checked at once: the log decodes to what was
-applied, no partition has two owners, no epoch goes back. `Client` is the protocol's other half, so small that
-it can be read: it keeps what it was told, gives up what it was not given again, and can lose replies.
+applied, in Kafka's write order, no partition has two owners, no epoch goes back. `Client` is the protocol's
+other half, so small that it can be read: it keeps what it was told, gives up what it was not given again, and
+can lose replies.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from coordinator.shard import FastEntry, GroupShard
 from coordinator.topics import new_topic_id
 from records import Cause, RawRecord, ReasonKind, Stamped, decode_record
 from records.entry import decode_entry, encode_entry
+from tests.coordinator.writeorder import check_write_order
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages import offset_commit, offset_fetch
@@ -385,6 +387,7 @@ class World:
     # What must always be true.
 
     def _check(self, entry: Entry) -> None:
+        check_write_order(entry.cause.trigger, entry.records)
         for group_id, group in self.shard.projection.groups.items():
             if not group.is_consumer:
                 continue

@@ -14,6 +14,7 @@ from cluster.simulator import ConnectionGone, Machine, Network, WireClient, Worl
 from raftlog.simfiles import Crash
 from records import ReasonKind, RecordType, Trigger, decode_cause, iter_records, topic_id_text
 from tests.cluster.lab import Consumer, commit_request
+from tests.coordinator.writeorder import check_write_order
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -282,6 +283,7 @@ class Stage:
             self.told[runtime.shard] = frame.index
             body = bytes(frame.body)
             cause = decode_cause(body)
+            check_write_order(cause.trigger, iter_records(body))
             words = [_words(Trigger(cause.trigger).name), cause.member_id]
             words += [f"(was {cause.detail})"] if cause.detail else []
             words += [f"({e.member_id} silent for {e.timeout_ms} ms)" for e in cause.expiries]

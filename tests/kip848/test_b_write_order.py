@@ -1,0 +1,44 @@
+"""B.2: which records an event writes, and in which order.
+
+Every entry of every test with a `World`, and of every story, is held against
+`tests/coordinator/writeorder.py`; here it is shown that what is out of order is noticed.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from records import RawRecord, Trigger
+from tests.coordinator.world import World
+from tests.coordinator.writeorder import WRITE_ORDER, check_write_order
+
+
+def left(world: World) -> tuple[RawRecord, ...]:
+    """What the leave of one of two members writes: 8, 7, 5 of it gone, 4, 3, then the target of the other."""
+    world.create_topic("bills", 2)
+    world.join("a")
+    world.join("b", ["orders", "bills"])
+    world.heartbeat("b", -1)
+    assert world.log[-1].types == [-8, -7, -5, 4, 3, 7, 6]
+    return world.log[-1].records
+
+
+def test_any_two_neighbours_exchanged_are_noticed(world: World) -> None:
+    records = left(world)
+    check_write_order(Trigger.MEMBER_LEFT, records)
+    for at in range(len(records) - 1):
+        changed = [*records[:at], records[at + 1], records[at], *records[at + 2 :]]
+        with pytest.raises(AssertionError, match="of group 'g' wrote"):
+            check_write_order(Trigger.MEMBER_LEFT, changed)
+
+
+def test_another_event_writes_otherwise(world: World) -> None:
+    records = left(world)
+    for trigger in set(WRITE_ORDER) - {
+        Trigger.MEMBER_LEFT,
+        Trigger.MEMBER_REMOVED,
+        Trigger.SESSION_EXPIRED,
+        Trigger.REBALANCE_EXPIRED,
+    }:
+        with pytest.raises(AssertionError):
+            check_write_order(trigger, records)
