@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,19 @@ TESTS = {
     for path in (ROOT / "tests").rglob("test_*.py")
     for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
 }
+
+FEATURES = {*map(str, range(1, 70)), *(f"S{number}" for number in range(1, 10))}
+"""The rows that docs/conformance.md must have, each once."""
+
+BUGS_OF_OTHERS = """
+    12759 15643 16106 16118 16147 16185 16249 16312 16770 16831 17228 17306 17317 17507 17578 17593
+    17710 17747 17877 18174 18200 18484 18655 18688 18813 18916 18961 19064 19160 19163 19164 19233
+    19274 19335 19427 19431 19449 19519 19546 19661 19716 19760 19825 19826 19862 19909 19974 20115
+    20162 20240 20251 20254 20268 20269 20272 20273 20291 20292 20300 20331 20434 20442 20778 20845
+    20930 20983 20985 21102 21117
+    PR-22739 PR-23542
+"""
+"""Kafka's issues that it must say something about."""
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -43,3 +57,16 @@ def test_every_benchmark_has_its_figures() -> None:
     named = set(re.findall(r"`python -m benchmarks (\w+)`", text))
     there = {path.name.removesuffix("_bench.py") for path in (ROOT / "benchmarks").glob("*_bench.py")}
     assert named - {"NAME"} == there
+
+
+def test_every_feature_and_every_bug_of_others_is_answered_for() -> None:
+    """With a test that shows it, or with words instead; a row of numbers may hold several."""
+    features, _, bugs = (ROOT / "docs" / "conformance.md").read_text().partition("## Bugs of others")
+    assert Counter(re.findall(r"^\| (S?\d+) \|", features, re.MULTILINE)) == Counter(FEATURES)
+    rows = re.findall(r"^\| ((?:PR-)?\d{5}[\d, ]*) \| .* \| (.+) \| (.+) \|$", bugs, re.MULTILINE)
+    assert Counter(re.findall(r"[-\w]+", " ".join(numbers for numbers, _, _ in rows))) == Counter(
+        BUGS_OF_OTHERS.split()
+    )
+    for numbers, holds, shown in rows:
+        excused = ("Cannot", "Comes with", "Not judged")
+        assert "::test_" in shown or holds.startswith(excused), numbers

@@ -173,6 +173,18 @@ def test_whoever_loses_the_lead_answers_everything_once(led: Bench) -> None:
     assert (len(written), len(read)) == (1, 1)
 
 
+@pytest.mark.parametrize("is_lost", [False, True], ids=["committed", "lost"])
+def test_decisions_that_build_on_each_other_are_answered_or_lost_together(led: Bench, is_lost: bool) -> None:
+    """Both are decided on the newest state, before either is committed; nobody hears of either until then."""
+    replica = led.log(led.groups)
+    answers = [led.heartbeat(join_request("billing", name, "orders")) for name in ("two", "three")]
+    assert led.groups.machine.projection.groups["billing"].epoch == 3
+    assert answers == [[], []]
+    replica.lose() if is_lost else replica.commit()
+    told = [(answer.error_code, answer.member_epoch) for (answer,) in answers]
+    assert told == ([(ErrorCode.NOT_COORDINATOR, 0)] * 2 if is_lost else [(0, 2), (0, 3)])
+
+
 def test_an_old_proof_is_worth_nothing_in_a_new_term(led: Bench) -> None:
     replica = led.log(led.groups)
     led.groups.proven(led.world.now_ms + 1_000)

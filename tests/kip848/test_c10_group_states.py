@@ -36,3 +36,14 @@ def test_three_rounds_of_heartbeats_settle_any_group(world: World) -> None:
     assert world.group().state.value == "Stable"
     topic = world.catalog.view.topic("orders").topic_id
     assert sorted(len(client.partitions(topic)) for client in members) == [1, 1, 2, 2, 2, 2, 2]
+
+
+def test_three_members_share_ten_partitions() -> None:
+    """Sizes 4, 3, 3; every member STABLE, all at one epoch."""
+    world = World()
+    topic = world.create_topic("orders", 10)
+    members = [Client(world, name) for name in "abc"]
+    settle(members, rounds=4)
+    assert sorted(len(client.partitions(topic)) for client in members) == [3, 3, 4]
+    assert {client.epoch for client in members} == {world.group().epoch} == {3}
+    assert {member.current.state.name for member in world.group().members.values()} == {"STABLE"}
