@@ -168,7 +168,12 @@ def _watch(take: Callable[[], _Sight], interval_s: float, json: bool) -> None:
                 print_json(sight.document())
             else:
                 screen.show(_title(interval_s), sight.lines(names, terminal_width(sys.stdout)))
-        time.sleep(max(0.0, begun_s + interval_s - time.monotonic()))
+        pause(max(0.0, begun_s + interval_s - time.monotonic()))
+
+
+def pause(seconds: float) -> None:
+    """Between two looks."""
+    time.sleep(seconds)
 
 
 def _title(interval_s: float) -> str:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from quorate.client import Client, NotInTime, Refused, Unreachable
 from quorate.errors import CommandError, ExitCode
-from wire.apis import API_VERSIONS, ApiKey
+from tests.quorate.standins import HANG_UP, SILENCE, ScriptedNode, metadata
+from wire.apis import ApiKey
 from wire.errors import ErrorCode
-from wire.framing import Framer
-from wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from wire.messages.api_versions import ApiVersionsResponse
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse, DescribedGroup
 from wire.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
@@ -25,8 +21,6 @@ from wire.messages.find_coordinator import FindCoordinatorResponse
 from wire.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
 )
 from wire.messages.offset_fetch import (
     OffsetFetchResponse,
@@ -34,118 +28,6 @@ from wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from wire.protocol import decode_request, encode_response
-
-HANG_UP = object()
-SILENCE = object()
-
-
-class ScriptedNode:
-    """Answers each API from a list of answers, the last one again and again; counts what it was asked."""
-
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
-        self.asked: list[tuple[ApiKey, Any]] = []
-        self._script: dict[ApiKey, list[object]] = {}
-        self._open: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def answer(self, api: ApiKey, *answers: object) -> None:
-        self._script[api] = list(answers)
-
-    def count(self, api: ApiKey) -> int:
-        return sum(asked == api for asked, _ in self.asked)
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
-        self._listener.close()
-        for connection in self._open:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self._open.append(connection)
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        framer = Framer(1 << 20)
-        while True:
-            try:
-                data = connection.recv(65536)
-            except OSError:
-                return
-            if not data:
-                return
-            for payload in framer.feed(data):
-                header, body = decode_request(payload)
-                api = ApiKey(header.api_key)
-                self.asked.append((api, body))
-                answer = self._next(api)
-                if answer is HANG_UP:
-                    connection.close()
-                    return
-                if isinstance(answer, bytes):
-                    connection.sendall(answer)
-                elif answer is not SILENCE:
-                    connection.sendall(
-                        encode_response(api, header.api_version, header.correlation_id, answer)
-                    )
-
-    def _next(self, api: ApiKey) -> object:
-        script = self._script[api]
-        return script.pop(0) if len(script) > 1 else script[0]
-
-
-@pytest.fixture
-def start_node() -> Iterator[Callable[[], ScriptedNode]]:
-    nodes: list[ScriptedNode] = []
-
-    def start() -> ScriptedNode:
-        node = ScriptedNode()
-        nodes.append(node)
-        node.answer(
-            ApiKey.API_VERSIONS,
-            ApiVersionsResponse(
-                api_keys=[
-                    ApiVersion(api_key=key, min_version=low, max_version=high)
-                    for key, (low, high) in API_VERSIONS.items()
-                ]
-            ),
-        )
-        found = FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=node.port)
-        node.answer(ApiKey.FIND_COORDINATOR, found)
-        node.answer(ApiKey.METADATA, metadata(node))
-        return node
-
-    yield start
-    for node in nodes:
-        node.close()
-
-
-@pytest.fixture
-def node(start_node: Callable[[], ScriptedNode]) -> ScriptedNode:
-    return start_node()
-
-
-def metadata(node: ScriptedNode, **topics: int) -> MetadataResponse:
-    return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=node.port)],
-        topics=[
-            MetadataResponseTopic(
-                name=name, partitions=[MetadataResponsePartition(partition_index=p) for p in range(count)]
-            )
-            for name, count in topics.items()
-        ],
-    )
 
 
 def created(code: ErrorCode, message: str | None = None) -> CreateTopicsResponse:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,63 +13,7 @@ import pytest
 from quorate.app import run
 from quorate.commands.overview import duration
 from quorate.errors import ExitCode
-
-Answer = tuple[int, Any]
-
-
-class HttpNode:
-    """Answers each path from a list, the last answer again and again; remembers what it was sent."""
-
-    def __init__(self) -> None:
-        node = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.answer("")
-
-            def do_POST(self) -> None:
-                assert self.headers["Content-Type"] == "application/json"
-                self.answer(self.rfile.read(int(self.headers["Content-Length"])).decode())
-
-            def answer(self, body: str) -> None:
-                node.asked.append((self.command, self.path, body))
-                script = node.script.get(self.path, [(404, {})])
-                status, document = script.pop(0) if len(script) > 1 else script[0]
-                data = document if isinstance(document, bytes) else json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, format: str, *args: Any) -> None: ...
-
-        self.asked: list[tuple[str, str, str]] = []
-        self.script: dict[str, list[Answer]] = {}
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self.server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def address(self) -> dict[str, Any]:
-        return {"host": "127.0.0.1", "port": self.port}
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[[], HttpNode]]:
-    nodes: list[HttpNode] = []
-
-    def start_one() -> HttpNode:
-        nodes.append(HttpNode())
-        return nodes[-1]
-
-    yield start_one
-    for node in nodes:
-        node.close()
+from tests.quorate.standins import Answer, HttpNode
 
 
 def refusal(error: str, leader: HttpNode | None = None) -> dict[str, Any]:
