@@ -41,16 +41,19 @@ class Step:
 
 
 def plan(
-    partitions: Iterable[Partition], committed: Mapping[str, Mapping[int, int]], wish: Wish, ends: Ends
+    partitions: Iterable[Partition],
+    committed: Mapping[str, Mapping[int, int]],
+    wish: Wish,
+    ends: Ends,
+    why_not: str = "has no committed offset",
 ) -> list[Step]:
-    """The steps, by topic and partition."""
+    """The steps, by topic and partition; `why_not` is said of those that stay for want of a wish."""
     steps = []
     for topic, number in sorted(set(partitions)):
         now = committed.get(topic, {}).get(number)
         wanted = wish((topic, number), now)
         if wanted is None:
-            note = "has no committed offset" if now is None else "nothing is known of it"
-            steps.append(Step(topic, number, now, None, note))
+            steps.append(Step(topic, number, now, None, why_not))
         else:
             new, note = _within(wanted, ends.get((topic, number)))
             steps.append(Step(topic, number, now, new, note))

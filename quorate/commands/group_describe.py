@@ -28,6 +28,7 @@ from quorate.commands.options import (
     Timeout,
     Url,
     connect,
+    kafka_offsets,
 )
 from quorate.errors import CommandError, ExitCode
 from quorate.output import Screen, print_json, terminal_width
@@ -58,7 +59,7 @@ def describe(
     from quorate.live import LiveView
 
     with connect(bootstrap, timeout_s) as client:
-        source = _source(end_offsets_from, timeout_s)
+        source = kafka_offsets(end_offsets_from, timeout_s)
         cluster_id = client.cluster_id()
         if source is not None:
             source.check_is_not(cluster_id)
@@ -71,14 +72,6 @@ def describe(
                 print("\n".join(sight.lines(MemberNames(), terminal_width(sys.stdout))))
             return
         _watch(look.take, interval_s, json)
-
-
-def _source(end_offsets_from: str, timeout_s: float) -> KafkaOffsets | None:
-    if not end_offsets_from:
-        return None
-    from quorate.endoffsets import KafkaOffsets
-
-    return KafkaOffsets(end_offsets_from, timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +105,7 @@ class _Sight:
         at_ms = self.live["at_ms"] if self.live else None
         view = self.live["group"] if self.live else plain_view(self.plain)
         text = lines(view, self.plain.offsets, at_ms=at_ms, names=names, ends=self.ends, width=width)
-        if self.live_missing:
+        if self.live_missing and self.plain.members:
             missing = f"what members wait for and what was refused is not known: {self.live_missing}"
             text += ["", *wrapped(missing, width)]
         if self.ends_missing:

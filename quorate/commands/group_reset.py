@@ -24,6 +24,7 @@ from quorate.commands.options import (
     Json,
     Timeout,
     connect,
+    kafka_offsets,
 )
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, print_table
@@ -98,9 +99,11 @@ def reset_offsets(
             hint="Quorate keeps no records: only the Kafka cluster that does knows where a topic is",
             code=ExitCode.USAGE,
         )
+    from quorate.offsetplan import plan
+
     named = by_topic(topic or ())
     told = _read(from_file) if from_file is not None else {}
-    source = _source(end_offsets_from, timeout_s)
+    source = kafka_offsets(end_offsets_from, timeout_s)
     with connect(bootstrap, timeout_s) as client:
         if source is not None:
             source.check_is_not(client.cluster_id())
@@ -115,7 +118,9 @@ def reset_offsets(
             partitions = _named_partitions(client, named)
         ends = _ends(source, partitions)
         wish = _wish(goal, to_offset, shift_by, told, ends, source, moment_ms, partitions)
-        steps = _planned(partitions, committed, wish, ends)
+        asks_source = goal in ("--to-earliest", "--to-latest", "--to-datetime")
+        why_not = "is not known there" if asks_source else "has no committed offset"
+        steps = plan(partitions, committed, wish, ends, why_not)
         if goal == "--shift-by":
             _check_shiftable(steps, named)
         changes = [step for step in steps if step.is_change or (to_current and step.new is not None)]
@@ -154,14 +159,6 @@ def _read(path: Path) -> dict[Partition, int]:
         reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
         raise CommandError(f"cannot read {path}: {reason}", code=ExitCode.USAGE) from error
     return from_csv(text, str(path))
-
-
-def _source(end_offsets_from: str, timeout_s: float) -> KafkaOffsets | None:
-    if not end_offsets_from:
-        return None
-    from quorate.endoffsets import KafkaOffsets
-
-    return KafkaOffsets(end_offsets_from, timeout_s)
 
 
 def _without_members(client: Client, group_id: str) -> GroupDescription | None:
@@ -263,14 +260,6 @@ def _wish(
     if goal == "--to-current":
         return lambda partition, now: now
     return lambda partition, now: to_offset
-
-
-def _planned(
-    partitions: Sequence[Partition], committed: Mapping[str, Mapping[int, int]], wish: Wish, ends: Ends
-) -> list[Step]:
-    from quorate.offsetplan import plan
-
-    return plan(partitions, committed, wish, ends)
 
 
 def _check_shiftable(steps: Sequence[Step], named: Mapping[str, list[int] | None]) -> None:

@@ -12,6 +12,7 @@ from quorate.errors import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from cluster.launcher import LaunchError
+    from quorate.endoffsets import KafkaOffsets
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
 DEFAULT_URL = "http://127.0.0.1:8092,http://127.0.0.1:8093,http://127.0.0.1:8094"
@@ -119,6 +120,15 @@ def connect(bootstrap: str, timeout_s: float) -> Any:
     from quorate.client import Client
 
     return Client(bootstrap, timeout_s=timeout_s)
+
+
+def kafka_offsets(end_offsets_from: str, timeout_s: float) -> KafkaOffsets | None:
+    """The cluster that `--end-offsets-from` names; `CommandError` where the client package is missing."""
+    if not end_offsets_from:
+        return None
+    from quorate.endoffsets import KafkaOffsets
+
+    return KafkaOffsets(end_offsets_from, timeout_s)
 
 
 def without_log_head(line: str) -> str:
