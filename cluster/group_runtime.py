@@ -222,7 +222,7 @@ class GroupRuntime(ShardRuntime):
         for job in outcome.jobs:
             if (former := self._children.get(job.key)) is not None:
                 former.cancel()  # of a group that went and came again
-            self._children[job.key] = self.node.job_slots.submit(
+            self._children[job.key] = self.node.job_slots[job.kind].submit(
                 CHILDREN[job.kind], job.request, partial(self._child_ended, job), deadline_ms=job.deadline_ms
             )
 

@@ -1,11 +1,12 @@
-"""The node's child processes for groups: a few at once, the rest waits its turn.
+"""The node's child processes for groups: a few of each kind at once, the rest waits its turn.
 
 Regular expressions and assignments of large groups are worked out beside the loop. Each child takes a core
 while it runs, and a rebalance of many groups at once asks for as many; so a named number runs at a time,
-first come, first served. A deadline counts from the start of the child, not from the wait before it.
+first come, first served. Each kind has slots of its own: users' assignors that hang until their deadlines
+delay no regular expression. A deadline counts from the start of the child, not from the wait before it.
 
 What must stay true: `done` is called once for each job that was not cancelled, and never for one that was;
-the queue holds at most one job of a kind for each group that the node leads, as the coordinator starts no
+the queue of a kind holds at most one job for each group that the node leads, as the coordinator starts no
 second one.
 """
 
@@ -18,7 +19,8 @@ from typing import Final
 from raftlog.host import Done, Host, Job
 
 JOBS_AT_ONCE: Final = 2
-"""Two children leave the loop its core on a machine with three, and share politely on smaller ones."""
+"""Of one kind. Two children leave the loop its core on a machine with three, and share politely on smaller
+ones."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +41,7 @@ class Slot:
 
 
 class JobSlots:
-    """Starts child processes of one node."""
+    """Starts the child processes of one kind on one node."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

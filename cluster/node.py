@@ -34,6 +34,7 @@ from cluster.settings import Settings, SettingsError
 from cluster.shard_life import ShardLife
 from cluster.shard_runtime import ShardRuntime
 from cluster.surroundings import RuntimeSettings, TurnCounter
+from coordinator.api import JobKind
 from coordinator.catalog import CatalogShard
 from coordinator.limits import SettingsView
 from coordinator.shard import GroupShard
@@ -59,7 +60,7 @@ class Node:
         self.host = host
         self.settings = settings
         self.turns = TurnCounter(host)
-        self.job_slots = JobSlots(host)
+        self.job_slots = {kind: JobSlots(host) for kind in JobKind}
         self._committed_settings = CommittedSettings(settings.group_settings(), lambda: self.catalog)
         self.group_settings: SettingsView = self._committed_settings
         self.runtime_settings = RuntimeSettings(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cluster.job_slots import JobSlots
-from coordinator.api import Context, Outcome
+from coordinator.api import Context, JobKind, Outcome
 from coordinator.limits import SettingsView
 from coordinator.topics import CatalogView
 from raftlog.evidence import Evidence
@@ -76,7 +76,7 @@ class Surroundings(Protocol):
     turns: TurnCounter
     group_settings: SettingsView
     runtime_settings: RuntimeSettings
-    job_slots: JobSlots
+    job_slots: dict[JobKind, JobSlots]
     links: Links | None
     """To the other nodes; None where there are none."""
 

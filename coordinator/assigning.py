@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping
+from itertools import groupby
 from typing import Any
 
 from coordinator.assignors.spi import (
@@ -23,6 +24,7 @@ from coordinator.assignors.spi import (
     MemberAssignment,
     PartitionAssignor,
     PartitionAssignorError,
+    Partitions,
 )
 from coordinator.target import validate
 
@@ -150,34 +152,33 @@ def parts_of(spec: AssignmentSpec, answered: object) -> dict[str, MemberAssignme
     if not isinstance(owners, list) or len(owners) != len(spec.topics):
         raise PartitionAssignorError("The assignor's process did not answer for each topic.")
     subscribed = [member.subscribed_topics for member in spec.members.values()]
-    parts: list[dict[bytes, list[int]]] = [{} for _ in subscribed]
+    parts: list[dict[bytes, tuple[int, ...]]] = [{} for _ in subscribed]
     for (topic_id, topic), packed in zip(spec.topics.items(), owners, strict=True):
-        for position in _owners_of(topic, packed, len(subscribed)) - {-1}:
-            if topic_id not in subscribed[position]:
-                raise PartitionAssignorError(
-                    f"The assignor gave {topic.topic_name} to one not subscribed to it."
-                )
-            parts[position][topic_id] = []
-        for number, position in enumerate(array(OWNER, packed)):
+        owner_of = _owner_of(topic, packed, len(subscribed))
+        by_owner = sorted(range(topic.num_partitions), key=owner_of)  # whose numbers stay in order
+        for position, numbers in groupby(by_owner, owner_of):
             if position >= 0:
-                parts[position][topic_id].append(number)
+                if topic_id not in subscribed[position]:
+                    raise PartitionAssignorError(
+                        f"The assignor gave {topic.topic_name} to one not subscribed to it."
+                    )
+                parts[position][topic_id] = tuple(numbers)
     return {
         member_id: MemberAssignment(_as_before(member, part))
         for (member_id, member), part in zip(spec.members.items(), parts, strict=True)
     }
 
 
-def _owners_of(topic: AssignmentTopicMetadata, packed: object, num_members: int) -> set[int]:
-    """Who owns something of the topic."""
+def _owner_of(topic: AssignmentTopicMetadata, packed: object, num_members: int) -> Callable[[int], int]:
+    """Who owns a partition of the topic: a position among the members, or -1."""
     if not isinstance(packed, bytes) or len(packed) != topic.num_partitions * array(OWNER).itemsize:
         raise PartitionAssignorError(f"The assignor's process did not answer for all of {topic.topic_name}.")
-    positions = set(array(OWNER, packed))
+    positions = array(OWNER, packed).tolist()
     if min(positions) < -1 or max(positions) >= num_members:
         raise PartitionAssignorError(f"The assignor gave {topic.topic_name} to one who is no member.")
-    return positions
+    return positions.__getitem__
 
 
-def _as_before(member: AssignmentMemberSpec, part: dict[bytes, list[int]]) -> Mapping[bytes, tuple[int, ...]]:
+def _as_before(member: AssignmentMemberSpec, part: Partitions) -> Partitions:
     """The same mapping if nothing changed: comparing is cheaper then."""
-    target = {topic_id: tuple(numbers) for topic_id, numbers in part.items()}
-    return member.target_partitions if target == member.target_partitions else target
+    return member.target_partitions if part == member.target_partitions else part

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from coordinator.dissolving import emptied
@@ -42,6 +44,10 @@ from records import (
 )
 
 _OFFSET_TYPES_MAX = int(RecordType.OFFSET_COMMIT)
+
+SUBSCRIPTIONS_SHARED = 1024
+"""Different lists of topics, the newest ones, that are held once however many members subscribe to them: in
+a group of 10,000 whose members name 100 topics each, the names alone would take 60 MB."""
 
 
 class Projection:
@@ -131,6 +137,8 @@ class Projection:
         member = group.members.get(key.member_id)
         if member is None:
             member = group.members[key.member_id] = Member(key.member_id)
+        if value is not None:
+            value = _with_shared_names(value)
         _count(group, member.metadata, -1)
         _release_instance(group, member)
         member.metadata = value
@@ -212,6 +220,17 @@ class Projection:
     def _projected_regex(self, key: ConsumerGroupRegularExpressionKey) -> object | None:
         group = self.groups.get(key.group_id)
         return group.regexes.get(key.regular_expression) if group is not None else None
+
+
+@lru_cache(SUBSCRIPTIONS_SHARED)
+def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
+    return names
+
+
+def _with_shared_names(value: ConsumerGroupMemberMetadataValue) -> ConsumerGroupMemberMetadataValue:
+    """The same value; its list of topics is that of the other members who have an equal one."""
+    names = _shared(value.subscribed_topic_names)
+    return value if names is value.subscribed_topic_names else replace(value, subscribed_topic_names=names)
 
 
 def _count(group: Group, value: ConsumerGroupMemberMetadataValue | None, by: int) -> None:

@@ -9,6 +9,7 @@ as a sum of CRCs alone would not notice that two keys exchanged their values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from zlib import crc32
 
 from coordinator.dissolving import emptied
@@ -24,8 +25,11 @@ def mix(key: bytes, value: bytes) -> int:
     return (crc32(key) + KEY_SALT) * (crc32(value) + _VALUE_SALT)
 
 
-STALE_MAX = 4096
+STALE_MAX = 1024
 """Entries whose part of the hash may wait to be computed: bounds the stall of whoever reads it to ~10 ms."""
+
+REFRESHED_AT_ONCE = 256
+"""The oldest of them, where there are more than may wait: ~2 ms, for an entry that had to be written."""
 
 STALE_IN_REPLAY_MAX = 65_536
 """The same where nobody is kept waiting: bounds the memory that they take to ~30 MB."""
@@ -47,12 +51,11 @@ class EntryHashes:
         """The entry under this key was written."""
         self._stale[raw[0], raw[2]] = key
         if len(self._stale) > self._stale_max:
-            self._refresh()
+            self._refresh(list(islice(self._stale.items(), REFRESHED_AT_ONCE)))
 
     @property
     def total(self) -> int:
-        if self._stale:
-            self._refresh()
+        self._refresh(list(self._stale.items()))
         return self._hash
 
     def dissolve(self) -> Iterator[None]:
@@ -60,9 +63,10 @@ class EntryHashes:
         yield from emptied(self._parts)
         yield from emptied(self._stale)
 
-    def _refresh(self) -> None:
-        parts = self._parts
-        for slot, key in self._stale.items():
+    def _refresh(self, entries: list[tuple[tuple[int, bytes], Key]]) -> None:
+        parts, stale = self._parts, self._stale
+        for slot, key in entries:
+            del stale[slot]
             self._hash -= parts.pop(slot, 0)
             value = self._projected(key)
             if value is not None:
@@ -71,4 +75,3 @@ class EntryHashes:
                 parts[slot] = part
                 self._hash += part
         self._hash &= MASK
-        self._stale.clear()

@@ -48,12 +48,12 @@ def subscribed_ids(
 def assignment_spec(group: Group) -> AssignmentSpec:
     """The assignor's input. Members with equal subscriptions share one set, which keeps comparing cheap."""
     ids = topic_ids_by_name(group)
-    sets: dict[tuple[tuple[str, ...], str | None], frozenset[bytes]] = {}
+    sets: dict[tuple[int, str | None], frozenset[bytes]] = {}  # equal names are one tuple (`projection`)
     members: dict[str, AssignmentMemberSpec] = {}
     for member in group.joined():
         metadata = member.metadata
         assert metadata is not None
-        subscription = (metadata.subscribed_topic_names, metadata.subscribed_topic_regex)
+        subscription = (id(metadata.subscribed_topic_names), metadata.subscribed_topic_regex)
         subscribed = sets.get(subscription)
         if subscribed is None:
             subscribed = sets[subscription] = subscribed_ids(group, metadata, ids)

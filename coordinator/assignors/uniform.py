@@ -9,7 +9,6 @@ that already have it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from itertools import chain
 
 from coordinator.assignors.heterogeneous import assign_by_balance
@@ -36,99 +35,96 @@ class UniformAssignor:
 
 
 class _Homogeneous:
-    """One run. A partition is a number: the topic's base plus its partition number; topics in id order.
-
-    Only members whose part changes are looked at partition by partition: most keep what they have."""
+    """One run. Only members whose part changes are looked at partition by partition: most keep what they
+    have, and whether they may is asked topic by topic."""
 
     def __init__(self, spec: AssignmentSpec) -> None:
-        self.spec = spec
-        self.member_ids = sorted(spec.members)
-        self.topic_ids = sorted(spec.members[self.member_ids[0]].subscribed_topics)
-        self.bases = [0]
-        for topic_id in self.topic_ids:
-            self.bases.append(self.bases[-1] + spec.topics[topic_id].num_partitions)
-        self.total = self.bases[-1]
-        self.held: set[int] = set()
-        """Numbers that somebody has and may keep."""
-        self.changed: set[str] = set()
+        members = spec.members
+        self.member_ids = sorted(members)
+        topic_ids = sorted(members[self.member_ids[0]].subscribed_topics)
+        self.sizes = {topic_id: spec.topics[topic_id].num_partitions for topic_id in topic_ids}
+        self.parts = {member_id: members[member_id].target_partitions for member_id in self.member_ids}
+        self.free: dict[bytes, set[int]] = {}
+        """What nobody has, by topic."""
 
     def assign(self) -> GroupAssignment:
-        kept = self._still_valid()
-        quotas = self._quotas({member_id: len(numbers) for member_id, numbers in kept.items()})
-        changed, members = self.changed, self.spec.members
-        for member_id, numbers in kept.items():
-            if len(numbers) > quotas[member_id]:
-                numbers.sort()
-                self.held.difference_update(numbers[quotas[member_id] :])
-                del numbers[quotas[member_id] :]
-                changed.add(member_id)
-        free, position = sorted(set(range(self.total)) - self.held), 0
-        parts: dict[str, MemberAssignment] = {}
-        for member_id, numbers in kept.items():
-            missing = quotas[member_id] - len(numbers)
-            if missing:
-                numbers += free[position : position + missing]
-                position += missing
-            elif member_id not in changed:
-                parts[member_id] = MemberAssignment(members[member_id].target_partitions)
-                continue
-            numbers.sort()
-            parts[member_id] = MemberAssignment(self._part(numbers))
-        return GroupAssignment(parts)
+        self._keep_what_is_valid()
+        parts = self.parts
+        counts = [sum(map(len, part.values())) if part else 0 for part in parts.values()]
+        missing: list[tuple[str, int]] = []
+        for member_id, count, quota in zip(self.member_ids, counts, self._quotas(counts), strict=True):
+            if count > quota:
+                parts[member_id] = self._without_last(parts[member_id], count - quota)
+            elif count < quota:
+                missing.append((member_id, quota - count))
+        self._give(missing)
+        return GroupAssignment({member_id: MemberAssignment(part) for member_id, part in parts.items()})
 
-    def _still_valid(self) -> dict[str, list[int]]:
-        """What the old targets still mean, as numbers; a partition of several members stays with one."""
-        places = {topic_id: place for place, topic_id in enumerate(self.topic_ids)}
-        bases, members, changed = self.bases, self.spec.members, self.changed
-        kept: dict[str, list[int]] = {}
-        for member_id in self.member_ids:
-            kept[member_id] = numbers = []
-            for topic_id, partitions in members[member_id].target_partitions.items():
-                place = places.get(topic_id)
-                if place is None:
-                    changed.add(member_id)
-                    continue
-                base, end = bases[place], bases[place + 1]
-                valid = [base + partition for partition in partitions]
-                if valid and (valid[-1] >= end or valid[0] < base):
-                    valid = [number for number in valid if base <= number < end]
-                    changed.add(member_id)
-                numbers += valid
-        self.held.update(chain.from_iterable(kept.values()))
-        if len(self.held) < sum(map(len, kept.values())):
-            self._drop_doubles(kept)
-        return kept
+    def _keep_what_is_valid(self) -> None:
+        """Drops what is left in old targets of topics and partitions that are gone, or given twice."""
+        held: dict[bytes, list[tuple[int, ...]]] = {topic_id: [] for topic_id in self.sizes}
+        for part in self.parts.values():
+            for topic_id, numbers in part.items():
+                held.setdefault(topic_id, []).append(numbers)
+        is_valid = len(held) == len(self.sizes)
+        for topic_id, size in self.sizes.items():
+            self.free[topic_id] = free = set(range(size)).difference(chain.from_iterable(held[topic_id]))
+            is_valid = is_valid and len(free) + sum(map(len, held[topic_id])) == size
+        if not is_valid:
+            self._drop_what_is_not_valid()
 
-    def _drop_doubles(self, kept: dict[str, list[int]]) -> None:
-        seen: set[int] = set()
-        for member_id, numbers in kept.items():
-            once = [number for number in dict.fromkeys(numbers) if number not in seen]
-            if len(once) < len(numbers):
-                kept[member_id] = once
-                self.changed.add(member_id)
-            seen.update(once)
+    def _drop_what_is_not_valid(self) -> None:
+        """A partition of several members stays with the first."""
+        self.free = {topic_id: set(range(size)) for topic_id, size in self.sizes.items()}
+        for member_id, part in self.parts.items():
+            kept: dict[bytes, tuple[int, ...]] = {}
+            for topic_id, numbers in part.items():
+                free = self.free.get(topic_id, set())
+                valid = free.intersection(numbers)
+                free -= valid
+                if valid:
+                    kept[topic_id] = numbers if len(valid) == len(numbers) else tuple(sorted(valid))
+            if kept != part:
+                self.parts[member_id] = kept
 
-    def _quotas(self, held: dict[str, int]) -> dict[str, int]:
-        quota, extras = divmod(self.total, len(held))
-        quotas = dict.fromkeys(held, quota)
-        above = [member_id for member_id, count in held.items() if count > quota]
-        others = [member_id for member_id, count in held.items() if count <= quota]
-        for member_id in (above + others)[:extras]:
-            quotas[member_id] = quota + 1
+    def _quotas(self, counts: list[int]) -> list[int]:
+        """How many each gets: as many as the others, or one more; those first that have more already."""
+        quota, extras = divmod(sum(self.sizes.values()), len(counts))
+        quotas = [quota] * len(counts)
+        first = [place for place, count in enumerate(counts) if count > quota]
+        if len(first) < extras:
+            first += [place for place, count in enumerate(counts) if count <= quota]
+        for place in first[:extras]:
+            quotas[place] += 1
         return quotas
 
-    def _part(self, numbers: list[int]) -> Partitions:
-        """Ascending numbers, by topic."""
-        part: dict[bytes, tuple[int, ...]] = {}
-        start, count = 0, len(numbers)
-        while start < count:
-            place = bisect_right(self.bases, numbers[start]) - 1
-            base, end = self.bases[place], self.bases[place + 1]
-            stop = count if numbers[-1] < end else bisect_left(numbers, end, start)
-            first = numbers[start] - base
-            if numbers[stop - 1] - numbers[start] == stop - 1 - start:
-                part[self.topic_ids[place]] = tuple(range(first, first + stop - start))
-            else:
-                part[self.topic_ids[place]] = tuple([number - base for number in numbers[start:stop]])
-            start = stop
-        return part
+    def _without_last(self, part: Partitions, surplus: int) -> Partitions:
+        """The part without as many, which are free then: the last ones of the last topics."""
+        kept = dict(part)
+        for topic_id in sorted(part, reverse=True):
+            numbers = kept.pop(topic_id)
+            self.free[topic_id].update(numbers[-surplus:])
+            if surplus < len(numbers):
+                kept[topic_id] = numbers[:-surplus]
+            surplus -= len(numbers)
+            if surplus <= 0:
+                break
+        return kept
+
+    def _give(self, missing: list[tuple[str, int]]) -> None:
+        """What is free, in the order of topics and numbers, to the members that miss so many."""
+        free = iter(
+            [(topic_id, tuple(sorted(numbers))) for topic_id, numbers in self.free.items() if numbers]
+        )
+        topic_id, position = b"", 0
+        numbers: tuple[int, ...] = ()
+        for member_id, count in missing:
+            part = dict(self.parts[member_id])
+            while count:
+                if position == len(numbers):
+                    (topic_id, numbers), position = next(free), 0
+                given = numbers[position : position + count]
+                part[topic_id] = tuple(sorted(part[topic_id] + given)) if topic_id in part else given
+                position += len(given)
+                count -= len(given)
+            self.parts[member_id] = part

@@ -15,6 +15,7 @@ from cluster.shard_life import ShardLife
 from cluster.simulator import Network, World
 from cluster.simulator.host import VirtualHost
 from cluster.surroundings import RuntimeSettings, TurnCounter
+from coordinator.api import JobKind
 from coordinator.catalog import CatalogShard
 from coordinator.limits import SameForAll
 from coordinator.shard import GroupShard
@@ -174,7 +175,7 @@ class Bench:
         self.links: Any = None if is_alone else FakeLinks()
         self.evidence = Evidence(self.host, directory.path, 1 << 20)
         self.turns = TurnCounter(self.host)
-        self.job_slots = JobSlots(self.host)
+        self.job_slots = {kind: JobSlots(self.host) for kind in JobKind}
         self.group_settings = SameForAll()
         self.runtime_settings = RuntimeSettings()
         self.moves: list[str] = []

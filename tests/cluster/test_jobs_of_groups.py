@@ -106,11 +106,11 @@ class Worked:
         yield from ()
         return None
 
-    def start(self) -> Child:
-        """What a decision that starts a job leads to."""
+    def start(self, kind: JobKind = JobKind.ASSIGN, group_id: str = "billing") -> Child:
+        """What a decision that starts a job leads to; the child that was started last."""
         runtime = self.bench.groups
         draft = Draft()
-        job = Job(kind=JobKind.ASSIGN, group_id="billing", request={}, deadline_ms=1_000)
+        job = Job(kind=kind, group_id=group_id, request=[kind, group_id], deadline_ms=1_000)
         runtime.machine.core.start_job(job, draft)
         outcome = runtime.machine._run(_nothing(), runtime._own_context(), draft)
         runtime._append(outcome, runtime._own_context())
@@ -128,6 +128,13 @@ def _nothing() -> Steps:
 @pytest.fixture
 def worked(monkeypatch: pytest.MonkeyPatch) -> Worked:
     return Worked(Bench(monkeypatch), monkeypatch)
+
+
+def test_assignors_that_hang_delay_no_regular_expression(worked: Worked) -> None:
+    for number in range(JOBS_AT_ONCE + 1):
+        worked.start(group_id=f"group-{number}")
+    assert len(worked.children.started) == JOBS_AT_ONCE
+    assert worked.start(JobKind.RESOLVE, "group-0").request == [JobKind.RESOLVE, "group-0"]
 
 
 def test_a_result_is_decided_on_once(worked: Worked) -> None:

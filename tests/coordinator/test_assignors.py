@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -105,6 +106,16 @@ def check_complete(spec: AssignmentSpec, targets: Targets) -> None:
     assert given_to.keys() == wanted
 
 
+def grown(
+    topics: Mapping[bytes, AssignmentTopicMetadata], growth: list[int]
+) -> dict[bytes, AssignmentTopicMetadata]:
+    """The topics with so many more partitions."""
+    return {
+        topic_id: topic._replace(num_partitions=topic.num_partitions + more)
+        for (topic_id, topic), more in zip(topics.items(), growth, strict=False)  # of six at most
+    }
+
+
 @given(homogeneous() | heterogeneous())
 def test_p1_every_partition_has_exactly_one_subscribed_owner(spec: AssignmentSpec) -> None:
     for assignor in (UNIFORM, RANGE):
@@ -146,17 +157,24 @@ def test_p4_unchanged_parts_are_the_same_objects() -> None:
     assert all(again[member_id] is once[member_id] for member_id in "abc")
 
 
-@given(homogeneous(), st.integers(0, 3), st.integers(0, 2), st.sampled_from("0z"))
+@given(
+    homogeneous(),
+    st.integers(0, 3),
+    st.integers(0, 2),
+    st.sampled_from("0z"),
+    st.lists(st.integers(0, 7), min_size=6, max_size=6),
+)
 def test_p5_no_more_partitions_move_than_must(
-    spec: AssignmentSpec, leaving: int, joining: int, first: str
+    spec: AssignmentSpec, leaving: int, joining: int, first: str, growth: list[int]
 ) -> None:
-    """Members that stay lose only what is above their share; nothing else moves."""
+    """Members come, go, and topics grow: those that stay lose only what is above their share."""
     targets = assigned(UNIFORM, spec)
     stay = sorted(targets)[leaving:] or sorted(targets)[:1]
     subscribed = next(iter(spec.members.values())).subscribed_topics
     after_ids = [*stay, *(f"{first}-{number}" for number in range(joining))]
     changed = AssignmentSpec(
-        {m: AssignmentMemberSpec(subscribed, targets.get(m, {})) for m in after_ids}, spec.topics
+        {m: AssignmentMemberSpec(subscribed, targets.get(m, {})) for m in after_ids},
+        grown(spec.topics, growth),
     )
     after = assigned(UNIFORM, changed)
     moved = sum(
@@ -166,11 +184,46 @@ def test_p5_no_more_partitions_move_than_must(
         for partition in partitions
         if partition not in after[member_id].get(topic_id, ())
     )
-    total = sum(topic.num_partitions for topic in spec.topics.values())
+    total = sum(topic.num_partitions for topic in changed.topics.values())
     quota, extras = divmod(total, len(after_ids))
     held = sorted((sum(map(len, targets[m].values())) for m in stay), reverse=True)
     limits = [quota + 1] * min(extras, len(held)) + [quota] * max(0, len(held) - extras)
     assert moved == sum(max(0, count - limit) for count, limit in zip(held, limits, strict=True))
+
+
+@given(
+    heterogeneous(),
+    st.sets(st.sampled_from(IDS)),
+    st.integers(0, 8),
+    st.lists(st.sampled_from([0, 0, 0, 3]), min_size=6, max_size=6),
+)
+def test_p5_who_shares_nothing_with_a_change_keeps_everything(
+    spec: AssignmentSpec, joins: set[bytes], leaving: int, growth: list[int]
+) -> None:
+    """Where subscriptions differ, a change moves partitions of those topics alone that are linked to it: by
+    somebody who subscribes to both, by one who subscribes to that and a third, and so on."""
+    targets = assigned(UNIFORM, spec)
+    gone = sorted(targets)[leaving : leaving + 1]
+    members = {
+        member_id: member._replace(target_partitions=targets[member_id])
+        for member_id, member in spec.members.items()
+        if member_id not in gone
+    }
+    comer = frozenset(joins & spec.topics.keys())
+    topics = grown(spec.topics, growth)
+    after = assigned(UNIFORM, AssignmentSpec({**members, "comer": AssignmentMemberSpec(comer)}, topics))
+    touched = {topic_id for topic_id in topics if topics[topic_id] != spec.topics[topic_id]} | comer
+    touched = touched.union(*(spec.members[member_id].subscribed_topics for member_id in gone))
+    while more := {
+        topic_id
+        for member in members.values()
+        if member.subscribed_topics & touched
+        for topic_id in member.subscribed_topics - touched
+    }:
+        touched |= more
+    for member_id, member in members.items():
+        if not member.subscribed_topics & touched:
+            assert after[member_id] == targets[member_id]
 
 
 @given(st.integers(1, 20), st.integers(1, 8), st.integers(1, 3))
