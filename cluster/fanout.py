@@ -23,6 +23,13 @@ ShardOf = Callable[[str], int]
 Parts = dict[int, Any]
 """Requests, or responses, by shard number."""
 
+GROUPS_MAX: Final = 10_000
+"""Groups of one request: an admin client that asks about that many at once is a large one."""
+
+REPEATS_MAX: Final = 10
+"""How often a request may name groups again: no client does, and every time costs as much as the first. A
+frame that names a large group a hundred thousand times would be answered with gigabytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fan:
@@ -30,6 +37,17 @@ class Fan:
 
     split: Callable[[Any, ShardOf, int], Parts]
     merge: Callable[[Any, Mapping[int, Any]], Any]
+    names: Callable[[Any], list[str]]
+
+    def flood_of(self, request: Any) -> str | None:
+        """What is too much about a request, None if it is sound."""
+        names = self.names(request)
+        if len(names) > GROUPS_MAX:
+            return f"it asks about {len(names)} groups at once, {GROUPS_MAX} is the most"
+        repeats = len(names) - len(set(names))
+        if repeats > REPEATS_MAX:
+            return f"it names groups again {repeats} times in one request"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +57,9 @@ class _Fields:
     asked: str
     asked_id: Callable[[Any], str]
     answered: str
+
+    def names(self, request: Any) -> list[str]:
+        return [self.asked_id(item) for item in getattr(request, self.asked)]
 
     def split(self, request: Any, shard_of: ShardOf, num_shards: int) -> Parts:
         asked: list[Any] = getattr(request, self.asked)
@@ -86,7 +107,7 @@ def _with_group_id(item: Any) -> str:
 
 def _fields(asked: str, asked_id: Callable[[Any], str], answered: str) -> Fan:
     fields = _Fields(asked, asked_id, answered)
-    return Fan(fields.split, fields.merge)
+    return Fan(fields.split, fields.merge, fields.names)
 
 
 _OFFSET_FETCH: Final = _Fields("groups", _with_group_id, "groups")
@@ -100,11 +121,11 @@ def _split_offset_fetch(request: Any, shard_of: ShardOf, num_shards: int) -> Par
 
 
 FANS: Final[dict[int, Fan]] = {
-    ApiKey.LIST_GROUPS: Fan(_split_list, _merge_list),
+    ApiKey.LIST_GROUPS: Fan(_split_list, _merge_list, lambda request: []),
     ApiKey.DESCRIBE_GROUPS: _fields("groups", _named, "groups"),
     ApiKey.DELETE_GROUPS: _fields("groups_names", _named, "results"),
     ApiKey.CONSUMER_GROUP_DESCRIBE: _fields("group_ids", _named, "groups"),
-    ApiKey.OFFSET_FETCH: Fan(_split_offset_fetch, _OFFSET_FETCH.merge),
+    ApiKey.OFFSET_FETCH: Fan(_split_offset_fetch, _OFFSET_FETCH.merge, _OFFSET_FETCH.names),
 }
 
 ONE_GROUP_APIS: Final = frozenset(

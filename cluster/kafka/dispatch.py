@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cluster.fanout import ONE_GROUP_APIS
+from cluster.fanout import FANS, ONE_GROUP_APIS
 from cluster.kafka import cluster_apis, configs, fetching, producing, topic_pages
 from cluster.kafka.waiting import hurry
 from wire.apis import API_VERSIONS, HEARTBEATS, ApiKey, api_name
@@ -124,6 +124,10 @@ def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: byte
     and whose groups the connection serves."""
     api_key, connection = exchange.api_key, exchange.connection
     assert connection is not None
+    fan = FANS.get(api_key)
+    if fan is not None and (flood := fan.flood_of(body)) is not None:
+        connection.refuse("flooding", flood)
+        return
     if api_key in HEARTBEATS:
         connection.uses(body.group_id)
         if body.member_epoch > 0:

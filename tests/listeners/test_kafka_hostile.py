@@ -15,7 +15,11 @@ from tests.listeners.rig import CLIENT_ID, Client, Rig, heartbeat, log_lines
 from tests.report import count_fault
 from wire.apis import API_VERSIONS, ApiKey, is_private
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from wire.messages.delete_groups import DeleteGroupsRequest
+from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.metadata import MetadataRequest
+from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from wire.protocol import decode_response, encode_request
 
 
@@ -177,6 +181,55 @@ def test_api_versions_of_an_unknown_version_is_answered_in_version_0(version: in
     served = {key: versions for key, versions in API_VERSIONS.items() if not is_private(key)}
     assert {key.api_key: (key.min_version, key.max_version) for key in response.api_keys} == served
     assert rig.ask(client, ApiKey.API_VERSIONS, 4, ApiVersionsRequest()).error_code == 0
+
+
+def asked_of_groups(names: list[str]) -> list[tuple[ApiKey, int, Any]]:
+    """Every request that may name many groups."""
+    fetched = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
+    return [
+        (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=names)),
+        (ApiKey.DESCRIBE_GROUPS, 6, DescribeGroupsRequest(groups=names)),
+        (ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=names)),
+        (ApiKey.OFFSET_FETCH, 9, OffsetFetchRequest(groups=fetched)),
+    ]
+
+
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize(
+    "names",
+    [["g"] * 12, [f"{number:x}" for number in range(10_001)]],
+    ids=["one again and again", "too many"],
+)
+def test_floods_of_groups_lose_their_connection(
+    names: list[str], which: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A large group, named again and again in one frame, would be answered with gigabytes."""
+    api_key, version, asked = asked_of_groups(names)[which]
+    rig = Rig()
+    bystander, client = rig.connect(), rig.connect()
+    with log_lines(caplog) as lines:
+        client.send(encode_request(api_key, version, 1, CLIENT_ID, asked))
+        rig.run()
+        (line,) = lines()
+    assert "groups" in line
+    assert client.is_lost
+    assert not client.frames
+    assert rig.listener.counters.connections_closed["flooding"] == 1
+    bystander.send(heartbeat(9))
+    rig.run(50)
+    assert bystander.correlation_ids == [9]
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_many_groups_are_no_flood(which: int) -> None:
+    """As many as an admin client may have, and some twice."""
+    names = [f"{number:x}" for number in range(9_990)]
+    api_key, version, asked = asked_of_groups([*names, *names[:10]])[which]
+    rig = Rig()
+    client = rig.connect()
+    client.send(encode_request(api_key, version, 1, CLIENT_ID, asked))
+    rig.run()
+    assert not rig.listener.counters.connections_closed["flooding"]
 
 
 def test_a_hundred_bad_clients_write_few_lines(caplog: pytest.LogCaptureFixture) -> None:
