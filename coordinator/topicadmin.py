@@ -128,13 +128,14 @@ def _creatable(view: CatalogView, limits: Limits, asked: CreatableTopic) -> int:
     if asked.replication_factor < DEFAULT or asked.replication_factor == 0:
         raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            "Replication factor must be larger than 0, or -1 for the default.",
+            f"Replication factor must be larger than 0, or -1 (default): {asked.replication_factor}.",
         )
     if asked.num_partitions == DEFAULT:
         return limits.num_partitions_default
     if asked.num_partitions < 1:
         raise Refused(
-            ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0, or -1 for the default."
+            ErrorCode.INVALID_PARTITIONS,
+            f"Number of partitions must be larger than 0, or -1 (default): {asked.num_partitions}.",
         )
     _check_count(limits, asked.num_partitions)
     return asked.num_partitions
