@@ -107,8 +107,8 @@ def test_a_group_works_on_the_topics_of_another_cluster(
             mirror.wait_for("deleted orders-2")
             assert [topic.name for topic in here.topics()] == ["orders"]
         finally:
-            crowd.close()
             assert mirror.stop() == 130
+            crowd.close()
 
 
 def test_either_side_may_be_away(source: ClusterProcess, target: ClusterProcess, tmp_path: Path) -> None:
