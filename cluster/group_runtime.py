@@ -223,7 +223,12 @@ class GroupRuntime(ShardRuntime):
             if (former := self._children.get(job.key)) is not None:
                 former.cancel()  # of a group that went and came again
             self._children[job.key] = self.node.job_slots[job.kind].submit(
-                CHILDREN[job.kind], job.request, partial(self._child_ended, job), deadline_ms=job.deadline_ms
+                CHILDREN[job.kind],
+                job.request,
+                partial(self._child_ended, job),
+                deadline_ms=job.deadline_ms,
+                lane=job.lane,
+                is_retry=job.is_retry,
             )
 
     def _child_ended(self, job: Job, result: object, error: BaseException | None) -> None:

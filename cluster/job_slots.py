@@ -5,6 +5,10 @@ while it runs, and a rebalance of many groups at once asks for as many; so a nam
 first come, first served. Each kind has slots of its own: users' assignors that hang until their deadlines
 delay no regular expression. A deadline counts from the start of the child, not from the wait before it.
 
+Jobs wait in lanes, one for each assignor, so that an assignor that hangs in a hundred groups holds up nobody
+who does not use it. And in a lane the groups whose last job failed never have the last slot: those for which
+the assignor works do not wait for those for which it hangs.
+
 What must stay true: `done` is called once for each job that was not cancelled, and never for one that was;
 the queue of a kind holds at most one job for each group that the node leads, as the coordinator starts no
 second one.
@@ -12,15 +16,19 @@ second one.
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from raftlog.host import Done, Host, Job
 
 JOBS_AT_ONCE: Final = 2
-"""Of one kind. Two children leave the loop its core on a machine with three, and share politely on smaller
-ones."""
+"""Of a lane. Two children leave the loop its core on a machine with three, and share politely on smaller
+ones; there are more only where several assignors are at work."""
+
+RETRIES_AT_ONCE: Final = JOBS_AT_ONCE - 1
+"""Of a lane, for groups whose last job failed: the next one will probably take its whole time as well."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,10 +36,12 @@ class Slot:
     """A job that waits or runs."""
 
     slots: JobSlots
+    lane: Lane
     module: str
     request: object
     done: Done
     deadline_ms: int
+    is_retry: bool
     job: Job | None = None
     is_over: bool = False
 
@@ -40,27 +50,59 @@ class Slot:
         self.slots.cancel(self)
 
 
+@dataclass(slots=True, eq=False)
+class Lane:
+    """Jobs that wait for each other."""
+
+    waiting: deque[Slot] = field(default_factory=deque)
+    retries: deque[Slot] = field(default_factory=deque)
+    num_running: int = 0
+    num_retries_running: int = 0
+
+    def next(self) -> Slot | None:
+        """The slot that is to start now; those that were cancelled while they waited are passed over."""
+        for queue, has_room in (
+            (self.waiting, True),
+            (self.retries, self.num_retries_running < RETRIES_AT_ONCE),
+        ):
+            while queue and queue[0].is_over:
+                queue.popleft()
+            if queue and has_room and self.num_running < JOBS_AT_ONCE:
+                return queue.popleft()
+        return None
+
+
 class JobSlots:
     """Starts the child processes of one kind on one node."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._waiting: deque[Slot] = deque()
-        self._num_running = 0
+        self._lanes: defaultdict[str, Lane] = defaultdict(Lane)
 
     @property
     def num_running(self) -> int:
-        return self._num_running
+        return sum(lane.num_running for lane in self._lanes.values())
 
     @property
     def num_waiting(self) -> int:
-        return sum(not slot.is_over for slot in self._waiting)
+        lanes = self._lanes.values()
+        return sum(not slot.is_over for lane in lanes for slot in (*lane.waiting, *lane.retries))
 
-    def submit(self, module: str, request: object, done: Done, *, deadline_ms: int) -> Slot:
+    def submit(
+        self,
+        module: str,
+        request: object,
+        done: Done,
+        *,
+        deadline_ms: int,
+        lane: str = "",
+        is_retry: bool = False,
+    ) -> Slot:
         """Runs `module` (see `Host.spawn_job`) as soon as there is room; `done` comes in a later turn."""
-        slot = Slot(self, module, request, done, deadline_ms)
-        self._waiting.append(slot)
-        self._fill()
+        own = self._lanes[lane]
+        slot = Slot(self, own, module, request, done, deadline_ms, is_retry)
+        (own.retries if is_retry else own.waiting).append(slot)
+        self._fill(own)
         return slot
 
     def cancel(self, slot: Slot) -> None:
@@ -70,23 +112,22 @@ class JobSlots:
         if slot.job is not None:
             slot.job.cancel()  # its end makes room for the next
 
-    def _fill(self) -> None:
-        while self._waiting and self._num_running < JOBS_AT_ONCE:
-            slot = self._waiting.popleft()
-            if slot.is_over:
-                continue
-            self._num_running += 1
-
-            def ended(result: object | None, error: BaseException | None, slot: Slot = slot) -> None:
-                self._ended(slot, result, error)
-
+    def _fill(self, lane: Lane) -> None:
+        while (slot := lane.next()) is not None:
+            lane.num_running += 1
+            lane.num_retries_running += slot.is_retry
             slot.job = self._host.spawn_job(
-                slot.module, slot.request, ended, low_priority=True, deadline_ms=slot.deadline_ms
+                slot.module,
+                slot.request,
+                partial(self._ended, slot),
+                low_priority=True,
+                deadline_ms=slot.deadline_ms,
             )
 
     def _ended(self, slot: Slot, result: object | None, error: BaseException | None) -> None:
-        self._num_running -= 1
-        self._fill()
+        slot.lane.num_running -= 1
+        slot.lane.num_retries_running -= slot.is_retry
+        self._fill(slot.lane)
         if not slot.is_over:
             slot.is_over = True
             slot.done(result, error)

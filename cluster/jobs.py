@@ -97,7 +97,7 @@ class Job:
             done(result, error)
 
     def _failure(self, what: str) -> JobFailed:
-        return JobFailed(f"job {self._module} {what}")
+        return JobFailed(f"{what} (job {self._module})")
 
     def _run(self) -> None:
         """On its thread: the whole life of the child."""

@@ -186,8 +186,9 @@ class ShardRuntime(ShardLife):
 
     def _append(self, outcome: Outcome, ctx: Context) -> None:
         """One decision, one entry. A projection that is ahead of its log ends the node."""
-        if outcome.warning is not None:
-            LOG.warning("%s: %s", self.name, outcome.warning)
+        if outcome.trouble is not None:
+            LOG.warning("%s: %s", self.name, outcome.trouble.words)
+            self.node.evidence.trouble(outcome.trouble.group_id, outcome.trouble.words)
         self.counters.assignor_failures += outcome.has_assignor_failed
         if not outcome.records:
             if self.machine.applied_index >= ctx.next_index:

@@ -17,6 +17,10 @@ from coordinator.topics import CatalogView
 from records import Cause, Expiry, RawRecord, Reason, ReasonKind, Ref, TopicPartitions
 from wire.errors import ErrorCode
 
+MESSAGE_CHARS_MAX = 2_000
+"""Of a refusal: a page of text, also where a name of 32 KB is refused. Kafka's older strings end at 32,767
+bytes, so that more could not be answered."""
+
 
 def _no_clock() -> float:
     return 0.0
@@ -57,17 +61,28 @@ class Job:
     """Work that is too long for the loop, or by code that is not ours: for a child process under a deadline.
 
     `request` is one msgpack value, all that the child gets; `context` stays here, for whoever takes the
-    result. At most one of a kind is under way for a group. Two that ask the same are not equal."""
+    result. At most one of a kind is under way for a group. Jobs of one `lane` wait for each other; with
+    `is_retry` the group's last one failed. Two that ask the same are not equal."""
 
     kind: JobKind
     group_id: str
     request: object
     deadline_ms: int
     context: object = None
+    lane: str = ""
+    is_retry: bool = False
 
     @property
     def key(self) -> tuple[JobKind, str]:
         return self.kind, self.group_id
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What failed in the work for a group: for the node's log, and for whoever explains the group."""
+
+    group_id: str
+    words: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,9 +90,9 @@ class Outcome:
     """What one decision came to.
 
     `records` are applied already; non-empty, they become one entry at `Context.next_index` with `cause`.
-    `error` is what a later step raised after earlier ones had written; there is no reply then. `warning` is
-    for the log: something failed, and the decision went on without it; `has_assignor_failed`, for the
-    metrics, if that is what did. `jobs` are to be started now; the end of each is told to
+    `error` is what a later step raised after earlier ones had written; there is no reply then. `trouble`
+    is something that failed, while the decision went on without it; `has_assignor_failed`, for the metrics,
+    if that is what did. `jobs` are to be started now; the end of each is told to
     `GroupShard.job_ended`. `rest` goes on with what was too much for one decision, in another one, which has
     the reply."""
 
@@ -85,7 +100,7 @@ class Outcome:
     records: list[RawRecord] = field(default_factory=list)
     reply: object | None = None
     error: Exception | None = None
-    warning: str | None = None
+    trouble: Trouble | None = None
     has_assignor_failed: bool = False
     jobs: list[Job] = field(default_factory=list)
     rest: Callable[[Context], Outcome] | None = None
@@ -107,7 +122,7 @@ class Draft:
     expiries: list[Expiry] = field(default_factory=list)
     owned: tuple[TopicPartitions, ...] | None = None
     detail: str = ""
-    warning: str | None = None
+    trouble: Trouble | None = None
     has_assignor_failed: bool = False
     by_operator: bool = False
     jobs: list[Job] = field(default_factory=list)
@@ -138,9 +153,13 @@ class Draft:
 class Refused(Exception):
     """A request that gets an error reply and changes nothing.
 
-    Carries Kafka's code and a message that says what was wrong and what to do."""
+    Carries Kafka's code and a message that says what was wrong and what to do. A message quotes what the
+    client sent, whatever its length; of a very long one its begin and its end are kept."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
+        if len(message) > MESSAGE_CHARS_MAX:
+            kept = MESSAGE_CHARS_MAX // 2
+            message = f"{message[:kept]} … {message[-kept:]}"
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message

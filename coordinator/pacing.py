@@ -84,6 +84,11 @@ class TargetPacing:
         self.errors[group_id] = message
         self.defer(group_id, ctx)
 
+    def has_failed(self, group_id: str) -> bool:
+        """Whether the last try of the assignor that is asked now came to nothing."""
+        pace = self._paces.get(group_id)
+        return pace is not None and pace.failures > 0
+
     def begun(self, group_id: str) -> None:
         """A child process works on the target: its end is what is waited for now."""
         self._deferred.pop(group_id, None)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from coordinator import expressions, writes
-from coordinator.api import Context, Draft, Job, JobKind, Refused, Steps
+from coordinator.api import Context, Draft, Job, JobKind, Refused, Steps, Trouble
 from coordinator.core import Core
 from coordinator.epochs import REASONS_KEPT, Before, Step, epoch_step, target_step
 from coordinator.expressions import Budget, Found, InvalidExpression
@@ -129,7 +129,7 @@ def resolution_ended(
     if error is not None:
         said = f"Expressions of group {group_id} were not resolved: {error}"
         if said != progress.failure:
-            draft.warning = said
+            draft.trouble = Trouble(group_id, said)
         progress.failure = said
         progress.not_before_ms = ctx.monotonic_ms + limits.regex_retry_ms
         resolutions.want(group_id, ctx)
@@ -331,9 +331,9 @@ def _say_what_changed(
     )
     if (not came and not went) or len(draft.reasons) >= REASONS_KEPT:
         return
-    said = [f"now {_some(came)}"] if came else []
-    said += [f"no longer {_some(went)}"] if went else []
-    draft.because(ReasonKind.REGEX_RESOLUTION_CHANGED, detail=f"{shown(regex)} matches {', '.join(said)}")
+    said = [f"now matches {_some(came)}"] if came else []
+    said += [f"no longer matches {_some(went)}"] if went else []
+    draft.because(ReasonKind.REGEX_RESOLUTION_CHANGED, detail=f"{shown(regex)} {' and '.join(said)}")
     if was_resolved:
         for name in (*came[:NAMES_SHOWN], *went[:NAMES_SHOWN]):
             draft.refer(METADATA_SHARD, ctx.catalog.changed_at(name))

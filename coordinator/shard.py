@@ -358,7 +358,7 @@ def run_steps(
         outcome.error = error
     if records:
         outcome.cause = draft.cause(ctx)
-    outcome.warning = draft.warning
+    outcome.trouble = draft.trouble
     outcome.has_assignor_failed = draft.has_assignor_failed
     outcome.jobs = draft.jobs
     return outcome

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from coordinator import clientside, writes
-from coordinator.api import Context, Draft, Job, JobKind
+from coordinator.api import Context, Draft, Job, JobKind, Trouble
 from coordinator.assigning import parts_of, question
 from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError, is_homogeneous
 from coordinator.core import Core
@@ -147,6 +147,8 @@ def _have_computed(
         request=asked,
         deadline_ms=limits.assign_deadline_ms,
         context=computation,
+        lane=name,
+        is_retry=core.pacing.has_failed(group_id),
     )
     core.start_job(job, draft)
     core.pacing.begun(group_id)
@@ -215,6 +217,6 @@ def install_more(
 
 def _failed(core: Core, group_id: str, name: str, error: str, ctx: Context, draft: Draft) -> None:
     """An assignor may be anybody's code; the group must live on without it."""
-    draft.warning = f"Assignor {name} failed for group {group_id}: {error}"
-    draft.has_assignor_failed = True
-    core.pacing.failed(group_id, ctx, draft.warning)
+    said = f"Assignor {name} failed for group {group_id}: {' | '.join(error.splitlines())}"
+    draft.trouble, draft.has_assignor_failed = Trouble(group_id, said), True
+    core.pacing.failed(group_id, ctx, said)

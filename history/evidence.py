@@ -18,33 +18,36 @@ from .render import TimeStyle, duration
 from .story import NoteStep, Step
 
 Note = Mapping[str, Any]
-REFUSED, HEARTBEAT_GAP = "refused", "heartbeat_gap"
+REFUSED, TROUBLE, HEARTBEAT_GAP = "refused", "trouble", "heartbeat_gap"
 UNKNOWN = "no evidence file is here: refused requests and the regularity of heartbeats are unknown"
 GAP_WINDOW_MS = 600_000
 """How far back heartbeat gaps are of interest to an expiry: a few of its longest usual timeouts."""
 
 
 @dataclass(slots=True)
-class _Refusals:
-    """The same refusal of the same member, again and again with nothing in between."""
+class _Run:
+    """The same refusal of the same member, or the same failure, again and again with nothing in between."""
 
     first: Note
     last_ms: int
     count: int = 1
 
     def repeats(self, note: Note) -> bool:
-        return all(self.first.get(name) == note.get(name) for name in ("api", "error", "member", "reason"))
+        return all(
+            self.first.get(name) == note.get(name)
+            for name in ("kind", "api", "error", "member", "reason", "said")
+        )
 
 
-def with_refusals(
+def with_notes(
     steps: Sequence[Step],
     notes: Iterable[Note],
     group_id: str,
     say_member: Callable[[str], str],
     style: TimeStyle,
 ) -> tuple[Step, ...]:
-    """The steps with a note at each place where requests of the group were refused."""
-    mine = [note for note in notes if note.get("kind") == REFUSED and note.get("group") == group_id]
+    """The steps with a note at each place where requests of the group were refused, or work for it failed."""
+    mine = [n for n in notes if n.get("kind") in (REFUSED, TROUBLE) and n.get("group") == group_id]
     mine.sort(key=lambda note: note["at_ms"])
     told: list[Step] = []
     taken = 0
@@ -59,15 +62,16 @@ def with_refusals(
 
 
 def _folded(notes: Sequence[Note], say_member: Callable[[str], str], style: TimeStyle) -> Iterator[NoteStep]:
-    runs: list[_Refusals] = []
+    runs: list[_Run] = []
     for note in notes:
         if runs and runs[-1].repeats(note):
             runs[-1].count += 1
             runs[-1].last_ms = note["at_ms"]
         else:
-            runs.append(_Refusals(note, note["at_ms"]))
+            runs.append(_Run(note, note["at_ms"]))
     for run in runs:
-        text = _refusal_words(run.first, say_member)
+        is_refusal = run.first["kind"] == REFUSED
+        text = _refusal_words(run.first, say_member) if is_refusal else run.first["said"]
         if run.count > 1:
             text += f" ({run.count} times until {style.clock(run.last_ms)})"
         yield NoteStep(index=None, timestamp_ms=run.first["at_ms"], text=text)
@@ -75,7 +79,8 @@ def _folded(notes: Sequence[Note], say_member: Callable[[str], str], style: Time
 
 def _refusal_words(note: Note, say_member: Callable[[str], str]) -> str:
     who = say_member(note["member"]) if note.get("member") else note.get("client") or "a client"
-    return f"refused {who}: {_api_name(note['api'])}, {_error_name(note['error'])}: {note['reason']}"
+    reason = f": {note['reason']}" if note["reason"] else ""
+    return f"refused {who}: {_api_name(note['api'])}, {_error_name(note['error'])}{reason}"
 
 
 def _api_name(api: int) -> str:

@@ -26,7 +26,7 @@ from records import (
 )
 
 from .catalog import CatalogHistory
-from .evidence import UNKNOWN, longest_gap, with_refusals
+from .evidence import UNKNOWN, longest_gap, with_notes
 from .node import NodeLog
 from .opening import open_node
 from .render import LOCAL, TimeStyle, duration
@@ -105,11 +105,12 @@ def _with_evidence(
     told: list[Step] = []
     for step in steps:
         if isinstance(step, EpochStep) and step.trigger == Trigger.SESSION_EXPIRED.name:
-            gaps = (longest_gap(evidence, group_id, member, step.timestamp_ms) for member in step.members)
+            silent = [member for member in step.members if member not in step.away]
+            gaps = (longest_gap(evidence, group_id, member, step.timestamp_ms) for member in silent)
             told.append(replace(step, evidence=tuple(gap for gap in gaps if gap is not None)))
         else:
             told.append(step)
-    return with_refusals(told, evidence, group_id, teller.say_member, style)
+    return with_notes(told, evidence, group_id, teller.say_member, style)
 
 
 def _described(member_id: str, teller: Storyteller) -> str:

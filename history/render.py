@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
 MS_PER_SECOND = 1000
+CALENDAR_MS_MAX = 253_370_764_800_000
+"""The year 9999 in any zone. Clients may set times beyond it (an offset that is to be kept for ever)."""
 NAME_LENGTH_MAX = 12
 """A member id longer than this (Kafka's are uuids of 22 or 36 letters) is shown by a compact name."""
 
@@ -31,12 +33,16 @@ class TimeStyle:
         """``2026-03-01 12:03:08.100+01:00``; ``unknown time`` where the log has none (-1)."""
         if wall_ms < 0:
             return "unknown time"
+        if wall_ms > CALENDAR_MS_MAX:
+            return f"{wall_ms} ms"
         return self.moment(wall_ms).isoformat(sep=" ", timespec="milliseconds")
 
     def clock(self, wall_ms: int) -> str:
         """``12:03:08.100``: for a moment beside another one that is written in full."""
         if wall_ms < 0:
             return "unknown time"
+        if wall_ms > CALENDAR_MS_MAX:
+            return f"{wall_ms} ms"
         return self.moment(wall_ms).strftime("%H:%M:%S.") + f"{wall_ms % MS_PER_SECOND:03d}"
 
 

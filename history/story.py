@@ -71,6 +71,8 @@ class EpochStep:
     inferred: bool
     members: tuple[str, ...]
     """Ids of the members that the reasons name."""
+    away: tuple[str, ...]
+    """Ids of the static members that were away when it began."""
     evidence: tuple[str, ...] = ()
     """What the node noted beside the log, in words."""
     moves: tuple[Move, ...]
@@ -126,6 +128,7 @@ class _OpenEpoch:
     epoch: int
     cause: Cause
     why: tuple[str, ...]
+    away: frozenset[str]
     target_before: dict[Partition, str]
     acknowledgements: list[Acknowledgement] = field(default_factory=list)
     moves: tuple[Move, ...] = ()
@@ -146,6 +149,7 @@ class _OpenEpoch:
             why=self.why,
             inferred=self.cause.certainty != Certainty.RECORDED,
             members=tuple(dict.fromkeys(r.member_id for r in self.cause.reasons if r.member_id)),
+            away=tuple(sorted(self.away)),
             moves=self.moves,
             acknowledgements=tuple(self.acknowledgements),
             settled_index=self.settled_index,
@@ -214,15 +218,16 @@ class Storyteller:
             track.apply(raw)
         self._learn()
         self._seen = changes_between(topics_before, track.topics) if topics_before else {}
+        away = frozenset(member_id for member_id, member in members_before.items() if member.is_away)
+        speaker = self.speaker(entry.cause, away)
+        if entry.cause.trigger in BESIDE_EPOCHS:
+            self.note(index, timestamp_ms, cause_words(entry.cause, timestamp_ms, speaker))
         if existed and not track.exists:
             self._open = None
-            said = reasons_words(entry.cause, timestamp_ms, self.speaker(entry.cause))[0]
+            said = reasons_words(entry.cause, timestamp_ms, speaker)[0]
             self.note(index, timestamp_ms, f"the group is gone: {said}")
         elif track.epoch != epoch_before and track.epoch >= 0:
-            self._begin(index, timestamp_ms, epoch_before, entry.cause, target_before)
-        if entry.cause.trigger in BESIDE_EPOCHS:
-            said = cause_words(entry.cause, timestamp_ms, self.speaker(entry.cause))
-            self.note(index, timestamp_ms, said)
+            self._begin(index, timestamp_ms, epoch_before, entry.cause, speaker, target_before)
         if self._open is not None:
             self._progress(self._open, index, timestamp_ms, members_before)
         self._last_ms = timestamp_ms
@@ -239,9 +244,9 @@ class Storyteller:
         name, description = self.names.name(member_id), self.described.get(member_id)
         return f"{name} ({description})" if description else name
 
-    def speaker(self, cause: Cause) -> Speaker:
+    def speaker(self, cause: Cause, away: frozenset[str] = frozenset()) -> Speaker:
         changes = self._catalog.words_for(cause.refs, self._seen)
-        return Speaker(self._style, self.say_member, self._catalog.name, changes)
+        return Speaker(self._style, self.say_member, self._catalog.name, changes, away)
 
     def _learn(self) -> None:
         self._catalog.learn(self.track.topics)
@@ -256,6 +261,7 @@ class Storyteller:
         timestamp_ms: int,
         epoch_before: int,
         cause: Cause,
+        speaker: Speaker,
         target_before: dict[Partition, str],
     ) -> None:
         if self._open is not None:
@@ -266,7 +272,8 @@ class Storyteller:
             epoch_before=max(epoch_before, 0),
             epoch=self.track.epoch,
             cause=cause,
-            why=reasons_words(cause, timestamp_ms, self.speaker(cause)),
+            why=reasons_words(cause, timestamp_ms, speaker),
+            away=speaker.away,
             target_before=target_before,
         )
         self._steps.append(self._open)

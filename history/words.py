@@ -51,6 +51,8 @@ class Speaker:
     member: Callable[[str], str] = raw_member
     topic: Callable[[bytes], str] = topic_id_text
     topic_changes: Mapping[str, str] = field(default_factory=dict)
+    away: frozenset[str] = frozenset()
+    """Ids of the static members that were away before the entry."""
 
     def partitions(self, parts: Iterable[TopicPartitions]) -> str:
         """``orders 0-3,7; payments 1``, topics by name; ``nothing``."""
@@ -98,7 +100,7 @@ REASONS: dict[int, str] = {
     ReasonKind.REBALANCE_EXPIRED: "{member} did not give up its partitions in time{overdue}",
     ReasonKind.SUBSCRIPTION_CHANGED: "{member} changed its subscription{detail}",
     ReasonKind.REGEX_CHANGED: "{member} changed its subscription regex{detail}",
-    ReasonKind.REGEX_RESOLUTION_CHANGED: "a subscription regex matches other topics now{detail}",
+    ReasonKind.REGEX_RESOLUTION_CHANGED: "a subscription by expression has other topics{detail}{changes}",
     ReasonKind.TOPIC_CREATED: "topic {topic} {change:was created}",
     ReasonKind.TOPIC_GROWN: "topic {topic} {change:grew}",
     ReasonKind.TOPIC_DELETED: "topic {topic} {change:was deleted}",
@@ -167,6 +169,9 @@ def _fill(
                 return topic or "that the log does not name"
             case "change":
                 return speaker.topic_changes.get(topic) or default + (f" ({detail})" if detail else "")
+            case "changes":
+                told = [f"topic {name} {change}" for name, change in sorted(speaker.topic_changes.items())]
+                return f", as {sentence_list(told)}" if told else ""
             case "expiry":
                 return _expiry_of(member_id, cause, now_ms, speaker)
             case "overdue":
@@ -184,7 +189,7 @@ def _fill(
 def _expiry_of(member_id: str, cause: Cause, now_ms: int, speaker: Speaker) -> str:
     for expiry in cause.expiries:
         if expiry.member_id == member_id:
-            return ": " + session_words(expiry, now_ms, speaker.style)
+            return ": " + session_words(expiry, now_ms, speaker.style, is_away=member_id in speaker.away)
     return ""
 
 
@@ -205,13 +210,16 @@ def _retention_of(cause: Cause, speaker: Speaker) -> str:
     return ""
 
 
-def session_words(expiry: Expiry, now_ms: int, style: TimeStyle) -> str:
+def session_words(expiry: Expiry, now_ms: int, style: TimeStyle, *, is_away: bool = False) -> str:
     """``no heartbeat for 3.0 s of 3.0 s, last at 12:03:08.100``.
 
     A member that never sent a heartbeat to this leader (it took over, then nothing came) has no last one:
-    the time since its timer was armed is said instead.
+    the time since its timer was armed is said instead. Of a static member that is away nothing is heard.
     """
     limit = duration(expiry.timeout_ms)
+    if is_away:
+        since = expiry.last_heartbeat_ms if expiry.last_heartbeat_ms >= 0 else expiry.armed_ms
+        return f"it was away and did not come back within {limit} (counted from {style.clock(since)})"
     if expiry.last_heartbeat_ms >= 0:
         silent = duration(max(now_ms - expiry.last_heartbeat_ms, 0))
         return f"no heartbeat for {silent} of {limit}, last at {style.clock(expiry.last_heartbeat_ms)}"

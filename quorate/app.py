@@ -15,7 +15,7 @@ import typer
 from quorate.commands import cluster, experiments, groups, log, node, topics, up
 from quorate.commands.options import new_app
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
-from quorate.output import print_json
+from quorate.output import print_json, printable
 
 _EPILOG = (
     "Exit codes: " + "; ".join(f"{code.value} {text}" for code, text in EXIT_CODE_MEANINGS.items()) + "."
@@ -94,5 +94,5 @@ def _report(error: CommandError, as_json: bool) -> int:
         document = {"error": error.message, "hint": error.hint, "exit_code": int(error.code)}
         print_json(document, stream=sys.stderr)
     else:
-        print(f"quorate: error: {error}", file=sys.stderr)
+        print(printable(f"quorate: error: {error}"), file=sys.stderr)
     return error.code

@@ -28,6 +28,11 @@ def print_json(value: object, *, stream: TextIO | None = None) -> None:
     print(json.dumps(value, ensure_ascii=False), file=stream or sys.stdout, flush=True)
 
 
+def say(line: str = "") -> None:
+    """A line of text with names that clients chose: nothing in it is left for the terminal to obey."""
+    print(printable(line))
+
+
 def print_now(line: str) -> None:
     """A line that a reader on a pipe sees at once."""
     print(line, flush=True)

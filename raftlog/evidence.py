@@ -1,9 +1,9 @@
 """The evidence file: what the log does not say, kept beside it for those who ask why.
 
-Two kinds of notes: requests that were refused, with the reason; and for each member the longest gap between
-two heartbeats in each minute.  Unreplicated, bounded, never synced: it may lack its end after a crash, and
-explanations then say "unknown".  Two files take turns: when one is full the other begins anew, so at least
-half of `evidence_bytes_max` is always kept.
+Three kinds of notes: requests that were refused, with the reason; work for a group that failed, such as its
+assignor's; and for each member the longest gap between two heartbeats in each minute.  Unreplicated, bounded,
+never synced: it may lack its end after a crash, and explanations then say "unknown".  Two files take turns:
+when one is full the other begins anew, so at least half of `evidence_bytes_max` is always kept.
 
     per note: length u32, crc u32 (CRC32C of what follows), msgpack map {"kind", "at_ms", ...}
 
@@ -94,6 +94,10 @@ class Evidence:
         if group_id:
             group_id, member_id = group_id[:TEXT_CHARACTERS_MAX], member_id[:TEXT_CHARACTERS_MAX]
             self._remember(group_id, member_id, api, error, reason, client)
+
+    def trouble(self, group_id: str, said: str) -> None:
+        """Work for a group failed, and left no record."""
+        self._note("trouble", group=group_id, said=said)
 
     def _remember(
         self, group_id: str, member_id: str, api: int, error: int, reason: str, client: str

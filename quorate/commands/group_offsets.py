@@ -18,7 +18,7 @@ from quorate.commands.options import (
     parse_partitions,
 )
 from quorate.errors import CommandError, ExitCode
-from quorate.output import assignment_text, print_json
+from quorate.output import assignment_text, print_json, say
 
 Topics = Annotated[
     list[str],
@@ -57,7 +57,7 @@ def delete_offsets(
     if json:
         print_json({"group": group, "deleted": wanted})
     else:
-        print(f"deleted the offsets of {assignment_text(wanted)} in group {group}")
+        say(f"deleted the offsets of {assignment_text(wanted)} in group {group}")
 
 
 def by_topic(texts: Sequence[str]) -> dict[str, list[int] | None]:

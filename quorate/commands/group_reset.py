@@ -27,7 +27,7 @@ from quorate.commands.options import (
     kafka_offsets,
 )
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, print_table
+from quorate.output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from quorate.client import Client, GroupDescription
@@ -312,13 +312,13 @@ def _show(
         )
         return
     if is_new:
-        print(f"group {group_id} does not exist yet: the reset {'made' if is_done else 'would make'} it")
+        say(f"group {group_id} does not exist yet: the reset {'made' if is_done else 'would make'} it")
     rows = [(s.topic, s.partition, s.now, s.new, s.note) for s in steps]
     print_table(("TOPIC", "PARTITION", "NOW", "NEW", ""), rows, empty="no partitions")
     number = f"{num_changes} offset{'s' * (num_changes != 1)}"
     if not num_changes:
-        print("nothing was changed: every offset is where it shall be")
+        say("nothing was changed: every offset is where it shall be")
     elif is_done:
-        print(f"{number} of group {group_id} changed")
+        say(f"{number} of group {group_id} changed")
     else:
-        print(f"nothing was changed; add --execute (it changes {number})")
+        say(f"nothing was changed; add --execute (it changes {number})")

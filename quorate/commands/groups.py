@@ -24,7 +24,7 @@ from quorate.commands.options import (
     new_app,
 )
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, print_table
+from quorate.output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from quorate.client import MemberInfo
@@ -94,7 +94,7 @@ def delete(
             if json:
                 print_json({"deleted": group_id})
             else:
-                print(f"deleted group {group_id}")
+                say(f"deleted group {group_id}")
 
 
 @app.command("remove-member")
@@ -120,7 +120,7 @@ def remove_member(
         if json:
             print_json({"removed": member.member_id, "instance_id": member.instance_id, "group": group})
         else:
-            print(f"removed {_called(member)} from group {group}")
+            say(f"removed {_called(member)} from group {group}")
 
 
 app.command("delete-offsets")(group_offsets.delete_offsets)

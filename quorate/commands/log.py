@@ -17,7 +17,7 @@ import typer
 
 from quorate.commands.options import Directory, Json, new_app
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json
+from quorate.output import print_json, say
 
 T = TypeVar("T")
 
@@ -79,7 +79,10 @@ def dump(
         to_ms=to_ms,
     )
     entries = read(str(directory), wanted)
-    _print_lines(directory, dump_json(entries) if json else dump_text(entries, _style(utc)))
+    if json:
+        _print_lines(directory, dump_json(entries), show=print)
+    else:
+        _print_lines(directory, dump_text(entries, _style(utc)))
 
 
 @app.command("verify")
@@ -228,7 +231,7 @@ def timeline(
     width = shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, 24)).columns
     _print_lines(directory, timeline_text(rows, width=width, style=_style(utc)))
     for name, described in explanation.members.items():
-        print(f"{name} is {described}")
+        say(f"{name} is {described}")
 
 
 @app.command("terms")
@@ -318,11 +321,11 @@ def _read(directory: Path, question: Callable[[], T]) -> T:
         _explain_failure(directory, error)
 
 
-def _print_lines(directory: Path, lines: Iterable[str]) -> None:
+def _print_lines(directory: Path, lines: Iterable[str], show: Callable[[str], None] = say) -> None:
     """Print as it is read: a log may be larger than memory."""
     try:
         for line in lines:
-            print(line)
+            show(line)
         sys.stdout.flush()
     except BrokenPipeError:
         raise

@@ -20,7 +20,7 @@ from quorate.commands.options import (
     parse_topic,
 )
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, print_now, print_table
+from quorate.output import print_json, print_now, print_table, say
 
 if TYPE_CHECKING:
     from quorate.client import TopicInfo
@@ -131,7 +131,9 @@ def describe(
         return
     for place, name in enumerate(names):
         topic, size = topics[name], plural(topics[name].num_partitions, "partition")
-        print("\n" * bool(place) + f"topic {name}: id {topic_id_text(topic.topic_id)}, {size}")
+        if place:
+            print()
+        say(f"topic {name}: id {topic_id_text(topic.topic_id)}, {size}")
         led: dict[int, list[int]] = {}
         for number, leader in enumerate(topic.leaders):
             led.setdefault(leader, []).append(number)
@@ -240,4 +242,4 @@ def _report(done: str, name: str, num_partitions: int | None, json: bool) -> Non
         print_json({done: name} | ({} if num_partitions is None else {"partitions": num_partitions}))
         return
     size = "" if num_partitions is None else f" ({num_partitions} partition{'s' * (num_partitions != 1)})"
-    print(f"{done} topic {name}{size}")
+    say(f"{done} topic {name}{size}")

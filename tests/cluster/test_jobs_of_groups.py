@@ -9,8 +9,9 @@ import pytest
 
 from cluster.job_slots import JOBS_AT_ONCE, JobSlots
 from coordinator import shard as shard_module
-from coordinator.api import Context, Draft, Job, JobKind, Steps
+from coordinator.api import Context, Draft, Job, JobKind, Steps, Trouble
 from coordinator.core import Core
+from raftlog.evidence import read_evidence
 from raftlog.host import Done
 from records import Trigger
 from tests.cluster.fakes import Bench
@@ -65,6 +66,37 @@ def test_a_few_run_and_the_rest_waits_its_turn() -> None:
     assert (slots.num_running, slots.num_waiting) == (JOBS_AT_ONCE, 0)
 
 
+def test_lanes_do_not_wait_for_each_other() -> None:
+    """An assignor that hangs in a hundred groups holds up neither expressions nor the other assignors."""
+    children = Children()
+    slots = JobSlots(children)  # type: ignore[arg-type]  # as above
+    for number in range(100):
+        slots.submit("module", number, lambda _result, _error: None, deadline_ms=1, lane="assign hangs")
+    slots.submit("module", "other", lambda _result, _error: None, deadline_ms=1, lane="assign other")
+    assert [child.request for child in children.started] == [0, 1, "other"]
+    assert (slots.num_running, slots.num_waiting) == (3, 98)
+
+
+def test_groups_whose_last_job_failed_leave_a_slot_to_the_others() -> None:
+    children = Children()
+    slots = JobSlots(children)  # type: ignore[arg-type]  # as above
+    for number in range(3):
+        slots.submit("module", number, lambda _result, _error: None, deadline_ms=1, is_retry=True)
+    assert [child.request for child in children.started] == [0]
+    fresh = [
+        slots.submit("module", name, lambda _result, _error: None, deadline_ms=1) for name in ("a", "b", "c")
+    ]
+    assert [child.request for child in children.started] == [0, "a"]
+    children.started[0].done(None, RuntimeError("hangs"))
+    assert [child.request for child in children.started] == [0, "a", "b"], "whoever did not fail goes first"
+    fresh[2].cancel()
+    children.started[1].done("result", None)
+    children.started[2].done("result", None)
+    assert [child.request for child in children.started] == [0, "a", "b", 1]
+    children.started[3].done(None, RuntimeError("hangs"))
+    assert [child.request for child in children.started][4:] == [2]
+
+
 def test_a_cancelled_job_is_never_heard_of_again() -> None:
     children = Children()
     slots = JobSlots(children)  # type: ignore[arg-type]  # as above
@@ -101,6 +133,8 @@ class Worked:
     ) -> Steps:
         self.ended.append((result, error))
         draft.trigger = Trigger.TARGET_COMPUTED
+        if error is not None:
+            draft.trouble = Trouble("billing", error)
         if result == "raise":
             raise RuntimeError("nonsense")
         yield from ()
@@ -145,6 +179,9 @@ def test_a_result_is_decided_on_once(worked: Worked) -> None:
     assert not worked.is_working()
     worked.start().done(None, RuntimeError("took over 1000 ms"))
     assert worked.ended[1:] == [(None, "took over 1000 ms")]
+    worked.bench.groups.node.evidence.flush()
+    notes = read_evidence(worked.bench.host.files, "/data")
+    assert [(note["kind"], note["said"]) for note in notes] == [("trouble", "took over 1000 ms")]
 
 
 def _lose(worked: Worked) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.api import MESSAGE_CHARS_MAX
 from coordinator.catalog import CatalogShard
 from coordinator.limits import Limits
 from records import (
@@ -32,6 +33,7 @@ from wire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicState
+from wire.protocol import encode_response
 
 
 class Desk:
@@ -248,3 +250,15 @@ def test_unknown_records_are_skipped() -> None:
     shard = CatalogShard()
     shard.apply(RawRecord(4_321, 7, b"k", b"v"), 1)
     assert (dict(shard.unknown_types), shard.applied_index) == ({4_321: 1}, 1)
+
+
+def test_a_refusal_of_a_name_of_32_kilobytes_can_be_answered() -> None:
+    """It quotes the name, and strings of versions that are not flexible end at 32,767 bytes."""
+    name = "é" * 16_000
+    request = CreatePartitionsRequest(topics=[growth(name, 9)])
+    answer = Desk().handle(ApiKey.CREATE_PARTITIONS, 1, request)
+    assert encode_response(ApiKey.CREATE_PARTITIONS, 1, 1, answer)  # type: ignore[arg-type]
+    (result,) = answer.results  # type: ignore[attr-defined]
+    assert result.name == name
+    assert len(result.error_message) <= MESSAGE_CHARS_MAX + len(" … ")
+    assert result.error_message.startswith("Topic")

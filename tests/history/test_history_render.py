@@ -6,7 +6,16 @@ from datetime import timedelta, timezone
 
 import pytest
 
-from history.render import UTC_STYLE, MemberNames, TimeStyle, duration, parse_time, ranges, table
+from history.render import (
+    CALENDAR_MS_MAX,
+    UTC_STYLE,
+    MemberNames,
+    TimeStyle,
+    duration,
+    parse_time,
+    ranges,
+    table,
+)
 
 from .memlog import NOON_MS
 
@@ -33,6 +42,14 @@ EAST = TimeStyle(timezone(timedelta(hours=1)))
 )
 def test_durations(span_ms: int, said: str) -> None:
     assert duration(span_ms) == said
+
+
+def test_times_beyond_the_calendar_are_numbers() -> None:
+    """A client may commit an offset that is to be kept for 292 million years."""
+    assert UTC_STYLE.full((1 << 63) - 1) == "9223372036854775807 ms"
+    assert UTC_STYLE.clock((1 << 63) - 1) == "9223372036854775807 ms"
+    assert UTC_STYLE.full(CALENDAR_MS_MAX) == "9999-01-01 00:00:00.000+00:00"
+    assert TimeStyle(timezone(timedelta(hours=14))).full(CALENDAR_MS_MAX).startswith("9999-01-01 14")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from history.explain import NoteStep, explain, explanation_text
+from history.explain import EpochStep, NoteStep, explain, explanation_text
 from history.render import UTC_STYLE
 from history.replay import replay, state_text
 from history.timeline import timeline
@@ -55,6 +55,8 @@ def test_comings_and_goings_stand_between_the_epochs(home: str) -> None:
     ]
     last = told.epochs[-1]
     assert last.why[0].startswith("session of m3 (client app-1, 127.0.0.1, instance web-1) expired")
+    assert "expired: it was away and did not come back within 3.0 s (counted from " in last.why[0]
+    assert last.evidence == (), "how regular its heartbeats were has nothing to do with it"
     assert last.owners == {"m2": "orders 0-5"}
     assert "took the place of" in "\n".join(explanation_text(told, UTC_STYLE))
     assert [row.why for row in timeline(told) if row.epoch is None and "went away" in row.why] == [
@@ -78,3 +80,40 @@ def test_replay_shows_who_is_away(home: str) -> None:
     assert (ann.epoch, ann.assigned, ann.pending_revocation) == (-2, ann.target, {})
     text = "\n".join(state_text(state, UTC_STYLE))
     assert "(client app-1, 127.0.0.1, instance web-1): away, was STABLE" in text
+
+
+def test_who_took_a_place_is_told_before_what_followed(tmp_path: Path) -> None:
+    """A replacement with another subscription is one entry: the place first, then the epoch."""
+    node = Node(str(tmp_path / "node-1"))
+    node.create_topic("orders", 2)
+    node.create_topic("clicks", 2)
+    old = node.member(GROUP, "app-1", "orders")
+    old.instance_id = "web-1"
+    settle(node, old.join())
+    old.leave(for_good=False)
+    new = node.member(GROUP, "app-1", "clicks")
+    new.instance_id = "web-1"
+    settle(node, new.join())
+    node.stop()
+    told = explain(node.path, GROUP, style=UTC_STYLE)
+    at = next(place for place, s in enumerate(told.steps) if isinstance(s, NoteStep) and "took" in s.text)
+    after = told.steps[at + 1]
+    assert isinstance(after, EpochStep)
+    assert after.index == told.steps[at].index
+    assert "changed its subscription" in after.why[0]
+
+
+def test_work_that_failed_is_told_between_the_epochs(tmp_path: Path) -> None:
+    """An assignor that fails leaves no record; the node that asked it noted it."""
+    node = Node(str(tmp_path / "node-1"))
+    node.create_topic("orders", 2)
+    settle(node, node.member(GROUP, "app-1", "orders").join())
+    node.evidence.trouble("another", "Assignor mine failed for group another: no luck")
+    for _ in range(2):
+        node.evidence.trouble(GROUP, f"Assignor mine failed for group {GROUP}: no luck")
+    node.evidence.refused(api=47, error=86, reason="", group_id=GROUP, client="admin")
+    node.stop()
+    texts = [s.text for s in explain(node.path, GROUP).steps if isinstance(s, NoteStep)]
+    assert len(texts) == 2
+    assert texts[0].startswith(f"Assignor mine failed for group {GROUP}: no luck (2 times until ")
+    assert texts[1] == "refused admin: OffsetDelete, GROUP_SUBSCRIBED_TO_TOPIC"

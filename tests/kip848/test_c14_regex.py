@@ -58,7 +58,7 @@ def test_a_member_is_accepted_at_once_and_gets_nothing_until_its_expression_is_r
     (reason,) = resolved.cause.reasons
     assert (reason.kind, reason.detail) == (
         ReasonKind.REGEX_RESOLUTION_CHANGED,
-        "orders.* matches now orders",
+        "orders.* now matches orders",
     )
     value = world.group().regexes["orders.*"]
     assert (value.topics, value.version) == (("orders",), world.catalog.view.version)
@@ -371,7 +371,7 @@ def test_a_new_topic_is_found_without_anybodys_heartbeat(world: World) -> None:
     (entry,) = world.work()
     assert entry.types == [16, 4, 3, 7, 6]
     (reason,) = entry.cause.reasons
-    assert reason.detail == "orders.* matches now orders-eu"
+    assert reason.detail == "orders.* now matches orders-eu"
     assert entry.cause.refs == (Ref(shard=METADATA_SHARD, index=world.catalog.view.version),)
     a.beat()
     assert sum(map(len, a.owned.values())) == 14
@@ -538,7 +538,7 @@ def test_a_child_that_fails_is_shown_and_tried_again(by_children: World, result:
     outcome = world.shard.job_ended(job, result, error, world.ctx())
     assert outcome is not None
     assert outcome.records == []
-    assert "Expressions of group g were not resolved" in (outcome.warning or "")
+    assert "Expressions of group g were not resolved" in (outcome.trouble.words if outcome.trouble else "")
     world.jobs.clear()
     request = ConsumerGroupDescribeRequest(group_ids=["g"])
     (described,) = world.handle(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request).groups
@@ -548,7 +548,7 @@ def test_a_child_that_fails_is_shown_and_tried_again(by_children: World, result:
     world.sleep(1_001)
     again = world.shard.job_ended(held(world), result, error, world.ctx())
     assert again is not None
-    assert again.warning is None, "logged once"
+    assert again.trouble is None, "logged once"
     world.jobs.clear()
     world.sleep(10_001)
     world.end_jobs()

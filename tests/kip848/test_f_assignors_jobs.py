@@ -218,8 +218,9 @@ def test_failures_are_retried_ever_more_slowly(world: World) -> None:
     for _ in range(9):
         (job,) = world.jobs
         times.append(world.now_ms)
-        world.end_job(job, error="took over 10000 ms")
-        assert "took over" in (describe(world).error_message or "")
+        assert job.is_retry == (len(times) > 1)
+        world.end_job(job, error="took over 10000 ms\nand more")
+        assert "took over 10000 ms | and more" in (describe(world).error_message or ""), "one line of a log"
         a.beat()
         assert world.jobs == []
         while not world.jobs:

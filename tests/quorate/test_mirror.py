@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorate.client import Client, TopicInfo
@@ -196,6 +196,7 @@ names = st.sampled_from(["a", "b", "c", "d"])
 sources = st.dictionaries(names, st.builds(SourceTopic, st.sampled_from("xyz"), st.integers(1, 4)))
 
 
+@settings(deadline=None)
 @given(st.lists(sources, min_size=1, max_size=6), st.dictionaries(names, st.integers(1, 4)))
 def test_two_rounds_after_the_last_change_both_sides_agree(
     tmp_path_factory: pytest.TempPathFactory, changes: list[dict[str, SourceTopic]], ours: dict[str, int]

@@ -6,8 +6,9 @@ import io
 
 import pytest
 
+from quorate.app import run
 from quorate.demo.display import Display
-from quorate.output import assignment_text, table_lines, use_colour
+from quorate.output import assignment_text, say, table_lines, use_colour
 
 
 class Terminal(io.StringIO):
@@ -63,3 +64,10 @@ def test_a_terminal_may_decline_colour(monkeypatch: pytest.MonkeyPatch, variable
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv(variable, value)
     assert not use_colour(Terminal())
+
+
+def test_what_is_said_about_names_leaves_nothing_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    say("deleted group a\x1b]0;b\x07\nexit 0 \u202e é")
+    assert capsys.readouterr().out == "deleted group a\\x1b]0;b\\x07\\nexit 0 \\u202e é\n"
+    assert run(["log", "verify", "no-such-\x1b[31mdirectory"]) != 0
+    assert "\x1b" not in capsys.readouterr().err
