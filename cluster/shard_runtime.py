@@ -114,14 +114,19 @@ class ShardRuntime(ShardLife):
         self._handled(api_key, question.request, outcome.reply, now_ms)
 
     def _go_on(self) -> None:
-        """The next decision of the oldest unfinished request; it waits while the log has no room for it."""
+        """The next decision of the oldest unfinished request; one that may write waits while the log has no
+        room for it."""
         self._going_on = None
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
         pause_ms = 0.0
         if self._unfinished and self._unfinished[0].deadline_ms <= now_ms:
             self._unfinished.popleft().question.refuse(Why.TIMED_OUT)
-        elif self._unfinished and not self._has_room():
+        elif (
+            self._unfinished
+            and self._unfinished[0].question.api_key not in READ_APIS
+            and not self._has_room()
+        ):
             pause_ms = NO_ROOM_PAUSE_MS
         elif self._unfinished:
             asked = self._unfinished.popleft()

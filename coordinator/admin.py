@@ -7,15 +7,18 @@ Reads show the projection; the runtime holds the reply until everything in it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple
 
 from coordinator import clientside
-from coordinator.api import Context
+from coordinator.api import Context, Draft, Steps
 from coordinator.core import Core
-from coordinator.model import Group, Member
-from coordinator.reconcile import PartitionEpochs
+from coordinator.model import Group
+from coordinator.reconcile import Current
 from coordinator.regexes import shown
 from coordinator.states import GroupState
+from records import ConsumerGroupMemberMetadataValue
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_describe as described
 from wire.messages import describe_groups as classic
@@ -81,12 +84,56 @@ def list_groups(core: Core, request: ListGroupsRequest) -> ListGroupsResponse:
     return ListGroupsResponse(groups=listed)
 
 
+MEMBERS_AT_ONCE = 1_000
+"""Put into words in one turn of the loop: about 10 ms. What was said in all turns is of the first."""
+
+
+class _Described(NamedTuple):
+    """What there is to say of a member, as it was when it was asked for."""
+
+    member_id: str
+    metadata: ConsumerGroupMemberMetadataValue
+    current: Current
+    target: Mapping[bytes, tuple[int, ...]]
+
+
 def describe_consumer_groups(
-    core: Core, request: described.ConsumerGroupDescribeRequest, ctx: Context
-) -> described.ConsumerGroupDescribeResponse:
-    return described.ConsumerGroupDescribeResponse(
-        groups=[_describe_consumer_group(core, group_id, ctx) for group_id in request.group_ids]
-    )
+    core: Core, request: described.ConsumerGroupDescribeRequest, ctx: Context, draft: Draft
+) -> Steps:
+    """All groups as they are now; what is said of many members takes several turns to put into words."""
+    response = described.ConsumerGroupDescribeResponse()
+    members: list[tuple[described.DescribedGroup, _Described]] = []
+    for group_id in request.group_ids:
+        answer = _describe_consumer_group(core, group_id, ctx)
+        response.groups.append(answer)
+        group = core.projection.groups.get(group_id)
+        if group is not None and answer.error_code == ErrorCode.NONE:
+            members += [
+                (
+                    answer,
+                    _Described(member.member_id, member.metadata, member.current, group.target_of(member_id)),
+                )
+                for member_id, member in sorted(group.members.items())
+                if member.metadata is not None
+            ]
+    return _describe_members(response, iter(members), ctx, draft)
+
+
+def _describe_members(
+    response: described.ConsumerGroupDescribeResponse,
+    left: Iterator[tuple[described.DescribedGroup, _Described]],
+    ctx: Context,
+    draft: Draft,
+) -> Steps:
+    """The next members, and the response when there are no more."""
+    num_described = 0
+    for answer, member in islice(left, MEMBERS_AT_ONCE):
+        answer.members.append(_describe_member(member, ctx))
+        num_described += 1
+    if num_described == MEMBERS_AT_ONCE:
+        draft.rest = lambda ctx, draft: _describe_members(response, left, ctx, draft)
+    yield from ()  # nothing is written
+    return response
 
 
 def _describe_consumer_group(core: Core, group_id: str, ctx: Context) -> described.DescribedGroup:
@@ -110,45 +157,39 @@ def _describe_consumer_group(core: Core, group_id: str, ctx: Context) -> describ
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=clientside.assignor_name(group, configured),
-        members=[
-            _describe_member(group, member, ctx)
-            for member in sorted(group.joined(), key=lambda member: member.member_id)
-        ],
     )
 
 
-def _describe_member(group: Group, member: Member, ctx: Context) -> described.Member:
-    metadata = member.metadata
-    assert metadata is not None
-    target = group.target_of(member.member_id)
+def _describe_member(member: _Described, ctx: Context) -> described.Member:
+    metadata, current = member.metadata, member.current
     return described.Member(
         member_id=member.member_id,
         instance_id=metadata.instance_id,
         rack_id=metadata.rack_id,
-        member_epoch=member.current.epoch,
+        member_epoch=current.epoch,
         client_id=metadata.client_id,
         client_host=metadata.client_host,
         subscribed_topic_names=list(metadata.subscribed_topic_names),
         subscribed_topic_regex=metadata.subscribed_topic_regex or "",  # as Kafka: never null
-        assignment=_describe_assignment(_owned(member), ctx),
-        target_assignment=_describe_assignment(
-            {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in target.items()}, ctx
-        ),
+        assignment=_describe_assignment(_owned(current), ctx),
+        target_assignment=_describe_assignment(member.target, ctx),
         member_type=_CLASSIC_MEMBER_TYPE
         if metadata.classic_member_metadata is not None
         else _CONSUMER_MEMBER_TYPE,
     )
 
 
-def _owned(member: Member) -> PartitionEpochs:
+def _owned(current: Current) -> Mapping[bytes, Collection[int]]:
     """All that nobody else may have yet: as Kafka, what the member has still to give up included."""
-    owned = {topic_id: dict(epochs) for topic_id, epochs in member.current.assigned.items()}
-    for topic_id, epochs in member.current.pending.items():
+    if not current.pending:
+        return current.assigned
+    owned = {topic_id: dict(epochs) for topic_id, epochs in current.assigned.items()}
+    for topic_id, epochs in current.pending.items():
         owned.setdefault(topic_id, {}).update(epochs)
     return owned
 
 
-def _describe_assignment(partitions: PartitionEpochs, ctx: Context) -> described.Assignment:
+def _describe_assignment(partitions: Mapping[bytes, Collection[int]], ctx: Context) -> described.Assignment:
     """Topics that the catalog no longer has are left out, as Kafka does."""
     return described.Assignment(
         topic_partitions=[

@@ -62,7 +62,7 @@ _HANDLERS: dict[int, Handler] = {
     ),
     ApiKey.LIST_GROUPS: lambda core, request, version, ctx, draft: admin.list_groups(core, request),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (
-        lambda core, request, version, ctx, draft: admin.describe_consumer_groups(core, request, ctx)
+        lambda core, request, version, ctx, draft: admin.describe_consumer_groups(core, request, ctx, draft)
     ),
     ApiKey.DESCRIBE_GROUPS: (
         lambda core, request, version, ctx, draft: admin.describe_groups(core, request, version)

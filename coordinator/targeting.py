@@ -37,6 +37,9 @@ Step = Generator[list[RawRecord], None, None]
 MEMBER_COST_US = 20
 """Of a target in one decision, per member: its part is encoded, written and applied."""
 
+TOPIC_COST_US = 8
+"""Per topic: whoever gets some of its partitions has an entry for it."""
+
 PARTITION_COST_NS = 800
 """Per partition, all members subscribing to the same; four times that where they do not."""
 
@@ -45,7 +48,8 @@ def cost_us(spec: AssignmentSpec) -> int:
     """About what computing and installing the target takes, the worst case of installing."""
     partitions = sum([topic.num_partitions for topic in spec.topics.values()])
     factor = 1 if is_homogeneous(spec) else 4
-    return len(spec.members) * MEMBER_COST_US + partitions * PARTITION_COST_NS * factor // 1_000
+    by_partitions = partitions * PARTITION_COST_NS * factor // 1_000
+    return len(spec.members) * MEMBER_COST_US + len(spec.topics) * TOPIC_COST_US + by_partitions
 
 
 def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:

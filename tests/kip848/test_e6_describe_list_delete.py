@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator import admin
 from coordinator.limits import Limits
 from records import Trigger, encode_record
 from tests.coordinator.world import FIRST_TOPIC, Client, World, settle
@@ -226,3 +227,26 @@ def test_a_member_that_comes_between_two_parts_of_a_deletion(world: World) -> No
     assert outcome.records == []
     assert outcome.reply.results[0].error_code == ErrorCode.NON_EMPTY_GROUP  # type: ignore[union-attr]
     assert world.group().num_members == 1
+
+
+def test_a_large_group_is_described_in_several_turns_as_it_was_in_the_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who changes meanwhile is described as it was, so that the epochs of a description fit together."""
+    monkeypatch.setattr(admin, "MEMBERS_AT_ONCE", 2)
+    members = [Client(world, f"member-{number}") for number in range(5)]
+    settle(members)
+    before = describe(world)
+    request = ConsumerGroupDescribeRequest(group_ids=["missing", "g"])
+    outcome = world.shard.handle(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request, world.ctx())
+    turns = 1
+    while outcome.rest is not None:
+        members[turns + 1].leave()
+        world.create_topic(f"topic-{turns}", 1)
+        outcome = outcome.rest(world.ctx())
+        turns += 1
+    assert turns == 3
+    missing, after = outcome.reply.groups  # type: ignore[attr-defined]
+    assert (missing.error_code, missing.members) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    assert after == before
+    assert len(describe(world).members) == 3
