@@ -59,14 +59,18 @@ class Lane:
     num_running: int = 0
     num_retries_running: int = 0
 
+    def forget(self, slot: Slot) -> None:
+        """It was cancelled while it waited: it goes with its question, which may be large."""
+        queue = self.retries if slot.is_retry else self.waiting
+        if slot in queue:
+            queue.remove(slot)
+
     def next(self) -> Slot | None:
-        """The slot that is to start now; those that were cancelled while they waited are passed over."""
+        """The slot that is to start now."""
         for queue, has_room in (
             (self.waiting, True),
             (self.retries, self.num_retries_running < RETRIES_AT_ONCE),
         ):
-            while queue and queue[0].is_over:
-                queue.popleft()
             if queue and has_room and self.num_running < JOBS_AT_ONCE:
                 return queue.popleft()
         return None
@@ -86,7 +90,7 @@ class JobSlots:
     @property
     def num_waiting(self) -> int:
         lanes = self._lanes.values()
-        return sum(not slot.is_over for lane in lanes for slot in (*lane.waiting, *lane.retries))
+        return sum(len(lane.waiting) + len(lane.retries) for lane in lanes)
 
     def submit(
         self,
@@ -111,6 +115,8 @@ class JobSlots:
         slot.is_over = True
         if slot.job is not None:
             slot.job.cancel()  # its end makes room for the next
+        else:
+            slot.lane.forget(slot)
 
     def _fill(self, lane: Lane) -> None:
         while (slot := lane.next()) is not None:

@@ -69,8 +69,8 @@ class Core:
         self.bumped_ms, self.moved_ms = {}, {}
         self.jobs.clear()
         self.installs.clear()
-        self.pacing.clear()
         timers = (
+            self.pacing.clear(),
             self.sessions.clear(),
             self.rebalances.clear(),
             self.resolutions.clear(),
@@ -142,8 +142,7 @@ class Core:
             if topic is not None:
                 self.known_topics[name] = topic.topic_id
         for group_id, group in self.projection.groups.items():
-            fewer, more = sorted((names, group.subscriptions.keys()), key=len)
-            if any(name in more for name in fewer):
+            if not group.subscriptions.keys().isdisjoint(names):  # which goes through the smaller of the two
                 group.changes += 1
                 self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
             if group.regex_subscribers and (is_one_new or is_one_gone):

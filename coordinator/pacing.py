@@ -12,10 +12,13 @@ failed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 
 from coordinator.api import Context
 from coordinator.limits import Limits
+from coordinator.timers import Deadline, Deadlines, MemberKey
 
 
 @dataclass(slots=True)
@@ -31,7 +34,7 @@ class TargetPacing:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._paces: dict[str, _Pace] = {}
-        self._deferred: dict[str, float] = {}
+        self._deferred = Deadlines()
         self._installed: dict[str, tuple[int, float]] = {}
         """Of groups with an interval: the time in record 6, and when that was on the monotonic clock."""
         self.bumped_at: dict[str, int] = {}
@@ -58,22 +61,31 @@ class TargetPacing:
 
     def hurry(self, group_id: str, ctx: Context) -> None:
         """Its settings changed: what was deferred is looked at again, and deferred anew if need be."""
-        if group_id in self._deferred:
-            self._deferred[group_id] = ctx.monotonic_ms
+        if self.is_deferred(group_id):
+            self._defer(group_id, 0.0, ctx)
 
     def defer(self, group_id: str, ctx: Context, pause_ms: float = 0.0) -> None:
         """The target is due work from now on: when its turn comes, but not within `pause_ms`."""
         pace = self._paces.get(group_id)
         not_before_ms = pace.not_before_ms if pace is not None else 0.0
-        self._deferred[group_id] = max(ctx.monotonic_ms + pause_ms, not_before_ms)
+        self._defer(group_id, max(pause_ms, not_before_ms - ctx.monotonic_ms), ctx)
+
+    def _defer(self, group_id: str, pause_ms: float, ctx: Context) -> None:
+        self._deferred.arm((group_id, ""), ctx.monotonic_ms, ctx.wall_ms, ceil(pause_ms))
+
+    def is_deferred(self, group_id: str) -> bool:
+        return self._deferred.get((group_id, "")) is not None
 
     def computed(self, group_id: str, ctx: Context, cost_ms: float) -> None:
+        self._settle(group_id)
+        self._paces[group_id] = self._pace(ctx, cost_ms)
+
+    def _pace(self, ctx: Context, cost_ms: float, failures: int = 0) -> _Pace:
         limits = self._limits
         pause_ms = 0.0
         if cost_ms >= limits.target_pause_free_ms:
             pause_ms = min(cost_ms * limits.target_pause_factor, limits.target_pause_max_ms)
-        self._settle(group_id)
-        self._paces[group_id] = _Pace(ctx.monotonic_ms + pause_ms, ctx.turn)
+        return _Pace(ctx.monotonic_ms + pause_ms, ctx.turn, failures)
 
     def failed(self, group_id: str, ctx: Context, message: str) -> None:
         """Keeps the error for the describe views and asks the assignor again after a pause, which grows."""
@@ -89,9 +101,12 @@ class TargetPacing:
         pace = self._paces.get(group_id)
         return pace is not None and pace.failures > 0
 
-    def begun(self, group_id: str) -> None:
-        """A child process works on the target: its end is what is waited for now."""
-        self._deferred.pop(group_id, None)
+    def begun(self, group_id: str, ctx: Context, cost_ms: float) -> None:
+        """A child process works on the target: its end is what is waited for now. Should it be given up for
+        another one, that one waits for what it cost to ask the first."""
+        self._deferred.cancel((group_id, ""))
+        known = self._paces.get(group_id)
+        self._paces[group_id] = self._pace(ctx, cost_ms, known.failures if known is not None else 0)
 
     def forgive(self, group_id: str) -> None:
         """Another assignor is asked from now on: that one need not wait for the failures of the former."""
@@ -106,28 +121,38 @@ class TargetPacing:
         self._installed.pop(group_id, None)
 
     def _settle(self, group_id: str) -> None:
-        self._deferred.pop(group_id, None)
+        self._deferred.cancel((group_id, ""))
         self.bumped_at.pop(group_id, None)
         self.errors.pop(group_id, None)
 
     def next_ms(self) -> float | None:
-        return min(self._deferred.values(), default=None)
+        return self._deferred.next_ms()
 
     def take_due(self, ctx: Context) -> str | None:
         """A group whose deferred target may be computed now."""
-        for group_id, due_ms in self._deferred.items():
-            if due_ms <= ctx.monotonic_ms and self.may_compute(group_id, ctx):
-                del self._deferred[group_id]
-                return group_id
-        return None
+        not_yet: list[tuple[MemberKey, Deadline]] = []
+        found: str | None = None
+        for key, deadline in self._deferred.take_due(ctx.monotonic_ms):
+            if self.may_compute(key[0], ctx):
+                found = key[0]
+                break
+            not_yet.append((key, deadline))
+        for key, deadline in not_yet:
+            self._deferred.put_back(key, deadline)
+        return found
+
+    def group_ids(self) -> set[str]:
+        """The groups of which anything is kept."""
+        kept = {*self._paces, *self._installed, *self.bumped_at, *self.errors}
+        return kept.union(group_id for group_id, _ in self._deferred)
 
     def shift(self, gap_ms: float) -> None:
-        for group_id in self._deferred:
-            self._deferred[group_id] += gap_ms
+        self._deferred.shift(gap_ms)
 
-    def clear(self) -> None:
+    def clear(self) -> Iterator[None]:
+        """Nobody waits from now on; the steps let go of those that did."""
         self._paces.clear()
-        self._deferred.clear()
         self._installed.clear()
         self.bumped_at.clear()
         self.errors.clear()
+        return self._deferred.clear()

@@ -133,6 +133,7 @@ def resolution_ended(
         progress.failure = said
         progress.not_before_ms = ctx.monotonic_ms + limits.regex_retry_ms
         resolutions.want(group_id, ctx)
+        yield from _free_what_is_held(core, group_id, asked.fresh, ctx, draft)
         return None
     progress.failure = None
     yield from _install(core, group_id, asked, found, ctx, draft)
@@ -245,7 +246,7 @@ def _install(core: Core, group_id: str, asked: Round, found: Resolved, ctx: Cont
     draft.trigger = Trigger.REGEX_RESOLVED
     before = Before.of(group, ctx, group_id)
     records: list[RawRecord] = []
-    first_and_empty: set[str] = set()
+    match_nothing: set[str] = set()
     num_names = 0
     num_kept = sum([len(value.topics) for value in group.regexes.values()])
     waiting = dict(found)
@@ -264,6 +265,7 @@ def _install(core: Core, group_id: str, asked: Round, found: Resolved, ctx: Cont
             names = expressions.within_bounds(names, num_kept - len(old_names), core.limits)
         if isinstance(names, str):
             progress.errors[regex] = names
+            match_nothing.add(regex)
             continue
         progress.errors.pop(regex, None)
         num_kept += len(names) - len(old_names)
@@ -272,13 +274,14 @@ def _install(core: Core, group_id: str, asked: Round, found: Resolved, ctx: Cont
         num_names += len(names)
         records.append(writes.resolved_regex(group_id, regex, names, asked.version, ctx.wall_ms))
         if old is None and not names:
-            first_and_empty.add(regex)
+            match_nothing.add(regex)
         _say_what_changed(group, regex, old_names, names, old is not None, ctx, draft)
     progress.rest = (asked, waiting) if waiting else None
     if records:
         yield records
-        if first_and_empty and not draft.reasons:
-            _say_who_holds_too_much(group, first_and_empty, draft)
+    if match_nothing and not draft.reasons:
+        _say_who_holds_too_much(group, match_nothing, draft)
+    if records or draft.reasons:
         yield from epoch_step(core, group_id, before, ctx, draft)
         yield from target_step(core, group_id, ctx, draft)
     if waiting:
@@ -290,6 +293,20 @@ def _install(core: Core, group_id: str, asked: Round, found: Resolved, ctx: Cont
     if asked.is_full:
         progress.full_at_ms = ctx.monotonic_ms
     _want_next(core, group, ctx)
+
+
+def _free_what_is_held(core: Core, group_id: str, regexes: Iterable[str], ctx: Context, draft: Draft) -> Step:
+    """Nobody knows what these match. As long as that is so their members want nothing, so what the target
+    still has for them is for others."""
+    group = core.projection.groups.get(group_id)
+    if group is None:
+        return
+    draft.trigger = Trigger.REGEX_RESOLVED
+    before = Before.of(group, ctx, group_id)
+    _say_who_holds_too_much(group, set(regexes), draft)
+    if draft.reasons:
+        yield from epoch_step(core, group_id, before, ctx, draft)
+        yield from target_step(core, group_id, ctx, draft)
 
 
 def _brought_up_to_date(
@@ -340,7 +357,8 @@ def _say_what_changed(
 
 
 def _say_who_holds_too_much(group: Group, regexes: set[str], draft: Draft) -> None:
-    """An expression that was changed to one that matches nothing: what its members had is for others now."""
+    """An expression that was changed to one that matches nothing, or that nobody can resolve: what the target
+    has for its members is for others now."""
     ids = topic_ids_by_name(group)
     for member in group.joined():
         metadata = member.metadata
@@ -348,10 +366,9 @@ def _say_who_holds_too_much(group: Group, regexes: set[str], draft: Draft) -> No
         regex = metadata.subscribed_topic_regex
         if regex is None or regex not in regexes:
             continue
-        value = group.target.get(member.member_id)
-        held = {part.topic_id for part in value.topic_partitions} if value is not None else set()
-        if held - subscribed_ids(group, metadata, ids):
-            draft.because(ReasonKind.REGEX_RESOLUTION_CHANGED, detail=f"{shown(regex)} matches nothing")
+        if group.target_of(member.member_id).keys() - subscribed_ids(group, metadata, ids):
+            what = "matches nothing" if regex in group.regexes else "is not resolved"
+            draft.because(ReasonKind.REGEX_RESOLUTION_CHANGED, detail=f"{shown(regex)} {what}")
             return
 
 

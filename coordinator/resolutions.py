@@ -94,6 +94,14 @@ class Resolutions:
         whole = {"": progress.failure} if progress.failure is not None else {}
         return progress.errors | whole
 
+    def is_wanted(self, group_id: str) -> bool:
+        """Whether a round is to come."""
+        return self._due.get((group_id, "")) is not None
+
+    def group_ids(self) -> set[str]:
+        """The groups of which anything is kept."""
+        return {*self._groups, *(group_id for group_id, _ in self._due)}
+
     def next_ms(self) -> float | None:
         return self._due.next_ms()
 

@@ -48,6 +48,7 @@ def subscribed_ids(
 def assignment_spec(group: Group) -> AssignmentSpec:
     """The assignor's input. Members with equal subscriptions share one set, which keeps comparing cheap."""
     ids = topic_ids_by_name(group)
+    corrected = _without_doubles(group)
     sets: dict[tuple[int, str | None], frozenset[bytes]] = {}  # equal names are one tuple (`projection`)
     members: dict[str, AssignmentMemberSpec] = {}
     for member in group.joined():
@@ -57,7 +58,9 @@ def assignment_spec(group: Group) -> AssignmentSpec:
         subscribed = sets.get(subscription)
         if subscribed is None:
             subscribed = sets[subscription] = subscribed_ids(group, metadata, ids)
-        target = group.target_of(member.member_id)
+        target = corrected.get(member.member_id)
+        if target is None:
+            target = group.target_of(member.member_id)
         members[member.member_id] = AssignmentMemberSpec(
             subscribed, target, metadata.instance_id, metadata.rack_id
         )
@@ -66,6 +69,38 @@ def assignment_spec(group: Group) -> AssignmentSpec:
         for topic in group.topics
     }
     return AssignmentSpec(members, topics)
+
+
+def _without_doubles(group: Group) -> Mapping[str, Mapping[bytes, tuple[int, ...]]]:
+    """The parts of members who share a partition with another one, without it; empty for any whole target.
+
+    One that a former leader left half written may name a partition twice, in a part of the new target and in
+    one of the old. It is whose it is today, else the first one's by name."""
+    epoch = group.assignment_epoch
+    if all(value.assignment_epoch <= epoch for value in group.target.values()):
+        return {}
+    members = sorted(member.member_id for member in group.joined())
+    claims: dict[tuple[bytes, int], list[str]] = {}
+    for member_id in members:
+        for topic_id, numbers in group.target_of(member_id).items():
+            for number in numbers:
+                claims.setdefault((topic_id, number), []).append(member_id)
+    lost: dict[str, set[tuple[bytes, int]]] = {}
+    for (topic_id, number), claimants in claims.items():
+        if len(claimants) > 1:
+            owner = group.owners.get(topic_id, {}).get(number)
+            heir = owner if owner in claimants else claimants[0]
+            for member_id in claimants:
+                if member_id != heir:
+                    lost.setdefault(member_id, set()).add((topic_id, number))
+    corrected: dict[str, Mapping[bytes, tuple[int, ...]]] = {}
+    for member_id, partitions in lost.items():
+        kept = {
+            topic_id: tuple([number for number in numbers if (topic_id, number) not in partitions])
+            for topic_id, numbers in group.target_of(member_id).items()
+        }
+        corrected[member_id] = {topic_id: numbers for topic_id, numbers in kept.items() if numbers}
+    return corrected
 
 
 class Installation:

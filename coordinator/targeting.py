@@ -155,7 +155,7 @@ def _have_computed(
         is_retry=core.pacing.has_failed(group_id),
     )
     core.start_job(job, draft)
-    core.pacing.begun(group_id)
+    core.pacing.begun(group_id, ctx, computation.cost_ms)
 
 
 def assignment_ended(

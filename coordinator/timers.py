@@ -73,6 +73,10 @@ class Deadlines:
     def __len__(self) -> int:
         return len(self._table)
 
+    def __iter__(self) -> Iterator[MemberKey]:
+        """Whose timers run."""
+        return iter(self._table)
+
     @property
     def heap_size(self) -> int:
         """Entries of the heap, those of timers that are gone included."""

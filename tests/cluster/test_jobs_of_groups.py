@@ -50,6 +50,22 @@ def submit(slots: JobSlots, number: int, ended: list[tuple[int, object, object]]
     return slots.submit("module", number, done, deadline_ms=100 * number)
 
 
+def test_what_is_cancelled_while_it_waits_is_let_go_of_at_once() -> None:
+    """Its question may be large, and somebody may give up one after another while the slots are taken."""
+    children = Children()
+    slots = JobSlots(children)  # type: ignore[arg-type]  # no more of a Host is asked for
+    ended: list[tuple[int, object, object]] = []
+    for number in range(JOBS_AT_ONCE):
+        submit(slots, number, ended)
+    for number in range(100):
+        submit(slots, number, ended).cancel()
+    (lane,) = slots._lanes.values()
+    assert not lane.waiting
+    for child in children.started:
+        child.done(None, None)
+    assert len(children.started) == JOBS_AT_ONCE
+
+
 def test_a_few_run_and_the_rest_waits_its_turn() -> None:
     children = Children()
     slots = JobSlots(children)  # type: ignore[arg-type]  # no more of a Host is asked for

@@ -264,7 +264,7 @@ def test_no_members_no_assignment() -> None:
     assert UNIFORM.assign(spec_of({IDS[0]: 3}, {})).members == {}
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(20, 60), st.randoms(use_true_random=False))
 def test_the_last_phase_ends_well_before_its_bound(members: int, rng: random.Random) -> None:
     """Uneven starts: everything with one member. `ROUNDS_MAX` must not be what ends the search."""

@@ -95,6 +95,10 @@ class Settings:
         return effective(self.settings, self.configs.of(group_id))
 
 
+class LeadLost(Exception):
+    """Between the decisions of a request; who asked learns nothing of what became of it."""
+
+
 class World:
     """One shard and the catalog, driven by hand."""
 
@@ -123,6 +127,8 @@ class World:
         """Started and not ended; they end by themselves unless `holds_jobs`."""
         self.holds_jobs = False
         self.after_entry: list[Callable[[World, Entry], None]] = []
+        self.between_decisions: Callable[[], None] = lambda: None
+        """What comes between the decisions of one request; the lead may be lost there."""
         self.shard.on_ready(self.ctx())
 
     # Surroundings.
@@ -166,6 +172,10 @@ class World:
         outcome = self.shard.handle(api_key, version, request, self.ctx(**changes))
         self._append(outcome)
         while outcome.rest is not None:
+            shard = self.shard
+            self.between_decisions()
+            if self.shard is not shard:
+                raise LeadLost
             outcome = outcome.rest(self.ctx(**changes))
             self._append(outcome)
         if outcome.error is not None:
@@ -218,19 +228,25 @@ class World:
             TALLY["reason", ReasonKind(reason.kind).name] += 1
         self._check(entry)
 
+    def work_once(self) -> bool:
+        """One decision of due work, if any is due."""
+        deadline = self.shard.next_deadline_ms()
+        outcome = None
+        if deadline is not None and deadline <= self.now_ms:
+            outcome = self.shard.next_work(self.ctx())
+        if outcome is None:
+            return False
+        if outcome.error is not None:
+            raise outcome.error
+        self._append(outcome)
+        return True
+
     def work(self, limit: int = 1_000) -> list[Entry]:
         """Runs all due work; the entries that it wrote."""
         before = len(self.log)
         for _ in range(limit):
-            deadline = self.shard.next_deadline_ms()
-            if deadline is None or deadline > self.now_ms:
+            if not self.work_once():
                 return self.log[before:]
-            outcome = self.shard.next_work(self.ctx())
-            if outcome is None:
-                return self.log[before:]
-            if outcome.error is not None:
-                raise outcome.error
-            self._append(outcome)
         raise AssertionError("due work does not end")
 
     def sleep(self, ms: float) -> list[Entry]:
@@ -438,6 +454,9 @@ def check_group(group: Group) -> None:
     }
     assert indexed == owners
     assert group.num_members == len(list(group.joined()))
+    votes = Counter(m.metadata.server_assignor for m in group.joined() if m.metadata is not None)
+    del votes[None]
+    assert group.server_assignors == votes
     subscriptions, regexes = subscriptions_of(group)
     assert group.subscriptions == subscriptions
     assert group.regex_subscribers == regexes

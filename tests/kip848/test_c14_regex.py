@@ -343,6 +343,49 @@ def test_what_a_member_had_goes_to_others_though_its_new_expression_matches_noth
     assert (sum(map(len, a.owned.values())), sum(map(len, b.owned.values()))) == (0, 12)
 
 
+def test_what_a_member_had_goes_to_others_though_its_new_expression_matches_too_much() -> None:
+    """The member gave it up at once; as long as nobody knows what it wants instead, it wants nothing."""
+    world = World(limits=Limits(resolved_topics_max=3))
+    for name in ("orders", "t-1", "t-2", "t-3", "t-4"):
+        world.create_topic(name, 4)
+    a, b = by_regex(world, "a", "orders"), Client(world, "b")
+    settle([a, b], 1)
+    world.sleep(1_000)
+    settle([a, b])
+    a.subscribe((), "t-.*")
+    a.beat()
+    world.sleep(1_000)
+    settle([a, b])
+    assert (sum(map(len, a.owned.values())), sum(map(len, b.owned.values()))) == (0, 4)
+    assert "t-.* is not resolved" in {r.detail for e in world.log for r in e.cause.reasons}
+    epoch = world.group().epoch
+    world.create_topic("t-5", 1)
+    for _ in range(20):  # longer than the interval
+        world.sleep(40_000)
+        settle([a, b], 1)
+    assert world.group().epoch == epoch, "said once"
+
+
+def test_what_a_member_had_goes_to_others_though_no_child_answers(by_children: World) -> None:
+    world = by_children
+    a, b = by_regex(world, "a", "orders"), Client(world, "b")
+    world.holds_jobs = False
+    settle([a, b], 1)
+    world.sleep(1_000)
+    settle([a, b])
+    world.holds_jobs = True
+    a.subscribe((), "ord.*")
+    a.beat()
+    world.sleep(1_000)
+    world.end_job(held(world), error="killed")
+    settle([a, b])
+    assert (sum(map(len, a.owned.values())), sum(map(len, b.owned.values()))) == (0, 12)
+    world.holds_jobs = False
+    world.sleep(11_000)
+    settle([a, b])
+    assert (sum(map(len, a.owned.values())), sum(map(len, b.owned.values()))) == (6, 6)
+
+
 def test_an_expression_of_a_static_member_survives_its_absence(world: World) -> None:
     """C.5: replacement copies everything; the group epoch is not bumped."""
     fields = {"subscribed_topic_regex": "orders.*", "instance_id": "i"}

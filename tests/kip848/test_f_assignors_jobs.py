@@ -341,6 +341,61 @@ def test_a_leader_that_finds_a_target_half_written_computes_another() -> None:
     assert [len(client.partitions(FIRST_TOPIC)) for client in clients] == [2] * 6
 
 
+def test_what_is_half_written_is_shown_to_an_assignor_with_each_partition_once(theirs: Theirs) -> None:
+    """A part of the new target beside the rest of the old one may name a partition twice. An assignor that
+    relies on each having one owner, as any target says, would fail for ever: it belongs to whom it is now."""
+    world = World(
+        GroupSettings(assignors=("theirs", "uniform")), Limits(install_records_max=1), world_module.BUILT_IN
+    )
+    world.create_topic("orders", 6)
+    a, b = Client(world, "a"), Client(world, "b")
+    settle([a, b], 4)
+    world.work()
+    halves = {name: world.group().target_of(name) for name in ("a", "b")}
+    theirs.instead = GroupAssignment({"a": MemberAssignment(halves["b"]), "b": MemberAssignment(halves["a"])})
+    settle([a, b], 4)
+    world.grow_topic("orders", 7)
+    world.work_once()
+    world.end_jobs()
+    while world.log[-1].types != [7]:
+        assert world.work_once()
+    assert world.group().target_of("a") == world.group().target_of("b")
+    seen: list[AssignmentSpec] = []
+
+    class Sticky(Theirs):
+        def assign(self, spec: AssignmentSpec) -> GroupAssignment:
+            seen.append(spec)
+            return UniformAssignor().assign(spec)
+
+    world_module.INSTALLED["theirs"] = Sticky()
+    world.failover()
+    world.sleep(2_000)
+    shown = {name: part.target_partitions for name, part in seen[0].members.items()}
+    assert shown == {"a": {}, "b": halves["b"]}
+
+
+def test_a_vote_that_flips_does_not_start_child_after_child() -> None:
+    """To ask another assignor gives up the child of the former; asking costs the loop too, so it is paced."""
+    world = World(limits=Limits(assign_inline_cost_max=0))
+    world.create_topic("orders", 6)
+    a = Client(world, "a", assignor="range")
+    stable(world, a)
+    cost_ms = iter(range(0, 10**9, 5))
+    world.stopwatch = lambda: float(next(cost_ms))
+    for number in range(20):
+        a.assignor, a.must_send_all = ("uniform", "range")[number % 2], True
+        a.beat()
+        world.work()
+    assert len(world.jobs) == 1
+    world.sleep(1_000)
+    assert len(world.jobs) == 2, "the last one's turn comes"
+    world.holds_jobs = False
+    world.end_jobs()
+    world.sleep(1_000)
+    a.beat()
+    assert world.group().state.value == "Stable"
+
+
 def test_ties_between_assignors_go_to_the_one_configured_first(theirs: Theirs) -> None:
     """Most votes; ties by configured order, whoever came first."""
     for order in (("uniform", "range"), ("range", "uniform")):
