@@ -24,6 +24,7 @@ from coordinator.limits import Limits
 from coordinator.model import Group
 from coordinator.resolutions import Round
 from coordinator.target import subscribed_ids, topic_ids_by_name
+from coordinator.targeting import specs_under_way
 from records import METADATA_SHARD, RawRecord, ReasonKind, Trigger
 from wire.errors import ErrorCode
 
@@ -280,7 +281,7 @@ def _install(core: Core, group_id: str, asked: Round, found: Resolved, ctx: Cont
     if records:
         yield records
     if match_nothing and not draft.reasons:
-        _say_who_holds_too_much(group, match_nothing, draft)
+        _say_who_holds_too_much(core, group, match_nothing, draft)
     if records or draft.reasons:
         yield from epoch_step(core, group_id, before, ctx, draft)
         yield from target_step(core, group_id, ctx, draft)
@@ -303,7 +304,7 @@ def _free_what_is_held(core: Core, group_id: str, regexes: Iterable[str], ctx: C
         return
     draft.trigger = Trigger.REGEX_RESOLVED
     before = Before.of(group, ctx, group_id)
-    _say_who_holds_too_much(group, set(regexes), draft)
+    _say_who_holds_too_much(core, group, set(regexes), draft)
     if draft.reasons:
         yield from epoch_step(core, group_id, before, ctx, draft)
         yield from target_step(core, group_id, ctx, draft)
@@ -356,17 +357,22 @@ def _say_what_changed(
             draft.refer(METADATA_SHARD, ctx.catalog.changed_at(name))
 
 
-def _say_who_holds_too_much(group: Group, regexes: set[str], draft: Draft) -> None:
+def _say_who_holds_too_much(core: Core, group: Group, regexes: set[str], draft: Draft) -> None:
     """An expression that was changed to one that matches nothing, or that nobody can resolve: what the target
-    has for its members is for others now."""
+    has for its members, or one that is being computed will have, is for others now."""
     ids = topic_ids_by_name(group)
+    specs = specs_under_way(core, group.group_id)
     for member in group.joined():
         metadata = member.metadata
         assert metadata is not None
         regex = metadata.subscribed_topic_regex
         if regex is None or regex not in regexes:
             continue
-        if group.target_of(member.member_id).keys() - subscribed_ids(group, metadata, ids):
+        granted = set(group.target_of(member.member_id))
+        for spec in specs:
+            if member.member_id in spec.members:
+                granted |= spec.members[member.member_id].subscribed_topics
+        if granted - subscribed_ids(group, metadata, ids):
             what = "matches nothing" if regex in group.regexes else "is not resolved"
             draft.because(ReasonKind.REGEX_RESOLUTION_CHANGED, detail=f"{shown(regex)} {what}")
             return

@@ -104,6 +104,21 @@ def forget_target(core: Core, group_id: str) -> None:
     core.installs.pop(group_id, None)
 
 
+def specs_under_way(core: Core, group_id: str) -> list[AssignmentSpec]:
+    """What those were told who compute a target for the group now, or whose target is being installed."""
+    specs: list[AssignmentSpec] = []
+    job, installing = core.jobs.get((JobKind.ASSIGN, group_id)), core.installs.get(group_id)
+    if job is not None:
+        assert isinstance(job.context, Computation)
+        specs.append(job.context.spec)
+    if installing is not None:
+        specs.append(installing.computation.spec)
+    round_ = core.client_side.rounds.get(group_id)
+    if round_ is not None and round_.prepared is not None:
+        specs.append(round_.prepared.spec)
+    return specs
+
+
 def _is_under_way(core: Core, group_id: str, assignor: str) -> bool:
     """Whether a target is being computed or installed, by the assignor that the group wants."""
     if group_id in core.installs:

@@ -386,6 +386,27 @@ def test_what_a_member_had_goes_to_others_though_no_child_answers(by_children: W
     assert (sum(map(len, a.owned.values())), sum(map(len, b.owned.values()))) == (6, 6)
 
 
+def test_a_target_under_way_gives_nothing_to_an_expression_that_matches_nothing_since() -> None:
+    """What a child computes is for the subscriptions that it was told; the change moved no epoch."""
+    world = World(limits=Limits(assign_inline_cost_max=0))
+    world.create_topic("orders", 12)
+    a, b = by_regex(world, "a", "orders"), by_regex(world, "b", "orders")
+    a.beat()
+    world.sleep(1_000)
+    settle([a])
+    world.holds_jobs = True
+    b.beat()
+    b.subscribe((), "nothing")
+    b.beat()
+    world.sleep(1_000)
+    assert world.group().resolved("nothing") == ()
+    world.holds_jobs = False
+    world.end_jobs()
+    world.sleep(1_000)
+    settle([a, b])
+    assert (sum(map(len, a.owned.values())), sum(map(len, b.owned.values()))) == (12, 0)
+
+
 def test_an_expression_of_a_static_member_survives_its_absence(world: World) -> None:
     """C.5: replacement copies everything; the group epoch is not bumped."""
     fields = {"subscribed_topic_regex": "orders.*", "instance_id": "i"}

@@ -277,6 +277,7 @@ def test_a_group_that_went_and_came_is_another_one(world: World) -> None:
     assert world.group().state.value == "Empty"
     b = Client(world, "b")
     b.beat()
+    assert world.jobs[-1] is not job, "nobody waits for the former one"
     before = len(world.log)
     world.end_job(job, world_module.CHILDREN[JobKind.ASSIGN](job.request))
     assert len(world.log) == before
