@@ -20,7 +20,7 @@ BUDGETS_S: dict[str, int] = {
     "records": 30,
     "wire": 120,
     "coordinator": 60,
-    "kip848": 90,
+    "kip848": 120,
     "raftlog": 240,
     "raftdefects": 60,
     "simulated": 180,
