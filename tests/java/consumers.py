@@ -11,26 +11,24 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from benchmarks.apache import java_command
 
 VERIFIABLE: Final = "org.apache.kafka.tools.VerifiableConsumer"
+BY_PATTERN: Final = str(Path(__file__).parent / "src" / "PatternConsumer.java")
 ASSIGNED_S_MAX: Final = 60.0
 PAUSE_S: Final = 0.05
 
 
 class Consumer:
-    """One process; `assigned` is what its newest lines come to."""
+    """One process; `parts` is what its newest lines come to."""
 
-    def __init__(self, bootstrap: str, topic: str, group: str, *options: str) -> None:
-        command = java_command(
-            VERIFIABLE, "--bootstrap-server", bootstrap, "--topic", topic, "--group-id", group,
-            "--group-protocol", "consumer", *options,
-        )  # fmt: skip
+    def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.assigned: set[int] = set()
+        self.parts: set[tuple[str, int]] = set()
         self.events: list[str] = []
         self.other_lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -44,12 +42,21 @@ class Consumer:
             except ValueError:
                 self.other_lines.append(line)
                 continue
-            numbers = {part["partition"] for part in event.get("partitions", ()) if "partition" in part}
+            parts = {
+                (part["topic"], part["partition"])
+                for part in event.get("partitions", ())
+                if "partition" in part
+            }
             if event["name"] == "partitions_assigned":
-                self.assigned |= numbers
+                self.parts = self.parts | parts
             elif event["name"] in ("partitions_revoked", "partitions_lost"):
-                self.assigned -= numbers
+                self.parts = self.parts - parts
             self.events.append(event["name"])
+
+    @property
+    def assigned(self) -> set[int]:
+        """Partitions of the one topic that it consumes."""
+        return {number for _, number in self.parts}
 
     @property
     def is_running(self) -> bool:
@@ -93,7 +100,19 @@ class Fleet:
             consumer.forget()
 
     def start(self, count: int, *options: str) -> list[Consumer]:
-        started = [Consumer(*self._names, *options) for _ in range(count)]
+        bootstrap, topic, group = self._names
+        command = java_command(
+            VERIFIABLE, "--bootstrap-server", bootstrap, "--topic", topic, "--group-id", group,
+            "--group-protocol", "consumer", *options,
+        )  # fmt: skip
+        return self._follow([Consumer(command) for _ in range(count)])
+
+    def start_by_pattern(self, expression: str) -> list[Consumer]:
+        """One that leaves it to the coordinator which topics the expression means."""
+        bootstrap, _, group = self._names
+        return self._follow([Consumer(java_command(BY_PATTERN, bootstrap, group, expression))])
+
+    def _follow(self, started: list[Consumer]) -> list[Consumer]:
         self.consumers += started
         self._all += started
         return started

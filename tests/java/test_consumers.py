@@ -1,4 +1,5 @@
-"""Kafka's own Java consumers on three nodes: one is killed, one is static, the leader is killed."""
+"""Kafka's own Java consumers on three nodes: one is killed, one is static, one subscribes by an expression,
+the leader is killed."""
 
 from __future__ import annotations
 
@@ -46,6 +47,17 @@ def test_a_static_member_that_restarts_gets_what_it_had(fleet: Fleet) -> None:
     assert fleet.consumers[-1].assigned == had
     assert other.assigned == kept
     assert "partitions_revoked" not in other.events[seen:]
+
+
+def test_topics_that_an_expression_means_come_as_they_are_made(
+    tools: Tools, topic: str, fleet: Fleet
+) -> None:
+    tools.run(TOPICS, "--create", "--topic", f"x{topic}", "--partitions", "1")
+    (consumer,) = fleet.start_by_pattern(f"{topic}(-more)?")
+    expected = {(topic, number) for number in range(PARTITIONS)}
+    fleet.until(lambda: consumer.parts == expected)
+    tools.run(TOPICS, "--create", "--topic", f"{topic}-more", "--partitions", "2")
+    fleet.until(lambda: consumer.parts == expected | {(f"{topic}-more", 0), (f"{topic}-more", 1)})
 
 
 def test_the_leader_is_killed_and_nobody_loses_a_partition(

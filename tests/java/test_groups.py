@@ -6,14 +6,17 @@ The members are Kafka's own Java consumers (kafka-verifiable-consumer), one proc
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from cluster.launcher import ClusterProcess
 from tests.java.consumers import Fleet
 from tests.java.toolbox import CONFIGS, CONSUMER_GROUPS, GROUPS, TOPICS, Tools, rows
 
 PARTITIONS = 6
+KNOWN_EVERYWHERE_S_MAX = 10.0
 
 
 @pytest.fixture
@@ -90,6 +93,28 @@ def test_offsets_of_a_subscribed_topic_stay(tools: Tools, made: str, fleet: Flee
         CONSUMER_GROUPS, "--reset-offsets", "--group", group, "--topic", made, "--to-earliest", "--execute"
     )
     assert "Stable" in printed, "a group with members is not reset"
+
+
+def test_every_node_takes_a_groups_settings_and_shows_them(
+    cluster: ClusterProcess, tools: Tools, group: str
+) -> None:
+    entity = ("--entity-type", "groups", "--entity-name", group)
+    nodes = [f"{node.host}:{node.port}" for node in cluster.nodes]
+    names = (
+        "consumer.heartbeat.interval.ms",
+        "consumer.session.timeout.ms",
+        "consumer.assignment.interval.ms",
+    )
+    values = dict(zip(names, ("1200", "50000", "700"), strict=True))
+    for node, (name, value) in zip(nodes, values.items(), strict=True):
+        tools.run(CONFIGS, "--alter", *entity, "--add-config", f"{name}={value}", bootstrap=node)
+    expected = {f"{name}={value}" for name, value in values.items()}
+    for node in nodes:
+        words: set[str] = set()
+        deadline_s = time.monotonic() + KNOWN_EVERYWHERE_S_MAX
+        while not expected <= words:
+            assert time.monotonic() < deadline_s, (node, words)
+            words = set(tools.run(CONFIGS, "--describe", *entity, bootstrap=node).split())
 
 
 def test_a_groups_own_interval_is_set_shown_and_removed(tools: Tools, group: str) -> None:

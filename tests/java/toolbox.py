@@ -56,18 +56,18 @@ class Tools:
         self._process.kill()
         self._process.communicate()
 
-    def run(self, tool: str, *arguments: str) -> str:
+    def run(self, tool: str, *arguments: str, bootstrap: str | None = None) -> str:
         """What the tool printed; ToolFailed if its exit code is not 0."""
-        code, printed = self.attempt(tool, *arguments)
+        code, printed = self.attempt(tool, *arguments, bootstrap=bootstrap)
         if code:
             raise ToolFailed(f"{tool} {' '.join(arguments)} ended with {code}:\n{printed}")
         return printed
 
-    def attempt(self, tool: str, *arguments: str) -> tuple[int, str]:
-        """Exit code and what was printed."""
+    def attempt(self, tool: str, *arguments: str, bootstrap: str | None = None) -> tuple[int, str]:
+        """Exit code and what was printed; `bootstrap` names other nodes to ask than all of them."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        words = [tool, "--bootstrap-server", self.bootstrap, *arguments]
+        words = [tool, "--bootstrap-server", bootstrap or self.bootstrap, *arguments]
         line = " ".join(base64.b64encode(word.encode()).decode() for word in words)
         print(line, file=self._process.stdin, flush=True)
         if not select.select([self._process.stdout], [], [], ANSWER_S_MAX)[0]:
