@@ -15,23 +15,28 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.apache import java_is_missing
+from tests.differential.generating import generate
 from tests.differential.regressions import regressions
-from tests.differential.run import explain, make_arena, play_all, servers
-from tests.differential.script import Script, generate, parse
+from tests.differential.run import Servers, explain, make_arena, play_all, servers
+from tests.differential.script import Script, parse
+from tests.differential.write_order import compare_logs
 
 SCRIPTS = 600
 EXPLAINED_MAX = 5
 
 
-async def compared(addresses: tuple[tuple[str, int], tuple[str, int]], scripts: list[Script]) -> int:
-    arena = await make_arena(addresses, "d")
+async def compared(both: Servers, scripts: list[Script]) -> int:
+    arena = await make_arena(both.addresses, "d")
     verdict = await play_all(arena, scripts)
     print(verdict)
+    logs = compare_logs(both, verdict.same)
+    print(logs)
     for failure in verdict.failures[:EXPLAINED_MAX]:
         print(f"\n{failure.script.name} differs: {failure.complaint}\n{await explain(arena, failure)}")
-    for complaint in verdict.complaints():
+    complaints = [*verdict.complaints(), *logs.complaints]
+    for complaint in complaints:
         print(f"FAILED {complaint}")
-    return 1 if verdict.complaints() else 0
+    return 1 if complaints else 0
 
 
 def main() -> int:
@@ -50,9 +55,9 @@ def main() -> int:
         scripts = [parse(options.script.read_text("utf-8"), options.script.name)]
     with (
         tempfile.TemporaryDirectory(prefix="differential-") as work_dir,
-        servers(Path(work_dir)) as addresses,
+        servers(Path(work_dir)) as both,
     ):
-        return asyncio.run(compared(addresses, scripts))
+        return asyncio.run(compared(both, scripts))
 
 
 if __name__ == "__main__":

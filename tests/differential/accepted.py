@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
-from tests.differential.asking import Asked
+from tests.differential.asked import Asked
 from tests.differential.compare import Difference
 
 MASKED_MAX: Final = 0.02
@@ -24,6 +25,20 @@ FENCED_MEMBER_EPOCH: Final = 110
 UNRELEASED_INSTANCE_ID: Final = 111
 
 
+@dataclass(slots=True)
+class Circumstances:
+    """What happened in the script before."""
+
+    has_acted: bool = False
+    """A member left or an expression was resolved, and nobody has sent a heartbeat since."""
+    has_interval: bool = False
+    """The script has set an assignment interval."""
+    is_empty: bool = True
+    """The group has no members."""
+    has_dropped: bool = False
+    """The script has deleted a topic."""
+
+
 @dataclass(frozen=True, slots=True)
 class Situation:
     """One difference with what it was the answer to."""
@@ -31,21 +46,27 @@ class Situation:
     difference: Difference
     asked: Asked
     trees: tuple[Any, Any]
-    left_since_beat: bool
-    """A member left, and nobody has sent a heartbeat since."""
-    has_dropped: bool
-    """The script has deleted a topic."""
+    before: Circumstances
+
+
+class Then(Enum):
+    """How a script goes on after a difference. What a server thinks of a member may not be the same any more:
+    then the member leaves on both sides."""
+
+    ON = "on"
+    LEAVES = "leaves"
+    ENDS = "ends"
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An accepted difference. `ends`: the two sides go different ways after it, so the script ends there."""
+    """An accepted difference, in replies of `apis`, in fields whose path begins with `field`."""
 
     name: str
-    api: str
+    apis: tuple[str, ...]
     field: str
     holds: Callable[[Situation], bool]
-    ends: bool = False
+    then: Then = Then.ON
 
 
 def _fenced_there_only(situation: Situation) -> bool:
@@ -65,7 +86,7 @@ def _assigned_again(situation: Situation) -> bool:
 
 def _vanished(situation: Situation) -> bool:
     """A member that still has something to give up loses a deleted topic now, and in Kafka after that."""
-    return situation.has_dropped and situation.difference.kafka is None
+    return situation.before.has_dropped and situation.difference.kafka is None
 
 
 def _stranger_in_full_group(situation: Situation) -> bool:
@@ -81,37 +102,57 @@ def _joins_again(situation: Situation) -> bool:
 
 
 def _changes_instance(situation: Situation) -> bool:
-    """A member that is there joins again with another instance id."""
+    """A member that is there joins again with another instance id, a free one."""
     difference = situation.difference
     return (difference.kafka, difference.ours) == (0, INVALID_REQUEST) and bool(
         getattr(situation.asked.body, "instance_id", None)
     )
 
 
+def _changes_to_taken_instance(situation: Situation) -> bool:
+    """The same with the instance id of somebody else: both refuse."""
+    difference = situation.difference
+    return (difference.kafka, difference.ours) == (UNRELEASED_INSTANCE_ID, INVALID_REQUEST)
+
+
+def _interval_of_empty(situation: Situation) -> bool:
+    """The last target before was that of a group that everybody had left."""
+    return situation.before.has_interval and situation.before.is_empty
+
+
+def _joins_by_expression(situation: Situation) -> bool:
+    """A new member with nothing but an expression that is not resolved yet."""
+    body = situation.asked.body
+    return (
+        bool(getattr(body, "subscribed_topic_regex", None))
+        and not getattr(body, "subscribed_topic_names", None)
+        and getattr(body, "member_epoch", None) == 0
+    )
+
+
+HEARTBEAT: Final = ("CONSUMER_GROUP_HEARTBEAT",)
+DESCRIBED: Final = ("CONSUMER_GROUP_DESCRIBE",)
+LISTED: Final = ("LIST_GROUPS",)
+
 ACCEPTED: Final = (
-    Accepted(
-        "target-at-once",
-        "CONSUMER_GROUP_DESCRIBE",
-        "groups[0].",
-        lambda situation: situation.left_since_beat,
-    ),
-    Accepted("assigned-again", "CONSUMER_GROUP_HEARTBEAT", "assignment", _assigned_again, ends=True),
-    Accepted("stranger-in-full-group", "CONSUMER_GROUP_HEARTBEAT", "error_code", _stranger_in_full_group),
-    Accepted("instance-id-stays", "CONSUMER_GROUP_HEARTBEAT", "error_code", _changes_instance, ends=True),
-    Accepted("static-join-again", "CONSUMER_GROUP_HEARTBEAT", "error_code", _joins_again, ends=True),
-    Accepted("deleted-topics-vanish", "CONSUMER_GROUP_HEARTBEAT", "assignment", _vanished, ends=True),
-    Accepted(
-        "repeated-lost-replies", "CONSUMER_GROUP_HEARTBEAT", "error_code", _fenced_there_only, ends=True
-    ),
+    Accepted("target-at-once", DESCRIBED, "groups[0].", lambda situation: situation.before.has_acted),
+    Accepted("listed-at-once", LISTED, "groups", lambda situation: situation.before.has_acted),
+    Accepted("interval-of-empty-group", HEARTBEAT, "", _interval_of_empty, Then.ENDS),
+    Accepted("joins-by-expression", HEARTBEAT, "member_epoch", _joins_by_expression),
+    Accepted("assigned-again", HEARTBEAT, "assignment", _assigned_again, Then.LEAVES),
+    Accepted("stranger-in-full-group", HEARTBEAT, "error_code", _stranger_in_full_group),
+    Accepted("instance-id-stays", HEARTBEAT, "error_code", _changes_instance, Then.ENDS),
+    Accepted("instance-id-stays-taken", HEARTBEAT, "error_code", _changes_to_taken_instance),
+    Accepted("static-join-again", HEARTBEAT, "error_code", _joins_again, Then.LEAVES),
+    Accepted("deleted-topics-vanish", HEARTBEAT, "assignment", _vanished, Then.LEAVES),
+    Accepted("repeated-lost-replies", HEARTBEAT, "error_code", _fenced_there_only, Then.LEAVES),
 )
 
 
 def accepted(situation: Situation) -> Accepted | None:
     """The predicate that accepts a difference; None: it is a defect."""
+    difference = situation.difference
     for one in ACCEPTED:
-        difference = situation.difference
-        if (one.api, True) == (difference.api, difference.path.startswith(one.field)) and one.holds(
-            situation
-        ):
+        if difference.api in one.apis and difference.path.startswith(one.field) and one.holds(situation):
             return one
     return None

@@ -11,26 +11,26 @@ import asyncio
 import itertools
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from tests.differential import topics
-from tests.differential.accepted import Situation, accepted
-from tests.differential.asking import Asked, ask_for
+from tests.differential import settled, topics
+from tests.differential.accepted import Circumstances, Situation, Then, accepted
+from tests.differential.asked import Asked
+from tests.differential.asking import ask_for
 from tests.differential.compare import (
+    Detail,
     Difference,
     EpochMap,
-    Placed,
     differences,
-    placed,
-    settled_complaints,
     tree_of,
 )
-from tests.differential.script import UNIFORM_TOPIC, Script, Step
-from tests.differential.side import Owned, Side, TopicIds
+from tests.differential.hearing import hear
+from tests.differential.script import SETTLE, Script, Step
+from tests.differential.settled import Placed
+from tests.differential.settling import settle
+from tests.differential.side import Side, TopicIds
 from wire.apis import ApiKey
-
-FENCING: Final = frozenset({25, 69, 82, 110})
-"""Errors after which a client gives up all it owns and joins anew."""
+from wire.schema import Message
 
 Address = tuple[str, int]
 _numbers = itertools.count()
@@ -68,8 +68,10 @@ async def play(arena: Arena, script: Script) -> Played:
     """Plays it in a new group; whatever goes wrong is in the result."""
     group_id = arena.group_id()
     sides = tuple(
-        Side(name, address, ids)
-        for name, address, ids in zip(("Kafka", "Quorate"), arena.addresses, arena.shared_ids, strict=True)
+        Side(name, address, ids, new_group_epoch)
+        for name, address, ids, new_group_epoch in zip(
+            ("Kafka", "Quorate"), arena.addresses, arena.shared_ids, (1, 0), strict=True
+        )
     )
     stage = _Stage(script, group_id, (sides[0], sides[1]))
     try:
@@ -87,87 +89,139 @@ async def play(arena: Arena, script: Script) -> Played:
     return stage.played
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a member subscribes to, by what it has sent."""
+
+    names: tuple[str, ...] = ()
+    regex: str = ""
+
+    @staticmethod
+    def after(told: Told | None, body: Message) -> Told:
+        before = told or Told()
+        names = getattr(body, "subscribed_topic_names", None)
+        regex = getattr(body, "subscribed_topic_regex", None)
+        return Told(before.names if names is None else tuple(names), before.regex if regex is None else regex)
+
+
 class _Stage:
     def __init__(self, script: Script, group_id: str, sides: tuple[Side, Side]) -> None:
         self.played = Played(script, group_id)
         self._sides = sides
-        self._is_exact = script.is_exact
+        self._detail = _detail(script)
         self._epochs = EpochMap()
-        self._left_since_beat = False
-        self._has_dropped = False
-        self._placed: tuple[Placed, Placed] = ({}, {})
+        self._circumstances = Circumstances()
+        self._told: dict[str, Told] = {}
+        self._placed: list[Placed] = [{}, {}]
         self._probes = topics.Probes(group_id)
 
     async def step(self, step: Step) -> bool:
         """False when the script ends here."""
         if step.verb in topics.VERBS:
-            complaint = await self._change(step)
-            if complaint:
-                self.played.complaint = f"{step}: {complaint}"
-            return complaint is None
+            return self._goes_on(step, await self._change(step))
+        if step.verb == SETTLE:
+            return self._goes_on(step, await self._settle())
         asked = [ask_for(step, side, self.played.group_id) for side in self._sides]
         if asked[0] is None or asked[1] is None:
             return True
         both = (asked[0], asked[1])
+        told = self._told.get(step.who)
+        now = Told.after(told, both[0].body)
+        epochs = None
+        if now.regex and now.regex not in {one.regex for one in self._told.values()}:
+            epochs = [await topics.group_epoch(side, self.played.group_id) for side in self._sides]
         answers = await asyncio.gather(
-            *(side.ask(one.api, one.version, one.body) for side, one in zip(self._sides, both, strict=True))
+            *(
+                side.ask(one.api, one.version, one.body, has_unknown_field=one.has_unknown_field)
+                for side, one in zip(self._sides, both, strict=True)
+            )
         )
         self._name_members(both, answers)
-        goes_on = self._compare(step, both, answers)
+        then = self._compare(step, both, answers)
         for side, one, answer in zip(self._sides, both, answers, strict=True):
             if one.api is ApiKey.CONSUMER_GROUP_HEARTBEAT:
-                _hear(step, side, one, answer)
+                hear(step, side, one, answer)
+            if step.get("lost") == "1":
+                await side.reconnect()
         self._notice(step, both[0], answers)
-        return goes_on
+        if step.get("settled") == "1" and then is Then.ON:
+            return self._goes_on(step, self._judge(answers))
+        if epochs is not None and not answers[0].error_code and then is not Then.ENDS:
+            return await self._await_resolution(step.who, epochs, told, now)
+        if then is Then.LEAVES:
+            return await self.step(Step("leave", step.who, {"epoch": "-1"}))
+        return then is Then.ON
+
+    def _goes_on(self, step: Step, complaint: str | None) -> bool:
+        if complaint:
+            self.played.complaint = f"{step}: {complaint}"
+        return complaint is None
 
     def _name_members(self, both: tuple[Asked, Asked], answers: list[Any]) -> None:
         for one, answer in zip(both, answers, strict=True):
             if one.member is not None and not one.member.member_id:
                 one.member.member_id = answer.member_id or ""
 
-    def _compare(self, step: Step, both: tuple[Asked, Asked], answers: list[Any]) -> bool:
+    def _compare(self, step: Step, both: tuple[Asked, Asked], answers: list[Any]) -> Then:
         played = self.played
         kafka, ours = (
-            tree_of(side, one, answer, played.group_id, is_exact=self._is_exact)
+            tree_of(side, one, answer, played.group_id, self._detail)
             for side, one, answer in zip(self._sides, both, answers, strict=True)
         )
         played.replies += 1
         played.apis[both[0].api.name] += 1
         found = differences(both[0], (kafka, ours), self._epochs)
         played.transcript.append(f"{step}\n    Kafka   {_short(kafka)}\n    Quorate {_short(ours)}")
-        ends, masks = False, set()
+        then, masks = Then.ON, set()
         for difference in found:
             one = accepted(self._situation(difference, both[0], (kafka, ours)))
             if one is None:
                 played.complaint = f"{step}: {difference}   (epochs {self._epochs})"
-                return False
+                return Then.ENDS
             masks.add(one.name)
-            ends = ends or one.ends
-            if one.ends:
+            if one.then is not Then.ON:
+                then = one.then
                 break
         played.masked.update(masks)
-        if step.get("settled") == "1":
-            return self._settled(step, answers) and not ends
-        return not ends
+        return then
 
     def _situation(self, difference: Difference, asked: Asked, trees: tuple[Any, Any]) -> Situation:
-        return Situation(difference, asked, trees, self._left_since_beat, self._has_dropped)
+        return Situation(difference, asked, trees, self._circumstances)
 
-    def _settled(self, step: Step, answers: list[Any]) -> bool:
-        after = (placed(self._sides[0], answers[0]), placed(self._sides[1], answers[1]))
-        complaints = list(settled_complaints(self._placed, after, int(UNIFORM_TOPIC[1:])))
-        self._placed = after
-        if complaints:
-            self.played.complaint = f"{step}: {'; '.join(complaints)}"
-        return not complaints
+    async def _await_resolution(self, who: str, before: list[int], told: Told | None, now: Told) -> bool:
+        """Until both sides have resolved a new expression, which moves the epoch; names that changed have
+        moved it before, and in ours a new member has, whose next heartbeat then brings both together."""
+        by_names = int(set(now.names) != set(told.names if told else ()))
+        is_ahead = told is None and not by_names
+        expected = (before[0] + by_names + 1, before[1] + by_names + is_ahead + 1)
+        for side, epoch in zip(self._sides, expected, strict=True):
+            await topics.await_epoch(side, self.played.group_id, epoch)
+        self._circumstances.has_acted = True
+        return not is_ahead or await self.step(Step("beat", who, {"owned": "told"}))
+
+    async def _settle(self) -> str | None:
+        answers = [await settle(side, self.played.group_id) for side in self._sides]
+        return self._judge(answers)
+
+    def _judge(self, answers: list[Any]) -> str | None:
+        found = []
+        for position, (side, answer) in enumerate(zip(self._sides, answers, strict=True)):
+            after = settled.placed(side, answer)
+            complaints = settled.complaints(
+                self._placed[position], after, settled.subscriptions(side, answer), is_ours=position == 1
+            )
+            found += [f"{side.name}: {complaint}" for complaint in complaints]
+            self._placed[position] = after
+        return "; ".join(found) or None
 
     def _notice(self, step: Step, asked: Asked, answers: list[Any]) -> None:
         if asked.api is ApiKey.CONSUMER_GROUP_HEARTBEAT and not answers[0].error_code:
-            self._left_since_beat = step.verb == "leave"
-            if step.verb == "leave":
-                self._placed = tuple(
-                    {place: who for place, who in where.items() if who != step.who} for where in self._placed
-                )  # type: ignore[assignment]
+            self._circumstances.has_acted = step.verb == "leave"
+            if step.verb == "leave" and step.get("epoch") != "-2":
+                self._told.pop(step.who, None)
+            elif asked.member is not None:
+                self._told[step.who] = Told.after(self._told.get(step.who), asked.body)
+            self._circumstances.is_empty = not self._told
         if step.verb == "delete" and not answers[0].results[0].error_code:
             self._epochs = EpochMap()
 
@@ -176,7 +230,10 @@ class _Stage:
             *(topics.change(step, side, self.played.group_id, self._probes) for side in self._sides)
         )
         self.played.transcript.append(f"{step}\n    {codes}")
-        self._has_dropped = self._has_dropped or step.verb == "drop"
+        if step.verb == "drop":
+            self._circumstances.has_dropped = True
+        if step.get("interval"):
+            self._circumstances.has_interval = True
         return None if codes[0] == codes[1] else f"Kafka answered {codes[0]}, Quorate {codes[1]}"
 
     async def clean_up(self) -> None:
@@ -185,36 +242,10 @@ class _Stage:
             await topics.drop_own(side, self.played.group_id)
 
 
-def _hear(step: Step, side: Side, asked: Asked, answer: Any) -> None:
-    """What the client makes of the reply, unless it is lost."""
-    member = asked.member
-    if member is None:
-        return
-    if step.verb == "leave":
-        if not answer.error_code:
-            if answer.member_epoch == -2:
-                member.is_away = True
-                member.kept = {}
-            else:
-                side.members.pop(step.who, None)
-        return
-    if step.get("lost") == "1":
-        member.is_behind = True
-        return
-    if answer.error_code in FENCING:
-        member.fenced()
-    elif not answer.error_code:
-        member.heard(answer.member_epoch, _assigned(side, answer))
-
-
-def _assigned(side: Side, answer: Any) -> Owned | None:
-    if answer.assignment is None:
-        return None
-    return {
-        side.label_of(topic.topic_id): sorted(topic.partitions)
-        for topic in answer.assignment.topic_partitions
-        if topic.partitions
-    }
+def _detail(script: Script) -> Detail:
+    if script.has_settling:
+        return Detail.SETTLED
+    return Detail.PARTITIONS if script.is_exact else Detail.SIZES
 
 
 def _short(tree: Any) -> str:

@@ -30,11 +30,13 @@ from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.find_coordinator import FindCoordinatorRequest
 
 HEARTBEAT_MS: Final = "1000"
+SESSION_MS_MAX: Final = "60000"
 KAFKA_SETTINGS: Final = {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
     "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.max.session.timeout.ms": SESSION_MS_MAX,
     "group.consumer.max.size": str(len(MEMBERS)),
     "offsets.topic.num.partitions": "1",
     "auto.create.topics.enable": "false",
@@ -43,6 +45,8 @@ KAFKA_SETTINGS: Final = {
 QUORATE_SETTINGS: Final = {
     "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
     "group.consumer.heartbeat.interval.adaptive": "false",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.max.session.timeout.ms": SESSION_MS_MAX,
     "group.consumer.max.size": str(len(MEMBERS)),
     "cluster.shards": "1",
 }
@@ -51,6 +55,16 @@ READY_S_MAX: Final = 60.0
 PAUSE_S: Final = 0.05
 SIDE_BY_SIDE: Final = 24
 HEAP_MB: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Both, running."""
+
+    addresses: tuple[Address, Address]
+    """Kafka's first."""
+    kafka_data: Path
+    our_data: Path
 
 
 @dataclass(slots=True)
@@ -63,6 +77,8 @@ class Verdict:
     masked: Counter[str] = field(default_factory=Counter)
     apis: Counter[str] = field(default_factory=Counter)
     failures: list[Played] = field(default_factory=list)
+    same: list[Played] = field(default_factory=list)
+    """Those in which nothing differed, not even what may."""
 
     def add(self, played: Played) -> None:
         self.scripts += 1
@@ -71,6 +87,8 @@ class Verdict:
         self.apis.update(played.apis)
         if played.complaint is not None:
             self.failures.append(played)
+        elif not played.masked:
+            self.same.append(played)
 
     @property
     def masked_share(self) -> float:
@@ -96,12 +114,13 @@ class Verdict:
 
 
 @contextlib.contextmanager
-def servers(work_dir: Path) -> Iterator[tuple[Address, Address]]:
-    """Kafka and Quorate, running, Kafka first."""
+def servers(work_dir: Path) -> Iterator[Servers]:
+    """Kafka and Quorate, running."""
     with launch_kafka(work_dir / "kafka", settings=KAFKA_SETTINGS, heap_mb=HEAP_MB) as kafka:
         node = start_ours(work_dir / "quorate")
         try:
-            yield kafka.addresses[0], (node.host, node.port)
+            addresses = (kafka.addresses[0], (node.host, node.port))
+            yield Servers(addresses, kafka.data_dir(), node.data)
         finally:
             node.stop()
 

@@ -3,10 +3,10 @@
 A line is `VERB WHO name=value …`. WHO is a member of the script (`a` to `f`), or `-` for somebody who is
 none.
 
-    join a topics=t6,t4 assignor=range    join with epoch 0; version=0, instance=i1, lost=1 (the reply)
+    join a topics=t6,t4 assignor=range    join with epoch 0; version=0, instance=i1, regex=t1|t3
     beat a owned=told epoch=same          heartbeat; owned: told (acknowledge), kept (not yet), null, none;
                                           all fields after a lost reply, as clients do, unless terse=1
-    resubscribe a topics=t4               heartbeat that changes the subscription
+    resubscribe a topics=t4 regex=t1|t3   heartbeat that changes the subscription
     assignor a name=uniform               heartbeat that changes the assignor's vote
     full a                                heartbeat with all fields
     leave a epoch=-1                      leave; -2 for a static member that will be back
@@ -16,34 +16,28 @@ none.
     forget - topic=t6 partition=2         OffsetDelete
     describe, list, delete, classic       ConsumerGroupDescribe, ListGroups, DeleteGroups, DescribeGroups
     create, grow, drop - topic=own1 partitions=5     topics of this script alone
-    config - heartbeat=1500               IncrementalAlterConfigs of the group
+    config - heartbeat=1500 session=9000  IncrementalAlterConfigs of the group; configs - asks for them
+    settle -                              everybody heartbeats until nothing moves, then both are judged
+
+Any step may have lost=1 (the reply is lost, and the connection with it) or tagged=1 (the request has a field
+that no release knows).
 
 Shared topics are `t<number of partitions>`; names with `own` belong to the script.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+SETTLE: Final = "settle"
 MEMBERS: Final = "abcde"
 """At most five; the settings of both sides allow no more, so that a sixth (`f`) is refused."""
-
-ONE_TOO_MANY: Final = "f"
 
 RANGE_TOPICS: Final = ("t1", "t3", "t4", "t7", "t12")
 UNIFORM_TOPIC: Final = "t60"
 """Divisible by every number of members up to six: then everybody's size is known, whoever gets what."""
-
-STEPS_MIN, STEPS_MAX = 15, 45
-
-STRAYS: Final = (
-    "stranger", "stranger-leaves", "no-group", "no-member", "no-timeout", "owning-join", "no-topics",
-    "low-epoch", "assignor", "no-instance", "blank-rack",
-)  # fmt: skip
-"""Heartbeats that nobody may send (`asking.py` has each)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +66,11 @@ class Script:
         return "\n".join([f"# {self.name}", *map(str, self.steps)])
 
     @property
+    def has_settling(self) -> bool:
+        """Uniform, and who gets how many hangs on ties: only settled groups can be judged."""
+        return any(step.verb == SETTLE for step in self.steps)
+
+    @property
     def is_exact(self) -> bool:
         """Range assigns by order alone, so both sides must agree on every partition; uniform on sizes."""
         return not any(UNIFORM_TOPIC in step.get("topics") for step in self.steps)
@@ -86,238 +85,3 @@ def parse(text: str, name: str) -> Script:
         verb, who, *pairs = line.split()
         steps.append(Step(verb, who, dict(pair.split("=", 1) for pair in pairs)))
     return Script(name, tuple(steps))
-
-
-def generate(seed: int) -> Script:
-    """The script of a seed: two thirds with range and every kind of disorder, one third with uniform."""
-    rng = random.Random(seed)
-    steps = _uniform(rng) if rng.random() < 0.3 else _Disorder(rng).steps()
-    return Script(f"seed {seed}", tuple(steps))
-
-
-class _Disorder:
-    """Range: members come and go, acknowledge or not, lose replies, send wrong epochs; topics change."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-        self._topics = list(rng.sample(RANGE_TOPICS, rng.randint(1, 3)))
-        self._has_own = rng.random() < 0.35
-        self._own: dict[str, int] = {}
-        if self._has_own:
-            self._topics.append("own1")
-        self._joined: list[str] = []
-        self._static = rng.sample(MEMBERS, rng.randint(1, 3)) if rng.random() < 0.4 else []
-
-    def steps(self) -> list[Step]:
-        rng = self._rng
-        steps: list[Step] = []
-        if self._has_own and rng.random() < 0.7:
-            steps += self._change_topics()
-        steps += self._join()
-        for _ in range(rng.randint(STEPS_MIN, STEPS_MAX)):
-            steps += self._next()
-        return steps
-
-    def _next(self) -> list[Step]:
-        rng = self._rng
-        choices = {
-            self._join: 12 if len(self._joined) < rng.randint(2, 5) else 2,
-            self._beat: 60,
-            self._round: 12,
-            self._resubscribe: 4,
-            self._full: 4,
-            self._leave: 5,
-            self._commit: 12,
-            self._fetch: 5,
-            self._forget: 2,
-            self._look: 8,
-            self._stray: 3,
-            self._twin: 2 if self._static else 0,
-            self._ghost: 2 if self._static else 0,
-            self._too_many: 1,
-            self._change_topics: 5 if self._has_own else 0,
-            self._config: 1,
-        }
-        return rng.choices(list(choices), list(choices.values()))[0]()
-
-    def _member(self) -> str:
-        return self._rng.choice(self._joined) if self._joined else "a"
-
-    def _some_topics(self) -> str:
-        return ",".join(sorted(self._rng.sample(self._topics, self._rng.randint(1, len(self._topics)))))
-
-    def _join(self) -> list[Step]:
-        rng = self._rng
-        absent = [member for member in MEMBERS if member not in self._joined]
-        who = rng.choice(absent) if absent and rng.random() < 0.9 else self._member()
-        if who in self._static and who in self._joined and rng.random() < 0.8:
-            return []  # which ends a script: see the accepted difference static-join-again
-        args = {"topics": self._some_topics(), "assignor": "range"}
-        if rng.random() < 0.1:
-            args["version"] = "0"
-        if rng.random() < 0.1:
-            args["lost"] = "1"
-        if rng.random() < 0.1:
-            args["rack"] = "r1"
-        if who in self._static:
-            args["instance"] = f"i-{who}"
-        if who not in self._joined:
-            self._joined.append(who)
-        return [Step("join", who, args)]
-
-    def _beat(self) -> list[Step]:
-        rng = self._rng
-        owned = rng.choices(["told", "kept", "null", "none"], [60, 12, 25, 3])[0]
-        epoch = rng.choices(["same", "before", "above"], [94, 4, 2])[0]
-        args = {"owned": owned}
-        if epoch != "same":
-            args["epoch"] = epoch
-        if rng.random() < 0.06:
-            args["lost"] = "1"
-        if rng.random() < 0.1:
-            args["terse"] = "1"
-        return [Step("beat", self._member(), args)]
-
-    def _round(self) -> list[Step]:
-        """Everybody once or twice: then the group gets somewhere."""
-        rng = self._rng
-        order = rng.sample(self._joined, len(self._joined)) * rng.randint(1, 3)
-        return [Step("beat", who, {"owned": "told"}) for who in order]
-
-    def _resubscribe(self) -> list[Step]:
-        return [Step("resubscribe", self._member(), {"topics": self._some_topics(), "owned": "told"})]
-
-    def _full(self) -> list[Step]:
-        return [Step("full", self._member(), {"owned": self._rng.choice(["told", "kept"])})]
-
-    def _leave(self) -> list[Step]:
-        if not self._joined:
-            return []
-        who = self._member()
-        self._joined.remove(who)
-        if who in self._static and self._rng.random() < 0.6:
-            return [Step("leave", who, {"epoch": "-2"})]
-        return [Step("leave", who, {"epoch": "-1"}), *self._somebody_beats()]
-
-    def _twin(self) -> list[Step]:
-        """Somebody joins with the instance id of another."""
-        who, other = self._rng.sample(MEMBERS, 2)
-        if who in self._joined and self._rng.random() < 0.8:
-            return []
-        args = {"topics": self._some_topics(), "assignor": "range", "instance": f"i-{other}"}
-        return [Step("join", who, args)]
-
-    def _ghost(self) -> list[Step]:
-        """A static member that was replaced does not know it yet."""
-        return [
-            Step("ghost", self._rng.choice(self._static), {"epoch": self._rng.choice(["same", "-1", "-2"])})
-        ]
-
-    def _somebody_beats(self) -> list[Step]:
-        """Kafka acts on a leave and on a topic's change at the next heartbeat; we may have acted before."""
-        return [Step("beat", self._member(), {"owned": "null"})] if self._joined else []
-
-    def _commit(self) -> list[Step]:
-        rng = self._rng
-        topic = rng.choice(self._topics)
-        args = {
-            "topic": topic,
-            "partition": str(rng.randrange(6)),
-            "epoch": rng.choices(["same", "before", "above", "none"], [60, 20, 10, 10])[0],
-            "offset": str(rng.randrange(1000)),
-        }
-        if rng.random() < 0.1:
-            args["metadata"] = str(rng.choice([0, 7, 4_096, 4_097]))
-        if rng.random() < 0.1:
-            args["version"] = rng.choice(["8", "10"])
-        if rng.random() < 0.3:
-            args["held"] = str(rng.randrange(3))
-        who = "-" if rng.random() < 0.15 else self._member()
-        return [Step("commit", who, args)]
-
-    def _fetch(self) -> list[Step]:
-        rng = self._rng
-        args = {"topic": rng.choice(self._topics)} if rng.random() < 0.7 else {}
-        if rng.random() < 0.2:
-            args["version"] = rng.choice(["8", "10"])
-        if rng.random() < 0.4:
-            return [Step("fetch", "-", args)]
-        args["epoch"] = rng.choices(["same", "before", "above"], [70, 20, 10])[0]
-        return [Step("fetch", self._member(), args)]
-
-    def _forget(self) -> list[Step]:
-        args = {"topic": self._rng.choice(self._topics), "partition": str(self._rng.randrange(6))}
-        return [Step("forget", "-", args)]
-
-    def _look(self) -> list[Step]:
-        rng = self._rng
-        verb = rng.choices(["describe", "list", "classic", "delete"], [60, 12, 8, 20])[0]
-        if verb == "list":
-            states = rng.choice(["", "Stable", "stable,empty", "Reconciling", "Assigning", "nonsense"])
-            types = rng.choice(["", "consumer", "Classic", "consumer,classic"])
-            return [Step("list", "-", {"states": states, "types": types})]
-        return [Step(verb)]
-
-    def _stray(self) -> list[Step]:
-        """A heartbeat that nobody may send: of a stranger, or with a field that is wrong."""
-        rng = self._rng
-        what = rng.choice(STRAYS)
-        return [Step("stray", "-", {"what": what})]
-
-    def _too_many(self) -> list[Step]:
-        if len(self._joined) < len(MEMBERS):
-            return []
-        args = {"topics": self._some_topics(), "assignor": "range"}
-        return [Step("join", ONE_TOO_MANY, args)]
-
-    def _change_topics(self) -> list[Step]:
-        rng = self._rng
-        partitions = self._own.get("own1")
-        if partitions is None:
-            partitions = self._own["own1"] = rng.randint(1, 6)
-            return [
-                Step("create", "-", {"topic": "own1", "partitions": str(partitions)}),
-                *self._somebody_beats(),
-            ]
-        if rng.random() < 0.6:
-            self._own["own1"] += rng.randint(1, 3)
-            step = Step("grow", "-", {"topic": "own1", "partitions": str(self._own["own1"])})
-            return [step, *self._somebody_beats()]
-        del self._own["own1"]
-        dropped = Step("drop", "-", {"topic": "own1"})
-        if rng.random() < 0.5:
-            self._own["own1"] = rng.randint(1, 6)
-            created = Step("create", "-", {"topic": "own1", "partitions": str(self._own["own1"])})
-            return [dropped, created, *self._somebody_beats()]
-        return [dropped, *self._somebody_beats()]
-
-    def _config(self) -> list[Step]:
-        heartbeat = self._rng.choice(["1500", "2000", "100", "90000", "", "x"])
-        return [Step("config", "-", {"heartbeat": heartbeat}), *self._somebody_beats()]
-
-
-def _uniform(rng: random.Random) -> Iterator[Step]:
-    """Uniform: one change at a time, then rounds until the group is settled, then a look at everybody."""
-    joined: list[str] = []
-    for _ in range(rng.randint(3, 8)):
-        absent = [member for member in MEMBERS if member not in joined]
-        if not joined or (absent and rng.random() < 0.65):
-            who = rng.choice(absent)
-            args = {"topics": UNIFORM_TOPIC}
-            if rng.random() < 0.3:
-                args["version"] = "0"
-            if rng.random() < 0.15:
-                args["lost"] = "1"
-            joined.append(who)
-            yield Step("join", who, args)
-        elif len(joined) > 1:
-            who = rng.choice(joined)
-            joined.remove(who)
-            yield Step("leave", who, {"epoch": "-1"})
-        for _ in range(4):
-            for who in rng.sample(joined, len(joined)):
-                yield Step("beat", who, {"owned": "told"})
-                if rng.random() < 0.15:
-                    args = {"topic": UNIFORM_TOPIC, "held": str(rng.randrange(12)), "partition": "0"}
-                    yield Step("commit", who, {**args, "epoch": "same", "offset": "5"})
-        yield Step("describe", "-", {"settled": "1"})

@@ -20,6 +20,7 @@ from wire.schema import Message
 CLIENT_ID: Final = "differential"
 REPLY_S_MAX: Final = 20.0
 METADATA_VERSION: Final = 12
+UNKNOWN_TAG: Final = 99
 TopicIds = dict[str, bytes]
 Owned = dict[str, list[int]]
 """Topic name → partitions."""
@@ -39,6 +40,7 @@ class MemberModel:
     topics: list[str] = field(default_factory=list)
     assignor: str | None = None
     instance_id: str | None = None
+    regex: str | None = None
     is_behind: bool = False
     """Its last reply was lost."""
     is_away: bool = False
@@ -72,9 +74,13 @@ class MemberModel:
 class Side:
     """One server, as one script sees it."""
 
-    def __init__(self, name: str, address: tuple[str, int], shared_ids: TopicIds) -> None:
+    def __init__(
+        self, name: str, address: tuple[str, int], shared_ids: TopicIds, new_group_epoch: int = 0
+    ) -> None:
         self.name = name
         self.address = address
+        self.new_group_epoch = new_group_epoch
+        """The epoch of a group that is not there yet: what its first member comes to is one more."""
         self.topic_ids = dict(shared_ids)
         """By label: the topic's name, `name#2` for the second topic of that name."""
         self._labels = {topic_id: name for name, topic_id in shared_ids.items()}
@@ -90,17 +96,24 @@ class Side:
     async def connect(self) -> None:
         self._reader, self._writer = await asyncio.open_connection(*self.address)
 
+    async def reconnect(self) -> None:
+        """The connection breaks, with whatever it still had to bring, and the client opens another."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+        await self.connect()
+
     async def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
             await self._writer.wait_closed()
 
-    async def ask(self, api: ApiKey, version: int, body: Message) -> Any:
+    async def ask(self, api: ApiKey, version: int, body: Message, *, has_unknown_field: bool = False) -> Any:
         """One request, its reply; TimeoutError when none comes."""
         assert self._reader is not None
         assert self._writer is not None
         self._correlation_id += 1
-        self._writer.write(encode_request(api, version, self._correlation_id, CLIENT_ID, body))
+        frame = encode_request(api, version, self._correlation_id, CLIENT_ID, body)
+        self._writer.write(_with_unknown_field(frame) if has_unknown_field else frame)
         async with asyncio.timeout(REPLY_S_MAX):
             (length,) = struct.unpack(">i", await self._reader.readexactly(4))
             payload = await self._reader.readexactly(length)
@@ -136,3 +149,11 @@ class Side:
             if member.member_id == member_id:
                 return who
         return member_id
+
+
+def _with_unknown_field(frame: bytes) -> bytes:
+    """A flexible request ends with the number of its tagged fields, which was 0."""
+    assert frame[-1] == 0
+    fields = bytes([1, UNKNOWN_TAG, 3]) + b"new"
+    length = len(frame) - 5 + len(fields)
+    return struct.pack(">i", length) + frame[4:-1] + fields

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.differential.__main__ import compared
+from tests.differential.generating import generate
 from tests.differential.regressions import regressions
 from tests.differential.run import servers
-from tests.differential.script import generate
 
 SEEDS = range(400)
 
@@ -23,6 +23,6 @@ SEEDS = range(400)
 async def test_both_sides_answer_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every reply field by field; accepted differences in at most one of fifty replies."""
     scripts = [*regressions(), *map(generate, SEEDS)]
-    with servers(tmp_path) as addresses:
-        code = await compared(addresses, scripts)
+    with servers(tmp_path) as both:
+        code = await compared(both, scripts)
     assert code == 0, capsys.readouterr().out

@@ -7,11 +7,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.differential.accepted import ACCEPTED
-from tests.differential.asking import Asked
-from tests.differential.compare import Epoch, EpochMap, differences, settled_complaints
+from tests.differential.asked import Asked
+from tests.differential.compare import Epoch, EpochMap, differences
+from tests.differential.generating import generate
 from tests.differential.regressions import regressions
 from tests.differential.run import Verdict, explain, make_arena, play_all, start_ours
-from tests.differential.script import Script, generate, parse
+from tests.differential.script import Script, parse
+from tests.differential.settled import Placed, complaints
 from wire.apis import ApiKey
 from wire.messages.list_groups import ListGroupsRequest
 
@@ -47,14 +49,36 @@ def test_every_field_is_looked_at() -> None:
     assert differences(ASKED, (kafka, dict(kafka)), EpochMap()) == []
 
 
-def test_settled_uniform_is_judged() -> None:
+def judged(before: Placed, after: Placed, **topics: str) -> list[str]:
+    """With topics of four partitions; each member's as a word."""
+    may = {
+        who: frozenset((name, number) for name in names for number in range(4))
+        for who, names in topics.items()
+    }
+    return list(complaints(before, after, may, is_ours=True))
+
+
+def test_settled_groups_are_judged() -> None:
     even = {("t", number): "ab"[number % 2] for number in range(4)}
     uneven = {("t", number): "a" if number else "b" for number in range(4)}
-    assert list(settled_complaints(({}, {}), (even, even), 4)) == []
-    assert "unevenly" in next(settled_complaints(({}, {}), (even, uneven), 4))
-    assert "3 of 4" in next(settled_complaints(({}, {}), (even, dict(list(even.items())[1:])), 4))
+    assert judged({}, even, a="t", b="t") == []
+    assert "uneven" in judged({}, uneven, a="t", b="t")[0]
+    assert "3 of 4" in judged({}, dict(list(even.items())[1:]), a="t", b="t")[0]
     swapped = {place: "ba"["ab".index(member)] for place, member in even.items()}
-    assert "moved 4" in next(settled_complaints((even, even), (even, swapped), 4))
+    assert "moved 4 partitions, 0" in judged(even, swapped, a="t", b="t")[0]
+    assert judged(uneven, even, a="t", b="t") == []
+    assert judged(uneven, swapped, a="t", b="t") == ["moved 3 partitions, 1 had to move"]
+    orphaned = {**even, ("t", 0): "gone", ("t", 2): "gone"}
+    assert judged(orphaned, even, a="t", b="t") == []
+
+
+def test_settled_groups_of_different_subscriptions_are_judged() -> None:
+    both = {(name, number): who for name, who in (("t", "a"), ("u", "b")) for number in range(4)}
+    assert judged({}, both, a="t", b="tu") == []
+    assert "belongs to a" in judged({}, {**both, ("u", 0): "a"}, a="t", b="tu")[0]
+    assert "could go to b" in judged({}, both, a="tu", b="u", c="t")[0].replace("to c", "to b")
+    greedy = dict.fromkeys(both, "b")
+    assert "could go to a (0)" in judged({}, greedy, a="t", b="tu")[0]
 
 
 def test_a_script_is_its_text_and_its_seed() -> None:

@@ -11,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.differential.asking import topic_name
+from tests.differential.asked import topic_name
+from tests.differential.requests import GROUP_RESOURCE
 from tests.differential.script import Step
 from tests.differential.side import Side
 from wire.apis import ApiKey
+from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -37,7 +40,12 @@ PAUSE_S: Final = 0.005
 
 PROBE: Final = "probe"
 PROBE_INTERVAL_MS: Final = "2500"
-GROUP_RESOURCE: Final = 32
+CONFIGS: Final = {
+    "heartbeat": "consumer.heartbeat.interval.ms",
+    "session": "consumer.session.timeout.ms",
+    "interval": "consumer.assignment.interval.ms",
+    "unknown": "consumer.no.such.config",
+}
 SET, DELETE = 0, 1
 
 
@@ -135,11 +143,11 @@ async def _seen_by_probe(side: Side, name: str, probe_group: str) -> int:
 async def _configure(step: Step, side: Side, group_id: str, probes: Probes) -> int:
     """A broker applies what the controller commits in order, but later: two probes show that it got there.
     The second one's change was made when the first one's had been applied, so it came with a later image."""
-    code = await _set_interval(side, group_id, step.get("heartbeat"))
+    code = await _set_configs(side, group_id, {CONFIGS[name]: value for name, value in step.args.items()})
     if not code:
         for _ in range(2):
             probe_group = probes.fresh()
-            await _set_interval(side, probe_group, PROBE_INTERVAL_MS)
+            await _set_configs(side, probe_group, {CONFIGS["heartbeat"]: PROBE_INTERVAL_MS})
             async with asyncio.timeout(BARRIER_S_MAX):
                 while (await _join_probe(side, [], probe_group)).heartbeat_interval_ms != int(
                     PROBE_INTERVAL_MS
@@ -149,13 +157,30 @@ async def _configure(step: Step, side: Side, group_id: str, probes: Probes) -> i
     return code
 
 
-async def _set_interval(side: Side, group_id: str, value: str) -> int:
-    config = AlterableConfig(
-        name="consumer.heartbeat.interval.ms",
-        config_operation=SET if value else DELETE,
-        value=value or None,
-    )
-    resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group_id, configs=[config])
+async def _set_configs(side: Side, group_id: str, values: Mapping[str, str]) -> int:
+    """An empty value deletes."""
+    configs = [
+        AlterableConfig(name=name, config_operation=SET if value else DELETE, value=value or None)
+        for name, value in values.items()
+    ]
+    resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group_id, configs=configs)
     body = IncrementalAlterConfigsRequest(resources=[resource])
     answer: Any = await side.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, body)
     return int(answer.responses[0].error_code)
+
+
+# ---- expressions ----
+
+
+async def group_epoch(side: Side, group_id: str) -> int:
+    """As the coordinator describes it; `new_group_epoch` of the side if the group is not there."""
+    body = ConsumerGroupDescribeRequest(group_ids=[group_id])
+    answer = await side.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, body)
+    group = answer.groups[0]
+    return side.new_group_epoch if group.error_code else int(group.group_epoch)
+
+
+async def await_epoch(side: Side, group_id: str, epoch: int) -> None:
+    async with asyncio.timeout(BARRIER_S_MAX):
+        while await group_epoch(side, group_id) < epoch:
+            await asyncio.sleep(PAUSE_S)

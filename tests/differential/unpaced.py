@@ -17,5 +17,5 @@ def _at_once(pacing: TargetPacing, group_id: str, ctx: Context) -> bool:
 
 
 if __name__ == "__main__":
-    TargetPacing.may_compute = _at_once  # type: ignore[method-assign]
+    TargetPacing.may_compute = _at_once  # type: ignore[method-assign, assignment]
     sys.exit(main(sys.argv[1:]))

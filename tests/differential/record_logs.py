@@ -1,0 +1,138 @@
+"""What both sides wrote for a group, in order: types of records, and whose they are.
+
+Kafka's is read from the segments of its offsets topic (one partition here), ours from the node's journal.
+Types are Kafka's numbers on both sides, so a record is a word: `8`, or `~8` for its tombstone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from history.opening import open_node
+from history.source import Walk
+from raftlog.frames import Frame
+from records import RawRecord, RecordType, Trigger, decode_entry, decode_key
+
+MEMBERS_TYPES: Final = frozenset(
+    {
+        RecordType.CONSUMER_GROUP_MEMBER_METADATA,
+        RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
+        RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
+    }
+)
+BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+CONTROL_BATCH: Final = 0x20
+COMPRESSED: Final = 0x07
+OURS_FROM: Final = 1_000
+"""Types from here on have no counterpart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One record; `whose` is the member of its key."""
+
+    number: int
+    is_tombstone: bool
+    whose: str = ""
+
+    @property
+    def word(self) -> str:
+        return f"~{self.number}" if self.is_tombstone else str(self.number)
+
+    def __str__(self) -> str:
+        return f"{self.word}({self.whose})" if self.whose else self.word
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One entry of ours."""
+
+    trigger: int
+    records: tuple[Written, ...]
+
+    @property
+    def words(self) -> str:
+        return " ".join(record.word for record in self.records)
+
+
+def decisions_of_ours(data: Path) -> dict[str, list[Decision]]:
+    """By group; records of no group are left out."""
+    log = open_node(str(data))
+    found: dict[str, list[Decision]] = defaultdict(list)
+    for shard in log.shards:
+        for item in Walk(shard, log.reader(shard)):
+            if not isinstance(item, Frame):
+                continue
+            entry = decode_entry(item.body)
+            by_group: dict[str, list[Written]] = defaultdict(list)
+            for record in entry.records:
+                if record.type < OURS_FROM:
+                    group_id, written = _ours(record)
+                    by_group[group_id].append(written)
+            for group_id, records in by_group.items():
+                found[group_id].append(Decision(Trigger(entry.cause.trigger), tuple(records)))
+    return found
+
+
+def _ours(record: RawRecord) -> tuple[str, Written]:
+    key = decode_key(record)
+    whose = key.member_id if record.type in MEMBERS_TYPES else ""
+    return key.group_id, Written(record.type, record.value is None, whose)
+
+
+def records_of_kafka(data_dir: Path) -> dict[str, list[Written]]:
+    """By group, from every segment of the offsets topic's one partition."""
+    found: dict[str, list[Written]] = defaultdict(list)
+    for segment in sorted((data_dir / "__consumer_offsets-0").glob("*.log")):
+        for batch in _batches(segment.read_bytes()):
+            for key, is_tombstone in batch:
+                number, length = struct.unpack_from(">hh", key)
+                group_id = key[4 : 4 + length].decode()
+                whose = ""
+                if number in MEMBERS_TYPES:
+                    whose = key[6 + length :].decode()
+                found[group_id].append(Written(number, is_tombstone, whose))
+    return found
+
+
+def _batches(data: bytes) -> Iterator[list[tuple[bytes, bool]]]:
+    """Key of each record, and whether it has no value (record batches of magic 2, not compressed). A segment
+    is preallocated or still being written where its end makes no sense."""
+    at = 0
+    while at + BATCH_HEADER.size <= len(data):
+        _, length, _, magic, _, attributes, *_, count = BATCH_HEADER.unpack_from(data, at)
+        end = at + 12 + length
+        if magic != 2 or end > len(data):
+            return
+        assert not attributes & COMPRESSED, "the offsets topic is not compressed"
+        if not attributes & CONTROL_BATCH:
+            yield list(_records(data, at + BATCH_HEADER.size, count))
+        at = end
+
+
+def _records(data: bytes, at: int, count: int) -> Iterator[tuple[bytes, bool]]:
+    for _ in range(count):
+        length, start = _varint(data, at)
+        at = start + length
+        _, place = _varint(data, start + 1)  # attributes, then the time
+        _, place = _varint(data, place)
+        key_length, place = _varint(data, place)
+        value_length, _ = _varint(data, place + key_length)
+        yield data[place : place + key_length], value_length < 0
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag number, and where the next one begins."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
