@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.apache import java_is_missing
 from tests.differential.generating import generate
-from tests.differential.regressions import regressions
+from tests.differential.kept import regressions, scenarios
 from tests.differential.run import Servers, explain, make_arena, play_all, servers
 from tests.differential.script import Script, parse
 from tests.differential.write_order import compare_logs
@@ -50,7 +50,7 @@ def main() -> int:
         return 0
     first = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000_000)
     print(f"seeds {first} to {first + options.scripts - 1}", flush=True)
-    scripts = [*regressions(), *(generate(first + number) for number in range(options.scripts))]
+    scripts = [*regressions(), *scenarios(), *(generate(first + number) for number in range(options.scripts))]
     if options.script:
         scripts = [parse(options.script.read_text("utf-8"), options.script.name)]
     with (

@@ -16,7 +16,7 @@ NEVER_TAGGED: Final = frozenset({"create", "grow", "drop", "config", "forget"})
 
 CONFIG_VALUES: Final = {
     "heartbeat": ("1500", "2000", "100", "90000", "", "x", "-1"),
-    "session": ("9000", "50000", "999", "60001", "", "1e3", "2147483648"),
+    "session": ("30000", "50000", "999", "60001", "", "1e3", "2147483648"),
     "interval": ("15000", "15001", "-1", "", " 0 "),
     "unknown": ("1", ""),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +29,7 @@ from tests.differential.hearing import hear
 from tests.differential.script import SETTLE, Script, Step
 from tests.differential.settled import Placed
 from tests.differential.settling import settle
-from tests.differential.side import Side, TopicIds
+from tests.differential.side import KAFKAS, OURS, Manners, Side, TopicIds
 from wire.apis import ApiKey
 from wire.schema import Message
 
@@ -44,6 +45,7 @@ class Arena:
     """Kafka's first."""
     shared_ids: tuple[TopicIds, TopicIds]
     name: str
+    manners: tuple[Manners, Manners] = (KAFKAS, OURS)
 
     def group_id(self) -> str:
         return f"{self.name}-{next(_numbers)}"
@@ -55,6 +57,8 @@ class Played:
 
     script: Script
     group_id: str
+    ended_ms: float = 0.0
+    """Of the wall clock; later members' sessions end."""
     replies: int = 0
     masked: Counter[str] = field(default_factory=Counter)
     complaint: str | None = None
@@ -68,9 +72,9 @@ async def play(arena: Arena, script: Script) -> Played:
     """Plays it in a new group; whatever goes wrong is in the result."""
     group_id = arena.group_id()
     sides = tuple(
-        Side(name, address, ids, new_group_epoch)
-        for name, address, ids, new_group_epoch in zip(
-            ("Kafka", "Quorate"), arena.addresses, arena.shared_ids, (1, 0), strict=True
+        Side(name, address, ids, manners)
+        for name, address, ids, manners in zip(
+            ("Kafka", "Quorate"), arena.addresses, arena.shared_ids, arena.manners, strict=True
         )
     )
     stage = _Stage(script, group_id, (sides[0], sides[1]))
@@ -83,6 +87,7 @@ async def play(arena: Arena, script: Script) -> Played:
     except Exception as error:  # a lost connection, a time-out, a reply that cannot be read: all are findings
         stage.played.complaint = f"{error!r} at the step after {stage.played.transcript[-1:]}"
     finally:
+        stage.played.ended_ms = time.time() * 1_000
         await stage.clean_up()
         for side in sides:
             await side.close()
@@ -192,12 +197,12 @@ class _Stage:
         """Until both sides have resolved a new expression, which moves the epoch; names that changed have
         moved it before, and in ours a new member has, whose next heartbeat then brings both together."""
         by_names = int(set(now.names) != set(told.names if told else ()))
-        is_ahead = told is None and not by_names
-        expected = (before[0] + by_names + 1, before[1] + by_names + is_ahead + 1)
-        for side, epoch in zip(self._sides, expected, strict=True):
-            await topics.await_epoch(side, self.played.group_id, epoch)
+        is_new = told is None and not by_names
+        for side, epoch in zip(self._sides, before, strict=True):
+            by_joining = int(is_new and side.manners.every_join_moves)
+            await topics.await_epoch(side, self.played.group_id, epoch + by_names + by_joining + 1)
         self._circumstances.has_acted = True
-        return not is_ahead or await self.step(Step("beat", who, {"owned": "told"}))
+        return not is_new or await self.step(Step("beat", who, {"owned": "told"}))
 
     async def _settle(self) -> str | None:
         answers = [await settle(side, self.played.group_id) for side in self._sides]

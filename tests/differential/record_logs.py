@@ -28,6 +28,8 @@ MEMBERS_TYPES: Final = frozenset(
 BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 CONTROL_BATCH: Final = 0x20
 COMPRESSED: Final = 0x07
+NO_TARGET: Final = b"\0\0\1\0"
+"""Version 0, no topics, no tagged fields."""
 OURS_FROM: Final = 1_000
 """Types from here on have no counterpart."""
 
@@ -38,7 +40,8 @@ class Written:
 
     number: int
     is_tombstone: bool
-    whose: str = ""
+    whose: str
+    at_ms: int
 
     @property
     def word(self) -> str:
@@ -52,7 +55,7 @@ class Written:
 class Decision:
     """One entry of ours."""
 
-    trigger: int
+    trigger: Trigger
     records: tuple[Written, ...]
 
     @property
@@ -72,58 +75,80 @@ def decisions_of_ours(data: Path) -> dict[str, list[Decision]]:
             by_group: dict[str, list[Written]] = defaultdict(list)
             for record in entry.records:
                 if record.type < OURS_FROM:
-                    group_id, written = _ours(record)
+                    group_id, written = _ours(record, item.timestamp_ms)
                     by_group[group_id].append(written)
             for group_id, records in by_group.items():
                 found[group_id].append(Decision(Trigger(entry.cause.trigger), tuple(records)))
     return found
 
 
-def _ours(record: RawRecord) -> tuple[str, Written]:
+def _ours(record: RawRecord, at_ms: int) -> tuple[str, Written]:
     key = decode_key(record)
     whose = key.member_id if record.type in MEMBERS_TYPES else ""
-    return key.group_id, Written(record.type, record.value is None, whose)
+    return key.group_id, Written(record.type, record.value is None, whose, at_ms)
 
 
 def records_of_kafka(data_dir: Path) -> dict[str, list[Written]]:
-    """By group, from every segment of the offsets topic's one partition."""
+    """By group, from every segment of the offsets topic's one partition. What ours does not write is left
+    out: a current assignment in which only the previous epoch is another than before, and the empty target of
+    a member that had none, with its tombstone."""
     found: dict[str, list[Written]] = defaultdict(list)
+    states: dict[bytes, bytes | None] = {}
     for segment in sorted((data_dir / "__consumer_offsets-0").glob("*.log")):
-        for batch in _batches(segment.read_bytes()):
-            for key, is_tombstone in batch:
-                number, length = struct.unpack_from(">hh", key)
-                group_id = key[4 : 4 + length].decode()
-                whose = ""
-                if number in MEMBERS_TYPES:
-                    whose = key[6 + length :].decode()
-                found[group_id].append(Written(number, is_tombstone, whose))
+        for at_ms, key, value in records_in(segment.read_bytes()):
+            number, length = struct.unpack_from(">hh", key)
+            group_id = key[4 : 4 + length].decode()
+            if number in MEMBERS_TYPES:
+                state = _state(number, value)
+                if _says_nothing(number, state, states.get(key)):
+                    continue
+                states[key] = state
+            whose = key[6 + length :].decode() if number in MEMBERS_TYPES else ""
+            found[group_id].append(Written(number, value is None, whose, at_ms))
     return found
 
 
-def _batches(data: bytes) -> Iterator[list[tuple[bytes, bool]]]:
-    """Key of each record, and whether it has no value (record batches of magic 2, not compressed). A segment
-    is preallocated or still being written where its end makes no sense."""
+def _state(number: int, value: bytes | None) -> bytes | None:
+    """Of a current assignment all but its previous epoch, which follows the version and the epoch. Its topics
+    are in no order, another one each time."""
+    if number != RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT or value is None:
+        return value
+    return value[:6] + bytes(sorted(value[10:]))
+
+
+def _says_nothing(number: int, state: bytes | None, before: bytes | None) -> bool:
+    if number == RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT:
+        return state == before
+    is_target = number == RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER
+    return is_target and before is None and state in (None, NO_TARGET)
+
+
+def records_in(data: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
+    """Time, key and value of each record (batches of magic 2, not compressed). A segment is preallocated or
+    still being written where its end makes no sense."""
     at = 0
     while at + BATCH_HEADER.size <= len(data):
-        _, length, _, magic, _, attributes, *_, count = BATCH_HEADER.unpack_from(data, at)
+        _, length, _, magic, _, attributes, _, at_ms, *_, count = BATCH_HEADER.unpack_from(data, at)
         end = at + 12 + length
         if magic != 2 or end > len(data):
             return
         assert not attributes & COMPRESSED, "the offsets topic is not compressed"
         if not attributes & CONTROL_BATCH:
-            yield list(_records(data, at + BATCH_HEADER.size, count))
+            for key, value in _keys_and_values(data, at + BATCH_HEADER.size, count):
+                yield at_ms, key, value
         at = end
 
 
-def _records(data: bytes, at: int, count: int) -> Iterator[tuple[bytes, bool]]:
+def _keys_and_values(data: bytes, at: int, count: int) -> Iterator[tuple[bytes, bytes | None]]:
     for _ in range(count):
         length, start = _varint(data, at)
         at = start + length
         _, place = _varint(data, start + 1)  # attributes, then the time
         _, place = _varint(data, place)
         key_length, place = _varint(data, place)
-        value_length, _ = _varint(data, place + key_length)
-        yield data[place : place + key_length], value_length < 0
+        value_length, value_at = _varint(data, place + key_length)
+        value = data[value_at : value_at + value_length] if value_length >= 0 else None
+        yield data[place : place + key_length], value
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

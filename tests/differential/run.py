@@ -24,7 +24,7 @@ from tests.differential.accepted import MASKED_MAX
 from tests.differential.minimise import minimise
 from tests.differential.play import Address, Arena, Played, play
 from tests.differential.script import MEMBERS, RANGE_TOPICS, UNIFORM_TOPIC, Script
-from tests.differential.side import Side, TopicIds
+from tests.differential.side import KAFKAS, OURS, Manners, Side, TopicIds
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.find_coordinator import FindCoordinatorRequest
@@ -134,14 +134,16 @@ def start_ours(data: Path, **other: str) -> NodeProcess:
     return node
 
 
-async def make_arena(addresses: tuple[Address, Address], name: str) -> Arena:
+async def make_arena(
+    addresses: tuple[Address, Address], name: str, manners: tuple[Manners, Manners] = (KAFKAS, OURS)
+) -> Arena:
     """Creates the shared topics on both sides and waits until both coordinators serve."""
     kafka, ours = [await _prepare(address) for address in addresses]
-    return Arena(addresses, (kafka, ours), name)
+    return Arena(addresses, (kafka, ours), name, manners)
 
 
 async def _prepare(address: Address) -> TopicIds:
-    side = Side("both", address, {})
+    side = Side("both", address, {}, OURS)
     await side.connect()
     for name in SHARED_TOPICS:
         code = await topics.create(side, name, int(name[1:]))

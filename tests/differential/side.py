@@ -71,16 +71,27 @@ class MemberModel:
         return {name: sorted({*self.told.get(name, ()), *self.kept.get(name, ())}) for name in names}
 
 
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How a server numbers epochs, as far as a barrier must know."""
+
+    new_group_epoch: int
+    """Of a group that is not there yet: what its first member comes to is one more."""
+    every_join_moves: bool
+    """Also that of a member with nothing but an expression that is not resolved yet."""
+
+
+KAFKAS: Final = Manners(1, every_join_moves=False)
+OURS: Final = Manners(0, every_join_moves=True)
+
+
 class Side:
     """One server, as one script sees it."""
 
-    def __init__(
-        self, name: str, address: tuple[str, int], shared_ids: TopicIds, new_group_epoch: int = 0
-    ) -> None:
+    def __init__(self, name: str, address: tuple[str, int], shared_ids: TopicIds, manners: Manners) -> None:
         self.name = name
         self.address = address
-        self.new_group_epoch = new_group_epoch
-        """The epoch of a group that is not there yet: what its first member comes to is one more."""
+        self.manners = manners
         self.topic_ids = dict(shared_ids)
         """By label: the topic's name, `name#2` for the second topic of that name."""
         self._labels = {topic_id: name for name, topic_id in shared_ids.items()}

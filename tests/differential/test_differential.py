@@ -11,10 +11,10 @@ import pytest
 
 from tests.differential.__main__ import compared
 from tests.differential.generating import generate
-from tests.differential.regressions import regressions
+from tests.differential.kept import regressions, scenarios
 from tests.differential.run import servers
 
-SEEDS = range(400)
+SEEDS = range(300)
 
 
 @pytest.mark.java
@@ -22,7 +22,7 @@ SEEDS = range(400)
 @pytest.mark.usefixtures("kafka_can_run")
 async def test_both_sides_answer_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every reply field by field; accepted differences in at most one of fifty replies."""
-    scripts = [*regressions(), *map(generate, SEEDS)]
+    scripts = [*regressions(), *scenarios(), *map(generate, SEEDS)]
     with servers(tmp_path) as both:
         code = await compared(both, scripts)
     assert code == 0, capsys.readouterr().out

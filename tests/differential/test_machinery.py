@@ -6,14 +6,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from records import Trigger
 from tests.differential.accepted import ACCEPTED
 from tests.differential.asked import Asked
 from tests.differential.compare import Epoch, EpochMap, differences
 from tests.differential.generating import generate
-from tests.differential.regressions import regressions
+from tests.differential.kept import regressions, scenarios
+from tests.differential.record_logs import BATCH_HEADER, Decision, Written, decisions_of_ours, records_in
 from tests.differential.run import Verdict, explain, make_arena, play_all, start_ours
 from tests.differential.script import Script, parse
 from tests.differential.settled import Placed, complaints
+from tests.differential.side import OURS
+from tests.differential.write_order import beside, out_of_order
 from wire.apis import ApiKey
 from wire.messages.list_groups import ListGroupsRequest
 
@@ -66,8 +70,8 @@ def test_settled_groups_are_judged() -> None:
     assert "3 of 4" in judged({}, dict(list(even.items())[1:]), a="t", b="t")[0]
     swapped = {place: "ba"["ab".index(member)] for place, member in even.items()}
     assert "moved 4 partitions, 0" in judged(even, swapped, a="t", b="t")[0]
-    assert judged(uneven, even, a="t", b="t") == []
-    assert judged(uneven, swapped, a="t", b="t") == ["moved 3 partitions, 1 had to move"]
+    assert judged(uneven, swapped, a="t", b="t") == []
+    assert judged(uneven, even, a="t", b="t") == ["moved 3 partitions, 1 had to move"]
     orphaned = {**even, ("t", 0): "gone", ("t", 2): "gone"}
     assert judged(orphaned, even, a="t", b="t") == []
 
@@ -90,7 +94,7 @@ def test_a_script_is_its_text_and_its_seed() -> None:
 
 
 def test_regressions_say_what_they_found() -> None:
-    for script in regressions():
+    for script in [*regressions(), *scenarios()]:
         assert script.steps, script.name
 
 
@@ -110,15 +114,73 @@ def test_every_accepted_difference_is_documented() -> None:
     assert section.count("\n| `") == len(ACCEPTED), "a row that no predicate stands behind"
 
 
+def decision(trigger: Trigger, words: str) -> Decision:
+    records = [Written(int(word.strip("~")), word.startswith("~"), "a", 0) for word in words.split()]
+    return Decision(trigger, tuple(records))
+
+
+def test_the_order_within_a_decision_is_judged() -> None:
+    left, joined = Trigger.MEMBER_LEFT, Trigger.MEMBER_JOINED
+    assert list(out_of_order([decision(left, "~8 ~7 ~5 3 7 7 6"), decision(joined, "5 3 7 6 8")])) == []
+    for trigger, words in (
+        (left, "~5 ~7 ~8 3"),
+        (left, "~8 ~7 ~5"),
+        (left, "3 ~8 ~7 ~5"),
+        (joined, "5 3 6 7 8"),
+        (joined, "5 3 7 8"),
+        (joined, "8 5 3"),
+        (Trigger.OFFSETS_COMMITTED, "1 3"),
+        (Trigger.IMPORTED, "1"),
+    ):
+        assert list(out_of_order([decision(trigger, words)])) == [f"{trigger.name} wrote {words}"]
+
+
+def test_logs_beside_each_other() -> None:
+    def log(words: str) -> list[Written]:
+        found = []
+        for word in words.split():
+            kind, _, whose = word.partition(":")
+            found.append(Written(int(kind.strip("~")), kind.startswith("~"), whose, 0))
+        return found
+
+    kafka = log("5:k 3 7:k 6 8:k 5:l 3 7:k 7:l 6 8:l")
+    assert beside(kafka, log("5:a 4 3 7:a 6 8:a 5:b 3 7:b 7:a 6 8:b"), frozenset({4})) is None
+    assert beside(kafka, log("5:a 3 8:a 5:b 3 8:b"), frozenset({6, 7})) is None
+    complaint = beside(kafka, log("5:a 3 7:a 6 8:a 5:b 3 7:b 7:a 8:b 6"), frozenset())
+    assert complaint == "after 9 records alike Kafka wrote 6 8(2), Quorate 8(2) 6"
+    assert beside(kafka, log("5:a 3 7:a 6 8:a 5:b 3 7:b 7:a 6 8:a"), frozenset()) is not None, "another one's"
+    assert beside(kafka, kafka[:-1], frozenset()) is not None
+
+
+def test_record_batches_are_read_as_kafka_writes_them() -> None:
+    """Two batches, the second one a marker of a transaction, and the room behind them."""
+
+    def batch(attributes: int, *records: tuple[bytes, bytes | None]) -> bytes:
+        body = b""
+        for key, value in records:
+            length = b"\x01" if value is None else bytes([2 * len(value)]) + value
+            record = b"\0\0\0" + bytes([2 * len(key)]) + key + length + b"\0"
+            body += bytes([2 * len(record)]) + record
+        head = BATCH_HEADER.pack(0, 49 + len(body), 0, 2, 0, attributes, 0, 77, 77, -1, -1, -1, len(records))
+        return head + body
+
+    data = batch(0, (b"k1", b"v"), (b"k2", None)) + batch(0x20, (b"end", b"")) + bytes(100)
+    assert list(records_in(data)) == [(77, b"k1", b"v"), (77, b"k2", None)]
+
+
 @contextmanager
 def two_nodes(tmp_path: Path, **other: str) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
+    """Whatever they wrote must be in the order of B.2."""
     with ExitStack() as stack:
-        found = []
+        nodes = []
         for name, settings in (("one", {}), ("other", other)):
-            node = start_ours(tmp_path / name, **settings)
-            stack.callback(node.stop)
-            found.append((node.host, node.port))
-        yield found[0], found[1]
+            nodes.append(start_ours(tmp_path / name, **settings))
+            stack.callback(nodes[-1].stop)
+        yield (nodes[0].host, nodes[0].port), (nodes[1].host, nodes[1].port)
+        for node in nodes:
+            decisions = [one for group in decisions_of_ours(node.data).values() for one in group]
+            assert decisions
+            assert list(out_of_order(decisions)) == []
 
 
 async def test_a_node_that_differs_in_one_thing_is_found_and_the_script_shortened(tmp_path: Path) -> None:
@@ -126,7 +188,7 @@ async def test_a_node_that_differs_in_one_thing_is_found_and_the_script_shortene
     joins = [f"join {who} topics=t3 assignor=range" for who in "abcde"]
     text = "\n".join(["describe -", *joins, "beat a owned=told", "leave a epoch=-1"])
     with two_nodes(tmp_path, **{"group.consumer.max.size": "3"}) as addresses:
-        arena = await make_arena(addresses, "m")
+        arena = await make_arena(addresses, "m", (OURS, OURS))
         same = parse("\n".join(joins[:3]), "three members")
         verdict = await play_all(arena, [same, parse(text, "five members")])
         (failure,) = verdict.failures
@@ -140,8 +202,8 @@ async def test_a_node_that_differs_in_one_thing_is_found_and_the_script_shortene
 
 async def test_two_equal_nodes_do_not_differ(tmp_path: Path) -> None:
     with two_nodes(tmp_path) as addresses:
-        arena = await make_arena(addresses, "e")
-        scripts: list[Script] = [generate(seed) for seed in range(20)]
+        arena = await make_arena(addresses, "e", (OURS, OURS))
+        scripts: list[Script] = [*scenarios(), *map(generate, range(20))]
         verdict = await play_all(arena, scripts)
     assert verdict.replies > 300
     assert verdict.masked.total() == 0

@@ -173,11 +173,11 @@ async def _set_configs(side: Side, group_id: str, values: Mapping[str, str]) -> 
 
 
 async def group_epoch(side: Side, group_id: str) -> int:
-    """As the coordinator describes it; `new_group_epoch` of the side if the group is not there."""
+    """As the coordinator describes it; what the side begins with if the group is not there."""
     body = ConsumerGroupDescribeRequest(group_ids=[group_id])
     answer = await side.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, body)
     group = answer.groups[0]
-    return side.new_group_epoch if group.error_code else int(group.group_epoch)
+    return side.manners.new_group_epoch if group.error_code else int(group.group_epoch)
 
 
 async def await_epoch(side: Side, group_id: str, epoch: int) -> None:

@@ -1,28 +1,34 @@
 """The order of records within a decision (section B.2 of the protocol), and the two logs beside each other.
 
 `ORDER` says for each trigger of ours which types may follow which. `beside` compares what both sides wrote
-for one group, with what is known to be different taken out: the subscribed topics (4), which Kafka no longer
-writes, and targets (7 and 6), which ours computes with the change and Kafka with the next heartbeat.
+for one group, with what is known to be different left out: the subscribed topics (4), which Kafka no longer
+writes; the classic group (2) that Kafka takes one with nothing but offsets for; of groups that members leave
+or whose topics change, targets (7 and 6), which ours computes with the change and Kafka with the next
+heartbeat; and of groups with expressions, or whose topics change, the epoch (3), which in ours moves with
+every join, and with every change of a topic, where Kafka makes one of those between two heartbeats.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Final
 
 from records import Trigger
 from tests.differential.play import Played
 from tests.differential.record_logs import Decision, Written, decisions_of_ours, records_of_kafka
 from tests.differential.run import Servers
+from tests.differential.script import Script
 
 TARGET: Final = r"(7 )*6 "
 JOIN: Final = rf"(~8 ~7 ~5 5 7 8 )?(5 )?(~16 )*(4 )?(3 )?({TARGET})?(8 )?"
 """Join or update by heartbeat: [static replacement], [5], [~16 of what nobody subscribes by], [4], [3],
 [7 … 6], [8]. A static member that comes back under its own id needs no replacement, just its 8."""
 
-LEAVE: Final = rf"~8 ~7 ~5 (~16 )*(4 )?3 ({TARGET})?"
+LEAVE: Final = rf"(~8 (~7 )?~5 )+(~16 )*(4 )?3 ({TARGET})?"
 CATALOG: Final = rf"(~1 )*(4 )?(3 )?({TARGET})?"
 DELETED: Final = r"(~1 )*(~8 )*(~7 )*(~6 )?(~5 )*(~16 )*(~4 )?(~3 )?"
 
@@ -37,10 +43,13 @@ ORDER: Final = {
     Trigger.MEMBER_LEFT: LEAVE,
     Trigger.SESSION_EXPIRED: LEAVE,
     Trigger.REBALANCE_EXPIRED: LEAVE,
+    Trigger.MEMBER_REMOVED: LEAVE,
     Trigger.REGEX_RESOLVED: rf"(16 )+(4 )?(3 )?({TARGET})?",
     Trigger.TARGET_COMPUTED: TARGET,
+    Trigger.ASSIGNMENT_INSTALLED: TARGET,
     Trigger.OFFSETS_COMMITTED: r"(1 )+",
     Trigger.OFFSETS_DELETED: r"(~1 )+",
+    Trigger.OFFSETS_EXPIRED: DELETED,
     Trigger.GROUP_DELETED: DELETED,
     Trigger.TOPIC_CREATED: CATALOG,
     Trigger.TOPIC_GROWN: CATALOG,
@@ -50,52 +59,71 @@ ORDER: Final = {
     Trigger.CONFIG_CHANGED: TARGET,
 }
 
-NOT_BESIDE: Final = frozenset({4, 6, 7})
+GROUP_EPOCH: Final = 3
+MEMBERS_TARGET: Final = 7
+NEVER_BESIDE: Final = frozenset({2, 4})
+TARGETS: Final = frozenset({6, MEMBERS_TARGET})
+
+TOPIC_STEPS: Final = frozenset({"grow", "create", "drop"})
 
 
 def out_of_order(decisions: Iterable[Decision]) -> Iterator[str]:
     """Decisions of ours that B.2 does not know."""
     for decision in decisions:
-        allowed = ORDER.get(Trigger(decision.trigger))
+        allowed = ORDER.get(decision.trigger)
         if allowed is None or not re.fullmatch(allowed, decision.words + " "):
-            yield f"{Trigger(decision.trigger).name} wrote {decision.words}"
+            yield f"{decision.trigger.name} wrote {decision.words}"
 
 
-def beside(kafka: Iterable[Written], ours: Iterable[Decision]) -> str | None:
-    """Where the two logs of a group are not the same, but for 4, 6 and 7."""
-    theirs = _comparable(kafka)
-    own = _comparable(record for decision in ours for record in decision.records)
+def beside(kafka: Iterable[Written], ours: Iterable[Written], left_out: frozenset[int]) -> str | None:
+    """Where the two logs of a group are not the same, but for the types that are left out."""
+    theirs, own = _comparable(kafka, left_out), _comparable(ours, left_out)
     if theirs == own:
         return None
-    same = next((at for at, pair in enumerate(zip(theirs, own, strict=False)) if pair[0] != pair[1]), None)
-    at = min(len(theirs), len(own)) if same is None else same
+    at = next(
+        (at for at, pair in enumerate(zip(theirs, own, strict=False)) if pair[0] != pair[1]),
+        min(len(theirs), len(own)),
+    )
     return (
-        f"after {at} records alike Kafka wrote {_words(theirs[at : at + 6])}, "
-        f"Quorate {_words(own[at : at + 6])}"
+        f"after {at} records alike Kafka wrote {' '.join(theirs[at : at + 6]) or 'nothing'}, "
+        f"Quorate {' '.join(own[at : at + 6]) or 'nothing'}"
     )
 
 
-def _comparable(records: Iterable[Written]) -> list[Written]:
-    return [record for record in records if record.is_tombstone or record.number not in NOT_BESIDE]
+def _comparable(records: Iterable[Written], left_out: frozenset[int]) -> list[str]:
+    """Members by the order in which they came, as servers may make ids; targets of several members are in
+    each server's own order."""
+    found: list[str] = []
+    numbers: dict[str, int] = {"": 0}
+    for is_target, run in groupby(records, lambda record: record.number == MEMBERS_TARGET):
+        kept = [one for one in run if one.number not in left_out or (one.is_tombstone and one.number > 6)]
+        words = [f"{one.word}({numbers.setdefault(one.whose, len(numbers))})" for one in kept]
+        found += sorted(words) if is_target else words
+    return [word.removesuffix("(0)") for word in found]
 
 
-def _words(records: Iterable[Written]) -> str:
-    return " ".join(map(str, records)) or "nothing"
+def _left_out(script: Script) -> frozenset[int]:
+    if any(step.get("regex") or step.verb in TOPIC_STEPS for step in script.steps):
+        return NEVER_BESIDE | TARGETS | {GROUP_EPOCH}
+    has_leave = any(step.verb == "leave" for step in script.steps)
+    return NEVER_BESIDE | TARGETS if has_leave else NEVER_BESIDE
 
 
 @dataclass(slots=True)
 class Logs:
     """What came of comparing them."""
 
-    decisions: int = 0
+    decisions: Counter[str] = field(default_factory=Counter)
+    """By trigger."""
     groups_beside: int = 0
     records_beside: int = 0
     complaints: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return (
-            f"  record logs: {self.decisions} decisions in the order of B.2 or complained of; "
-            f"{self.records_beside} records of {self.groups_beside} groups beside Kafka's"
+            f"  record logs: {self.records_beside} records of {self.groups_beside} groups beside Kafka's; "
+            f"the order within {self.decisions.total()} decisions of ours: "
+            + ", ".join(f"{count} {trigger}" for trigger, count in self.decisions.most_common())
         )
 
 
@@ -104,16 +132,24 @@ def compare_logs(both: Servers, same: Iterable[Played]) -> Logs:
     logs = Logs()
     ours = decisions_of_ours(both.our_data)
     for group_id, decisions in ours.items():
-        logs.decisions += len(decisions)
+        logs.decisions.update(decision.trigger.name for decision in decisions)
         logs.complaints += [f"group {group_id}: {complaint}" for complaint in out_of_order(decisions)]
     kafka = records_of_kafka(both.kafka_data)
     for played in same:
         if played.script.has_settling:
             continue  # who revokes what hangs on ties
-        theirs, own = kafka.get(played.group_id, []), ours.get(played.group_id, [])
+        theirs = [one for one in kafka.get(played.group_id, ()) if one.at_ms <= played.ended_ms]
+        own = [
+            one
+            for decision in ours.get(played.group_id, ())
+            for one in decision.records
+            if one.at_ms <= played.ended_ms
+        ]
         logs.groups_beside += 1
         logs.records_beside += len(theirs)
-        complaint = beside(theirs, own)
+        complaint = beside(theirs, own, _left_out(played.script))
         if complaint is not None:
             logs.complaints.append(f"{played.script.name}: {complaint}")
+    if logs.groups_beside and not logs.records_beside:
+        logs.complaints.append("Kafka's log of offsets was not found")
     return logs
