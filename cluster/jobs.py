@@ -26,6 +26,7 @@ import contextlib
 import fcntl
 import os
 import runpy
+import select
 import signal
 import subprocess
 import sys
@@ -43,6 +44,12 @@ if TYPE_CHECKING:  # the child, which begins here too, need not load them
 
 JOB_REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
 """A job's answer is held in memory: an assignment of the largest group is below 8 MiB."""
+
+READ_BYTES: Final = 256 * 1024
+"""Of an answer, at a time."""
+
+GIVEN_UP_LOOK_MS: Final = 1_000
+"""How often a thread that waits for an answer looks whether anybody still wants it."""
 
 JOB_STDERR_BYTES_MAX: Final = 2 * 1024
 """The end of a traceback says what went wrong; more would only fill the log."""
@@ -73,20 +80,31 @@ class Job:
     ) -> None:
         self._loop = loop
         self._module = module
-        self._request: bytes = msgpack.packb(request)
+        self._request = b""
         self._done: Done | None = done
+        self._is_given_up = False
         self._low_priority = low_priority
         self._child: subprocess.Popen[bytes] | None = None
         self._deadline = loop.call_later(deadline_ms / 1000, self._end, f"took over {deadline_ms} ms")
-        threading.Thread(target=self._run, name=f"quorate-job-{module}", daemon=True).start()
+        try:
+            self._request = msgpack.packb(request)
+            threading.Thread(target=self._run, name=f"quorate-job-{module}", daemon=True).start()
+        except (ValueError, TypeError, OverflowError, RuntimeError, MemoryError) as error:
+            loop.call_soon(self._finish, None, self._failure(f"could not be started: {error!r}"))
 
     def cancel(self) -> None:
         """Kills the child; `done` reports it in a later turn. Harmless after the end."""
+        self._give_up()
         self._loop.call_soon(self._end, "was cancelled")
 
     def _end(self, what: str) -> None:
-        """On the loop: gives up. A child that is only just being started is killed by its thread."""
+        """On the loop: its time is over, or nobody wants its result."""
+        self._give_up()
         self._finish(None, self._failure(what))
+
+    def _give_up(self) -> None:
+        """A child that is only just being started is killed by its thread."""
+        self._is_given_up = True
         if self._child is not None:
             _kill(self._child)
 
@@ -107,6 +125,8 @@ class Job:
             result = self._work()
         except (OSError, JobFailed) as failure:
             error = failure
+        except Exception as failure:  # nobody else would hear of it
+            error = self._failure(f"could not be run: {failure!r}")
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
             self._loop.call_soon_threadsafe(self._finish, result, error)
 
@@ -124,13 +144,13 @@ class Job:
             ) as child,
         ):
             self._child = child
-            if self._done is None:
+            if self._is_given_up:
                 _kill(child)
             if self._low_priority:
                 with contextlib.suppress(OSError):
                     os.setpriority(os.PRIO_PROCESS, child.pid, JOB_NICENESS)
             reply = self._talk(child)
-            code = child.wait()
+            code = _bury(child)
             if code != 0:
                 stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - JOB_STDERR_BYTES_MAX))
                 said = stderr.read().decode(errors="replace").strip()
@@ -140,7 +160,7 @@ class Job:
                 raise self._failure("ended without an answer")
         try:
             return msgpack.unpackb(reply, strict_map_key=False)
-        except (ValueError, msgpack.UnpackException) as error:
+        except (ValueError, TypeError, msgpack.UnpackException) as error:  # TypeError: a list as key of a map
             raise self._failure(f"answered something that is not msgpack: {error}") from error
 
     def _talk(self, child: subprocess.Popen[bytes]) -> bytes:
@@ -149,18 +169,43 @@ class Job:
         assert child.stdout is not None
         with contextlib.suppress(BrokenPipeError), child.stdin as stdin:
             stdin.write(self._request)
-        reply = child.stdout.read(JOB_REPLY_BYTES_MAX + 1)
-        if len(reply) > JOB_REPLY_BYTES_MAX:
-            _kill(child)
-            raise self._failure(f"answered more than {JOB_REPLY_BYTES_MAX} bytes")
-        return reply
+        reply = bytearray()
+        for data in self._said(child.stdout.fileno()):
+            reply += data
+            if len(reply) > JOB_REPLY_BYTES_MAX:
+                _kill(child)
+                raise self._failure(f"answered more than {JOB_REPLY_BYTES_MAX} bytes")
+        return bytes(reply)
+
+    def _said(self, out: int) -> Iterator[bytes]:
+        """What comes until the end of file. A process that the child left behind in a group of its own may
+        hold the pipe open for ever: nobody listens to that one once the job is given up."""
+        poll = select.poll()
+        poll.register(out, select.POLLIN)
+        while not self._is_given_up or poll.poll(0):
+            if poll.poll(GIVEN_UP_LOOK_MS):
+                data = os.read(out, READ_BYTES)
+                if not data:
+                    return
+                yield data
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """The child, and what it started itself: that would hold its standard output open."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.kill()
+    """The child, and what it started itself: that would hold its standard output open. Nobody once the child
+    was buried, as its id may be another one's by then."""
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.kill()
+
+
+def _bury(child: subprocess.Popen[bytes]) -> int:
+    """Waits for its end, and ends what it left behind while its id is still its own; returns its code."""
+    if hasattr(os, "waitid"):
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        _kill(child)
+    return child.wait()
 
 
 @contextlib.contextmanager

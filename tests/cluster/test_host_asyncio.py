@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import sys
 import threading
 from collections.abc import AsyncIterator
@@ -23,6 +25,17 @@ JOBS = {
     "job_none": "import sys, msgpack; sys.stdin.buffer.read(); sys.stdout.buffer.write(msgpack.packb(None))",
     "job_crash": "import sys; sys.stdin.buffer.read(); raise SystemExit('out of luck')",
     "job_garbage": "import sys; sys.stdin.buffer.read(); sys.stdout.buffer.write(bytes([0xc1]))",
+    "job_list_as_key": (
+        "import sys; sys.stdin.buffer.read(); sys.stdout.buffer.write(bytes([0x81, 0x90, 0x01]))"
+    ),
+    "job_leaves_a_stranger": (
+        "import os, sys, time; sys.stdin.buffer.read();os.fork() or (os.setsid(), time.sleep(60))"
+    ),
+    "job_leaves_somebody": (
+        "import os, sys, time, msgpack; sys.stdin.buffer.read(); pid = os.fork()\n"
+        "if not pid: os.close(1); time.sleep(60)\n"
+        "sys.stdout.buffer.write(msgpack.packb(pid))"
+    ),
     "job_hangs": "import sys, time; sys.stdin.buffer.read(); time.sleep(60)",
 }
 
@@ -98,6 +111,7 @@ async def test_job_answers_msgpack_with_msgpack(host: AsyncioHost) -> None:
     [
         ("job_crash", "out of luck"),
         ("job_garbage", "not msgpack"),
+        ("job_list_as_key", "not msgpack"),
         ("job_missing", "No module named job_missing"),
     ],
 )
@@ -112,6 +126,65 @@ async def test_job_ends_at_its_deadline_and_on_cancel(host: AsyncioHost) -> None
         await run_job(host, "job_hangs", deadline_ms=300)
     with pytest.raises(JobFailed, match="cancelled"):
         await run_job(host, "job_hangs", cancel=True)
+
+
+@pytest.mark.usefixtures("jobs_on_path")
+async def test_a_process_that_a_job_left_behind_goes_with_it(host: AsyncioHost) -> None:
+    pid = await run_job(host, "job_leaves_somebody")
+    for _ in range(500):
+        if _is_gone(pid):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it still runs")
+
+
+def _is_gone(pid: int) -> bool:
+    """Whether the process has ended, buried or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.usefixtures("jobs_on_path")
+async def test_nobody_listens_for_ever_to_what_a_job_left_behind(host: AsyncioHost) -> None:
+    """It has a session of its own, so no signal to the job reaches it, and holds the job's pipe open."""
+    with pytest.raises(JobFailed, match="took over 500 ms"):
+        await run_job(host, "job_leaves_a_stranger", deadline_ms=500)
+    for _ in range(500):
+        if not any("job_leaves" in thread.name for thread in threading.enumerate()):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("its thread still waits")
+
+
+async def test_a_job_for_which_there_is_no_thread_is_told_as_a_failure(
+    host: AsyncioHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(JobFailed, match="can't start new thread"):
+        await run_job(host, "job_echo")
+
+
+@pytest.mark.usefixtures("jobs_on_path")
+def test_a_cancelled_job_ends_though_the_loop_never_turns_again(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    (tmp_path / "job_writes.py").write_text(
+        "import sys, time, msgpack; path = msgpack.unpackb(sys.stdin.buffer.read());"
+        "out = open(path, 'w'); out.write('here\\n'); out.flush(); time.sleep(60)"
+    )
+    loop = asyncio.new_event_loop()
+    host = AsyncioHost(loop)
+    job = host.spawn_job("job_writes", str(fifo), print, low_priority=True, deadline_ms=60_000)
+    with fifo.open() as stream:
+        assert stream.readline() == "here\n"
+        job.cancel()
+        loop.close()
+        assert select.select([stream], [], [], 10.0)[0], "its end closes it"
 
 
 async def test_listens_on_loopback_by_default_and_reports_a_taken_port(host: AsyncioHost) -> None:
