@@ -223,7 +223,7 @@ def _payloads(files: Files, path: str) -> Iterator[tuple[bytes, int]]:
         length, crc = _HEAD.unpack_from(data, at)
         end = at + _HEAD.size + length
         payload = data[at + _HEAD.size : end]
-        if len(payload) != length or crc32c(payload) != crc:
+        if not payload or len(payload) != length or crc32c(payload) != crc:
             return
         yield payload, end
         at = end

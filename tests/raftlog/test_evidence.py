@@ -76,6 +76,22 @@ def test_a_restart_goes_on_behind_the_newest_whole_note() -> None:
     assert [note["reason"] for note in found] == [f"fenced {n}" for n in range(5)]
 
 
+def test_zeros_that_a_power_failure_left_are_no_note() -> None:
+    """The length of the file may be on the disk and its end not: zeros are right by their own CRC."""
+    host = _host()
+    evidence = Evidence(host, PATH, 1 << 20)
+    _refuse(evidence, 0)
+    evidence.close()
+    file = host.files.open(f"{PATH}/{FILES[0]}", "w")
+    file.pwrite(bytes(100), file.size())
+    file.close()
+    evidence = Evidence(host, PATH, 1 << 20)
+    _refuse(evidence, 1)
+    evidence.close()
+    found = ShardReader(PATH, 0, host.files).evidence()
+    assert [note["reason"] for note in found] == ["fenced 0", "fenced 1"]
+
+
 def test_a_failing_disk_stops_the_notes_and_not_the_node() -> None:
     host = _host()
     evidence = Evidence(host, PATH, 1 << 20)
