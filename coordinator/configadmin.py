@@ -25,6 +25,9 @@ from wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
+CLIENT_ID_SHOWN: Final = 300
+"""Characters of a client id in a cause."""
+
 
 class ConfigType(IntEnum):
     """Kafka's resource types, those that are answered here."""
@@ -60,6 +63,8 @@ def alter_configs(
 ) -> Steps:
     """Sets and takes back configs of groups."""
     draft.trigger = Trigger.CONFIG_CHANGED
+    if ctx.client_id:
+        draft.detail = f"by client {ctx.client_id[:CLIENT_ID_SHOWN]}"  # a node that hands it on says for whom
     times = named_times(request)
     response = IncrementalAlterConfigsResponse()
     records: list[RawRecord] = []

@@ -78,6 +78,9 @@ class Limits:
     offsets_deleted_max: int = bound(
         50_000, "partitions", "looked for by one OffsetDelete: about 50 ms of the loop at most"
     )
+    members_named_max: int = bound(
+        10_000, "members", "named by one LeaveGroup, known or not: about 20 ms of the loop"
+    )
     expiry_slice_max: int = bound(
         500, "offsets", "read in one slice of the search for what is over: about 3 ms of the loop"
     )

@@ -123,7 +123,7 @@ def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, draft
     group_id = request.group_id
     topics = {asked.name: ctx.catalog.topic(asked.name) for asked in request.topics}
     subscribed = _deletable_from(core, group_id)
-    number = sum(len(topic.partitions) for topic in request.topics)
+    number = sum([max(1, len(topic.partitions)) for topic in request.topics])
     if number > core.limits.offsets_deleted_max:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
@@ -189,6 +189,11 @@ def remove_members(core: Core, request: LeaveGroupRequest, version: int, ctx: Co
     if not request.group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
     asked = request.members if version >= MEMBERS_SINCE else [MemberIdentity(member_id=request.member_id)]
+    if len(asked) > core.limits.members_named_max:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"{len(asked)} members are named, {core.limits.members_named_max} is the most: remove in parts.",
+        )
     group = core.projection.groups.get(request.group_id)
     if group is not None and group.is_consumer:
         core.require_catalog(group, ctx)

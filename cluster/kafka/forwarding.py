@@ -3,7 +3,8 @@
 Kafka's own clients send IncrementalAlterConfigs for groups to whichever broker is least busy, and take
 NOT_CONTROLLER for final, since Kafka's brokers pass such requests on. So does this node: over a connection of
 its own to the address that the controller advertises, one request each, then closed. The controller sees
-this node as the client; the client id tells which one that is.
+this node as the client; the client id tells which one that is, and for whom it asks, and so does the cause of
+what is written. While nobody is known to lead, the request waits a moment, as others do (`waiting`).
 
 What must stay true: each request is answered once; one that was passed on already is not passed on again, so
 two nodes that take each other for the controller do not play ball; their number at once is bounded.
@@ -14,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.host import Stream
+from records import METADATA_SHARD
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, MalformedFrame
 from wire.framing import Framer
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 CLIENT_ID: Final = "quorate-node-"
 """How a node names itself, with its id, in what it passes on."""
 
+CLIENT_CHARS_MAX: Final = 200
+"""Of the client id and the address of the one who asked, as the controller is told them."""
+
 FORWARDS_MAX: Final = 64
 """At once: an admin's changes come one by one. Beyond it a client is told to ask the controller itself."""
 
@@ -34,8 +39,15 @@ WAIT_SPARE_MS: Final = 1_000
 """Longer than the controller holds a reply, so that its answer comes before this node gives up."""
 
 
-def submit_or_forward(listener: KafkaListener, exchange: Exchange, request: Any) -> None:
-    """To this node's metadata shard if it leads it, or if nobody better is known; else to the controller."""
+def submit_or_forward(listener: KafkaListener, exchange: Exchange, request: Any, num_named: int) -> None:
+    """To this node's metadata shard if it leads it, or if nobody better is known; else to the controller.
+    `num_named` is how many resources the request names."""
+    listener.leaders.when_led(
+        exchange, (METADATA_SHARD,), num_named, lambda: _submit_or_forward(listener, exchange, request)
+    )
+
+
+def _submit_or_forward(listener: KafkaListener, exchange: Exchange, request: Any) -> None:
     node = listener.node
     controller = node.controller
     was_forwarded = exchange.client.client_id.startswith(CLIENT_ID)
@@ -80,7 +92,9 @@ class _Forward:
         if self._is_done:
             transport.abort()
             return
-        client_id = f"{CLIENT_ID}{self._listener.node.info.node_id}"
+        asker = self._exchange.client
+        asked_by = f"{asker.client_id}{asker.host}"[:CLIENT_CHARS_MAX]
+        client_id = f"{CLIENT_ID}{self._listener.node.info.node_id} for {asked_by}"
         transport.write(encode_request(*self._api, 0, client_id, self._request))
 
     def data_received(self, data: bytes) -> None:

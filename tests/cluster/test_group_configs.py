@@ -9,7 +9,7 @@ import pytest
 from cluster.kafka.forwarding import CLIENT_ID
 from cluster.simulator import WireClient
 from cluster.simulator.machine import KAFKA_PORT
-from records import METADATA_SHARD
+from records import METADATA_SHARD, Trigger, decode_cause
 from tests.cluster.lab import Lab
 from tests.cluster.test_three_nodes import GROUP, SHARD, Nodes
 from tests.report import count_fault
@@ -151,3 +151,46 @@ def test_a_controller_that_does_not_answer_is_told_of_in_time() -> None:
         ErrorCode.NONE,
     )
     assert nodes.cluster[other].node.kafka.forwards == 0
+
+
+def test_a_controller_that_stands_still_is_given_up_in_time() -> None:
+    """Its connection stays open: only the time says so."""
+    nodes = Nodes()
+    leader = controller(nodes)
+    other = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+    nodes.cluster[leader].host.pause()
+    count_fault("cluster", "node paused")
+    call = nodes.client(other).send(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 7_000))
+    assert nodes.world.run_until(lambda: call.response is not None, within_ms=10_000)
+    assert nodes.cluster[other].node.kafka.forwards == 0
+
+
+def test_a_change_in_the_middle_of_an_election_waits_for_the_next_controller() -> None:
+    """An error would be final for Kafka's clients."""
+    nodes = Nodes()
+    leader = controller(nodes)
+    other = next(node_id for node_id in (1, 2, 3) if node_id != leader)
+    client = nodes.client(other)
+    nodes.cluster[leader].kill()
+    count_fault("cluster", "controller killed")
+    node = nodes.cluster[other].node
+    assert nodes.world.run_until(lambda: node.controller is None, within_ms=3_000)
+    (answer,) = client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 7_000)).responses
+    assert answer.error_code == ErrorCode.NONE, answer
+
+
+@pytest.mark.parametrize("is_handed_on", [False, True])
+def test_the_cause_says_who_asked(is_handed_on: bool) -> None:
+    """Also where another node handed it on: then the address in it is that node's."""
+    nodes = Nodes()
+    leader = controller(nodes)
+    asked = next(node_id for node_id in (1, 2, 3) if (node_id != leader) is is_handed_on)
+    nodes.client(asked).ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(SESSION, 7_000))
+    replica = nodes.cluster.runtime(leader, METADATA_SHARD).replica
+    frames = replica.read_committed(replica.commit_index, 1 << 20)
+    cause = decode_cause(frames[-1].body)
+    assert cause.trigger == Trigger.CONFIG_CHANGED
+    assert cause.address
+    handed_on = f"{CLIENT_ID}{asked} for " if is_handed_on else ""
+    assert cause.detail.startswith(f"by client {handed_on}client-"), cause
+    assert ("/" in cause.detail) is is_handed_on

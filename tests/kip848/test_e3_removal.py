@@ -142,6 +142,7 @@ def test_more_partitions_than_one_decision_looks_for() -> None:
     world.create_topic("orders", 9)
     world.commit({ORDERS_0: 1})
     assert delete(world, {"orders": [0, 1, 2, 3]}).error_code == ErrorCode.INVALID_REQUEST
+    assert delete(world, {name: [] for name in "abcd"}).error_code == ErrorCode.INVALID_REQUEST
     assert world.fetch() == {ORDERS_0: 1}
 
 
@@ -188,6 +189,19 @@ def remove(
     answer = world.handle(ApiKey.LEAVE_GROUP, version, request, principal="User:ops")
     assert isinstance(answer, LeaveGroupResponse)
     return answer
+
+
+def test_more_members_than_a_decision_looks_for() -> None:
+    """A bound with a name; Kafka has none."""
+    world = World(limits=Limits(members_named_max=2))
+    a = Client(world, "a")
+    a.beat()
+    assert remove(world, "a", "b", "c").error_code == ErrorCode.INVALID_REQUEST
+    assert "a" in world.group().members
+    assert [answer.error_code for answer in remove(world, "a", "b").members] == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
 
 
 def by_instance(instance_id: str, member_id: str = "") -> MemberIdentity:

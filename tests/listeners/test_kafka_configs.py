@@ -12,7 +12,12 @@ from tests.listeners.rig import Rig
 from wire.apis import API_VERSIONS, ApiKey
 from wire.errors import ErrorCode
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from wire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from wire.messages.list_config_resources import ListConfigResourcesRequest
+from wire.protocol import encode_request
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 STATIC, DEFAULT, OF_GROUP = 4, 5, 8
@@ -104,15 +109,44 @@ def test_the_errors_are_those_of_kafka(rig: Rig, kind: int, name: str, code: Err
     assert bool(result.error_message) == (code != ErrorCode.NONE)
 
 
-def test_an_answer_is_bounded(rig: Rig) -> None:
-    """A frame holds two hundred thousand resources; a broker's answer is thirty kilobytes."""
-    resources = [
-        DescribeConfigsResource(resource_type=GROUP, resource_name="g", configuration_keys=[SESSION])
-    ] * (RESOURCES_MAX + 1)
-    results = rig.ask(
-        rig.connect(), ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=resources)
-    ).results
-    assert [result.error_code for result in results[-2:]] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+def test_what_is_named_twice_is_not_described(rig: Rig) -> None:
+    """A frame holds two hundred thousand resources, and a broker's answer has nine thousand bytes."""
+    broker = DescribeConfigsResource(resource_type=BROKER, resource_name="7", configuration_keys=None)
+    group = DescribeConfigsResource(resource_type=GROUP, resource_name="g", configuration_keys=None)
+    request = DescribeConfigsRequest(resources=[broker, group, broker])
+    results = rig.ask(rig.connect(), ApiKey.DESCRIBE_CONFIGS, 4, request).results
+    codes = [ErrorCode.INVALID_REQUEST, ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    assert [result.error_code for result in results] == codes
+    assert [bool(result.configs) for result in results] == [False, True, False]
+
+
+@pytest.mark.parametrize("kind", [TOPIC, BROKER, GROUP])
+def test_more_resources_than_anybody_names_cost_the_connection(rig: Rig, kind: int) -> None:
+    names = [str(number) for number in range(RESOURCES_MAX + 1)]
+    described = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=[])
+        for name in names
+    ]
+    altered = [AlterConfigsResource(resource_type=kind, resource_name=name, configs=[]) for name in names]
+    for api_key, most, too_many in (
+        (
+            ApiKey.DESCRIBE_CONFIGS,
+            DescribeConfigsRequest(resources=described[1:]),
+            DescribeConfigsRequest(resources=described),
+        ),
+        (
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            IncrementalAlterConfigsRequest(resources=altered[1:]),
+            IncrementalAlterConfigsRequest(resources=altered),
+        ),
+    ):
+        client = rig.connect()
+        if (api_key, kind) != (ApiKey.INCREMENTAL_ALTER_CONFIGS, GROUP):  # which the rig's node does not know
+            rig.ask(client, api_key, 1, most)
+        client.send(encode_request(api_key, 1, 1, "flood", too_many))
+        rig.world.run_for(100)
+        assert client.is_lost
+    assert rig.listener.counters.connections_closed["flooding"] == 2
 
 
 def test_resources_are_listed_by_type(rig: Rig) -> None:
