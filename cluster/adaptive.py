@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from cluster.interval_rule import LOOK_MS, IntervalRule, Load
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
 from raftlog.host import Host, Timer
-from wire.apis import ApiKey
+from wire.apis import HEARTBEATS
 
 
 class Followers(Protocol):
@@ -86,11 +86,11 @@ class _Totals:
     """The counters at one moment."""
 
     def __init__(self, counters: KafkaCounters) -> None:
-        latency = counters.latency.get(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+        heard = [counters.latency[key].buckets for key in HEARTBEATS if key in counters.latency]
         self.fast = counters.fast_heartbeats
         self.requests = sum(counters.requests.values()) + self.fast
         self.busy_ms = counters.serving_ms
-        self.buckets = tuple(latency.buckets) if latency is not None else (0,) * (len(LATENCY_BUCKETS_MS) + 1)
+        self.buckets = tuple(map(sum, zip(*heard, strict=True))) or (0,) * (len(LATENCY_BUCKETS_MS) + 1)
 
     def since(self, before: _Totals, members: int, fixed_per_s: float, late_ms: float) -> Load:
         slow = [now - then for now, then in zip(self.buckets, before.buckets, strict=True)]

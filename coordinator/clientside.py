@@ -146,11 +146,12 @@ def assignor_name(group: Group, configured: Sequence[str]) -> str:
     return choice.name if choice is not None else preferred_assignor(group, configured)
 
 
-def change_matters(group: Group, member: Member, new: Offers) -> bool:
+def change_matters(group: Group, member: Member, new: Offers, limits: Limits) -> bool:
     """Whether a member's new offers call for a new target: another assignor or version is chosen now, or the
-    chosen one hears something else. What an assignor says that nobody uses is only kept."""
+    chosen one hears something else. What an assignor says that nobody uses is only kept; so is whatever is
+    said in a group that is too large for any of them."""
     old = offers_of(member)
-    if old == new:
+    if old == new or group.num_members > limits.client_members_max:
         return False
     others = [offers_of(other) for other in group.joined() if other.member_id != member.member_id]
     before, after = common_assignor([*others, old]), common_assignor([*others, new])

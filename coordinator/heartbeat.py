@@ -19,7 +19,7 @@ from coordinator.api import Context, Draft, Refused, Steps
 from coordinator.core import Core
 from coordinator.epochs import Before, epoch_step, target_step
 from coordinator.leaving import leave
-from coordinator.limits import GroupSettings
+from coordinator.limits import GroupSettings, Limits
 from coordinator.model import Group, Member, told_by
 from coordinator.reconcile import AWAY_EPOCH, PartitionEpochs, Target, reconcile, still_owns
 from coordinator.regexes import check_expression, drop_unsubscribed, is_resolved, want_resolution
@@ -89,7 +89,7 @@ def heartbeat(
     )
     if member is None or metadata != member.metadata:
         before = Before.of(group, ctx, group_id)
-        _say_what_changed(draft, group, member, metadata, member_id)
+        _say_what_changed(draft, group, member, metadata, member_id, core.limits)
         bumps = bool(draft.reasons)
         epoch = (group.epoch if group is not None else 0) + bumps
         yield [writes.member_metadata(group_id, member_id, replace(metadata, group_epoch=epoch))]
@@ -244,6 +244,7 @@ def _say_what_changed(
     member: Member | None,
     metadata: ConsumerGroupMemberMetadataValue,
     member_id: str,
+    limits: Limits,
 ) -> None:
     """Reasons to bump: a new member, or another subscription. All else only changes record 5 (C.6)."""
     if group is None or member is None or member.metadata is None:
@@ -256,7 +257,7 @@ def _say_what_changed(
     regex = metadata.subscribed_topic_regex
     if regex != member.metadata.subscribed_topic_regex and is_resolved(group, regex):
         draft.because(ReasonKind.REGEX_CHANGED, member_id=member_id)  # else when it is resolved
-    if clientside.change_matters(group, member, metadata.assignors):
+    if clientside.change_matters(group, member, metadata.assignors, limits):
         draft.because(ReasonKind.CLIENT_ASSIGNORS_CHANGED, member_id=member_id)
 
 

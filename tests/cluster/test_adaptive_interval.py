@@ -234,6 +234,18 @@ def test_groups_with_intervals_of_their_own_leave_less_to_the_others() -> None:
     assert beside.took_over(Load(members=2_000, fixed_per_s=50_000)) == 8_000
 
 
+def test_heartbeats_of_members_with_assignors_of_their_own_count_like_all() -> None:
+    loop = Loop(0)
+    extended = loop.counters.latency[ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT]
+    loop.run(500)
+    for _ in range(7):
+        extended.observe(30.0)
+        loop.counters.latency[ApiKey.CONSUMER_GROUP_HEARTBEAT].observe(0.2)
+    loop.run(1_000)
+    status = loop.driver.status()
+    assert (status["heartbeats_per_s"], status["reply_p99_ms"]) == (14.0, 50.0)
+
+
 @pytest.mark.parametrize("bounds", [(500, 1_000, 15_000), (1, 1, 1), (1, 5_000, 5_000), (700, 900, 100_000)])
 def test_the_ladder_holds_its_bounds_and_its_base(bounds: tuple[int, int, int]) -> None:
     steps = ladder(*bounds)

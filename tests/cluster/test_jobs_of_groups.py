@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -126,24 +125,6 @@ def test_a_cancelled_job_is_never_heard_of_again() -> None:
     children.started[0].done(None, RuntimeError("cancelled"))
     assert [child.request for child in children.started] == [0, 1, JOBS_AT_ONCE + 1]
     assert ended == []
-
-
-class Question:
-    """What a job is asked."""
-
-
-def test_a_cancelled_job_that_had_not_begun_is_kept_by_nobody() -> None:
-    """Leaders that change again and again while a child hangs must not pile up what they wanted."""
-    children = Children()
-    slots = JobSlots(children)  # type: ignore[arg-type]  # as above
-    ended: list[tuple[int, object, object]] = []
-    running = [submit(slots, number, ended) for number in range(JOBS_AT_ONCE)]
-    asked = Question()
-    kept = weakref.ref(asked)
-    slots.submit("module", asked, lambda _result, _error: None, deadline_ms=1_000).cancel()
-    del asked
-    assert kept() is None
-    assert len(running) == slots.num_running
 
 
 Ended = list[tuple[object, str | None]]

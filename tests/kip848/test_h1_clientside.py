@@ -783,6 +783,20 @@ def test_the_epoch_moves_when_the_change_matters(world: World, offers: list[Any]
     assert world.group().state.value == "Stable"
 
 
+def test_what_is_offered_in_a_group_that_is_too_large_matters_to_nobody() -> None:
+    """No member computes there, and to compare the offers of ten thousand takes a tenth of a second."""
+    world = World(limits=Limits(client_members_max=1))
+    world.create_topic("orders", 6)
+    a, b = Computing(world, "a"), Computing(world, "b")
+    settle_computing([a, b])
+    epoch = world.group().epoch
+    b.offering(offer("warm", metadata=b"new"))
+    assert world.group().epoch == epoch
+    metadata = world.group().members["b"].metadata
+    assert metadata is not None
+    assert metadata.assignors[0].metadata == b"new"
+
+
 def test_a_version_that_is_common_no_more_matters(world: World) -> None:
     a = Computing(world, "a", offers=[offer("warm", 0, 2)])
     b = Computing(world, "b", offers=[offer("warm", 1, 3)])
