@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from cluster.simulator import Network, VirtualHost, World
@@ -113,6 +113,8 @@ class Reader(Actor):
 class Member(Actor):
     """A consumer: joins, acknowledges, commits what it owns, and believes itself fenced when it must."""
 
+    api: tuple[ApiKey, int] = (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)
+
     def start(self, topics: dict[str, bytes], session_ms: float) -> None:
         """`topics` are ids by name."""
         self.topics = topics
@@ -151,17 +153,19 @@ class Member(Actor):
 
     def _send(self, connection: Connection) -> None:
         """As Kafka's clients: everything after a heartbeat without an answer, as its answer may be lost."""
-        sent_ms, epoch, member_id = self.world.now_ms, self.epoch, self.member_id
-        request = join_request(self.group_id, member_id, *self.topics)
-        request.member_epoch = epoch
+        sent_ms, member_id = self.world.now_ms, self.member_id
+        request = self._heartbeat(says_all=self.must_say_all or not self.epoch)
+        self.must_say_all = True
+        connection.ask(*self.api, request, lambda answer: self._told(sent_ms, member_id, answer))
+
+    def _heartbeat(self, says_all: bool) -> Any:
+        request = join_request(self.group_id, self.member_id, *self.topics)
+        request.member_epoch = self.epoch
         request.topic_partitions = _by_topic(self.owned)
-        if epoch and not self.must_say_all:
+        if not says_all:
             request.rebalance_timeout_ms = -1
             request.subscribed_topic_names = None
-        self.must_say_all = True
-        connection.ask(
-            ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, lambda answer: self._told(sent_ms, member_id, answer)
-        )
+        return request
 
     def _told(self, sent_ms: float, member_id: str, answer: Any) -> None:
         self._is_asking = False
@@ -170,17 +174,31 @@ class Member(Actor):
             self.caller.moved()
         elif member_id != self.member_id:
             return  # it has left meanwhile
-        elif code in REJOIN:
-            self._own(set())
-            self.epoch = 0
-        elif code == 0:
+        elif code:
+            self._refused(code)
+        else:
             self.epoch = answer.member_epoch
             self.must_say_all = False
             self.ownership.accepted(sent_ms, self.world.now_ms)
             if answer.assignment is not None:
-                given = answer.assignment.topic_partitions
+                given = self._given(answer)
                 self._own({(one.topic_id, partition) for one in given for partition in one.partitions})
                 self.host.call_later(RETRY_MS * self.host.rng.random(), self.beat)
+            self._accepted(answer)
+
+    def _refused(self, code: int) -> None:
+        if code in REJOIN:
+            self._own(set())
+            self.epoch = 0
+        elif code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            self.chronicle.unexpected[type(self).__name__, code] += 1
+
+    def _given(self, answer: Any) -> Iterable[TopicPartitions]:
+        given: list[TopicPartitions] = answer.assignment.topic_partitions
+        return given
+
+    def _accepted(self, answer: Any) -> None:
+        """What else a reply says."""
 
     def _own(self, owned: set[tuple[bytes, int]]) -> None:
         self.owned = owned

@@ -19,6 +19,7 @@ from cluster.simulator import Machine, Network, SimCluster, World
 from raftlog.peering import Peering
 from raftlog.simfiles import Crash, SimFiles
 from tests.simulated.actors import Member
+from tests.simulated.cast import Versatile
 
 DOWN_MS: Final = (200.0, 3_000.0)
 CUT_MS: Final = (100.0, 3_000.0)
@@ -47,10 +48,11 @@ class Chaos:
         self.backups: dict[int, SimFiles] = {}
         self.violations: list[str] = []
 
-    def start(self, period_ms: float, kinds: Sequence[str] = ()) -> None:
+    def start(self, period_ms: float, kinds: Sequence[str] = (), *, roles: bool = False) -> None:
         """Begins to inject, one fault per `period_ms` on average; all kinds unless told which."""
         self._period_ms = period_ms
-        self._kinds = list(kinds or FAULTS)
+        self._faults = ROLES if roles else FAULTS
+        self._kinds = list(kinds or self._faults)
         self._next()
 
     def stop(self) -> None:
@@ -68,8 +70,8 @@ class Chaos:
         if self.is_over:
             return
         for _ in range(10):
-            kind = self.rng.choices(self._kinds, [FAULTS[kind][0] for kind in self._kinds])[0]
-            if FAULTS[kind][1](self):
+            kind = self.rng.choices(self._kinds, [self._faults[kind][0] for kind in self._kinds])[0]
+            if self._faults[kind][1](self):
                 self.done[kind] += 1
                 break
         self.later(self.rng.expovariate(1 / self._period_ms), self._next)
@@ -327,6 +329,20 @@ def leave(chaos: Chaos) -> bool:
     return True
 
 
+def crash_a_member(chaos: Chaos) -> bool:
+    member = chaos.rng.choice(chaos.members)
+    if isinstance(member, Versatile):
+        member.host.call_soon(member.crash)
+    return isinstance(member, Versatile)
+
+
+def resubscribe(chaos: Chaos) -> bool:
+    member = chaos.rng.choice(chaos.members)
+    if isinstance(member, Versatile):
+        member.host.call_soon(member.resubscribe)
+    return isinstance(member, Versatile)
+
+
 FAULTS: Final[dict[str, tuple[float, Fault]]] = {
     "kill -9": (2, kill),
     "kill -9 of a leader": (3, kill_a_leader),
@@ -352,6 +368,13 @@ FAULTS: Final[dict[str, tuple[float, Fault]]] = {
     "member leaves": (2, leave),
 }
 """Kinds of faults: how often, and what."""
+
+ROLES: Final[dict[str, tuple[float, Fault]]] = FAULTS | {
+    "member leaves": (12, leave),
+    "member crashes": (4, crash_a_member),
+    "member subscribes anew": (6, resubscribe),
+}
+"""The same, where members of every kind play (`cast`)."""
 
 
 def repeat_messages(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 Key = tuple[str, str, int]
@@ -31,6 +31,17 @@ class Write:
 
     key: Key
     offset: int
+    sent_ms: float
+    acked_ms: float = math.inf
+
+
+@dataclass(slots=True)
+class ConfigWrite:
+    """One attempt to configure a group; no two of one config have the same value. None takes it back."""
+
+    group_id: str
+    name: str
+    value: str | None
     sent_ms: float
     acked_ms: float = math.inf
 
@@ -100,6 +111,9 @@ class Chronicle:
         self.writes: list[Write] = []
         self.reads: list[Read] = []
         self.tenures: list[Tenure] = []
+        self.configs: list[ConfigWrite] = []
+        self.unexpected: Counter[tuple[str, int]] = Counter()
+        """Error codes that no client knows what to do about, by who heard them."""
         self._next_offset: defaultdict[Key, int] = defaultdict(int)
 
     def begin(self, key: Key, now_ms: float) -> Write:
@@ -108,6 +122,22 @@ class Chronicle:
         write = Write(key, self._next_offset[key], now_ms)
         self.writes.append(write)
         return write
+
+    def configure(self, group_id: str, name: str, least: int, now_ms: float) -> ConfigWrite:
+        """An operator is about to set a config of a group."""
+        write = ConfigWrite(group_id, name, str(least + len(self.configs)), now_ms)
+        self.configs.append(write)
+        return write
+
+    def lost_configs(self, committed: set[tuple[str, str, str | None]]) -> list[str]:
+        """Acknowledged values that the log does not have; what was taken back may never have been set."""
+        return [
+            f"{write.name} = {write.value} of {write.group_id}, acknowledged, is not in the log"
+            for write in self.configs
+            if write.acked_ms < math.inf
+            and write.value is not None
+            and (write.group_id, write.name, write.value) not in committed
+        ]
 
     def read(self, group_id: str, sent_ms: float, done_ms: float, found: dict[Key, int]) -> None:
         """Somebody has read the offsets of a group."""

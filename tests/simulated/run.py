@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import pytest
+
+from cluster.settings import Settings
 from cluster.simulator import Network, SimCluster, WireClient, World
 from cluster.simulator.machine import KAFKA_PORT, address_of
+from coordinator.groupconfigs import HEARTBEAT_INTERVAL
 from history.invariants import InvariantChecker
 from raftlog.replica import Replica
-from records import RecordType, TermStartKey, TermStartValue, decode_key_and_value, iter_records
+from records import RecordType, TermStartKey, TermStartValue, decode_cause, decode_key_and_value, iter_records
 from tests.cluster.lab import GROUPS
 from tests.simulated.actors import Actor, Member, Reader, Tool
+from tests.simulated.cast import Operator, Versatile, kind_of
 from tests.simulated.chaos import Chaos
 from tests.simulated.chronicle import Chronicle, Key
 from wire.apis import ApiKey
@@ -61,6 +66,8 @@ class Outcome:
     seed: int
     violations: list[str] = field(default_factory=list)
     faults: Counter[str] = field(default_factory=Counter)
+    triggers: Counter[int] = field(default_factory=Counter)
+    """Why entries of groups are in the logs."""
     num_acknowledged: int = 0
     num_reads: int = 0
     num_terms: int = 0
@@ -78,7 +85,8 @@ class Outcome:
 
 
 class Run:
-    """One run; `play` gives its outcome. `machine` adds to MACHINE."""
+    """One run; `play` gives its outcome. `has_cast`: members of every kind play, and operators; `limits` are
+    those of their coordinators. `machine` adds to MACHINE."""
 
     def __init__(
         self,
@@ -87,11 +95,15 @@ class Run:
         duration_ms: float = 60_000.0,
         period_ms: float = 700.0,
         kinds: Sequence[str] = (),
+        has_cast: bool = False,
+        limits: dict[str, int] | None = None,
         **machine: Any,
     ) -> None:
         self.duration_ms = duration_ms
         self.period_ms = period_ms
         self.kinds = kinds
+        self.has_cast = has_cast
+        self.limits = limits or {}
         self.world = World(seed)
         self.network = Network(self.world)
         self.cluster = SimCluster(self.world, self.network, num_nodes=NUM_NODES, **(MACHINE | machine))
@@ -99,21 +111,31 @@ class Run:
         self.outcome = Outcome(seed)
         self._leaders: dict[tuple[int, int], int] = {}
         self._fatal: set[str] = set()
+        self._configs: set[tuple[str, str, str | None]] = set()
 
     def play(self) -> Outcome:
         """Plays it to its end."""
+        with pytest.MonkeyPatch.context() as patch:
+            usual = Settings.limits
+            patch.setattr(Settings, "limits", lambda settings: replace(usual(settings), **self.limits))
+            return self._play()
+
+    def _play(self) -> Outcome:
         self.cluster.boot_until_ready()
         topic_ids = self._create_topics()
         self.members, others = self._actors(topic_ids)
         self._look()
         chaos = Chaos(self.world, self.network, self.cluster, self.members, self.outcome.seed)
         self.world.run_for(2_000)
-        chaos.start(self.period_ms, self.kinds)
+        chaos.start(self.period_ms, self.kinds, roles=self.has_cast)
         self.world.run_for(self.duration_ms)
         chaos.stop()
         self.outcome.faults = chaos.done
         self.outcome.violations += chaos.violations
         self._settle()
+        for actor in others:
+            if isinstance(actor, Operator):
+                actor.finish()
         self.world.run_for(QUIET_MS)
         for actor in (*self.members, *others):
             actor.stop()
@@ -140,15 +162,21 @@ class Run:
     def _actors(self, topic_ids: dict[str, bytes]) -> tuple[list[Member], list[Actor]]:
         bootstrap = [(address_of(node_id), KAFKA_PORT) for node_id in self.cluster.machines]
 
-        def make(kind: type[Actor], name: str, group_id: str) -> Any:
-            return kind(self.world, self.network, self.chronicle, name, group_id, bootstrap)
+        def make(kind: type[Actor], name: str, group_id: str, **how: Any) -> Any:
+            return kind(self.world, self.network, self.chronicle, name, group_id, bootstrap, **how)
 
         members: list[Member] = []
         for number in range(NUM_MEMBERS):
-            member = make(Member, f"member-{number}", GROUPS[number % len(GROUPS)])
+            group_number = number % len(GROUPS)
+            kind, how = kind_of(group_number, number // len(GROUPS)) if self.has_cast else (Member, {})
+            member = make(kind, f"member-{number}", GROUPS[group_number], **how)
             member.start(topic_ids, SESSION_MS)
             members.append(member)
         others: list[Actor] = []
+        for group_id in GROUPS if self.has_cast else ():
+            operator = make(Operator, f"operator-{group_id}", group_id)
+            operator.start([member for member in members if member.group_id == group_id])
+            others.append(operator)
         for number in range(NUM_TOOLS):
             tool = make(Tool, f"tool-{number}", f"tool-group-{number}")
             tool.start("orders", TOPICS["orders"])
@@ -218,8 +246,26 @@ class Run:
         for shard in self.cluster.shards:
             committed |= self._check_shard(shard)
         outcome.violations += chronicle.lost(committed)
+        outcome.violations += chronicle.lost_configs(self._configs)
+        outcome.violations += self._wrong_intervals()
+        outcome.violations += [
+            f"{who} heard error {code}, {times} times" for (who, code), times in chronicle.unexpected.items()
+        ]
         outcome.violations += chronicle.old_reads()
         outcome.violations += chronicle.double_owners()
+
+    def _wrong_intervals(self) -> list[str]:
+        """Members that go by another interval than their group was configured to some time ago."""
+        node = self.cluster[1].node
+        configs = node.catalog.configs
+        return [
+            f"{member.member_id} of {member.group_id} heard {member.interval_ms} ms, not {due_ms}"
+            for member in self.members
+            if isinstance(member, Versatile) and HEARTBEAT_INTERVAL in configs.of(member.group_id)
+            if member.interval_ms  # 0: it has not been let in yet
+            and member.interval_ms
+            != (due_ms := node.group_settings.for_group(member.group_id).heartbeat_interval_ms)
+        ]
 
     def _check_shard(self, shard: int) -> set[tuple[Key, int]]:
         """The logs of one shard: equal on all nodes, and right in themselves. What is committed in it."""
@@ -266,10 +312,14 @@ class Run:
         for index, (term, body) in sorted(log.items()):
             raws = iter_records(body)
             checker.entry(index, raws)
+            self.outcome.triggers[decode_cause(body).trigger] += 1
             for raw in raws:
                 if raw.type == RecordType.OFFSET_COMMIT and raw.value is not None:
                     key, value = decode_key_and_value(raw)
                     committed.add(((key.group_id, key.topic, key.partition), value.offset))
+                elif raw.type == RecordType.GROUP_CONFIG and raw.value is not None:
+                    key, value = decode_key_and_value(raw)
+                    self._configs.add((key.group_id, key.name, value.value))
                 elif raw.type == RecordType.TERM_START:
                     key, value = decode_key_and_value(raw)
                     assert isinstance(key, TermStartKey)
