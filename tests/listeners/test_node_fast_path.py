@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.kafka.connection import Connection, FastReply
 from tests.cluster.lab import Consumer, Lab
+from tests.cluster.test_group_configs import HEARTBEAT, setting
 from tests.report import count_fault
+from wire.apis import ApiKey
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from wire.messages.extended_consumer_group_heartbeat import ExtendedConsumerGroupHeartbeatRequest
 from wire.protocol import decode_request, encode_response
 
 STEPS = Counter[str]()
@@ -69,8 +74,42 @@ class watched:
 
 
 ACTIONS = st.sampled_from(
-    ["beat", "beat", "beat", "beat", "join", "leave", "grow", "create", "wait", "commit"]
+    ["beat"] * 4 + ["join", "join", "leave", "away", "grow", "create", "wait", "commit", "configure", "load"]
 )
+
+
+class ByExpression(Consumer):
+    """Subscribes by a regular expression."""
+
+    def next_heartbeat(self) -> ConsumerGroupHeartbeatRequest:
+        request = super().next_heartbeat()
+        if not self.epoch:
+            request.subscribed_topic_names, request.subscribed_topic_regex = [], "orders|l.*"
+        return request
+
+
+class Extended(Consumer):
+    """Speaks the extension, with no assignor of its own."""
+
+    def heartbeat(self) -> Any:
+        stock = self.next_heartbeat()
+        fields = {name: getattr(stock, name) for name in stock.__slots__}
+        request = ExtendedConsumerGroupHeartbeatRequest(**fields)
+        answer = self.client.ask(ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, 0, request)
+        if answer.error_code == 0:
+            self.epoch = answer.member_epoch
+            if answer.assignment is not None:
+                self.owned = answer.assignment.assigned_topic_partitions
+        return answer
+
+
+def consumer(lab: Lab, number: int) -> Consumer:
+    """Of four kinds, by number; the second is static."""
+    name = f"m{number}"
+    kind = (Consumer, Consumer, ByExpression, Extended)[number]
+    made = kind(lab.client(name), "g", name, "orders", "late")
+    made.instance_id = name if number == 1 else None
+    return made
 
 
 @settings(max_examples=25, deadline=None)
@@ -78,14 +117,22 @@ ACTIONS = st.sampled_from(
 def test_fast_path_equals_slow_path_on_every_heartbeat(seed: int, script: list[tuple[str, int]]) -> None:
     lab = Lab(seed)
     members: dict[int, Consumer] = {}
-    size = 12
+    size, is_one_away = 12, False
     with watched(lab) as shadow:
         for action, number in script:
             if action == "join" and number not in members:
-                members[number] = lab.consumer(f"m{number}", "g", "orders", "late")
+                members[number] = consumer(lab, number)
                 members[number].heartbeat()
+                is_one_away &= number != 1
             elif action == "leave" and number in members:
                 members.pop(number).leave()
+            elif action == "away" and 1 in members:
+                members.pop(1).leave(for_good=False)
+                is_one_away = True
+            elif action == "configure":
+                lab.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 1_000 + number, "g"))
+            elif action == "load":
+                lab.node.group_settings.set_interval(2_000 + number)  # type: ignore[attr-defined]
             elif action == "grow":
                 size += 1
                 lab.grow_topic("orders", size)
@@ -104,7 +151,7 @@ def test_fast_path_equals_slow_path_on_every_heartbeat(seed: int, script: list[t
     assert shadow.differing == []
     fast = lab.node.kafka.counters.fast_heartbeats
     assert shadow.compared == fast
-    if members:
+    if members and not is_one_away:  # whose partitions the others wait for
         assert fast > 0, "members that are steady for four rounds never took the fast path"
     count_fault("listeners", "fast heartbeats compared with slow ones", fast)
 
@@ -125,6 +172,19 @@ def test_fast_heartbeats_keep_a_member_alive() -> None:
     assert lab.node.shard_for("billing").counters.requests == slow, "they were not fast"
     lab.world.run_for(50_000)
     assert consumer.heartbeat().error_code == 25, "a silent member stays a member"
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_members_of_every_kind_are_answered_fast(number: int) -> None:
+    lab = Lab()
+    member = consumer(lab, number)
+    settle(member)
+    settle(member)
+    fast = lab.node.kafka.counters.fast_heartbeats
+    member.heartbeat()
+    assert lab.node.kafka.counters.fast_heartbeats == fast + 1
+    lab.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, setting(HEARTBEAT, 3_000, "g"))
+    assert member.heartbeat().heartbeat_interval_ms == 3_000
 
 
 def test_a_rebalance_reaches_a_member_on_the_fast_path_at_its_next_heartbeat() -> None:
