@@ -21,11 +21,12 @@ from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.catalog import CatalogShard
 from coordinator.groupconfigs import ConfigsOfGroups, effective
 from coordinator.limits import GroupSettings, Limits
-from coordinator.model import Group
+from coordinator.model import Group, Member
 from coordinator.regexes import answer_round
 from coordinator.shard import FastEntry, GroupShard
+from coordinator.target import subscribed_ids, topic_ids_by_name
 from coordinator.topics import new_topic_id
-from records import Cause, RawRecord, ReasonKind, Stamped, decode_record
+from records import Cause, MemberState, RawRecord, ReasonKind, Stamped, decode_record
 from records.entry import decode_entry, encode_entry
 from tests.coordinator.writeorder import check_write_order
 from wire.apis import ApiKey
@@ -446,6 +447,7 @@ def check_group(group: Group) -> None:
                     assert (topic_id, partition) not in owners, "a partition has two owners"
                     owners[topic_id, partition] = member.member_id
                     assert assigned_at <= group.epoch
+        check_stable_member(group, member)
     assert group.assignment_epoch <= group.epoch
     indexed = {
         (topic_id, partition): owner
@@ -465,6 +467,27 @@ def check_group(group: Group) -> None:
         for member in group.joined()
         if member.metadata is not None and member.metadata.instance_id is not None
     }, "the index of instance ids is not what the members say, or one has two members"
+
+
+def check_stable_member(group: Group, member: Member) -> None:
+    """I4: who is STABLE at the target's epoch has its target, as far as it subscribes to the topics.
+
+    Until the next heartbeat that may be more than its expression matches now; and less while the next target
+    is due, as what it subscribes to again comes with that one. A target that is half written is nobody's."""
+    current, written = member.current, group.target.get(member.member_id)
+    is_half_written = written is not None and written.assignment_epoch > group.assignment_epoch
+    if (
+        member.metadata is None
+        or current.state is not MemberState.STABLE
+        or current.epoch != group.assignment_epoch
+        or is_half_written
+    ):
+        return
+    subscribed = subscribed_ids(group, member.metadata, topic_ids_by_name(group))
+    has = {(topic_id, number) for topic_id, epochs in current.assigned.items() for number in epochs}
+    target = {(t, number) for t, numbers in group.target_of(member.member_id).items() for number in numbers}
+    assert has <= target
+    assert group.assignment_epoch < group.epoch or {part for part in target if part[0] in subscribed} <= has
 
 
 def subscriptions_of(group: Group) -> tuple[Counter[str], Counter[str]]:
