@@ -18,7 +18,7 @@ from coordinator.model import Group
 from coordinator.reconcile import Current
 from coordinator.regexes import shown
 from coordinator.states import GroupState
-from records import ConsumerGroupMemberMetadataValue
+from records import ConsumerGroupMemberMetadataValue, ConsumerGroupTargetAssignmentMemberValue
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_describe as described
 from wire.messages import describe_groups as classic
@@ -94,7 +94,7 @@ class _Described(NamedTuple):
     member_id: str
     metadata: ConsumerGroupMemberMetadataValue
     current: Current
-    target: Mapping[bytes, tuple[int, ...]]
+    target: ConsumerGroupTargetAssignmentMemberValue | None
 
 
 def describe_consumer_groups(
@@ -111,7 +111,7 @@ def describe_consumer_groups(
             members += [
                 (
                     answer,
-                    _Described(member.member_id, member.metadata, member.current, group.target_of(member_id)),
+                    _Described(member_id, member.metadata, member.current, group.target.get(member_id)),
                 )
                 for member_id, member in sorted(group.members.items())
                 if member.metadata is not None
@@ -162,6 +162,7 @@ def _describe_consumer_group(core: Core, group_id: str, ctx: Context) -> describ
 
 def _describe_member(member: _Described, ctx: Context) -> described.Member:
     metadata, current = member.metadata, member.current
+    parts = member.target.topic_partitions if member.target is not None else ()
     return described.Member(
         member_id=member.member_id,
         instance_id=metadata.instance_id,
@@ -172,7 +173,7 @@ def _describe_member(member: _Described, ctx: Context) -> described.Member:
         subscribed_topic_names=list(metadata.subscribed_topic_names),
         subscribed_topic_regex=metadata.subscribed_topic_regex or "",  # as Kafka: never null
         assignment=_describe_assignment(_owned(current), ctx),
-        target_assignment=_describe_assignment(member.target, ctx),
+        target_assignment=_describe_assignment({part.topic_id: part.partitions for part in parts}, ctx),
         member_type=_CLASSIC_MEMBER_TYPE
         if metadata.classic_member_metadata is not None
         else _CONSUMER_MEMBER_TYPE,

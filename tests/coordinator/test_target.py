@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.assignors import AssignmentSpec, MemberAssignment, PartitionAssignorError, UniformAssignor
+from coordinator.assignors import (
+    AssignmentMemberSpec,
+    AssignmentSpec,
+    AssignmentTopicMetadata,
+    MemberAssignment,
+    PartitionAssignorError,
+    UniformAssignor,
+)
+from coordinator.limits import Limits
 from coordinator.target import assignment_spec, install_records
+from coordinator.targeting import cost_us
 from records import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
@@ -119,3 +128,25 @@ def test_what_a_client_side_assignor_says_beside_the_partitions_is_kept(paused: 
         "a": (),
         "b": (),
     }
+
+
+@pytest.mark.parametrize(
+    ("members", "topics", "partitions", "is_inline"),
+    [
+        (1, 1, 37_000, True),
+        (1, 1, 40_000, False),
+        (1_000, 10, 1_000, True),
+        (1_600, 1, 1, False),
+        (1, 5_000, 1, False),
+    ],
+)
+def test_what_holds_the_loop_for_too_long_is_a_childs_work(
+    members: int, topics: int, partitions: int, is_inline: bool
+) -> None:
+    """Members, topics and partitions of each topic count: docs/assignors.md says how much."""
+    ids = [number.to_bytes(16, "big") for number in range(topics)]
+    spec = AssignmentSpec(
+        {f"m{number}": AssignmentMemberSpec(frozenset(ids)) for number in range(members)},
+        {topic_id: AssignmentTopicMetadata(topic_id.hex(), partitions) for topic_id in ids},
+    )
+    assert (cost_us(spec) <= Limits().assign_inline_cost_max) is is_inline
