@@ -74,6 +74,9 @@ class Group:
     subscriptions: Counter[str] = field(default_factory=Counter)
     """Topics that somebody subscribes to: how many members name one, and how many expressions that have a
     subscriber resolve to it."""
+    lists: dict[tuple[str, ...], tuple[tuple[str, ...], int]] = field(default_factory=dict)
+    """Lists of topics that members name, each once however many name it (the names of 100 topics would take
+    60 MB in a group of 10,000), and how many do. They go with the last of them."""
     server_assignors: Counter[str] = field(default_factory=Counter)
     static_members: dict[str, str] = field(default_factory=dict)
     """Instance id → id of the member that has it; the last put wins, as with `owners`."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from coordinator.dissolving import emptied
@@ -44,10 +43,6 @@ from records import (
 )
 
 _OFFSET_TYPES_MAX = int(RecordType.OFFSET_COMMIT)
-
-SUBSCRIPTIONS_SHARED = 1024
-"""Different lists of topics, the newest ones, that are held once however many members subscribe to them: in
-a group of 10,000 whose members name 100 topics each, the names alone would take 60 MB."""
 
 
 class Projection:
@@ -138,7 +133,7 @@ class Projection:
         if member is None:
             member = group.members[key.member_id] = Member(key.member_id)
         if value is not None:
-            value = _with_shared_names(value)
+            value = _with_shared_names(group, value)
         _count(group, member.metadata, -1)
         _release_instance(group, member)
         member.metadata = value
@@ -222,14 +217,11 @@ class Projection:
         return group.regexes.get(key.regular_expression) if group is not None else None
 
 
-@lru_cache(SUBSCRIPTIONS_SHARED)
-def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
-    return names
-
-
-def _with_shared_names(value: ConsumerGroupMemberMetadataValue) -> ConsumerGroupMemberMetadataValue:
+def _with_shared_names(
+    group: Group, value: ConsumerGroupMemberMetadataValue
+) -> ConsumerGroupMemberMetadataValue:
     """The same value; its list of topics is that of the other members who have an equal one."""
-    names = _shared(value.subscribed_topic_names)
+    names, _ = group.lists.get(value.subscribed_topic_names, (value.subscribed_topic_names, 0))
     return value if names is value.subscribed_topic_names else replace(value, subscribed_topic_names=names)
 
 
@@ -238,7 +230,10 @@ def _count(group: Group, value: ConsumerGroupMemberMetadataValue | None, by: int
     if value is None:
         return
     group.num_members += by
-    _tally(group.subscriptions, value.subscribed_topic_names, by)
+    names, number = group.lists.pop(value.subscribed_topic_names, (value.subscribed_topic_names, 0))
+    if number + by:
+        group.lists[names] = names, number + by
+    _tally(group.subscriptions, names, by)
     regex = value.subscribed_topic_regex
     if regex:
         had_subscribers = regex in group.regex_subscribers

@@ -346,3 +346,22 @@ def test_legacy_offsets_are_offsets() -> None:
     offset = load([raw(OffsetCommitKey(group_id="g", topic="t", partition=0), value)])
     assert legacy.state_hash == offset.state_hash
     assert legacy.projection.offsets.of_group("g")[0].value == value
+
+
+def test_equal_subscriptions_are_one_list_in_memory_and_go_with_their_members(world: World) -> None:
+    """Whatever order the records came in, and not longer than somebody subscribes to it."""
+    names = [f"topic-{number}" for number in range(50)]
+    world.join("a", names)
+    world.join("b", list(reversed(names)))
+    world.join("c", names[1:])
+    for group in (world.group(), world.replayed(len(world.log)).projection.groups["g"]):
+        lists = [member.metadata.subscribed_topic_names for member in group.joined() if member.metadata]
+        assert lists[0] is lists[1]
+        assert [number for _, number in group.lists.values()] == [2, 1]
+    world.heartbeat("b", -1)
+    world.heartbeat("c", -1)
+    assert [number for _, number in world.group().lists.values()] == [1]
+    world.heartbeat("a", world.group().members["a"].current.epoch, subscribed_topic_names=["topic-1"])
+    assert list(world.group().lists) == [("topic-1",)]
+    world.heartbeat("a", -1)
+    assert not world.group().lists

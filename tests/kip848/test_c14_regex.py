@@ -23,6 +23,7 @@ from coordinator.expressions import (
 from coordinator.limits import GroupSettings, Limits
 from coordinator.shard import GroupShard
 from records import METADATA_SHARD, ReasonKind, Ref, Trigger
+from tests.coordinator.watching import nothing_is_left
 from tests.coordinator.world import Client, World, settle
 from tests.kip848.test_b_replay import every_window, load
 from tests.kip848.test_schedules import Twin, snapshot
@@ -567,6 +568,19 @@ def test_a_result_for_subscribers_who_went_is_dropped(by_children: World) -> Non
     world.sleep(10_000)
     world.end_jobs()
     assert list(world.group().regexes) == ["bills"]
+
+
+def test_a_result_for_a_group_that_is_gone_is_nobodys(by_children: World) -> None:
+    """Nor is anything kept for it."""
+    world = by_children
+    a = by_regex(world)
+    a.beat()
+    world.work()
+    job = held(world)
+    a.leave()
+    world.handle(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["g"]))
+    assert world.shard.job_ended(job, [[0]], None, world.ctx()) is None
+    nothing_is_left(world)
 
 
 def test_a_delta_for_an_expression_that_came_anew_is_not_taken_for_all_of_it(by_children: World) -> None:

@@ -342,6 +342,26 @@ def test_a_leader_that_finds_a_target_half_written_computes_another() -> None:
     assert [len(client.partitions(FIRST_TOPIC)) for client in clients] == [2] * 6
 
 
+def test_an_installation_ends_with_the_last_member() -> None:
+    """What was for those who went must not hold up the first target of who comes next."""
+    world = World(limits=Limits(assign_inline_cost_max=0, install_records_max=1))
+    world.create_topic("orders", 12)
+    clients = [Client(world, f"m{number}") for number in range(4)]
+    for client in clients[:3]:
+        client.beat()
+    world.sleep(5_000)
+    clients[3].beat()
+    world.work_once()
+    assert world.shard.core.installs
+    for client in clients:
+        client.leave()
+    assert not world.shard.core.installs
+    world.holds_jobs = True
+    clients[0].beat()
+    world.sleep(1_000)
+    assert len(world.jobs) == 1
+
+
 def test_what_is_half_written_is_shown_to_an_assignor_with_each_partition_once(theirs: Theirs) -> None:
     """A part of the new target beside the rest of the old one may name a partition twice. An assignor that
     relies on each having one owner, as any target says, would fail for ever: it belongs to whom it is now."""
