@@ -269,6 +269,17 @@ class World:
         self.jobs = []
         self.shard.on_ready(self.ctx())
 
+    def lead_again(self) -> None:
+        """Another node led for a moment and wrote nothing: this one has all that it ever had, in memory."""
+        for _ in self.shard.on_deposed():
+            pass
+        self.jobs = []
+        self.shard.on_ready(self.ctx())
+
+    def renew(self) -> None:
+        """Nobody could be heard for a while: all begins anew, and child processes are still at work."""
+        self.shard.on_ready(self.ctx())
+
     # Topics.
 
     def admin(self, api_key: ApiKey, version: int, request: object) -> Any:

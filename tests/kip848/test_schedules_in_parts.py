@@ -121,6 +121,7 @@ def steps_in_parts(machine: InParts, rng: random.Random) -> list[Callable[[], ob
     everything = steps(machine, rng)
     between: list[Callable[[], object]] = [
         machine.failover,
+        machine.world.lead_again,
         machine.work_once,
         machine.work_once,
         lambda: machine.join(group(), rng.choice(EVERYBODY), sorted(TOPICS)),
@@ -132,6 +133,8 @@ def steps_in_parts(machine: InParts, rng: random.Random) -> list[Callable[[], ob
         machine.work_once,
         machine.work_once,
         machine.failover,
+        machine.world.lead_again,
+        machine.world.renew,
         lambda: machine.subscribe_by_expression(group(), rng.choice(EVERYBODY), rng.choice(REGEXES)),
         lambda: machine.everybody(group()),
         lambda: machine.delete_groups(rng.choice(between)) if rng.random() < 0.3 else None,
