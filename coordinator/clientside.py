@@ -3,8 +3,9 @@
 The choice is a function of what the members offer (`common_assignor`), so every leader comes to the same.
 Who computes is volatile: a *round* begins when a target is due, asks one member at a time, each until its own
 rebalance timeout, and ends with any new target. A member that lets its time pass, leaves, or hands in a
-target that is not valid is not asked again in that round; when nobody is left the server assignor computes,
-so that no client can keep a group without a target. A new leader begins a round of its own.
+target that is not valid is not asked again in that round; when nobody is left, or after a time that holds for
+all of them together, the server assignor computes, so that no client can keep a group without a target,
+whatever it takes for its rebalance timeout. A new leader begins a round of its own.
 
 What must stay true: at most one member is chosen for a group at a time; only that one may prepare and
 install; and what it installs is judged by what it was shown.
@@ -64,6 +65,8 @@ class Round:
     chosen: str = ""
     deadline_ms: float = 0.0
     prepared: Prepared | None = None
+    until_ms: float | None = None
+    """When it is the server assignor's turn, whoever is asked: from the first that was asked on."""
     failed: set[str] = field(default_factory=set)
     is_over: bool = False
     """Nobody is left to ask; the server assignor's target will end it."""
@@ -89,6 +92,8 @@ class ClientSide:
     def shift(self, gap_ms: float) -> None:
         for round_ in self.rounds.values():
             round_.deadline_ms += gap_ms
+            if round_.until_ms is not None:
+                round_.until_ms += gap_ms
 
 
 # What members offer.
@@ -195,7 +200,7 @@ def wait_ms(core: Core, group: Group, ctx: Context) -> float | None:
     elif not _may_compute(group.member(round_.chosen)):
         fail(core, group, round_, "is gone", ctx)
     elif ctx.monotonic_ms >= round_.deadline_ms:
-        fail(core, group, round_, "did not install a target within its rebalance timeout", ctx)
+        fail(core, group, round_, "did not install a target in time", ctx)
     return None if round_.is_over else max(0.0, round_.deadline_ms - ctx.monotonic_ms)
 
 
@@ -246,20 +251,25 @@ def _round(core: Core, group: Group) -> Round | None:
     if choice is None:
         rounds.pop(group.group_id, None)
         return None
-    if round_ is None or round_.assignment_epoch != began_at or round_.choice != choice:
+    if round_ is None or round_.assignment_epoch != began_at:
         round_ = rounds[group.group_id] = Round(choice, began_at, group.epoch)
+    elif round_.choice != choice:  # all are asked anew, for the same target, in the time that is left for it
+        round_ = rounds[group.group_id] = Round(choice, began_at, group.epoch, until_ms=round_.until_ms)
     round_.epoch = group.epoch
     return round_
 
 
 def _elect(core: Core, group: Group, round_: Round, ctx: Context) -> None:
     """The first by name among those who can read what all members say and have nothing to give up or to wait
-    for, as far as there are such."""
+    for, as far as there are such; nobody once the group has waited long enough."""
+    now_ms = ctx.monotonic_ms
+    if round_.until_ms is None:
+        round_.until_ms = now_ms + core.limits.client_round_max_ms
     candidates = [
         member for member in group.joined() if member.member_id not in round_.failed and _may_compute(member)
     ]
     round_.prepared = None
-    if not candidates:
+    if not candidates or now_ms >= round_.until_ms:
         round_.chosen, round_.is_over = "", True
         core.client_side.errors[group.group_id] = (
             f"Assignor {round_.choice.name}: no member installed a target, so the server assignor computes. "
@@ -283,7 +293,7 @@ def _elect(core: Core, group: Group, round_: Round, ctx: Context) -> None:
     if timeout_ms < 0:  # not given; only in imported logs
         timeout_ms = ctx.settings.for_group(group.group_id).session_timeout_ms
     round_.chosen = chosen.member_id
-    round_.deadline_ms = ctx.monotonic_ms + timeout_ms
+    round_.deadline_ms = min(now_ms + timeout_ms, round_.until_ms)
 
 
 def _may_compute(member: Member | None) -> bool:

@@ -65,6 +65,12 @@ class Limits:
     client_partitions_max: int = bound(
         25_000, "partitions of such a group's topics", "the same, at 1 µs each to check and to write"
     )
+    client_round_max_ms: int = bound(
+        600_000,
+        "ms",
+        "for all members that are asked for one target, twice what clients take for their rebalance timeout: "
+        "then the server assignor computes it",
+    )
     prepare_bytes_max: int = bound(
         8_388_608, "bytes", "of an answer to a member that is to compute; above it the server assignor does"
     )

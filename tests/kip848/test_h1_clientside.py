@@ -378,6 +378,30 @@ def test_time_that_the_node_did_not_run_does_not_count(world: World) -> None:
     assert chosen(world) == "a"
 
 
+@pytest.mark.parametrize("flips", [False, True])
+def test_no_rebalance_timeout_keeps_a_group_without_a_target(flips: bool) -> None:
+    """What clients say is bounded by a time of the coordinator's own; asking all anew does not extend it."""
+    world = World(limits=Limits(client_round_max_ms=10_000))
+    world.create_topic("orders", 6)
+    a, b = settled(world, "a", "b", rebalance_timeout_ms=2**31 - 1)
+    a.offering(offer("warm", 0, 2, version=0))
+    world.grow_topic("orders", 8)
+    world.work()
+    for number in range(9):
+        world.sleep(1_000)
+        a.beat()
+        b.beat()
+        if flips:
+            b.offering(offer("warm", 0, number % 2 + 1, version=0))
+            assert chosen_assignor(world.group()) == Choice("warm", 0, number % 2 + 1)
+    assert world.group().assignment_epoch < world.group().epoch
+    world.sleep(2_000)
+    assert world.group().assignment_epoch == world.group().epoch
+    assert "the server assignor computes" in world.shard.core.client_side.errors["g"]
+    settle_computing([a, b])
+    assert world.group().state.value == "Stable"
+
+
 def test_everybody_failed_so_the_server_assignor_computes(world: World) -> None:
     a, b = settled(world, "a", "b", rebalance_timeout_ms=4_000)
     world.grow_topic("orders", 8)
