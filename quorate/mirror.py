@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from history.render import plural
 from quorate.client import Client
 from quorate.errors import CommandError, ExitCode
 
@@ -29,6 +30,9 @@ Say = Callable[[str], None]
 
 FORMAT = 1
 """Of the state file."""
+
+SIDES = ("source", "here")
+"""What trouble is told of beside topics; who does not answer cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +177,11 @@ class Mirror:
             threading.Event().wait(pause_s)  # what is missing now has to be missing twice
             self.round()
         if self._said:
-            raise CommandError(f"not all could be done: {'; '.join(self._said.values())}")
+            is_away = not self._said.keys().isdisjoint(SIDES)
+            raise CommandError(
+                f"not all could be done: {'; '.join(self._said.values())}",
+                code=ExitCode.UNREACHABLE if is_away else ExitCode.REFUSED,
+            )
 
     def round(self) -> bool:
         """One look at both sides, and what follows from it; whether there is nothing left to do."""
@@ -181,15 +189,15 @@ class Mirror:
             self._check_source(self._source.cluster_id())
             source = {name: topic for name, topic in self._source.topics().items() if self._takes(name)}
         except SourceAway as error:
-            self._say_once("source", f"the source does not answer: {error}")
+            self._say_once(SIDES[0], f"the source does not answer: {error}")
             return False
-        self._is_well("source", "the source answers again")
+        self._is_well(SIDES[0], "the source answers again")
         try:
             here = {topic.name: topic.num_partitions for topic in self._client.topics()}
         except CommandError as error:
-            self._say_once("here", str(error))
+            self._say_once(SIDES[1], str(error))
             return False
-        self._is_well("here", "the cluster answers again")
+        self._is_well(SIDES[1], "the cluster answers again")
         todo = plan(source, here, self._state.made, self._missed, deletes=self._deletes)
         self._missed = todo.missing
         self._forget_what_is_gone(source, here)
@@ -217,19 +225,22 @@ class Mirror:
     def _carry_out(self, todo: Plan, source: Mapping[str, SourceTopic]) -> None:
         for name, count in todo.create.items():
             self._step(
-                name, f"created {name} with {count} partitions", partial(self._make, name, source[name])
+                name,
+                f"created {name} with {plural(count, 'partition')}",
+                partial(self._make, name, source[name]),
             )
         for name, count in todo.again.items():
-            what = f"made {name} again with {count} partitions: it is another topic at the source"
+            what = f"made {name} again with {plural(count, 'partition')}: it is another topic at the source"
             self._step(name, what, partial(self._make_again, name, source[name]))
         for name, count in todo.grow.items():
-            what = f"grew {name} to {count} partitions"
+            what = f"grew {name} to {plural(count, 'partition')}"
             self._step(name, what, partial(self._client.grow_topic, name, count))
         for name in todo.delete:
             self._step(name, f"deleted {name}", partial(self._unmake, name))
         for name, count in todo.larger_here.items():
             self._say_once(
-                f"larger {name}", f"{name} has only {count} partitions at the source; none are taken"
+                f"larger {name}",
+                f"{name} has only {plural(count, 'partition')} at the source; none are taken",
             )
         for about in [key for key in self._said if key.startswith("larger ")]:
             if about.removeprefix("larger ") not in todo.larger_here:

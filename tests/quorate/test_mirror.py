@@ -90,7 +90,7 @@ def test_topics_come_grow_and_go_with_the_source(pair: Pair) -> None:
     assert pair.mirror.round()
     assert pair.here.sizes == {"orders": 5}
     assert pair.said() == [
-        "created events with 1 partitions",
+        "created events with 1 partition",
         "created orders with 3 partitions",
         "grew orders to 5 partitions",
         "deleted events",
@@ -159,8 +159,13 @@ def test_a_topic_that_is_refused_keeps_no_other_back(pair: Pair) -> None:
     pair.mirror.round()
     assert sorted(pair.here.sizes) == ["a", "c"]
     assert [line for line in pair.said() if "POLICY" in line] == [pair.here.refuses["b"]]
-    with pytest.raises(CommandError, match="POLICY_VIOLATION"):
+    with pytest.raises(CommandError, match="POLICY_VIOLATION") as refused:
         pair.mirror.once(0.0)
+    assert refused.value.code == ExitCode.REFUSED
+    pair.there.away = "no route"
+    with pytest.raises(CommandError, match="the source does not answer: no route") as away:
+        pair.mirror.once(0.0)
+    assert away.value.code == ExitCode.UNREACHABLE
 
 
 def test_another_source_is_refused(pair: Pair) -> None:
