@@ -33,6 +33,8 @@ class Circumstances:
     """A member left or an expression was resolved, and nobody has sent a heartbeat since."""
     has_interval: bool = False
     """The script has set an assignment interval."""
+    has_spaces: bool = False
+    """The script has set a config to a number with spaces around it."""
     is_empty: bool = True
     """The group has no members."""
     has_dropped: bool = False
@@ -133,10 +135,12 @@ def _joins_by_expression(situation: Situation) -> bool:
 HEARTBEAT: Final = ("CONSUMER_GROUP_HEARTBEAT",)
 DESCRIBED: Final = ("CONSUMER_GROUP_DESCRIBE",)
 LISTED: Final = ("LIST_GROUPS",)
+ANY_OF_GROUP: Final = (*HEARTBEAT, *DESCRIBED, *LISTED)
 
 ACCEPTED: Final = (
     Accepted("target-at-once", DESCRIBED, "groups[0].", lambda situation: situation.before.has_acted),
     Accepted("listed-at-once", LISTED, "groups", lambda situation: situation.before.has_acted),
+    Accepted("number-with-spaces", ANY_OF_GROUP, "", lambda it: it.before.has_spaces, Then.ENDS),
     Accepted("interval-of-empty-group", HEARTBEAT, "", _interval_of_empty, Then.ENDS),
     Accepted("joins-by-expression", HEARTBEAT, "member_epoch", _joins_by_expression),
     Accepted("assigned-again", HEARTBEAT, "assignment", _assigned_again, Then.LEAVES),

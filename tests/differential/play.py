@@ -237,6 +237,8 @@ class _Stage:
         self.played.transcript.append(f"{step}\n    {codes}")
         if step.verb == "drop":
             self._circumstances.has_dropped = True
+        if any(value != value.strip() for value in step.args.values()):
+            self._circumstances.has_spaces = True
         if step.get("interval"):
             self._circumstances.has_interval = True
         return None if codes[0] == codes[1] else f"Kafka answered {codes[0]}, Quorate {codes[1]}"

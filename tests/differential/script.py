@@ -19,8 +19,8 @@ none.
     config - heartbeat=1500 session=9000  IncrementalAlterConfigs of the group; configs - asks for them
     settle -                              everybody heartbeats until nothing moves, then both are judged
 
-Any step may have lost=1 (the reply is lost, and the connection with it) or tagged=1 (the request has a field
-that no release knows).
+A + in a value is a space. Any step may have lost=1 (the reply is lost, and the connection with it) or
+tagged=1 (the request has a field that no release knows).
 
 Shared topics are `t<number of partitions>`; names with `own` belong to the script.
 """
@@ -49,7 +49,8 @@ class Step:
     args: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return " ".join([self.verb, self.who, *(f"{name}={value}" for name, value in self.args.items())])
+        args = (f"{name}={value.replace(' ', '+')}" for name, value in self.args.items())
+        return " ".join([self.verb, self.who, *args])
 
     def get(self, name: str, default: str = "") -> str:
         return self.args.get(name, default)
@@ -83,5 +84,6 @@ def parse(text: str, name: str) -> Script:
         if not line.strip() or line.startswith("#"):
             continue
         verb, who, *pairs = line.split()
-        steps.append(Step(verb, who, dict(pair.split("=", 1) for pair in pairs)))
+        args = (pair.replace("+", " ").split("=", 1) for pair in pairs)
+        steps.append(Step(verb, who, dict(args)))
     return Script(name, tuple(steps))
