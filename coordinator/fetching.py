@@ -7,16 +7,17 @@ reads are linearizable and no transaction is ever pending.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
 
-from coordinator.api import Context, Refused
+from coordinator.api import Context, Draft, Refused, Steps
 from coordinator.core import Core
 from coordinator.offsets import TOPIC_IDS_SINCE, check_reader
 from records import ZERO_UUID, OffsetCommitValue, offset_commit_key
 from wire.errors import ErrorCode
 from wire.messages.offset_fetch import (
     OffsetFetchRequest,
-    OffsetFetchRequestGroup,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -26,78 +27,69 @@ from wire.messages.offset_fetch import (
 )
 
 GROUPS_SINCE = 8
+PARTITIONS_AT_ONCE = 2_000
+"""Read in one turn of the loop: about 15 ms. A hundred thousand at once would cost the node every shard that
+it leads."""
 NO_OFFSET = OffsetCommitValue(offset=-1, commit_timestamp_ms=-1)
 
+T = TypeVar("T", OffsetFetchResponseTopic, OffsetFetchResponseTopics)
 
-def fetch_offsets(core: Core, request: OffsetFetchRequest, version: int, ctx: Context) -> OffsetFetchResponse:
-    """The response; errors are per group."""
+
+def fetch_offsets(core: Core, request: OffsetFetchRequest, version: int, ctx: Context, draft: Draft) -> Steps:
+    """The response; errors are per group. Many partitions are read in several turns, each as it is then."""
+    response = OffsetFetchResponse()
     if version < GROUPS_SINCE:
-        return _fetch_single(core, request, ctx)
-    return OffsetFetchResponse(groups=[_fetch_group(core, asked, version, ctx) for asked in request.groups])
+        asked = None
+        if request.topics is not None:
+            asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
+        reads = _read(core, request.group_id, asked, response.topics, _old_topic, ctx)
+    else:
+        reads = _read_groups(core, request, version, response, ctx)
+    return _read_on(response, reads, draft)
 
 
-def _fetch_single(core: Core, request: OffsetFetchRequest, ctx: Context) -> OffsetFetchResponse:
-    asked = None
-    if request.topics is not None:
-        asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=partition,
-                        committed_offset=value.offset,
-                        committed_leader_epoch=value.leader_epoch,
-                        metadata=value.metadata,
-                    )
-                    for partition, value in found
-                ],
-            )
-            for name, found in _find(core, request.group_id, asked, ctx)
-        ]
-    )
-
-
-def _fetch_group(
-    core: Core, request: OffsetFetchRequestGroup, version: int, ctx: Context
-) -> OffsetFetchResponseGroup:
-    response = OffsetFetchResponseGroup(group_id=request.group_id)
-    try:
-        check_reader(core, request.group_id, request.member_id, request.member_epoch)
-    except Refused as refused:
-        response.error_code = refused.code
-        return response
-    asked = None
-    if request.topics is not None:
-        asked = []
-        for wanted in request.topics:
-            name = wanted.name
-            if version >= TOPIC_IDS_SINCE:
-                topic = ctx.catalog.topic_by_id(wanted.topic_id)
-                if topic is None:
-                    response.topics.append(_unknown_topic(wanted.topic_id, wanted.partition_indexes))
-                    continue
-                name = topic.name
-            asked.append((name, wanted.partition_indexes))
-    for name, found in _find(core, request.group_id, asked, ctx):
-        known = ctx.catalog.topic(name)
-        response.topics.append(
-            OffsetFetchResponseTopics(
-                topic_id=known.topic_id if known is not None else ZERO_UUID,
-                name=name,
-                partitions=[
-                    OffsetFetchResponsePartitions(
-                        partition_index=partition,
-                        committed_offset=value.offset,
-                        committed_leader_epoch=value.leader_epoch,
-                        metadata=value.metadata,
-                    )
-                    for partition, value in found
-                ],
-            )
-        )
+def _read_on(response: OffsetFetchResponse, reads: Iterator[None], draft: Draft) -> Steps:
+    """The next partitions, and the response when there are no more."""
+    if sum(1 for _ in islice(reads, PARTITIONS_AT_ONCE)) == PARTITIONS_AT_ONCE:
+        draft.rest = lambda ctx, draft: _read_on(response, reads, draft)
+    yield from ()  # nothing is written
     return response
+
+
+def _old_topic(name: str, _ctx: Context) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(name=name)
+
+
+def _topic(name: str, ctx: Context) -> OffsetFetchResponseTopics:
+    known = ctx.catalog.topic(name)
+    return OffsetFetchResponseTopics(topic_id=known.topic_id if known is not None else ZERO_UUID, name=name)
+
+
+def _read_groups(
+    core: Core, request: OffsetFetchRequest, version: int, response: OffsetFetchResponse, ctx: Context
+) -> Iterator[None]:
+    """Fills the response, a partition at a step."""
+    for group in request.groups:
+        answer = OffsetFetchResponseGroup(group_id=group.group_id)
+        response.groups.append(answer)
+        try:
+            check_reader(core, group.group_id, group.member_id, group.member_epoch)
+        except Refused as refused:
+            answer.error_code = refused.code
+            continue
+        asked = None
+        if group.topics is not None:
+            asked = []
+            for wanted in group.topics:
+                name = wanted.name
+                if version >= TOPIC_IDS_SINCE:
+                    topic = ctx.catalog.topic_by_id(wanted.topic_id)
+                    if topic is None:
+                        answer.topics.append(_unknown_topic(wanted.topic_id, wanted.partition_indexes))
+                        continue
+                    name = topic.name
+                asked.append((name, wanted.partition_indexes))
+        yield from _read(core, group.group_id, asked, answer.topics, _topic, ctx)
 
 
 def _unknown_topic(topic_id: bytes, partitions: Iterable[int]) -> OffsetFetchResponseTopics:
@@ -115,28 +107,55 @@ def _unknown_topic(topic_id: bytes, partitions: Iterable[int]) -> OffsetFetchRes
     )
 
 
-Found = list[tuple[str, list[tuple[int, OffsetCommitValue]]]]
-
-
-def _find(core: Core, group_id: str, asked: list[tuple[str, list[int]]] | None, ctx: Context) -> Found:
-    """Offsets by topic: those asked for, or (None) all that the group has."""
+def _read(
+    core: Core,
+    group_id: str,
+    asked: list[tuple[str, list[int]]] | None,
+    topics: list[T],
+    make_topic: Callable[[str, Context], T],
+    ctx: Context,
+) -> Iterator[None]:
+    """Fills `topics` with the offsets asked for, or (None) with all that the group has, a partition at a
+    step. Of all, the keys are those of the beginning."""
     offsets = core.projection.offsets
     if asked is not None:
-        return [
-            (
-                name,
-                [
-                    (partition, _valid(name, offsets.get(offset_commit_key(group_id, name, partition)), ctx))
-                    for partition in partitions
-                ],
-            )
-            for name, partitions in asked
-        ]
-    found: dict[str, list[tuple[int, OffsetCommitValue]]] = {}
-    for offset in offsets.of_group(group_id):
-        if _valid(offset.topic, offset.value, ctx) is offset.value:
-            found.setdefault(offset.topic, []).append((offset.partition, offset.value))
-    return list(found.items())
+        for name, partitions in asked:
+            topic = make_topic(name, ctx)
+            topics.append(topic)
+            for partition in partitions:
+                value = offsets.get(offset_commit_key(group_id, name, partition))
+                _add(topic, partition, _valid(name, value, ctx))
+                yield
+        return
+    found: dict[str, T] = {}
+    for key in sorted(offsets.keys(group_id)):  # of one topic by number: that is how msgpack orders them
+        offset = offsets.committed(key)
+        if offset is not None and _valid(offset.topic, offset.value, ctx) is offset.value:
+            topic = found.get(offset.topic) or found.setdefault(offset.topic, make_topic(offset.topic, ctx))
+            _add(topic, offset.partition, offset.value)
+        yield
+    topics += [found[name] for name in sorted(found)]
+
+
+def _add(
+    topic: OffsetFetchResponseTopic | OffsetFetchResponseTopics, partition: int, value: OffsetCommitValue
+) -> None:
+    if isinstance(topic, OffsetFetchResponseTopic):
+        old = OffsetFetchResponsePartition(
+            partition_index=partition,
+            committed_offset=value.offset,
+            committed_leader_epoch=value.leader_epoch,
+            metadata=value.metadata,
+        )
+        topic.partitions.append(old)
+        return
+    row = OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+    )
+    topic.partitions.append(row)
 
 
 def _valid(name: str, value: OffsetCommitValue | None, ctx: Context) -> OffsetCommitValue:

@@ -57,9 +57,7 @@ _HANDLERS: dict[int, Handler] = {
     ),
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: install_assignment,
     ApiKey.OFFSET_COMMIT: commit_offsets,
-    ApiKey.OFFSET_FETCH: lambda core, request, version, ctx, draft: fetch_offsets(
-        core, request, version, ctx
-    ),
+    ApiKey.OFFSET_FETCH: fetch_offsets,
     ApiKey.LIST_GROUPS: lambda core, request, version, ctx, draft: admin.list_groups(core, request),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (
         lambda core, request, version, ctx, draft: admin.describe_consumer_groups(core, request, ctx, draft)

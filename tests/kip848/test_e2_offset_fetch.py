@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator import fetching
+from records import ZERO_UUID
 from tests.coordinator.world import FIRST_TOPIC, World
 from tests.kip848.test_c03_errors import classic_group
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.delete_groups import DeleteGroupsRequest
 from wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -125,3 +128,55 @@ def test_an_offset_of_a_topic_that_was_recreated_is_none(world: World) -> None:
     world.work()
     world.commit({("orders", 0): 1})
     assert world.fetch() == {("orders", 0): 1}
+
+
+@pytest.mark.parametrize("version", [7, 8, 9, 10])
+def test_many_partitions_are_read_in_several_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """The loop is not held up by who asks for all offsets of a large group; the answer is the same."""
+    for name in ("b", "aa"):
+        world.create_topic(name, 5)
+    world.commit({(name, number): number for name in ("b", "aa") for number in range(5)})
+    catalog = world.ctx().catalog
+    names = [OffsetFetchRequestTopic(name=name, partition_indexes=[4, 0, 2]) for name in ("b", "aa", "none")]
+    many = [
+        OffsetFetchRequestTopics(
+            name=old.name,
+            topic_id=topic.topic_id if (topic := catalog.topic(old.name)) else ZERO_UUID,
+            partition_indexes=old.partition_indexes,
+        )
+        for old in names
+    ]
+    if version < 8:
+        requests = [OffsetFetchRequest(group_id="g", topics=topics) for topics in (names, None)]
+    else:
+        asked = [OffsetFetchRequestGroup(group_id="g", topics=topics) for topics in (many, None, [])]
+        requests = [
+            OffsetFetchRequest(groups=[*asked, OffsetFetchRequestGroup(group_id="other", topics=None)])
+        ]
+    for request in requests:
+        whole = world.shard.handle(ApiKey.OFFSET_FETCH, version, request, world.ctx())
+        assert whole.rest is None
+        monkeypatch.setattr(fetching, "PARTITIONS_AT_ONCE", 3)
+        outcome, turns = world.shard.handle(ApiKey.OFFSET_FETCH, version, request, world.ctx()), 1
+        while outcome.rest is not None:
+            outcome, turns = outcome.rest(world.ctx()), turns + 1
+        assert turns >= 4
+        assert outcome.reply == whole.reply
+        monkeypatch.undo()
+
+
+def test_offsets_that_go_while_they_are_read_are_left_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "PARTITIONS_AT_ONCE", 2)
+    world.commit({("orders", number): number for number in range(5)})
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    outcome = world.shard.handle(ApiKey.OFFSET_FETCH, 9, request, world.ctx())
+    world.handle(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["g"]))
+    while outcome.rest is not None:
+        outcome = outcome.rest(world.ctx())
+    assert outcome.reply is not None
+    (group,) = outcome.reply.groups  # type: ignore[attr-defined]
+    assert [part.partition_index for part in group.topics[0].partitions] == [0, 1]
