@@ -290,6 +290,8 @@ def _restart_session(
             settings.session_timeout_ms,
             last_heartbeat_wall_ms=ctx.wall_ms,
         )
+        if timer is not None:
+            core.projection.groups[group_id].changes += 1  # no cached reply may go on to restart the old one
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:

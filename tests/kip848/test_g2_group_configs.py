@@ -102,6 +102,22 @@ def test_a_cached_reply_ends_for_the_groups_concerned_alone(world: World) -> Non
     assert [entry is not None and entry.is_valid() for entry in entries.values()] == [False, True]
 
 
+def test_heartbeats_from_the_cache_keep_the_session_that_changed(world: World) -> None:
+    """The heartbeat that hears of another session starts another timer. What a listener took before it, to
+    cache its reply, would go on to restart the former one, and a member that lives would expire."""
+    world.join("a")
+    set_config(world, SESSION, 12_000)
+    for _ in range(6):
+        before = world.shard.fast_entry("g", "a")
+        assert before is not None, "the member has expired"
+        assert world.heartbeat("a", 1).error_code == 0
+        world.sleep(3_000)
+        if before.is_valid():
+            before.touch(world.now_ms, WALL_START_MS + int(world.now_ms))
+            world.sleep(9_000)
+    assert world.group().num_members == 1
+
+
 @pytest.mark.parametrize(
     ("change", "code", "says"),
     [
