@@ -342,6 +342,24 @@ def test_a_leader_that_finds_a_target_half_written_computes_another() -> None:
     assert [len(client.partitions(FIRST_TOPIC)) for client in clients] == [2] * 6
 
 
+def test_who_leads_again_goes_on_with_nothing_that_it_had_begun() -> None:
+    """Another leader may have written parts of another target meanwhile, behind the place where it stood."""
+    world = World(limits=Limits(assign_inline_cost_max=0, install_records_max=1))
+    world.create_topic("orders", 12)
+    clients = [Client(world, f"m{number}") for number in range(4)]
+    for client in clients[:3]:
+        client.beat()
+    world.sleep(5_000)
+    clients[3].beat()
+    assert world.work_once()
+    assert world.shard.core.installs
+    world.lead_again()
+    assert not world.shard.core.installs
+    world.sleep(5_000)
+    settle(clients, 4)
+    assert [len(client.partitions(FIRST_TOPIC)) for client in clients] == [3] * 4
+
+
 def test_an_installation_ends_with_the_last_member() -> None:
     """What was for those who went must not hold up the first target of who comes next."""
     world = World(limits=Limits(assign_inline_cost_max=0, install_records_max=1))
