@@ -672,6 +672,22 @@ def test_very_much_is_written_a_part_at_a_time() -> None:
     assert sorted(sum(map(len, client.owned.values())) for client in clients) == [8] * 5
 
 
+def test_what_is_written_in_parts_is_matched_once() -> None:
+    """What a child found is kept until the last part of it is in the log."""
+    world = World(limits=Limits(resolved_names_at_once_max=50, resolve_inline_cost_max=-1))
+    for number in range(40):
+        world.create_topic(f"t-{number}", 1)
+    clients = [by_regex(world, f"m{number}", f"t-.*|{number}") for number in range(5)]
+    settle(clients, 1)
+    world.holds_jobs = True
+    world.sleep(1_000)
+    world.end_jobs()
+    entries = world.sleep(20_000)
+    assert sum(entry.types.count(16) for entry in entries) == 3
+    assert len(world.group().regexes) == 5
+    assert world.jobs == []
+
+
 def test_a_new_leader_finds_what_was_missed(world: World) -> None:
     """At Ready all expressions are compared with the catalog: resolved or not, and topics that came since."""
     a, b = by_regex(world, "a"), by_regex(world, "b", "bill.*")
