@@ -92,6 +92,7 @@ def resolve(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
     group = core.projection.groups.get(group_id)
     if group is None or not group.regex_subscribers:
         core.resolutions.forget(group_id)
+        core.jobs.pop((JobKind.RESOLVE, group_id), None)  # who comes now has a round of their own
         return None
     if core.is_working(JobKind.RESOLVE, group_id):
         return None  # its end will look again

@@ -570,6 +570,27 @@ def test_a_result_for_subscribers_who_went_is_dropped(by_children: World) -> Non
     assert list(world.group().regexes) == ["bills"]
 
 
+def test_a_round_that_nobody_waits_for_is_given_up(by_children: World) -> None:
+    """All subscribers went and another one came while a child was at work: it has a round of its own."""
+    world = by_children
+    a, b = by_regex(world, "a"), by_regex(world, "b", "bill.*")
+    a.beat()
+    world.work()
+    job = held(world)
+    b.beat()
+    a.leave()
+    b.leave()
+    world.sleep(1_000)
+    c = by_regex(world, "c")
+    c.beat()
+    world.end_job(job, [[0]])
+    world.sleep(1_000)
+    world.end_jobs()
+    assert world.group().resolved("orders.*") == ("orders",)
+    settle([c])
+    assert sum(map(len, c.owned.values())) == 12
+
+
 def test_a_result_for_a_group_that_is_gone_is_nobodys(by_children: World) -> None:
     """Nor is anything kept for it."""
     world = by_children
