@@ -365,3 +365,18 @@ def test_equal_subscriptions_are_one_list_in_memory_and_go_with_their_members(wo
     assert list(world.group().lists) == [("topic-1",)]
     world.heartbeat("a", -1)
     assert not world.group().lists
+
+
+def test_an_instance_id_stays_with_who_took_it_last() -> None:
+    """B.4: `staticMembers`; the record that ends the former member may be read after the newer one's own."""
+
+    def metadata(member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> RawRecord:
+        key = ConsumerGroupMemberMetadataKey(group_id="g", member_id=member_id)
+        return encode_record(Record(key, value))
+
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id="i", rack_id=None, client_id="", client_host="", subscribed_topic_names=(),
+        subscribed_topic_regex=None, rebalance_timeout_ms=1, server_assignor=None,
+    )  # fmt: skip
+    shard = load([metadata("old", value), metadata("new", value), metadata("old", None)])
+    assert shard.projection.groups["g"].static_members == {"i": "new"}
