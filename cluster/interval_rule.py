@@ -11,8 +11,8 @@ than a reply takes. The rule:
 
 Load raises the interval at once, replies that take long do at the second look in a row. It is lowered after
 five looks in a row that would allow it with room to spare, and only on the evidence of heartbeats that were
-answered meanwhile. So one slow rebalance changes nothing, and a load at the border of two steps does not go
-back and forth.
+answered meanwhile; for the first change of all one look is enough. So one slow rebalance changes nothing, and
+a load at the border of two steps does not go back and forth.
 
 Every change makes each cached reply of the node worthless once. So it is made in steps of a third or a half
 and not smoothly, and looks before each member had its next heartbeat do not count: else the cost of the
@@ -42,6 +42,9 @@ SPARE: Final = 0.7
 
 PACE_LOOKS: Final = 2
 LOWER_LOOKS: Final = 5
+
+FIRST_LOOKS: Final = 1
+"""Before the first change of all: a cluster that has just started is one that somebody waits for."""
 
 LOOK_MS: Final = 1_000
 """Of time between two looks."""
@@ -108,6 +111,7 @@ class IntervalRule:
         self._busy_ms = FIRST_SAMPLES * COST_FIRST_MS / SOCKETS
         self._slow_looks = 0
         self._low_looks = 0
+        self._lower_looks = FIRST_LOOKS
         self._is_steady = True
         self._settling_looks = 0
         """How many more looks see heartbeats that cost more because of the last change."""
@@ -159,13 +163,14 @@ class IntervalRule:
             self._low_looks = 0
         elif load.heartbeats:
             self._low_looks += 1
-            if self._low_looks >= LOWER_LOOKS:
+            if self._low_looks >= self._lower_looks:
                 self._choose(lower_ms)
 
     def _choose(self, interval_ms: int) -> None:
         self._settling_looks = ceil((self.interval_ms + interval_ms) / LOOK_MS)
         self.interval_ms = interval_ms
         self.changes += 1
+        self._lower_looks = LOWER_LOOKS
         self._slow_looks = self._low_looks = 0
 
 

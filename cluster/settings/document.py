@@ -50,8 +50,9 @@ The node looks once a second at how many members it serves, what a heartbeat cos
 replies take. It chooses the least step of a ladder (from the minimum up, each a half or a third more) at
 which heartbeats take no more than a tenth of the loop, and which is ten times the p99 of reply times; above
 1,000 ms three times it will do, so below 1,000 ms it goes only if replies are that quick. More load raises
-the interval at once, slow replies at the second look. It is lowered after five looks in a row that leave
-room to spare, not before each member has heard of the last change, and only while heartbeats are seen.
+the interval at once, slow replies at the second look. It is lowered after five looks in a row (the first
+change of all: after one) that leave room to spare, not before each member has heard of the last change, and
+only while heartbeats are seen.
 Settled, with what a cached heartbeat costs here:
 
 | Members of one node | {members} |
