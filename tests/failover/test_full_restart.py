@@ -29,10 +29,12 @@ LOADING = f"error {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.value}"
 
 
 def _states(url: str) -> set[str]:
-    """The states of the node's shards, as its HTTP port tells; empty while it does not answer yet."""
+    """The states that the node's shards have been in, as its HTTP port tells with their times; empty while it
+    does not answer yet, which may be until the log is read."""
     try:
         with urllib.request.urlopen(f"{url}/v1/cluster", timeout=1) as answer:
-            return {shard["state"] for shard in json.loads(answer.read())["shards"]}
+            shards = json.loads(answer.read())["shards"]
+            return {state for shard in shards for state in shard["state_since_ms"]}
     except OSError:
         return set()
 
