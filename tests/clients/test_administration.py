@@ -30,6 +30,8 @@ from wire.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 
+pytestmark = pytest.mark.failover  # nodes of real clusters are killed
+
 TIMEOUT_S = 15
 NUM_PARTITIONS = 6
 SETTINGS = {

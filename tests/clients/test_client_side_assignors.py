@@ -28,6 +28,8 @@ from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.protocol import decode_response, encode_request
 
+pytestmark = pytest.mark.failover  # nodes of real clusters are killed
+
 WITHIN_S = 60.0
 SETTINGS = {
     "group.consumer.session.timeout.ms": "10000",

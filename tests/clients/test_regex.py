@@ -15,6 +15,8 @@ from quorate.client import Client
 from tests.clients.conftest import HEARTBEAT_INTERVAL_MS
 from tests.report import count_fault
 
+pytestmark = pytest.mark.failover  # nodes of real clusters are killed
+
 WAIT_S = 20.0
 SETTINGS = {
     "group.consumer.session.timeout.ms": "30000",

@@ -16,6 +16,8 @@ from tests.report import count_fault
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
+pytestmark = pytest.mark.failover  # nodes of real clusters are killed
+
 NUM_PARTITIONS = 12
 SESSION_TIMEOUT_MS = 30_000
 """Longer than any test here takes: who is still a member, or not any more, is so by what it said."""
