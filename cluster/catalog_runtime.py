@@ -26,7 +26,7 @@ from cluster.shard_runtime import ShardRuntime
 from cluster.surroundings import Surroundings
 from coordinator.api import Outcome
 from coordinator.catalog import CatalogShard
-from coordinator.topics import CatalogTopic, CatalogView
+from coordinator.topics import CatalogView
 from raftlog.directory import NodeDirectory
 from records import (
     METADATA_SHARD,
@@ -34,13 +34,11 @@ from records import (
     FormatLevelKey,
     FormatLevelValue,
     GroupConfigKey,
-    GroupConfigValue,
     Key,
     RawRecord,
     Record,
     RecordType,
     TopicKey,
-    TopicValue,
     Trigger,
     decode_key,
     decode_value,
@@ -156,17 +154,7 @@ class CatalogRuntime(ShardRuntime):
         """Applies one record to the catalog that learns, or takes a format level; returns its key."""
         key: Key = decode_key(raw)
         value = None if raw.value is None else decode_value(raw)
-        if isinstance(key, TopicKey):
-            if isinstance(value, TopicValue):
-                self._learning.put(CatalogTopic(key.name, value.topic_id, value.num_partitions), index)
-            else:
-                self._learning.remove(key.name, index)
-        elif isinstance(key, GroupConfigKey):
-            if isinstance(value, GroupConfigValue):
-                self._learning.configs.put(key.group_id, key.name, value.value)
-            else:
-                self._learning.configs.remove(key.group_id, key.name)
-        elif isinstance(value, FormatLevelValue):
+        if not self._learning.learn(key, value, index) and isinstance(value, FormatLevelValue):
             self.format_level = max(self.format_level, value.level)
         return key
 

@@ -72,21 +72,11 @@ class CatalogShard:
             self.unknown_types[raw.type] += 1
             return
         key, value = record.key, record.value
-        if isinstance(key, TopicKey):
-            if isinstance(value, TopicValue):
-                self.view.put(CatalogTopic(key.name, value.topic_id, value.num_partitions), index)
-            else:
-                self.view.remove(key.name, index)
-        elif isinstance(key, GroupConfigKey):
-            if isinstance(value, GroupConfigValue):
-                self.view.configs.put(key.group_id, key.name, value.value)
-            else:
-                self.view.configs.remove(key.group_id, key.name)
-        elif isinstance(key, FormatLevelKey):
+        if isinstance(key, FormatLevelKey):
             self.format_level = value.level if isinstance(value, FormatLevelValue) else None
         elif isinstance(key, TermStartKey):
             self.term = value if isinstance(value, TermStartValue) else None
-        else:
+        elif not self.view.learn(key, value, index):
             self.unknown_types[raw.type] += 1
             return
         self._hashes.touch(raw, key)

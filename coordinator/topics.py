@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from coordinator.groupconfigs import ConfigsOfGroups
+from records import GroupConfigKey, GroupConfigValue, Key, TopicKey, TopicValue, Value
 
 _INDEX_BYTES = 6
 _RANDOM_BYTES = 10
@@ -89,6 +90,23 @@ class CatalogView:
         return [
             name for name, _ in takewhile(lambda item: item[1] > version, reversed(self._changed_at.items()))
         ]
+
+    def learn(self, key: Key, value: Value | None, index: int) -> bool:
+        """Takes in a record of the metadata shard's entry at `index` (a tombstone's value is None); False for
+        one of neither a topic nor a group's config."""
+        if isinstance(key, TopicKey):
+            if isinstance(value, TopicValue):
+                self.put(CatalogTopic(key.name, value.topic_id, value.num_partitions), index)
+            else:
+                self.remove(key.name, index)
+        elif isinstance(key, GroupConfigKey):
+            if isinstance(value, GroupConfigValue):
+                self.configs.put(key.group_id, key.name, value.value)
+            else:
+                self.configs.remove(key.group_id, key.name)
+        else:
+            return False
+        return True
 
     def put(self, topic: CatalogTopic, index: int) -> None:
         old = self._by_name.get(topic.name)
