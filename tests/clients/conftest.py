@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launcher import NodeProcess, launch_node
+from cluster.launcher import ClusterProcess, NodeProcess, launch_cluster, launch_node
 from quorate.client import Client
 
 SESSION_TIMEOUT_MS = 3_000
@@ -34,6 +34,20 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     log = (Path(process.data) / "node.log").read_text(encoding="utf-8")
     assert exit_code == 0, log
     assert "Traceback" not in log
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterProcess]:
+    """Three nodes with the SETTINGS of the module that asks for them."""
+    started = launch_cluster(
+        tmp_path_factory.mktemp("cluster") / "cluster", num_nodes=3, settings=request.module.SETTINGS
+    )
+    try:
+        yield started
+    finally:
+        started.kill()
 
 
 @pytest.fixture

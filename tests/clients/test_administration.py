@@ -17,7 +17,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess, NodeProcess, launch_cluster
+from cluster.launcher import ClusterProcess, NodeProcess
 from tests.clients.conftest import HEARTBEAT_INTERVAL_MS
 from tests.clients.polling import Crowd
 from tests.report import count_fault
@@ -38,15 +38,6 @@ SETTINGS = {
     "group.consumer.session.timeout.ms": "30000",
     "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
 }
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    started = launch_cluster(tmp_path_factory.mktemp("admin") / "cluster", num_nodes=3, settings=SETTINGS)
-    try:
-        yield started
-    finally:
-        started.kill()
 
 
 @pytest.fixture

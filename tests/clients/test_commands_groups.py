@@ -17,11 +17,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess, NodeProcess, launch_cluster
+from cluster.launcher import ClusterProcess, NodeProcess
 from quorate.app import run
 from quorate.client import Client
 from quorate.errors import ExitCode
-from tests.clients.conftest import SETTINGS
+from tests.clients.conftest import SETTINGS as NODE_SETTINGS
 from tests.clients.polling import WAIT_S, Crowd, PolledConsumer
 from tests.report import count_fault
 
@@ -29,14 +29,7 @@ NUM_PARTITIONS = 6
 Run = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    settings = {**SETTINGS, "group.consumer.session.timeout.ms": "45000"}
-    started = launch_cluster(tmp_path_factory.mktemp("groups") / "cluster", num_nodes=3, settings=settings)
-    try:
-        yield started
-    finally:
-        started.kill()
+SETTINGS = {**NODE_SETTINGS, "group.consumer.session.timeout.ms": "45000"}
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from cluster.launcher import ClusterProcess, launch_cluster
+from cluster.launcher import ClusterProcess
 from quorate.app import run
 from quorate.errors import ExitCode
 from tests.clients.polling import Crowd
@@ -32,13 +32,8 @@ SESSION = "consumer.session.timeout.ms"
 HEARTBEAT = "consumer.heartbeat.interval.ms"
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    started = launch_cluster(tmp_path_factory.mktemp("configs") / "cluster", num_nodes=3)
-    try:
-        yield started
-    finally:
-        started.kill()
+SETTINGS: dict[str, str] = {}
+"""The defaults: they are what is described here."""
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess, launch_cluster
+from cluster.launcher import ClusterProcess
 from quorate.client import Client
 from tests.clients.conftest import HEARTBEAT_INTERVAL_MS
 from tests.report import count_fault
@@ -24,15 +24,6 @@ SETTINGS = {
 }
 KAFKA_S = 10.0
 """What Apache Kafka takes to pick up a new topic."""
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    started = launch_cluster(tmp_path_factory.mktemp("regex") / "cluster", num_nodes=3, settings=SETTINGS)
-    try:
-        yield started
-    finally:
-        started.kill()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess, NodeProcess, launch_cluster
+from cluster.launcher import ClusterProcess, NodeProcess
 from quorate.client import Client, GroupDescription
 from tests.clients.conftest import HEARTBEAT_INTERVAL_MS
 from tests.clients.polling import Crowd, PolledConsumer
@@ -28,15 +28,6 @@ SETTINGS = {
 AWAY_EPOCH = -2
 IN_USE = "Fatal error: Broker: The instance ID is still used by another member"
 """librdkafka's words for UNRELEASED_INSTANCE_ID."""
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    started = launch_cluster(tmp_path_factory.mktemp("static") / "cluster", num_nodes=3, settings=SETTINGS)
-    try:
-        yield started
-    finally:
-        started.kill()
 
 
 @pytest.fixture
