@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import coordinator.reconcile
+from coordinator.limits import Limits
 from coordinator.states import Finding, Transition, member_transition
 from records import MemberState
 from tests.coordinator.world import TALLY, World
@@ -28,6 +29,15 @@ def world() -> World:
     """One shard and a topic `orders` of 12 partitions."""
     world = World()
     world.create_topic("orders", 12)
+    return world
+
+
+@pytest.fixture
+def by_children() -> World:
+    """The same, where every round of expressions is a child's, and waits until the test ends it."""
+    world = World(limits=Limits(resolve_inline_cost_max=-1))
+    world.create_topic("orders", 12)
+    world.holds_jobs = True
     return world
 
 
