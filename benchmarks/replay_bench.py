@@ -19,9 +19,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
-from history.node import ShardFiles
-from history.replay import Replay
-from history.source import Walk
+from history.reading.node import ShardFiles
+from history.reading.source import Walk
+from history.state.replay import Replay
 from raftlog.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node
 from raftlog.files import OsFiles, join
 from raftlog.frames import encode_frame

@@ -1,17 +1,16 @@
 """What happened: the log of a node read offline, explained, and held to its promises.
 
 Everything here takes the path of a node's directory (a running node's, a copy, one shard of it, a damaged
-one), never writes to it, and returns dataclasses; functions ending in `_text` and `_json` make lines of them.
+one), never writes to it, and returns dataclasses; functions ending in `_text` and `_json` make lines of
+them.
 
-    node, source        opening a directory; the walk over a shard's entries that bridges damage and says so
-    dump                entries one by one
-    replay              the state at an index or a moment, by the coordinator's own `apply`
-    track, story        a group as its records alone tell it; its log as steps
-    explain, timeline   why each epoch, at length and as a table
-    evidence            refusals and heartbeat gaps that a node noted beside its log
-    commits             every offset commit: the proof behind an acknowledgement
-    verify              files and meaning: `invariants`, `secondopinion`
-    catalog, words, render   topic changes by index; causes in sentences; times, durations, ranges, tables
+    reading     a directory or a cluster's folder opened; the walk that bridges damage and says so
+    state       a shard's or a group's state at an index or a moment
+    facts       what the entries of a group say, as rows: epochs, who owned what, sessions, moves, waits
+    telling     why each epoch, at length and as a table; terms; entries one by one
+    checking    files and meaning, nodes against each other, every commit
+    words, render, moments   causes in sentences; times, durations, tables; moments as people type them
 
-`NothingToRead` (source) and `Damaged` (raftlog.reader) are what a reader raises when there is no answer.
+`NothingToRead` (reading.source) and `Damaged` (raftlog.reader) are what a reader raises when there is no
+answer.
 """

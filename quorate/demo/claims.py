@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from history.commits import Commit, Key
+from history.checking.commits import Commit, Key
 from quorate.demo.evidence import Evidence
 
 SHOWN_MAX = 3  # counter-examples in one line; the first says most

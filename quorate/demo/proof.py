@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from history.commits import Key, commits
-from history.compare import Comparison, compare
-from history.explain import Explanation, explain
-from history.replay import replay
-from history.story import TermStep
-from history.timeline import timeline, timeline_text
-from history.verify import verify
+from history.checking.commits import Key, commits
+from history.checking.compare import Comparison, compare
+from history.checking.verify import verify
+from history.state.replay import replay
+from history.telling.explain import Explanation, explain
+from history.telling.story import TermStep
+from history.telling.timeline import timeline, timeline_text
 from quorate.demo.claims import Claim, acknowledged_commits, all_in_the_logs, final_offsets_match
 from quorate.demo.evidence import Evidence
 

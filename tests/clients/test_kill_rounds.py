@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from cluster.launcher import NodeProcess, launch_node
-from history.commits import Key, missing_commits
+from history.checking.commits import Key, missing_commits
 from quorate.client import Client
 from tests.clients import committers
 from tests.report import count_fault

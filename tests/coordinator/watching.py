@@ -10,7 +10,7 @@ from __future__ import annotations
 from coordinator.api import JobKind
 from coordinator.core import Core
 from coordinator.model import Group
-from history.invariants import InvariantChecker
+from history.checking.invariants import InvariantChecker
 from records import ConsumerGroupMetadataKey, MemberState
 from tests.coordinator.world import Entry, World
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from history.opening import open_node
-from history.source import Walk
+from history.reading.opening import open_node
+from history.reading.source import Walk
 from raftlog.frames import Frame
 from records import RawRecord, RecordType, Trigger, decode_entry, decode_key
 

@@ -34,8 +34,8 @@ from benchmarks import consumer
 from benchmarks.diaries import Diary, double_owners, read_diary
 from benchmarks.raw import RawGroup, RawMember
 from cluster.launcher import ClusterProcess, NodeProcess
-from history.commits import Key, missing_commits
-from history.verify import report_text, verify
+from history.checking.commits import Key, missing_commits
+from history.checking.verify import report_text, verify
 from records import shard_of
 from tests.clients import committers
 from tests.clients.polling import Crowd

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.raw import RawGroup, RawMember
 from cluster.launcher import NodeProcess
-from history.compare import compare, comparison_text
+from history.checking.compare import compare, comparison_text
 from quorate.client import Client
 from records import shard_of
 from tests.failover.mesh import Meshed

@@ -19,7 +19,7 @@ import pytest
 from benchmarks import load
 from benchmarks.raw import RawGroup, Refused
 from cluster.launcher import ClusterProcess, LaunchError, NodeProcess, launch_cluster, prepare_cluster
-from history.commits import missing_commits
+from history.checking.commits import missing_commits
 from quorate.client import Client
 from quorate.connection import ConnectionLost
 from raftlog.directory import read_identity

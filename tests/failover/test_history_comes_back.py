@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.raw import RawGroup
 from cluster.launcher import ClusterProcess, NodeProcess, launch_cluster
-from history.commits import missing_commits
+from history.checking.commits import missing_commits
 from quorate.client import Client
 from raftlog.archive import ARCHIVE, read_manifest
 from raftlog.directory import read_identity, shard_name

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cluster.launcher import ClusterProcess
-from history.compare import compare, comparison_text
+from history.checking.compare import compare, comparison_text
 from quorate.client import Client
 from tests.failover.mesh import Meshed
 from tests.failover.rounds import MEMBERS_PARTITIONS, MEMBERS_TOPIC, TOPIC, Fault, Rounds

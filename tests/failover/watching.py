@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks.raw import Address, RawGroup, Refused
 from cluster.launcher import ClusterProcess, NodeProcess
-from history.commits import Key, missing_commits
-from history.compare import compare, comparison_text
+from history.checking.commits import Key, missing_commits
+from history.checking.compare import compare, comparison_text
 from quorate.connection import ConnectionLost
 from records import shard_of
 

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from history import commits, dump, explain, replay, terms, verify
-from history.node import NodeLog
+from history.checking import commits, verify
+from history.reading.node import NodeLog
+from history.state import replay
+from history.telling import dump, explain, terms
 
 from .memlog import MemoryReader
 

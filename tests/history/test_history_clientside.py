@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from history.explain import NoteStep, explain, explanation_text
+from history.checking.verify import report_text, verify
 from history.render import UTC_STYLE
-from history.timeline import timeline
-from history.verify import report_text, verify
+from history.telling.explain import NoteStep, explain, explanation_text
+from history.telling.timeline import timeline
 from tests.coordinator.computing import dealt_round, offer
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import TopicPartitions

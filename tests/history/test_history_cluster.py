@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from history.commits import commits, missing_commits
-from history.dump import DumpedSource, dump, dump_json, dump_text
-from history.explain import TermStep, explain, explanation_text
+from history.checking.commits import commits, missing_commits
+from history.checking.verify import report_text, verify
+from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
-from history.replay import replay, replay_all
-from history.source import NothingToRead
-from history.terms import Term, terms, terms_text
-from history.timeline import timeline
-from history.verify import report_text, verify
+from history.state.replay import replay, replay_all
+from history.telling.dump import DumpedSource, dump, dump_json, dump_text
+from history.telling.explain import TermStep, explain, explanation_text
+from history.telling.terms import Term, terms, terms_text
+from history.telling.timeline import timeline
 from quorate.app import run as run_quorate
 from quorate.errors import ExitCode
 from records import TermWhy
@@ -190,7 +190,7 @@ def test_evidence_of_all_nodes_is_told_in_order(tmp_path: Path) -> None:
 
 
 def open_evidence(path: str) -> list[dict[str, object]]:
-    from history.opening import open_node
+    from history.reading.opening import open_node
 
     return open_node(path).reader(0).evidence()
 

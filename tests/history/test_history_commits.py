@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from history.commits import Commit, commits, missing_commits
+from history.checking.commits import Commit, commits, missing_commits
 from records import Cause, Record, Trigger
 
 from .conftest import Serve

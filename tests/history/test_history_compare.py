@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from history.compare import Comparison, ShardComparison, compare, comparison_text
+from history.checking.compare import Comparison, ShardComparison, compare, comparison_text
+from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
-from history.source import NothingToRead
-from quorate.commands.log import plain
+from quorate.commands.log.common import plain
 from raftlog.archive import ARCHIVE, read_manifest, write_manifest
 from raftlog.directory import NODE_FILE, NodeIdentity, format_node
 from raftlog.files import OsFiles
@@ -181,7 +181,7 @@ def test_equal_entries_of_one_term_with_other_bytes_are_a_difference_also_before
 
 
 def test_a_state_that_is_not_its_logs_is_found(logs: ThreeLogs, monkeypatch: pytest.MonkeyPatch) -> None:
-    from history.replay import Replay
+    from history.state.replay import Replay
 
     sound = Replay.state_hash.fget  # type: ignore[attr-defined]
     calls = iter(range(100))

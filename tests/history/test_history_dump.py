@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from history.dump import Filter, dump, dump_json, dump_text, type_number
 from history.render import UTC_STYLE
+from history.telling.dump import Filter, dump, dump_json, dump_text, type_number
 from records import Cause, RawRecord, RecordType, Trigger, encode_entry, entry_from_json, shard_of
 from records.ids import METADATA_SHARD
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from history.invariants import MEMBERSHIP_RULES, NEVER_BACK, ONE_OWNER, InvariantChecker
+from history.checking.invariants import MEMBERSHIP_RULES, NEVER_BACK, ONE_OWNER, InvariantChecker
 from records import MemberState, Record, decode_entry, encode_record
 
 from .memlog import (

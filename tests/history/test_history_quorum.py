@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from history.quorum import Tail, TermRun, decided
+from history.reading.quorum import Tail, TermRun, decided
 
 
 def tail(node_id: int, *runs: tuple[int, int, int], commit: int = 0, counts: bool = True) -> Tail:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from history.commits import commits, missing_commits
-from history.dump import dump, dump_json
-from history.explain import EpochStep, NoteStep, TermStep, explain, explanation_text
+from history.checking.commits import commits, missing_commits
+from history.checking.verify import report_text, verify
+from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
-from history.replay import Replay, replay, replay_all
-from history.source import NothingToRead
-from history.timeline import timeline
-from history.verify import report_text, verify
+from history.state.replay import Replay, replay, replay_all
+from history.telling.dump import dump, dump_json
+from history.telling.explain import EpochStep, NoteStep, TermStep, explain, explanation_text
+from history.telling.timeline import timeline
 from raftlog.reader import Damaged
 from raftlog.settings import LogSettings
 from raftlog.synced import SYNCED_FILE

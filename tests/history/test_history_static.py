@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from history.explain import EpochStep, NoteStep, explain, explanation_text
+from history.checking.verify import report_text, verify
 from history.render import UTC_STYLE
-from history.replay import replay, state_text
-from history.timeline import timeline
-from history.verify import report_text, verify
+from history.state.replay import replay, state_text
+from history.telling.explain import EpochStep, NoteStep, explain, explanation_text
+from history.telling.timeline import timeline
 
 from .reallog import Node
 from .test_history_real import GROUP, settle

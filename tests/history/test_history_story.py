@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from history.explain import Explanation, explain, explanation_text
+from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
-from history.replay import replay, state_text
-from history.source import NothingToRead
-from history.story import EpochStep, NoteStep
-from history.timeline import timeline, timeline_text
+from history.state.replay import replay, state_text
+from history.telling.explain import Explanation, explain, explanation_text
+from history.telling.story import EpochStep, NoteStep
+from history.telling.timeline import timeline, timeline_text
 from records import Cause, Reason, ReasonKind, Trigger
 from records.ids import METADATA_SHARD, shard_of
 

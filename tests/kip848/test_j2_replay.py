@@ -12,8 +12,8 @@ from itertools import permutations
 import pytest
 
 from coordinator.shard import GroupShard
-from history.secondopinion import disagreements
-from history.track import GroupTrack
+from history.checking.secondopinion import disagreements
+from history.state.track import GroupTrack
 from records import (
     ClassicMember,
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from history.commits import Commit
-from history.explain import Explanation
-from history.source import Basis
-from history.story import TermStep
+from history.checking.commits import Commit
+from history.reading.source import Basis
+from history.telling.explain import Explanation
+from history.telling.story import TermStep
 from quorate.demo.claims import (
     acknowledged_commits,
     all_in_the_logs,

@@ -13,7 +13,7 @@ import pytest
 
 from quorate.app import app, run
 from quorate.commands import experiments
-from quorate.commands.log import plain
+from quorate.commands.log.common import plain
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
 
 README = Path(__file__).resolve().parents[2] / "README.md"

@@ -18,7 +18,7 @@ from cluster.settings import Settings
 from cluster.simulator import Network, SimCluster, WireClient, World
 from cluster.simulator.machine import KAFKA_PORT, address_of
 from coordinator.groupconfigs import HEARTBEAT_INTERVAL
-from history.invariants import InvariantChecker
+from history.checking.invariants import InvariantChecker
 from raftlog.replica import Replica
 from records import RecordType, TermStartKey, TermStartValue, decode_cause, decode_key_and_value, iter_records
 from tests.cluster.lab import GROUPS

@@ -11,14 +11,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from history.reading.node import NodeLog
+from history.reading.opening import open_node
+from history.reading.source import Gap, Walk
+from history.render import LOCAL, TimeStyle, duration, table
+from history.words import is_takeover, shard_name, term_words
 from raftlog.frames import Frame
 from records import Entry, RecordsError, RecordType, TermStartValue, TermWhy, decode_entry, decode_value
-
-from .node import NodeLog
-from .opening import open_node
-from .render import LOCAL, TimeStyle, duration, table
-from .source import Gap, Walk
-from .words import is_takeover, shard_name, term_words
 
 HEADERS = ("shard", "term", "index", "began", "gap", "entries", "leader", "why")
 
@@ -48,7 +47,7 @@ class Term:
     words: str
 
 
-def terms(path: str, shard: int | None = None) -> tuple[Term, ...]:
+def terms(path: str | NodeLog, shard: int | None = None) -> tuple[Term, ...]:
     """The terms of all shards (or one), each shard's in order; raises `NothingToRead`."""
     node = open_node(path)
     wanted = node.shards if shard is None else (shard,)

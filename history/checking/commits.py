@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from history.reading.node import NodeLog
+from history.reading.opening import open_node
+from history.reading.source import Walk
 from raftlog.frames import Frame
 from records import OffsetCommitKey, OffsetCommitValue, RecordType, decode_key, decode_value, iter_records
 from records.ids import METADATA_SHARD
-
-from .node import NodeLog
-from .opening import open_node
-from .source import Walk
 
 Key = tuple[str, str, int]
 """Group id, topic, partition."""
@@ -61,7 +60,7 @@ def _commits_in(
             yield key, Commit(offset, frame.index, frame.timestamp_ms)
 
 
-def commits(path: str, groups: Iterable[str] | None = None) -> dict[Key, list[Commit]]:
+def commits(path: str | NodeLog, groups: Iterable[str] | None = None) -> dict[Key, list[Commit]]:
     """Per group, topic and partition: all its commits in the order of the log, the last one last."""
     found: dict[Key, list[Commit]] = {}
     for key, commit in iter_commits(open_node(path), groups):

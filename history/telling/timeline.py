@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from history.render import LOCAL, TimeStyle, duration, sentence_list, table
+
 from .explain import Explanation
-from .render import LOCAL, TimeStyle, duration, sentence_list, table
 from .story import EpochStep, Step, TermStep
 
 HEADERS = ("epoch", "index", "time", "stable after", "why", "who owned what")

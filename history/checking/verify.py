@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from coordinator.projection import Projection
+from history.reading.node import NodeLog, open_one
+from history.reading.source import Basis, Gap, SnapshotLike, Walk
+from history.render import plural
+from history.state.replay import Replay
+from history.words import shard_name
 from raftlog.frames import Frame
 from raftlog.reader import Damaged, Problem
 from records import RecordsError, iter_records
 from records.ids import METADATA_SHARD
 
 from .invariants import InvariantChecker, Violation
-from .node import NodeLog, open_one
-from .render import plural
-from .replay import Replay
 from .secondopinion import disagreements
-from .source import Basis, Gap, SnapshotLike, Walk
-from .words import shard_name
 
 DEFECT_HINT = "the files are as they were written: keep them and report this as a defect of the coordinator"
 TORN = "torn"

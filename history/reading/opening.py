@@ -38,12 +38,15 @@ class ClusterShard(ShardFiles):
         return sorted(notes, key=lambda note: note.get("at_ms", note.get("minute_ms", 0)))
 
 
-def open_node(path: str) -> NodeLog:
+def open_node(path: str | NodeLog) -> NodeLog:
     """Opens a node's directory, a copy or a part of one, or the folder that holds a cluster's as node-1,
     node-2, ...; never writes to it.
 
-    Raises `NothingToRead` saying what is expected when there is no shard in it.
+    What is open already (a live cluster's log too) is handed back. Raises `NothingToRead` saying what is
+    expected when there is no shard in it.
     """
+    if isinstance(path, NodeLog):
+        return path
     paths = node_directories(path)
     return open_one(path) if paths == [path] else _open_cluster(path, paths)
 

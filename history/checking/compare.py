@@ -21,18 +21,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from history.reading.difference import Difference, difference_text
+from history.reading.members import Member, num_voters, open_members, strangers
+from history.reading.node import NodeLog, ShardFiles
+from history.reading.quorum import Tail, decided, quorum_of
+from history.reading.sidebyside import LogSide, Walked, tails_of, walk
+from history.reading.source import NothingToRead, Walk
+from history.render import LOCAL, TimeStyle, plural, sentence_list
+from history.state.replay import Replay
+from history.words import shard_name
 from raftlog.reader import Damaged, Problem
 from records import RecordsError
-
-from .difference import Difference, difference_text
-from .members import Member, num_voters, open_members, strangers
-from .node import NodeLog, ShardFiles
-from .quorum import Tail, decided, quorum_of
-from .render import LOCAL, TimeStyle, plural, sentence_list
-from .replay import Replay
-from .sidebyside import LogSide, Walked, tails_of, walk
-from .source import NothingToRead, Walk
-from .words import shard_name
 
 DIRECTORIES_MIN = 2
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from history.render import LOCAL, TimeStyle, plural, sentence_list
+from history.words import Speaker, cause_line, type_name
 from raftlog.frames import Frame
 from records import Entry, RecordsError, decode_entry, group_id_of
-
-from .render import LOCAL, TimeStyle, plural, sentence_list
-from .words import Speaker, cause_line, type_name
 
 RECORDS_NAMED_MAX = 5
 """Records named one by one; a difference in many is told by their number."""

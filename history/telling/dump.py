@@ -10,6 +10,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from history.reading.node import NodeLog
+from history.reading.opening import open_node
+from history.reading.source import Gap, Walk
+from history.render import LOCAL, TimeStyle
+from history.words import Speaker, cause_line, record_words, shard_name, term_words, type_name
 from raftlog.frames import Frame
 from records import (
     Entry,
@@ -22,12 +27,7 @@ from records import (
 )
 from records.ids import topic_id_text
 
-from .node import NodeLog
-from .opening import open_node
-from .render import LOCAL, TimeStyle
-from .source import Gap, Walk
 from .terms import term_start_of
-from .words import Speaker, cause_line, record_words, shard_name, term_words, type_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ def type_number(text: str) -> int:
     return number
 
 
-def dump(path: str, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
+def dump(path: str | NodeLog, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
     """The entries of a node's directory, shard by shard (the metadata shard first), in the order of the
     log.
 

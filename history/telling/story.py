@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from history.reading.catalog import CatalogHistory, TopicChange, changes_between
+from history.render import LOCAL, MemberNames, TimeStyle, ranges
+from history.state.track import GroupTrack, MemberTrack, Partition, Partitions, grouped
+from history.words import Speaker, cause_words, is_takeover, reasons_words, term_words
 from records import Cause, Certainty, Entry, RecordType, TermStartValue, Trigger
-
-from .catalog import CatalogHistory, TopicChange, changes_between
-from .render import LOCAL, MemberNames, TimeStyle, ranges
-from .track import GroupTrack, MemberTrack, Partition, Partitions, grouped
-from .words import Speaker, cause_words, is_takeover, reasons_words, term_words
 
 SETTLED_STATES = ("Stable", "Empty")
 BESIDE_EPOCHS = (Trigger.MEMBER_AWAY, Trigger.MEMBER_REPLACED, Trigger.ASSIGNMENT_INSTALLED)

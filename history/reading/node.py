@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from history.words import shard_name
 from raftlog.archive import all_segments, read_segment
 from raftlog.directory import NODE_FILE, NodeIdentity
 from raftlog.files import join
@@ -23,7 +24,6 @@ from records.ids import METADATA_SHARD, shard_of
 
 from .catalog import CatalogHistory
 from .source import Gap, NothingToRead, Reader, Walk
-from .words import shard_name
 
 EXPECTED = (
     "expected the data directory of one node (a file named node, and a folder per shard: metadata, shard-0,"
@@ -67,6 +67,11 @@ class NodeLog:
             " is not known: name the shard"
         )
 
+    def last_ms(self, shard: int | None = None) -> int:
+        """The time of the newest decided entry of a shard, or of all; -1: there is none."""
+        wanted = self.shards if shard is None else (shard,)
+        return max((_last_ms(number, self.reader(number)) for number in wanted), default=-1)
+
     def catalog(self) -> CatalogHistory:
         """What the metadata shard tells of topics; empty where the directory does not hold it.
 
@@ -83,6 +88,13 @@ class NodeLog:
                 elif not isinstance(item, Gap):
                     catalog.apply(item.header.last_index, item.records)
         return catalog
+
+
+def _last_ms(shard: int, reader: Reader) -> int:
+    walk = Walk(shard, reader, from_snapshot=True)
+    for _ in walk:
+        pass
+    return walk.basis.last_timestamp_ms
 
 
 class ShardFiles(ShardReader):

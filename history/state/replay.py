@@ -15,17 +15,17 @@ from coordinator.catalog import CatalogShard
 from coordinator.model import Group, Member
 from coordinator.projection import Projection
 from coordinator.statehash import STALE_IN_REPLAY_MAX
+from history.reading.catalog import CatalogHistory
+from history.reading.node import NodeLog
+from history.reading.opening import open_node
+from history.reading.source import Basis, Gap, NothingToRead, SnapshotLike, Walk
+from history.render import LOCAL, TimeStyle, ranges
+from history.words import shard_name, state_name
 from raftlog.frames import Frame
 from records import RawRecord, iter_records
 from records.ids import METADATA_SHARD, topic_id_text
 
-from .catalog import CatalogHistory
-from .node import NodeLog
-from .opening import open_node
-from .render import LOCAL, TimeStyle, ranges
-from .source import Basis, Gap, NothingToRead, SnapshotLike, Walk
 from .track import AWAY_EPOCH
-from .words import shard_name, state_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def _empty(shard: int) -> Projection | CatalogShard:
 
 
 def replay(
-    path: str,
+    path: str | NodeLog,
     *,
     shard: int | None = None,
     group: str | None = None,
@@ -169,7 +169,7 @@ def replay(
     return _state_of(node, shard, group, at_index, at_ms)
 
 
-def replay_all(path: str, *, at_ms: int | None = None) -> tuple[ShardState, ...]:
+def replay_all(path: str | NodeLog, *, at_ms: int | None = None) -> tuple[ShardState, ...]:
     """The state of every shard of a directory at one moment, or at the end."""
     node = open_node(path)
     return tuple(_state_of(node, shard, None, None, at_ms) for shard in node.shards)

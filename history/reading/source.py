@@ -13,12 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from history.words import shard_name
 from raftlog.frames import Frame
 from raftlog.machine import SnapshotHeader
 from raftlog.reader import Damaged, Problem
 from records import RawRecord
-
-from .words import shard_name
 
 
 class NothingToRead(Exception):

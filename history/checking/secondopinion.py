@@ -12,8 +12,7 @@ from collections.abc import Mapping
 
 from coordinator.model import Group
 from coordinator.projection import Projection
-
-from .track import NO_EPOCH, GroupTrack, Partitions, flat
+from history.state.track import NO_EPOCH, GroupTrack, Partitions, flat
 
 
 def disagreements(projection: Projection, tracks: Mapping[str, GroupTrack]) -> list[str]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from history.render import ranges
+from history.state.track import MEMBERSHIP_TYPES, GroupTrack, MemberTrack, Partition, grouped
 from records import MemberState, RawRecord, group_id_of
-
-from .render import ranges
-from .track import MEMBERSHIP_TYPES, GroupTrack, MemberTrack, Partition, grouped
 
 VIOLATIONS_MAX = 100
 """Per shard: one defect tends to repeat in every entry after it, and the first ones tell what it is."""

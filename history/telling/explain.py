@@ -11,6 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from history.reading.catalog import CatalogHistory
+from history.reading.node import NodeLog
+from history.reading.opening import open_node
+from history.reading.source import Basis, Gap, NothingToRead, SnapshotLike, Walk
+from history.render import LOCAL, TimeStyle, duration
+from history.state.track import MEMBERSHIP_TYPES, GroupTrack
 from raftlog.frames import Frame
 from records import (
     Entry,
@@ -25,14 +31,8 @@ from records import (
     iter_records,
 )
 
-from .catalog import CatalogHistory
 from .evidence import UNKNOWN, longest_gap, with_notes
-from .node import NodeLog
-from .opening import open_node
-from .render import LOCAL, TimeStyle, duration
-from .source import Basis, Gap, NothingToRead, SnapshotLike, Walk
 from .story import Acknowledgement, EpochStep, Move, NoteStep, Step, Storyteller, TermStep
-from .track import MEMBERSHIP_TYPES, GroupTrack
 
 __all__ = [
     "Acknowledgement",
@@ -65,7 +65,7 @@ class Explanation:
 
 
 def explain(
-    path: str,
+    path: str | NodeLog,
     group_id: str,
     *,
     shard: int | None = None,

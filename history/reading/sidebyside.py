@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from history.render import LOCAL, TimeStyle
 from raftlog.archive import ARCHIVE, all_segments, read_manifest, read_segment
 from raftlog.chain import GENESIS, Chain
 from raftlog.directory import is_joining
@@ -25,7 +26,6 @@ from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 from .difference import Difference, difference, same
 from .node import ShardFiles
 from .quorum import Decided, Tail, TermRun
-from .render import LOCAL, TimeStyle
 from .source import Gap, SnapshotLike, Walk
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from history.render import TimeStyle, duration
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 
-from .render import TimeStyle, duration
 from .story import NoteStep, Step
 
 Note = Mapping[str, Any]

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from history.render import plural
 from records import RawRecord, RecordType, Ref, TopicKey, TopicValue, decode_key, decode_value
 from records.ids import METADATA_SHARD, topic_id_text
-
-from .render import plural
 
 TopicShape = tuple[bytes, int]
 """A topic's id and number of partitions."""

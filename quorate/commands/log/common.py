@@ -1,0 +1,130 @@
+"""What the commands of `quorate log` share: options, moments, how files are asked and failures are told."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+from quorate.errors import CommandError, ExitCode
+from quorate.output import say
+
+T = TypeVar("T")
+
+INDEX_DIGITS_MAX = 11  # a longer number is a time in epoch milliseconds: 12 digits begin in 1973
+WIDTH_WITHOUT_TERMINAL = 120
+METADATA_NAME = "metadata"
+STATE_HASH = "state_hash"  # 64 bits: as a number in JSON, jq and JavaScript would round it
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.", show_default=False)]
+Shard = Annotated[
+    str | None, typer.Option("--shard", metavar="SHARD", help="A shard's number, or `metadata`.")
+]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at", metavar="INDEX|TIME", help="A log index, epoch milliseconds, or 2026-03-01T12:03:08[+01:00]."
+    ),
+]
+Utc = Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of the local zone.")]
+
+
+def plain(value: Any) -> Any:
+    """A dataclass of `history` as JSON-ready values; bytes and hashes become hexadecimal text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        members = {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        if isinstance(members.get(STATE_HASH), int):
+            members[STATE_HASH] = f"{members[STATE_HASH]:016x}"
+        return members
+    if isinstance(value, dict):
+        return {str(key): plain(content) for key, content in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(content) for content in value]
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def terminal_width() -> int:
+    return shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, 24)).columns
+
+
+def style_of(utc: bool) -> Any:
+    from history.render import LOCAL, UTC_STYLE
+
+    return UTC_STYLE if utc else LOCAL
+
+
+def index_or_time(text: str | None, utc: bool) -> tuple[int | None, int | None]:
+    """An index or a time in epoch ms, whichever the text is; the other one is None."""
+    if text is None:
+        return None, None
+    if text.isdecimal() and len(text) <= INDEX_DIGITS_MAX:
+        return int(text), None
+    from history.render import parse_time
+
+    return None, usage(lambda given: parse_time(given, style_of(utc)), text)
+
+
+def shard_number(text: str) -> int:
+    from records.ids import METADATA_SHARD
+
+    if text == METADATA_NAME:
+        return METADATA_SHARD
+    number = text.removeprefix("shard-")
+    if not number.isdecimal():
+        raise CommandError(
+            f"{text!r} is not a shard", hint="give its number, or `metadata`", code=ExitCode.USAGE
+        )
+    return int(number)
+
+
+def usage(parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise CommandError(str(error), code=ExitCode.USAGE) from error
+
+
+def read_log(directory: Path | str, question: Callable[[], T]) -> T:
+    """Ask, and turn what the files cannot answer into one line."""
+    try:
+        return question()
+    except Exception as error:
+        explain_failure(directory, error)
+
+
+def print_lines(directory: Path | str, lines: Iterable[str], show: Callable[[str], None] = say) -> None:
+    """Print as it is read: a log may be larger than memory."""
+    try:
+        for line in lines:
+            show(line)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        explain_failure(directory, error)
+
+
+def explain_failure(directory: Path | str, error: Exception) -> NoReturn:
+    from history.reading.source import NothingToRead
+    from raftlog.reader import Damaged
+    from records import RecordsError
+
+    if isinstance(error, NothingToRead):
+        raise CommandError(str(error), code=ExitCode.UNREADABLE) from error
+    if isinstance(error, Damaged | RecordsError):
+        raise CommandError(
+            f"{directory} is too damaged to answer: {error}",
+            hint=f"`quorate log verify {directory}` lists what is broken",
+            code=ExitCode.UNREADABLE,
+        ) from error
+    if isinstance(error, OSError):
+        what = error.strerror or str(error)
+        raise CommandError(
+            f"cannot read {error.filename or directory}: {what}", code=ExitCode.UNREADABLE
+        ) from error
+    raise error

@@ -1,0 +1,65 @@
+"""`quorate log replay`: the state at an index or a moment."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quorate.commands.log.common import (
+    At,
+    Shard,
+    Utc,
+    index_or_time,
+    plain,
+    print_lines,
+    read_log,
+    shard_number,
+    style_of,
+)
+from quorate.commands.options import Directory, Json
+from quorate.errors import CommandError, ExitCode
+from quorate.output import print_json
+
+
+def replay(
+    directory: Directory,
+    at: At = None,
+    group: Annotated[str | None, typer.Option("--group", help="Only this group.")] = None,
+    shard: Shard = None,
+    utc: Utc = False,
+    json: Json = False,
+) -> None:
+    """Rebuild the state at an index or a moment; without --at, at the end of the log.
+
+    An index belongs to one shard, so it needs --group or --shard; a time does not.
+
+    Example: quorate log replay quorate-data --group billing --at 2026-03-01T03:12
+    """
+    from history.state.replay import replay as read
+    from history.state.replay import replay_all, state_text
+
+    index, time_ms = index_or_time(at, utc)
+    number = None if shard is None else shard_number(shard)
+    if index is not None and group is None and number is None:
+        raise CommandError(
+            f"--at {at} is an index, and every shard counts its own",
+            hint="name one with --shard or --group, or give a time",
+            code=ExitCode.USAGE,
+        )
+    if group is None and number is None:
+        states = read_log(directory, lambda: replay_all(str(directory), at_ms=time_ms))
+    else:
+        states = (
+            read_log(
+                directory,
+                lambda: read(str(directory), shard=number, group=group, at_index=index, at_ms=time_ms),
+            ),
+        )
+    if json:
+        print_json({"shards": [plain(state) for state in states]})
+        return
+    for position, state in enumerate(states):
+        if position:
+            print()
+        print_lines(directory, state_text(state, style_of(utc)))

@@ -1,0 +1,91 @@
+"""What a question is about: the log it is asked of, and the words behind it.
+
+The log comes first: a node's directory, or the folder that holds a cluster's. With `--url` it is that of a
+running cluster, and the directory is left out: `quorate log explain DIR GROUP`, or
+`quorate log explain --url URL GROUP`.
+
+A command declares its words (`DirGroup`, …) and `Live`, and hands both to `subject`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.commands.log.common import read_log, style_of, usage
+from quorate.errors import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from history.reading.node import NodeLog
+
+_LOG = "A node's data directory or the folder that holds a cluster's (not with --url)"
+DirOnly = Annotated[list[str] | None, typer.Argument(metavar="DIR", help=f"{_LOG}.", show_default=False)]
+DirGroup = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="DIR GROUP", help=f"{_LOG}, then the group's id.", show_default=False),
+]
+DirPartition = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="DIR TOPIC-PARTITION", help=f"{_LOG}, then a partition such as orders-3.", show_default=False
+    ),
+]
+Live = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="Read a running cluster over HTTP: the address of any node."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="INDEX|TIME|SPAN", help="From here on: an index, a time, 03:12, 2h, end-5m."
+    ),
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="INDEX|TIME|SPAN", help="Up to here, inclusive.")
+]
+
+
+def subject(words: Sequence[str] | None, url: str | None, *names: str) -> tuple[NodeLog, tuple[str, ...]]:
+    """The log that is asked, opened, and the words behind it, one for each of ``names``.
+
+    Raises `CommandError` (usage) when words are missing or too many, or where nothing can be read.
+    """
+    given = tuple(words or ())
+    expected = names if url is not None else ("DIR", *names)
+    if len(given) != len(expected):
+        said = " ".join(given) or "nothing"
+        beside = " beside --url" if url is not None else ""
+        raise CommandError(
+            f"expected {' '.join(expected) or 'nothing'}{beside}, got {said}",
+            hint="quote a name that contains blanks",
+            code=ExitCode.USAGE,
+        )
+    if url is not None:
+        raise CommandError("--url is not served yet", code=ExitCode.USAGE)
+    from history.reading.opening import open_node
+
+    return read_log(given[0], lambda: open_node(given[0])), given[1:]
+
+
+def moment(
+    log: NodeLog, text: str | None, *, utc: bool, group: str | None = None, shard: int | None = None
+) -> tuple[int | None, int | None]:
+    """What a person typed for a moment as (index, epoch ms), at most one of them set; (None, None) for None.
+
+    A clock and ``end-5m`` are counted from the last entry of the group's shard (or of the shard given, else
+    of all shards), ``2h`` from now.
+    """
+    if text is None:
+        return None, None
+    from history.moments import parse_moment
+
+    style = style_of(utc)
+    parsed = usage(lambda typed: parse_moment(typed, style), text)
+    if parsed.index is not None or parsed.time_ms is not None:
+        return parsed.index, parsed.time_ms
+    number = log.shard_of_group(group) if shard is None and group is not None else shard
+    end_ms = read_log(log.path, lambda: log.last_ms(number))
+    return parsed.resolved(now_ms=int(time.time() * 1000), end_ms=end_ms, style=style)

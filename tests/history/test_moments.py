@@ -1,0 +1,63 @@
+"""Moments as people type them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from history.moments import Moment, parse_moment, parse_span
+from history.render import UTC_STYLE, TimeStyle
+
+NOW_MS = 1_800_000_000_000
+END_MS = round(datetime(2026, 3, 1, 12, 0, tzinfo=UTC).timestamp() * 1000)
+
+
+def ms(*when: int, zone: timezone = UTC) -> int:
+    return round(datetime(*when, tzinfo=zone).timestamp() * 1000)  # type: ignore[arg-type, misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("17", (17, None)),
+        ("start", (1, None)),
+        ("end", (None, END_MS)),
+        ("end-5m", (None, END_MS - 300_000)),
+        ("1772366400000", (None, 1_772_366_400_000)),
+        ("2026-03-01T11:30", (None, ms(2026, 3, 1, 11, 30))),
+        ("2026-03-01T11:30+01:00", (None, ms(2026, 3, 1, 10, 30))),
+        ("2026-03-01", (None, ms(2026, 3, 1))),
+        ("2h", (None, NOW_MS - 7_200_000)),
+        ("1h30m", (None, NOW_MS - 5_400_000)),
+        ("90s ago", (None, NOW_MS - 90_000)),
+        ("03:12", (None, ms(2026, 3, 1, 3, 12))),
+        ("3:12:05.250", (None, ms(2026, 3, 1, 3, 12, 5) + 250)),
+        ("12:30", (None, ms(2026, 2, 28, 12, 30))),
+    ],
+)
+def test_what_people_type(text: str, expected: tuple[int | None, int | None]) -> None:
+    assert parse_moment(text, UTC_STYLE).resolved(now_ms=NOW_MS, end_ms=END_MS, style=UTC_STYLE) == expected
+
+
+def test_a_clock_is_meant_in_the_readers_zone() -> None:
+    style = TimeStyle(timezone(timedelta(hours=2)))
+    found = parse_moment("13:00", style).resolved(now_ms=NOW_MS, end_ms=END_MS, style=style)
+    assert found == (None, ms(2026, 3, 1, 11))
+
+
+@pytest.mark.parametrize("text", ["", "soon", "25:00", "2 fortnights", "-", "end-", "1.2.3", "2026-13-01"])
+def test_anything_else_says_what_is_accepted(text: str) -> None:
+    with pytest.raises(ValueError, match="neither an index nor a time: give a log index"):
+        parse_moment(text)
+
+
+def test_spans() -> None:
+    assert [parse_span(text) for text in ("250ms", "1.5s", "7d")] == [250, 1_500, 604_800_000]
+    with pytest.raises(ValueError, match="not a span of time"):
+        parse_span("5")
+
+
+def test_a_moment_keeps_what_was_typed() -> None:
+    assert parse_moment(" 2h ").text == " 2h "
+    assert parse_moment("2h") == Moment(text="2h", ago_ms=7_200_000)
