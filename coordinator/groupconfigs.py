@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, Final
 
 from coordinator.limits import GroupSettings
@@ -95,9 +96,9 @@ def effective(broker: GroupSettings, configs: Mapping[str, str]) -> GroupSetting
 
     A stored name or value that this release does not know changes nothing."""
     changes: dict[str, Any] = {}
-    for name, text in configs.items():
-        config = GROUP_CONFIGS.get(name)
-        if config is None or not _NUMBER.fullmatch(text):
+    for config in GROUP_CONFIGS.values():
+        text = configs.get(config.name, "")
+        if not _NUMBER.fullmatch(text):
             continue
         low, high = config.bounds(broker)
         changes[config.field] = min(max(int(text), low), high)
@@ -116,6 +117,44 @@ def with_interval(settings: GroupSettings, interval_ms: int) -> GroupSettings:
     broker's minimum allows."""
     longest_ms = max(settings.session_timeout_ms // SESSION_INTERVALS, settings.heartbeat_interval_min_ms)
     return keep_sessions(replace(settings, heartbeat_interval_ms=min(interval_ms, longest_ms)))
+
+
+class Origin(StrEnum):
+    """Where the value that holds for a group comes from."""
+
+    GROUP = "group"
+    ADAPTIVE = "adaptive"
+    BROKER = "broker"
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What a config comes to for a group. `set_to` is what its origin says, None where the load does; `value`
+    may be another: within the bounds `low` and `high`, or below the session."""
+
+    name: str
+    value: int
+    origin: Origin
+    set_to: int | None
+    low: int
+    high: int
+
+
+def in_force(
+    broker: GroupSettings, settings: GroupSettings, configs: Mapping[str, str], is_adaptive: bool
+) -> Iterator[InForce]:
+    """Every config of a group with `configs` of its own, for which `settings` hold; `is_adaptive`: the node
+    chooses the interval of groups that set none."""
+    for config in GROUP_CONFIGS.values():
+        text = configs.get(config.name, "")
+        if _NUMBER.fullmatch(text):
+            origin, set_to = Origin.GROUP, int(text)
+        elif is_adaptive and config.name == HEARTBEAT_INTERVAL:
+            origin, set_to = Origin.ADAPTIVE, None
+        else:
+            origin, set_to = Origin.BROKER, config.default(broker)
+        value: int = getattr(settings, config.field)
+        yield InForce(config.name, value, origin, set_to, *config.bounds(broker))
 
 
 def check_together(broker: GroupSettings, configs: Mapping[str, str]) -> None:

@@ -29,14 +29,22 @@ class LiveView:
 
     def group(self, group_id: str) -> Any:
         """The answer of `GET /v1/groups/{id}` by the leader; raises `CommandError` if there is none."""
-        path = f"/v1/groups/{quote(group_id, safe='')}?consistent=1"
+        return self._consistent(f"/v1/groups/{quote(group_id, safe='')}")
+
+    def group_configs(self, group_id: str) -> Any:
+        """The same of `GET /v1/groups/{id}/configs`."""
+        return self._consistent(f"/v1/groups/{quote(group_id, safe='')}/configs")
+
+    def _consistent(self, path: str) -> Any:
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             left_s = max(0.1, deadline_s - time.monotonic())
             try:
                 if self._known is None:
                     self._known = self._learn(left_s)
-                return first_of(self._known, left_s, lambda url, one_s: get_json(url + path, one_s))[0]
+                return first_of(
+                    self._known, left_s, lambda url, one_s: get_json(f"{url}{path}?consistent=1", one_s)
+                )[0]
             except CommandError as error:
                 passes = error.status == 503 if isinstance(error, HttpRefused) else self._known is not None
                 if not passes or time.monotonic() + PAUSE_S >= deadline_s:

@@ -247,6 +247,12 @@ class Api:
             raise reads.no_group(group_id)
         return web.json_response(answer)
 
+    async def group_configs(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        node, group_id = self._node, given["group_id"]
+        shard, consistent = node.shard_for(group_id), given["consistent"]
+        answer = await self.read(request, shard, consistent, lambda: reads.group_configs(node, group_id))
+        return web.json_response(answer)
+
     async def transfer(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         shard = reads.shard_named(self._node, given["shard"])
         return web.json_response(await writes.transfer(self._node, shard, given["to"], str(request.remote)))

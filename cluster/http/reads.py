@@ -7,10 +7,13 @@ turn as the state, and whoever sends it first waits until that index is committe
 
 from __future__ import annotations
 
+import dataclasses
+
 from cluster.http.node_view import HttpNode, Json, ShardView
 from cluster.http.routes import HttpError
 from cluster.node_info import NodeInfo
 from coordinator import views
+from coordinator.groupconfigs import in_force
 from raftlog.evidence import Refusal
 from records import METADATA_SHARD, topic_id_text
 from wire.apis import api_name
@@ -180,6 +183,26 @@ def _refusal(refusal: Refusal) -> Json:
         "member_id": refusal.member_id,
         "client": refusal.client,
         "times": refusal.times,
+    }
+
+
+def group_configs(node: HttpNode, group_id: str) -> Json:
+    """What the group is configured to, and what this node tells its members: it need not exist."""
+    shard = node.shard_for(group_id)
+    check_readable(node.metadata)
+    check_readable(shard)
+    settings = node.group_settings
+    rows = in_force(
+        settings.defaults,
+        settings.for_group(group_id),
+        node.catalog.configs.of(group_id),
+        is_adaptive=node.settings.group_consumer_heartbeat_interval_adaptive,
+    )
+    return {
+        "shard": shard.shard,
+        "as_of_index": shard.machine.applied_index,
+        "group_id": group_id,
+        "configs": [dataclasses.asdict(row) for row in rows],
     }
 
 

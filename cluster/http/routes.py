@@ -15,6 +15,7 @@ from cluster.http.schemas import (
     ANYTHING,
     AS_OF,
     BOOLEAN,
+    CONFIG,
     ERROR,
     GROUP,
     INTEGER,
@@ -288,6 +289,15 @@ ROUTES: tuple[Route, ...] = (
         parameters=(_GROUP_ID, _CONSISTENT),
         answer=object_of(shard=INTEGER, as_of_index=INTEGER, at_ms=INTEGER, group=GROUP),
         refusals=(307, 400, 404, 503),
+    ),
+    Route(
+        path="/v1/groups/{group_id}/configs",
+        name="group_configs",
+        summary="What holds for one group, which need not exist: the value of each config and whose it is. "
+        "Only the leader knows the interval that it chooses by its load.",
+        parameters=(_GROUP_ID, _CONSISTENT),
+        answer=object_of(shard=INTEGER, as_of_index=INTEGER, group_id=STRING, configs=array_of(CONFIG)),
+        refusals=(307, 400, 503),
     ),
     Route(
         path="/v1/shards/{shard}/log",

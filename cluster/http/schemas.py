@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from coordinator.groupconfigs import Origin
+
 Schema = dict[str, Any]
 
 
@@ -114,6 +116,18 @@ REGEX = object_of(
     is_resolving=BOOLEAN,
     error=or_null(STRING),
 )
+
+CONFIG: Schema = {
+    **object_of(
+        name=STRING,
+        value=INTEGER,
+        origin={**STRING, "enum": [str(origin) for origin in Origin]},
+        set_to=or_null(INTEGER),
+        low=INTEGER,
+        high=INTEGER,
+    ),
+    "description": "A config of a group: `value` holds; its origin says `set_to` (null: the load does).",
+}
 
 GROUP: Schema = {
     **object_of(

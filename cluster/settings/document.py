@@ -61,8 +61,10 @@ Settled, with what a cached heartbeat costs here:
 
 A new leader takes it that each member's first heartbeat costs {first:g} ms, and begins accordingly. Clients
 follow from their next reply on; their sessions are not affected. `GET /v1/cluster` shows the choice and
-what it was made from under `heartbeats`, `/metrics` has the same as `quorate_heartbeat_*`, and a group's
-view the interval that holds for it.
+what it was made from under `heartbeats`, `/metrics` has the same as `quorate_heartbeat_*`. What holds for
+one group is in `quorate groups config GROUP` and `GET /v1/groups/GROUP/configs?consistent=1`: the value, its
+bounds, and whether it is the group's own, chosen by the load, or the nodes' setting. Kafka's DescribeConfigs
+says only what is set.
 """
 
 _EXAMPLES = (10, 100, 1_000, 2_000, 5_000, 10_000, 30_000)

@@ -1,25 +1,39 @@
-"""`quorate groups config`: what a group is configured to, and where each value comes from."""
+"""`quorate groups config`: what holds for a group, and where each value comes from.
+
+Every node knows what is set. What members are told is known to the node that leads, which may choose their
+interval by its load: it is asked over HTTP. Without that, what is set is shown, and a line says so.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quorate.commands.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
+    DEFAULT_URL,
     Bootstrap,
     Json,
     Timeout,
+    Url,
     connect,
 )
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, print_table
+from quorate.output import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from quorate.client import Client
 
 PREFIX = "consumer."
 """What the name of every config of a group begins with; it may be left out."""
+
+WHOSE = {
+    "group": "the group's own",
+    "adaptive": "chosen by its node's load",
+    "broker": "of the nodes",
+}
 
 Group = Annotated[
     str, typer.Argument(metavar="GROUP", help="The group's id; it need not exist yet.", show_default=False)
@@ -39,10 +53,11 @@ def config(
     set_: Set = None,
     unset: Unset = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    url: Url = DEFAULT_URL,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
-    """Show or change what a group is configured to; changes hold from each member's next heartbeat.
+    """Show what holds for a group, and whose it is; changes hold from each member's next heartbeat.
 
     Example: quorate groups config billing --set session.timeout.ms=10000 --unset heartbeat.interval.ms
     """
@@ -50,12 +65,44 @@ def config(
     with connect(bootstrap, timeout_s) as client:
         if changes:
             client.configure_group(group, changes)
-        configs = client.group_configs(group)
+        rows, missing = _rows(client, url, timeout_s, group)
     if json:
-        print_json({"group_id": group, "configs": [dataclasses.asdict(row) for row in configs]})
+        print_json({"group_id": group, "configs": rows, "live_missing": missing})
         return
-    rows = [(row.name, row.value, "the group's own" if row.is_own else "of the nodes") for row in configs]
-    print_table(("CONFIG", "VALUE", "WHOSE"), rows, empty="no configs")
+    table = [(row["name"], row["value"], _bounds(row), _whose(row)) for row in rows]
+    print_table(("CONFIG", "VALUE", "BOUNDS", "WHOSE"), table, empty="no configs")
+    if missing:
+        say(f"what members are told is not known, only what is set: {missing}")
+
+
+def _rows(client: Client, url: str, timeout_s: float, group: str) -> tuple[list[dict[str, Any]], str | None]:
+    """The configs as the leader knows them; else as far as every node does, and why."""
+    from quorate.live import LiveView
+
+    try:
+        answer = LiveView(url, client.cluster_id(), timeout_s).group_configs(group)
+        return sorted(answer["configs"], key=lambda row: str(row["name"])), None
+    except CommandError as error:
+        missing = f"{error.message}; --url names the HTTP address of a node"
+    rows = []
+    for row in client.group_configs(group):
+        origin = "group" if row.is_own else "broker"
+        value = int(row.value)
+        rows.append(
+            {"name": row.name, "value": value, "origin": origin, "set_to": value, "low": None, "high": None}
+        )
+    return rows, missing
+
+
+def _bounds(row: dict[str, Any]) -> str:
+    return f"{row['low']} to {row['high']}" if row["low"] is not None else "-"
+
+
+def _whose(row: dict[str, Any]) -> str:
+    """Where the value is from; what was set stands behind it where the bounds or the session allow less."""
+    words = WHOSE.get(row["origin"], row["origin"])
+    is_bounded = row["set_to"] is not None and row["set_to"] != row["value"]
+    return f"{words}, set to {row['set_to']}" if is_bounded else words
 
 
 def changes_of(sets: list[str], unsets: list[str]) -> dict[str, str | None]:

@@ -146,10 +146,11 @@ def test_a_topic_has_no_configs(admin: AdminClient, crowd: Crowd) -> None:
 
 
 def test_the_command_shows_and_changes_configs(
-    bootstraps: list[str], capsys: pytest.CaptureFixture[str]
+    cluster: ClusterProcess, bootstraps: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     bootstrap, group = ",".join(bootstraps), f"group-{uuid.uuid4().hex[:12]}"
-    base = ["groups", "config", group, "--bootstrap", bootstrap]
+    urls = ",".join(f"http://{node.host}:{node.http_port}" for node in cluster.nodes)
+    base = ["groups", "config", group, "--bootstrap", bootstrap, "--url", urls]
     assert (
         run([*base, "--set", "session.timeout.ms=9000", "--set", "consumer.heartbeat.interval.ms=1500"]) == 0
     )
@@ -161,7 +162,11 @@ def test_the_command_shows_and_changes_configs(
     ]
     assert run([*base, "--unset", "session.timeout.ms", "--json"]) == 0
     shown = {row["name"]: row for row in json.loads(capsys.readouterr().out)["configs"]}
-    assert (shown[SESSION]["value"], shown[SESSION]["is_own"]) == ("45000", False)
+    assert (shown[SESSION]["value"], shown[SESSION]["origin"]) == (45_000, "broker")
+    assert (shown[HEARTBEAT]["value"], shown[HEARTBEAT]["origin"]) == (1_500, "group")
+    assert run([*base, "--unset", "heartbeat.interval.ms", "--json"]) == 0
+    shown = {row["name"]: row for row in json.loads(capsys.readouterr().out)["configs"]}
+    assert (shown[HEARTBEAT]["origin"], shown[HEARTBEAT]["set_to"]) == ("adaptive", None)
     assert run([*base, "--set", "session.timeout.ms=1"]) == ExitCode.REFUSED
     assert "INVALID_CONFIG" in capsys.readouterr().err
     for wrong in (["--set", "session.timeout.ms"], ["--unset", "a=1"], ["--set", "a=1", "--unset", "a"]):

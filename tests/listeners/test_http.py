@@ -12,8 +12,10 @@ from typing import Any
 import msgpack
 import pytest
 
+from cluster.group_settings import CommittedSettings
 from cluster.http.routes import ROUTES
 from cluster.http.schemas import MEMBER
+from cluster.settings import Settings
 from raftlog.errors import Damaged
 from raftlog.evidence import Refusal
 from records import OffsetCommitKey, OffsetCommitValue, Record, decode_entry
@@ -69,6 +71,39 @@ async def test_topics_groups_and_one_group() -> None:
         assert answer["as_of_index"] == rig.node.shard_for("billing").commit_index
         status, answer = await rig.get("/v1/groups/nobody")
         assert (status, answer["error"]) == (404, "GROUP_ID_NOT_FOUND")
+
+
+async def test_the_configs_of_a_group_say_what_holds_and_why() -> None:
+    """The leader's own choice where the group has none; what was set beside what its bounds leave of it."""
+    async with http_rig() as rig:
+        settings = CommittedSettings(Settings().group_settings(), lambda: rig.node.catalog)
+        settings.set_interval(500)
+        rig.node.group_settings = settings
+
+        async def shown() -> dict[str, tuple[int, str, int | None, int, int]]:
+            status, answer = await rig.get("/v1/groups/none%2Fyet/configs")
+            assert (status, answer["group_id"]) == (200, "none/yet")
+            return {
+                row["name"].removeprefix("consumer."): (
+                    row["value"], row["origin"], row["set_to"], row["low"], row["high"],
+                )
+                for row in answer["configs"]
+            }  # fmt: skip
+
+        assert await shown() == {
+            "session.timeout.ms": (45_000, "broker", 45_000, 1_000, 1_800_000),
+            "heartbeat.interval.ms": (500, "adaptive", None, 500, 15_000),
+            "assignment.interval.ms": (0, "broker", 0, 0, 15_000),
+        }
+        rig.node.catalog.configs.put("none/yet", "consumer.heartbeat.interval.ms", "20000")
+        rig.node.catalog.configs.put("none/yet", "consumer.session.timeout.ms", "6000")
+        settings.forget(["none/yet"])
+        found = await shown()
+        assert found["session.timeout.ms"][:3] == (6_000, "group", 6_000)
+        assert found["heartbeat.interval.ms"][:3] == (2_000, "group", 20_000), "within bounds and session"
+    async with http_rig(group_consumer_heartbeat_interval_adaptive=False) as rig:
+        _, answer = await rig.get("/v1/groups/g/configs")
+    assert {row["origin"] for row in answer["configs"]} == {"broker"}
 
 
 async def test_group_ids_may_hold_anything_that_a_path_can_spell() -> None:

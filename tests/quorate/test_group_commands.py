@@ -23,6 +23,11 @@ from wire.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
+from wire.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from wire.messages.describe_groups import DescribedGroup as ClassicGroup
 from wire.messages.describe_groups import DescribeGroupsResponse
 from wire.messages.leave_group import LeaveGroupResponse, MemberResponse
@@ -246,6 +251,48 @@ def test_lag_where_the_ends_are_known(described: ScriptedNode, ends: str, capsys
     assert "105 behind in all" in capsys.readouterr().out
     assert run([*arguments, "--end-offsets-from", ends, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["end_offsets"] == {"orders": {"0": 100, "1": 100}}
+
+
+# Configs
+
+
+def test_configs_are_what_the_leader_tells_members_with_bounds_and_origin(
+    node: ScriptedNode, start: Callable[[], HttpNode], capsys: Capture
+) -> None:
+    """Kafka's APIs say what is set; an interval that the leader chose by its load is known to it alone."""
+    http = start()
+    http.script["/v1/cluster"] = [(200, {"cluster_id": None, "nodes": [{"http": http.address}]})]
+    rows = [
+        {"name": "consumer.session.timeout.ms", "value": 6_000, "origin": "group", "set_to": 900},
+        {"name": "consumer.heartbeat.interval.ms", "value": 500, "origin": "adaptive", "set_to": None},
+        {"name": "consumer.assignment.interval.ms", "value": 0, "origin": "broker", "set_to": 0},
+    ]
+    configs = [{**row, "low": 0, "high": 15_000} for row in rows]
+    http.script["/v1/groups/g/configs?consistent=1"] = [(200, {"group_id": "g", "configs": configs})]
+    command = ["groups", "config", "g", "-b", node.address, "--url", http.url]
+    assert run(command) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "CONFIG                           VALUE  BOUNDS      WHOSE",
+        "consumer.assignment.interval.ms      0  0 to 15000  of the nodes",
+        "consumer.heartbeat.interval.ms     500  0 to 15000  chosen by its node's load",
+        "consumer.session.timeout.ms       6000  0 to 15000  the group's own, set to 900",
+    ]
+    assert run([*command, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["configs"], document["live_missing"]) == (configs[::-1], None)
+
+
+def test_configs_without_http_are_what_is_set_and_say_so(node: ScriptedNode, capsys: Capture) -> None:
+    config = DescribeConfigsResourceResult(
+        name="consumer.session.timeout.ms", value="9000", read_only=False, config_source=8
+    )
+    result = DescribeConfigsResult(resource_type=32, resource_name="g", error_message="", configs=[config])
+    node.answer(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsResponse(results=[result]))
+    assert run(["groups", "config", "g", "-b", node.address, "--url", NOBODY]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[1].split(maxsplit=3) == ["consumer.session.timeout.ms", "9000", "-", "the group's own"]
+    assert "not known, only what is set" in out[2]
+    assert "--url" in out[2]
 
 
 # Reset
