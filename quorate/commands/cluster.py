@@ -19,7 +19,7 @@ from quorate.commands.overview import print_cluster
 from quorate.errors import CommandError
 from quorate.output import print_json
 
-app = new_app("Show the cluster, and say who leads.")
+app = new_app("Show the cluster, say who leads, and do to its nodes what accidents do.")
 
 Shard = Annotated[
     str, typer.Argument(metavar="SHARD", help="A shard's number, or metadata.", show_default=False)

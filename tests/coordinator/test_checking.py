@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,8 @@ from coordinator.assignors import (
 )
 from coordinator.assignors.checking import CHECKS, PropertyViolated, check_assignor
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "assignor" / "quorate_rendezvous.py"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "assignor" / "quorate_rendezvous.py"
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -29,6 +33,16 @@ def test_ours_keep_what_they_promise(seed: int) -> None:
 
 def test_the_example_is_a_correct_assignor() -> None:
     check_assignor(runpy.run_path(str(EXAMPLE))["Rendezvous"]())
+
+
+def test_the_examples_own_test_runs_in_its_directory() -> None:
+    """As it tells its reader: not by the settings of whatever project its directory is in."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=EXAMPLE.parent, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 class Faulty:
