@@ -32,11 +32,6 @@ FOLLOWED_MAX = 4  # how often a change is sent on: leadership may move while it 
 PAUSE_S = 0.2  # between two tries while there is no leader: an election takes about as long
 
 
-@app.callback()
-def _cluster() -> None:
-    """Show the cluster, and say who leads."""
-
-
 @app.command("status")
 def status(url: Url = DEFAULT_URL, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json: Json = False) -> None:
     """Show every node and every shard: who leads, how far the others are, which links are down and why.
