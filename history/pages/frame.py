@@ -1,0 +1,161 @@
+"""The frame of every page: one HTML file with its style, script and data inside, and no door to the outside.
+
+    page(title="billing", lead="shard 2, 12:00 to 13:00", body=section("Moves", table_html(...)),
+         styles=("stats.css",), scripts=("stats.js",), data={...}, rests_on=[basis.words()])
+
+What must stay true:
+
+- A page asks for nothing. Its policy allows no request at all, and no style and no script but its own, which
+  it names by their hashes; so a page may not have ``style=`` or ``onclick=`` attributes (a script may still
+  set ``element.style``).
+- Names that clients chose (groups, members, topics, client ids) never become markup: in Python everything
+  goes through `escaped`, in scripts through ``Frame.element``, which makes text nodes only, and in the data
+  through `embedded`, out of which no string can break.
+- ``body`` is HTML that the caller made; all other arguments are plain text. It must say its essentials
+  without script (tickets show attachments without it), so tables are written here and scripts only add.
+- Colours come from the names in ``files/frame.css``, which has each for dark and light; nothing is told by
+  colour alone.
+
+Files of ``files/`` are named, not read from elsewhere; ``frame.css`` and ``frame.js`` (`Frame`: data,
+element, times, colours, theme) come first in every page.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from string import Template
+
+from history.render import TimeStyle
+
+OFFSET_PROBE_MS = 6 * 60 * 60 * 1000
+"""How far apart a zone's offset is looked at: two changes within six hours have never been."""
+OFFSET_PROBES_MAX = 4_000
+"""So many looks at most, wider apart over more than about three years."""
+
+
+def page(
+    *,
+    title: str,
+    body: str,
+    lead: str = "",
+    styles: Sequence[str] = (),
+    scripts: Sequence[str] = (),
+    data: object = None,
+    rests_on: Sequence[str] = (),
+) -> str:
+    """The whole file. ``data`` is what JSON can say; `rests_on` are the lines of the footer."""
+    style = "\n".join(_file(name) for name in ("frame.css", *styles))
+    script = "\n".join(_file(name) for name in ("frame.js", *scripts))
+    return Template(_file("frame.html")).substitute(
+        policy=_policy(style, script),
+        title=escaped(title),
+        heading=escaped(title),
+        lead=escaped(lead),
+        style=style,
+        body=body,
+        footer="\n".join(f"<p>{escaped(line)}</p>" for line in rests_on),
+        data=embedded(data),
+        script=script,
+    )
+
+
+def escaped(text: object) -> str:
+    """Any value as text of HTML, also inside a quoted attribute."""
+    return _writable(html.escape(str(text), quote=True))
+
+
+def embedded(data: object) -> str:
+    """JSON that is safe inside a script element: nothing in it can end the element or begin a comment."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return _writable(text)
+
+
+def _writable(text: str) -> str:
+    """UTF-8 cannot hold half a character, as a broken client may have sent it: it is shown by its number."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def section(heading: str, content: str, *, fold: bool = False) -> str:
+    """A card with a heading; with ``fold`` one that begins closed."""
+    if fold:
+        return f'<details class="card"><summary>{escaped(heading)}</summary>\n{content}\n</details>'
+    return f'<section class="card"><h2>{escaped(heading)}</h2>\n{content}\n</section>'
+
+
+def tiles(values: Sequence[tuple[str, str]]) -> str:
+    """Figures at a glance: (what, value) each."""
+    made = (
+        f'<div class="tile"><dt>{escaped(what)}</dt><dd>{escaped(value)}</dd></div>' for what, value in values
+    )
+    return f'<dl class="tiles">{"".join(made)}</dl>'
+
+
+def table_html(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    numbers: Sequence[int] = (),
+    empty: str = "none",
+) -> str:
+    """A table of plain texts; the columns whose positions are in ``numbers`` stand to the right."""
+    if not rows:
+        return f"<p>{escaped(empty)}</p>"
+
+    def cells(tag: str, row: Sequence[object]) -> str:
+        return "".join(
+            f"<{tag}{' class=number' if at in numbers else ''}>{escaped(cell)}</{tag}>"
+            for at, cell in enumerate(row)
+        )
+
+    head = f"<thead><tr>{cells('th', headers)}</tr></thead>"
+    body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table>{head}<tbody>\n{body}\n</tbody></table></div>'
+
+
+def zone_offsets(from_ms: int, to_ms: int, style: TimeStyle) -> list[list[int]]:
+    """``[[from ms, minutes ahead of UTC], …]`` over a span, for the page's ``data["offsets"]``.
+
+    The page then shows the same times as the terminal, wherever it is opened.
+    """
+    found = [[from_ms, _offset(from_ms, style)]]
+    step = max(OFFSET_PROBE_MS, (to_ms - from_ms) // OFFSET_PROBES_MAX)
+    at = from_ms
+    while at < to_ms:
+        before, at = at, min(at + step, to_ms)
+        if _offset(at, style) == found[-1][1]:
+            continue
+        low, high = before, at
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if _offset(middle, style) == found[-1][1] else (low, middle)
+        found.append([high, _offset(high, style)])
+    return found
+
+
+def _offset(at_ms: int, style: TimeStyle) -> int:
+    ahead = style.moment(at_ms).utcoffset()
+    return 0 if ahead is None else round(ahead.total_seconds() / 60)
+
+
+def _policy(style: str, script: str) -> str:
+    return (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)};"
+        " base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _file(name: str) -> str:
+    return (resources.files(__package__) / "files" / name).read_text(encoding="utf-8")
