@@ -30,7 +30,7 @@ from cluster.refusal_notes import NOTED_APIS, first_error
 from cluster.shard_life import ShardLife
 from cluster.shard_state import ShardState
 from cluster.surroundings import Projection, Surroundings
-from coordinator.api import Context, Outcome
+from coordinator.api import Context, Outcome, Trouble
 from raftlog.directory import NodeDirectory
 from raftlog.host import Timer
 from records import encode_entry
@@ -192,8 +192,7 @@ class ShardRuntime(ShardLife):
     def _append(self, outcome: Outcome, ctx: Context) -> None:
         """One decision, one entry. A projection that is ahead of its log ends the node."""
         if outcome.trouble is not None:
-            LOG.warning("%s: %s", self.name, outcome.trouble.words)
-            self.node.evidence.trouble(outcome.trouble.group_id, outcome.trouble.words)
+            self._note_trouble(outcome.trouble)
         self.counters.assignor_failures += outcome.has_assignor_failed
         if not outcome.records:
             if self.machine.applied_index >= ctx.next_index:
@@ -237,6 +236,13 @@ class ShardRuntime(ShardLife):
             self.replica.ask_proof()
         if self._held_timer is None:
             self._held_timer = self.host.call_later(self._settings.held_reply_timeout_ms, self._expire_held)
+
+    def _note_trouble(self, trouble: Trouble) -> None:
+        """Work for a group failed: the node's log says so, and whoever explains the group later."""
+        LOG.warning("%s: %s", self.name, trouble.words)
+        self.node.evidence.trouble(
+            trouble.group_id, trouble.words, work=trouble.work, member_id=trouble.member_id
+        )
 
     def _note_refusal(self, question: Question, client: ClientInfo, response: object) -> None:
         """Keeps the reason of a refusal as evidence, for whoever explains the group later."""

@@ -79,10 +79,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What failed in the work for a group: for the node's log, and for whoever explains the group."""
+    """What failed in the work for a group: for the node's log, and for whoever explains the group.
+    ``member_id`` is the member that was to do it, if one was."""
 
     group_id: str
     words: str
+    work: JobKind
+    member_id: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from coordinator.api import Context
+from coordinator.api import Context, Draft, JobKind, Trouble
 from coordinator.assignors.spi import AssignmentSpec
 from coordinator.dissolving import emptied
 from coordinator.limits import Limits
@@ -189,7 +189,7 @@ def with_assignors(
 # Who computes.
 
 
-def wait_ms(core: Core, group: Group, ctx: Context) -> float | None:
+def wait_ms(core: Core, group: Group, ctx: Context, draft: Draft) -> float | None:
     """How long the member that is asked for the group's target still has, after asking one if need be; None
     where it is the server assignor's turn."""
     round_ = _round(core, group)
@@ -198,9 +198,9 @@ def wait_ms(core: Core, group: Group, ctx: Context) -> float | None:
     if not round_.chosen:
         _elect(core, group, round_, ctx)
     elif not _may_compute(group.member(round_.chosen)):
-        fail(core, group, round_, "is gone", ctx)
+        fail(core, group, round_, "is gone", ctx, draft)
     elif ctx.monotonic_ms >= round_.deadline_ms:
-        fail(core, group, round_, "did not install a target in time", ctx)
+        fail(core, group, round_, "did not install a target in time", ctx, draft)
     return None if round_.is_over else max(0.0, round_.deadline_ms - ctx.monotonic_ms)
 
 
@@ -223,11 +223,11 @@ def is_chosen(core: Core, group: Group, member_id: str) -> bool:
     return round_ is not None and round_.chosen == member_id
 
 
-def fail(core: Core, group: Group, round_: Round, why: str, ctx: Context) -> None:
+def fail(core: Core, group: Group, round_: Round, why: str, ctx: Context, draft: Draft) -> None:
     """The chosen member is not asked again in this round; somebody else is, or nobody is left."""
-    core.client_side.errors[group.group_id] = (
-        f"Assignor {round_.choice.name}: {round_.chosen} {why}; see docs/protocol-extensions.md."
-    )
+    said = f"Assignor {round_.choice.name}: {round_.chosen} {why}; see docs/protocol-extensions.md."
+    core.client_side.errors[group.group_id] = said
+    draft.trouble = Trouble(group.group_id, said, JobKind.ASSIGN, round_.chosen)
     round_.failed.add(round_.chosen)
     _elect(core, group, round_, ctx)
 

@@ -159,11 +159,11 @@ def _offered(assignors: list[extended.Assignor] | None, limits: Limits) -> tuple
 
 
 def prepare_assignment(
-    core: Core, request: prepare.ConsumerGroupPrepareAssignmentRequest, ctx: Context
+    core: Core, request: prepare.ConsumerGroupPrepareAssignmentRequest, ctx: Context, draft: Draft
 ) -> prepare.ConsumerGroupPrepareAssignmentResponse:
     """Shows the group to the chosen member. Asked again it shows the group as it is then."""
     group, member = _member(core, request)
-    round_ = _round(core, group, member, ctx)
+    round_ = _round(core, group, member, ctx, draft)
     spec = assignment_spec(group)
     round_.prepared = Prepared(group.epoch, spec, core.pacing.bumped_at.get(group.group_id))
     return prepare.ConsumerGroupPrepareAssignmentResponse(
@@ -207,7 +207,7 @@ def install_assignment(
     group, member = _member(core, request)
     if is_installed(group, request):  # its reply was lost
         return install.ConsumerGroupInstallAssignmentResponse()
-    round_ = _round(core, group, member, ctx)
+    round_ = _round(core, group, member, ctx, draft)
     prepared = round_.prepared
     if prepared is None:
         raise _not_chosen(group, member, "it has not prepared one with this coordinator; prepare first")
@@ -224,7 +224,7 @@ def install_assignment(
             group, prepared.spec, answer, prepared.epoch, ctx, core.limits, round_.choice.name
         )
     except PartitionAssignorError as error:
-        clientside.fail(core, group, round_, f"computed a target that is not valid: {error}", ctx)
+        clientside.fail(core, group, round_, f"computed a target that is not valid: {error}", ctx, draft)
         core.pacing.defer(group.group_id, ctx)  # whoever is next, or the server assignor
         raise Refused(ErrorCode.INVALID_ASSIGNMENT, str(error)) from None
     draft.trigger = Trigger.ASSIGNMENT_INSTALLED
@@ -262,9 +262,9 @@ def _member(
     return group, member
 
 
-def _round(core: Core, group: Group, member: Member, ctx: Context) -> Round:
+def _round(core: Core, group: Group, member: Member, ctx: Context, draft: Draft) -> Round:
     """The round in which the member is the chosen one."""
-    if clientside.round_of(core, group) is not None and clientside.wait_ms(core, group, ctx) is None:
+    if clientside.round_of(core, group) is not None and clientside.wait_ms(core, group, ctx, draft) is None:
         core.pacing.defer(group.group_id, ctx)  # the round has just ended: the server assignor's turn
     round_ = clientside.round_of(core, group)
     if round_ is None or round_.chosen != member.member_id:

@@ -131,7 +131,7 @@ def resolution_ended(
     if error is not None:
         said = f"Expressions of group {group_id} were not resolved: {error}"
         if said != progress.failure:
-            draft.trouble = Trouble(group_id, said)
+            draft.trouble = Trouble(group_id, said, JobKind.RESOLVE)
         progress.failure = said
         progress.not_before_ms = ctx.monotonic_ms + limits.regex_retry_ms
         resolutions.want(group_id, ctx)

@@ -53,7 +53,7 @@ _HANDLERS: dict[int, Handler] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: heartbeat,
     ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT: extended_heartbeat,
     ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: lambda core, request, version, ctx, draft: prepare_assignment(
-        core, request, ctx
+        core, request, ctx, draft
     ),
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: install_assignment,
     ApiKey.OFFSET_COMMIT: commit_offsets,
@@ -150,8 +150,9 @@ class GroupShard:
             if isinstance(answer, GeneratorType):
                 return self._run(answer, ctx, draft)
         except Refused as refused:
-            return Outcome(reply=refuse(api_key, api_version, request, refused.code, refused.message))
-        return Outcome(reply=answer)
+            reply = refuse(api_key, api_version, request, refused.code, refused.message)
+            return Outcome(reply=reply, trouble=draft.trouble)
+        return Outcome(reply=answer, trouble=draft.trouble)
 
     def next_deadline_ms(self) -> float | None:
         """When `next_work` has something to do, on the monotonic clock; in the past for at once."""

@@ -73,7 +73,7 @@ def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
         core.pacing.defer(group_id, ctx, wait_ms)
         yield from _empty_first_target(group, ctx)
         return
-    left_ms = clientside.wait_ms(core, group, ctx)
+    left_ms = clientside.wait_ms(core, group, ctx, draft)
     if left_ms is not None:  # a member computes; this looks after its deadline
         core.pacing.defer(group_id, ctx, left_ms)
         yield from _empty_first_target(group, ctx)
@@ -237,5 +237,5 @@ def install_more(
 def _failed(core: Core, group_id: str, name: str, error: str, ctx: Context, draft: Draft) -> None:
     """An assignor may be anybody's code; the group must live on without it."""
     said = f"Assignor {name} failed for group {group_id}: {' | '.join(error.splitlines())}"
-    draft.trouble, draft.has_assignor_failed = Trouble(group_id, said), True
+    draft.trouble, draft.has_assignor_failed = Trouble(group_id, said, JobKind.ASSIGN), True
     core.pacing.failed(group_id, ctx, said)

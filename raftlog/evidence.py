@@ -95,9 +95,10 @@ class Evidence:
             group_id, member_id = group_id[:TEXT_CHARACTERS_MAX], member_id[:TEXT_CHARACTERS_MAX]
             self._remember(group_id, member_id, api, error, reason, client)
 
-    def trouble(self, group_id: str, said: str) -> None:
-        """Work for a group failed, and left no record."""
-        self._note("trouble", group=group_id, said=said)
+    def trouble(self, group_id: str, said: str, *, work: str, member_id: str = "") -> None:
+        """Work for a group failed, and left no record: ``assign`` a target, ``resolve`` expressions. The
+        member is who was to do it, if one was."""
+        self._note("trouble", group=group_id, said=said, work=work, member=member_id)
 
     def _remember(
         self, group_id: str, member_id: str, api: int, error: int, reason: str, client: str

@@ -116,6 +116,8 @@ class EpochRow:
     end_index: int | None
     """The entry that opened the next epoch or ended the group; ``None``: it is the last one read."""
     end_ms: int | None
+    target_cause: Cause | None = None
+    """Of the entry at ``target_index``: a member computed it (`ASSIGNMENT_INSTALLED`), or the node did."""
 
 
 class SpanKind(StrEnum):
@@ -188,6 +190,8 @@ class MemberSession:
     rejoins: int
     """How often it joined again with epoch 0 while a member."""
     aways: tuple[Away, ...]
+    rebalance_timeout_ms: int | None = None
+    """As it last said (record 5); ``None``: it did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

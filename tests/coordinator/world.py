@@ -15,7 +15,7 @@ from typing import Any
 
 import msgpack
 
-from coordinator.api import Context, Job, JobKind, Outcome
+from coordinator.api import Context, Job, JobKind, Outcome, Trouble
 from coordinator.assigning import answer
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.catalog import CatalogShard
@@ -127,6 +127,8 @@ class World:
         self.jobs: list[Job] = []
         """Started and not ended; they end by themselves unless `holds_jobs`."""
         self.holds_jobs = False
+        self.troubles: list[Trouble] = []
+        """Work for groups that failed, as the node is told of it."""
         self.after_entry: list[Callable[[World, Entry], None]] = []
         self.between_decisions: Callable[[], None] = lambda: None
         """What comes between the decisions of one request; the lead may be lost there."""
@@ -185,6 +187,8 @@ class World:
 
     def _append(self, outcome: Outcome) -> None:
         self._write(outcome)
+        if outcome.trouble is not None:
+            self.troubles.append(outcome.trouble)
         self.jobs += outcome.jobs
         if not self.holds_jobs:
             self.end_jobs()

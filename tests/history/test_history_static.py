@@ -108,9 +108,9 @@ def test_work_that_failed_is_told_between_the_epochs(tmp_path: Path) -> None:
     node = Node(str(tmp_path / "node-1"))
     node.create_topic("orders", 2)
     settle(node, node.member(GROUP, "app-1", "orders").join())
-    node.evidence.trouble("another", "Assignor mine failed for group another: no luck")
+    node.evidence.trouble("another", "Assignor mine failed for group another: no luck", work="assign")
     for _ in range(2):
-        node.evidence.trouble(GROUP, f"Assignor mine failed for group {GROUP}: no luck")
+        node.evidence.trouble(GROUP, f"Assignor mine failed for group {GROUP}: no luck", work="assign")
     node.evidence.refused(api=47, error=86, reason="", group_id=GROUP, client="admin")
     node.stop()
     texts = [s.text for s in explain(node.path, GROUP).steps if isinstance(s, NoteStep)]

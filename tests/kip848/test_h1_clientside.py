@@ -357,9 +357,13 @@ def test_another_is_chosen_after_the_rebalance_timeout(world: World) -> None:
     shown = a.prepare()
     world.sleep(3_999)
     assert chosen(world) == "a"
+    assert world.troubles == []
     world.sleep(1)
     assert chosen(world) == "b"
     assert "did not install" in world.shard.core.client_side.errors["g"]
+    (told,) = world.troubles
+    assert (told.group_id, told.member_id, told.work) == ("g", "a", "assign")
+    assert "did not install" in told.words
     b.beat()
     assert b.must_compute
     assert a.prepare().error_code == ErrorCode.UNKNOWN_MEMBER_ID
