@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quorate.commands.log.common import (
     At,
-    Group,
     Shard,
     Utc,
-    index_or_time,
     plain,
     print_lines,
     read_log,
@@ -18,13 +15,17 @@ from quorate.commands.log.common import (
     style_of,
     terminal_width,
 )
-from quorate.commands.options import Directory, Json
+from quorate.commands.log.subject import DirGroup, DirOnly, Live, moment, subject
+from quorate.commands.options import Json
 from quorate.output import print_json, say
+
+if TYPE_CHECKING:
+    from history.reading.node import NodeLog
 
 
 def explain(
-    directory: Directory,
-    group: Group,
+    words: DirGroup = None,
+    url: Live = None,
     shard: Shard = None,
     at: At = None,
     utc: Utc = False,
@@ -36,16 +37,17 @@ def explain(
     """
     from history.telling.explain import explanation_text
 
-    explanation = _explanation(directory, group, shard, at, utc)
+    log, (group,) = subject(words, url, "GROUP")
+    explanation = _explanation(log, group, shard, at, utc)
     if json:
         print_json(plain(explanation))
     else:
-        print_lines(directory, explanation_text(explanation, style_of(utc)))
+        print_lines(log.path, explanation_text(explanation, style_of(utc)))
 
 
 def timeline(
-    directory: Directory,
-    group: Group,
+    words: DirGroup = None,
+    url: Live = None,
     shard: Shard = None,
     at: At = None,
     utc: Utc = False,
@@ -58,18 +60,21 @@ def timeline(
     from history.telling.timeline import timeline as rows_of
     from history.telling.timeline import timeline_text
 
-    explanation = _explanation(directory, group, shard, at, utc)
+    log, (group,) = subject(words, url, "GROUP")
+    explanation = _explanation(log, group, shard, at, utc)
     rows = rows_of(explanation)
     if json:
         print_json({"group_id": group, "members": explanation.members, "rows": [plain(row) for row in rows]})
         return
     width = terminal_width()
-    print_lines(directory, timeline_text(rows, width=width, style=style_of(utc)))
+    print_lines(log.path, timeline_text(rows, width=width, style=style_of(utc)))
     for name, described in explanation.members.items():
         say(f"{name} is {described}")
 
 
-def terms(directory: Directory, shard: Shard = None, utc: Utc = False, json: Json = False) -> None:
+def terms(
+    words: DirOnly = None, url: Live = None, shard: Shard = None, utc: Utc = False, json: Json = False
+) -> None:
     """One row per term: who led, why it began, how long nobody led; failovers and hand-overs at a glance.
 
     Example: quorate log terms quorate-data
@@ -77,20 +82,22 @@ def terms(directory: Directory, shard: Shard = None, utc: Utc = False, json: Jso
     from history.telling.terms import terms as read
     from history.telling.terms import terms_text
 
-    found = read_log(directory, lambda: read(str(directory), None if shard is None else shard_number(shard)))
+    log, _ = subject(words, url)
+    number = None if shard is None else shard_number(shard)
+    found = read_log(log.path, lambda: read(log, number))
     if json:
         print_json({"terms": [plain(one) for one in found]})
         return
     width = terminal_width()
-    print_lines(directory, terms_text(found, width=width, style=style_of(utc)))
+    print_lines(log.path, terms_text(found, width=width, style=style_of(utc)))
 
 
-def _explanation(directory: Path, group: str, shard: str | None, at: str | None, utc: bool) -> Any:
+def _explanation(log: NodeLog, group: str, shard: str | None, at: str | None, utc: bool) -> Any:
     from history.telling.explain import explain as read
 
-    index, time_ms = index_or_time(at, utc)
     number = None if shard is None else shard_number(shard)
+    index, time_ms = moment(log, at, utc=utc, group=group, shard=number)
     return read_log(
-        directory,
-        lambda: read(str(directory), group, shard=number, to_index=index, to_ms=time_ms, style=style_of(utc)),
+        log.path,
+        lambda: read(log, group, shard=number, to_index=index, to_ms=time_ms, style=style_of(utc)),
     )

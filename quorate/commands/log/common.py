@@ -16,19 +16,17 @@ from quorate.output import say
 
 T = TypeVar("T")
 
-INDEX_DIGITS_MAX = 11  # a longer number is a time in epoch milliseconds: 12 digits begin in 1973
 WIDTH_WITHOUT_TERMINAL = 120
 METADATA_NAME = "metadata"
 STATE_HASH = "state_hash"  # 64 bits: as a number in JSON, jq and JavaScript would round it
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.", show_default=False)]
 Shard = Annotated[
     str | None, typer.Option("--shard", metavar="SHARD", help="A shard's number, or `metadata`.")
 ]
 At = Annotated[
     str | None,
     typer.Option(
-        "--at", metavar="INDEX|TIME", help="A log index, epoch milliseconds, or 2026-03-01T12:03:08[+01:00]."
+        "--at", metavar="INDEX|TIME|SPAN", help="An index, a time (2026-03-01T12:03:08), 03:12, 2h, end-5m."
     ),
 ]
 Utc = Annotated[bool, typer.Option("--utc", help="Show times in UTC instead of the local zone.")]
@@ -56,17 +54,6 @@ def style_of(utc: bool) -> Any:
     from history.render import LOCAL, UTC_STYLE
 
     return UTC_STYLE if utc else LOCAL
-
-
-def index_or_time(text: str | None, utc: bool) -> tuple[int | None, int | None]:
-    """An index or a time in epoch ms, whichever the text is; the other one is None."""
-    if text is None:
-        return None, None
-    if text.isdecimal() and len(text) <= INDEX_DIGITS_MAX:
-        return int(text), None
-    from history.render import parse_time
-
-    return None, usage(lambda given: parse_time(given, style_of(utc)), text)
 
 
 def shard_number(text: str) -> int:

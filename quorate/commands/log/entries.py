@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
-from quorate.commands.log.common import Utc, index_or_time, print_lines, shard_number, style_of, usage
-from quorate.commands.options import Directory, Json
+from quorate.commands.log.common import Utc, print_lines, shard_number, style_of, usage
+from quorate.commands.log.subject import DirOnly, Live, moment, subject
+from quorate.commands.options import Json
 
 
 def dump(
-    directory: Directory,
+    words: DirOnly = None,
+    url: Live = None,
     group: Annotated[list[str] | None, typer.Option("--group", help="Only records of this group.")] = None,
     record_type: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only records of this type.")
@@ -20,10 +22,11 @@ def dump(
         list[str] | None, typer.Option("--shard", metavar="SHARD", help="Only this shard, or `metadata`.")
     ] = None,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="INDEX|TIME", help="From this index or time on.")
+        str | None, typer.Option("--from", metavar="INDEX|TIME|SPAN", help="From this index or time on.")
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", metavar="INDEX|TIME", help="Up to this index or time, inclusive.")
+        str | None,
+        typer.Option("--to", metavar="INDEX|TIME|SPAN", help="Up to this index or time, inclusive."),
     ] = None,
     utc: Utc = False,
     json: Json = False,
@@ -35,19 +38,22 @@ def dump(
     from history.telling.dump import Filter, dump_json, dump_text, type_number
     from history.telling.dump import dump as read
 
-    from_index, from_ms = index_or_time(start, utc)
-    to_index, to_ms = index_or_time(end, utc)
+    types = frozenset(usage(type_number, text) for text in record_type or ())
+    shards = frozenset(shard_number(text) for text in shard or ())
+    log, _ = subject(words, url)
+    from_index, from_ms = moment(log, start, utc=utc)
+    to_index, to_ms = moment(log, end, utc=utc)
     wanted = Filter(
         groups=frozenset(group or ()),
-        types=frozenset(usage(type_number, text) for text in record_type or ()),
-        shards=frozenset(shard_number(text) for text in shard or ()),
+        types=types,
+        shards=shards,
         from_index=from_index,
         to_index=to_index,
         from_ms=from_ms,
         to_ms=to_ms,
     )
-    entries = read(str(directory), wanted)
+    entries = read(log, wanted)
     if json:
-        print_lines(directory, dump_json(entries), show=print)
+        print_lines(log.path, dump_json(entries), show=print)
     else:
-        print_lines(directory, dump_text(entries, style_of(utc)))
+        print_lines(log.path, dump_text(entries, style_of(utc)))

@@ -10,20 +10,21 @@ from quorate.commands.log.common import (
     At,
     Shard,
     Utc,
-    index_or_time,
     plain,
     print_lines,
     read_log,
     shard_number,
     style_of,
 )
-from quorate.commands.options import Directory, Json
+from quorate.commands.log.subject import DirOnly, Live, moment, subject
+from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
 
 def replay(
-    directory: Directory,
+    words: DirOnly = None,
+    url: Live = None,
     at: At = None,
     group: Annotated[str | None, typer.Option("--group", help="Only this group.")] = None,
     shard: Shard = None,
@@ -39,8 +40,9 @@ def replay(
     from history.state.replay import replay as read
     from history.state.replay import replay_all, state_text
 
-    index, time_ms = index_or_time(at, utc)
     number = None if shard is None else shard_number(shard)
+    log, _ = subject(words, url)
+    index, time_ms = moment(log, at, utc=utc, group=group, shard=number)
     if index is not None and group is None and number is None:
         raise CommandError(
             f"--at {at} is an index, and every shard counts its own",
@@ -48,12 +50,12 @@ def replay(
             code=ExitCode.USAGE,
         )
     if group is None and number is None:
-        states = read_log(directory, lambda: replay_all(str(directory), at_ms=time_ms))
+        states = read_log(log.path, lambda: replay_all(log, at_ms=time_ms))
     else:
         states = (
             read_log(
-                directory,
-                lambda: read(str(directory), shard=number, group=group, at_index=index, at_ms=time_ms),
+                log.path,
+                lambda: read(log, shard=number, group=group, at_index=index, at_ms=time_ms),
             ),
         )
     if json:
@@ -62,4 +64,4 @@ def replay(
     for position, state in enumerate(states):
         if position:
             print()
-        print_lines(directory, state_text(state, style_of(utc)))
+        print_lines(log.path, state_text(state, style_of(utc)))

@@ -21,6 +21,9 @@ from quorate.errors import CommandError, ExitCode
 if TYPE_CHECKING:
     from history.reading.node import NodeLog
 
+SCHEMES = ("http://", "https://")
+"""A DIR that begins so is a URL: of a running cluster, as with --url."""
+
 _LOG = "A node's data directory or the folder that holds a cluster's (not with --url)"
 DirOnly = Annotated[list[str] | None, typer.Argument(metavar="DIR", help=f"{_LOG}.", show_default=False)]
 DirGroup = Annotated[
@@ -54,6 +57,8 @@ def subject(words: Sequence[str] | None, url: str | None, *names: str) -> tuple[
     Raises `CommandError` (usage) when words are missing or too many, or where nothing can be read.
     """
     given = tuple(words or ())
+    if url is None and given and given[0].startswith(SCHEMES):
+        url, given = given[0], given[1:]
     expected = names if url is not None else ("DIR", *names)
     if len(given) != len(expected):
         said = " ".join(given) or "nothing"
