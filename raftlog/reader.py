@@ -246,9 +246,10 @@ class ShardReader:
         """Everything that is not as it was written; [] when all is well."""
         return verify_shard(self.files, self.node_path, self.shard)
 
-    def evidence(self) -> list[dict[str, Any]]:
-        """What the node noted beside its log, of all shards, oldest first."""
-        return evidence.read_evidence(self.files, self.node_path)
+    def evidence(self, group_id: str | None = None) -> list[dict[str, Any]]:
+        """What the node noted beside its log, of all shards (of one group only, if named), oldest first."""
+        notes = evidence.read_evidence(self.files, self.node_path)
+        return notes if group_id is None else [note for note in notes if note.get("group") == group_id]
 
 
 def archived_frames(files: Files, home: str, from_index: int, bytes_max: int) -> list[Frame]:

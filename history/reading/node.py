@@ -102,6 +102,7 @@ class ShardFiles(ShardReader):
 
     node = ""
     """Which node of a cluster it is of, where that must be said: ``node 2``."""
+    remarks: tuple[str, ...] = ()
 
     def highest_commit(self) -> int:
         """What the files prove; of a damaged log what its readable entries prove."""
@@ -160,9 +161,12 @@ def open_one(path: str) -> NodeLog:
     if identity is not None and (missing := [s for s in identity.shards if s not in numbers]):
         named = ", ".join(shard_name(shard) for shard in missing)
         notes.append(f"{named} not here: taken for a partial copy; a node does not start on it")
+    readers = {number: ShardFiles(path, number) for number in numbers}
+    for reader in readers.values():
+        reader.remarks = (*notes, *(f"{problem.file}: {problem.what}" for problem in problems))
     return NodeLog(
         path=path,
-        readers={number: ShardFiles(path, number) for number in numbers},
+        readers=readers,
         num_shards=None if identity is None else identity.num_shards,
         problems=tuple(problems),
         notes=tuple(notes),

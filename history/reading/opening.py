@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from history.render import sentence_list
 from raftlog.frames import Frame
 
 from .members import Member, node_directories, num_voters, open_members, strangers
@@ -21,9 +22,12 @@ from .source import NothingToRead, Reader
 class ClusterShard(ShardFiles):
     """The shard's files of the node that is furthest; decided is what all nodes together prove."""
 
-    def __init__(self, member: Member, shard: int, decided_index: int, paths: Sequence[str]) -> None:
+    def __init__(
+        self, member: Member, shard: int, decided_index: int, paths: Sequence[str], remarks: tuple[str, ...]
+    ) -> None:
         super().__init__(member.path, shard)
         self.node = member.name
+        self.remarks = remarks
         self._decided_index = decided_index
         self._paths = paths
 
@@ -32,9 +36,9 @@ class ClusterShard(ShardFiles):
             frame.decided = frame.index <= self._decided_index
             yield frame
 
-    def evidence(self) -> list[dict[str, Any]]:
+    def evidence(self, group_id: str | None = None) -> list[dict[str, Any]]:
         """What all nodes noted: requests are refused by whoever leads at the time."""
-        notes = [note for path in self._paths for note in ShardFiles(path, self.shard).evidence()]
+        notes = [note for path in self._paths for note in ShardFiles(path, self.shard).evidence(group_id)]
         return sorted(notes, key=lambda note: note.get("at_ms", note.get("minute_ms", 0)))
 
 
@@ -58,19 +62,39 @@ def _open_cluster(path: str, paths: Sequence[str]) -> NodeLog:
         raise NothingToRead(f"the nodes in {path} are not of one cluster: {found}; name one of them")
     return NodeLog(
         path=path,
-        readers=_Furthest(opened, num_voters(members), paths),
+        readers=_Furthest(opened, num_voters(members), paths, tuple(_absent(members))),
         num_shards=next((m.num_shards for m in members if m.num_shards is not None), None),
         problems=tuple(problem for _, log in opened for problem in log.problems),
     )
 
 
+def _absent(members: Sequence[Member]) -> Iterator[str]:
+    """What only directories that are not here could tell, in words."""
+    voters = {voter for member in members for voter in member.voters}
+    missing = sorted(voters - {member.node_id for member in members})
+    if missing:
+        named = sentence_list([f"node {node_id}" for node_id in missing])
+        yield f"{named} of {len(voters)} not here, nor what only {_it(missing)} noted"
+
+
+def _it(nodes: Sequence[int]) -> str:
+    return "it" if len(nodes) == 1 else "they"
+
+
 class _Furthest(Mapping[int, Reader]):
     """Readers by shard; who is furthest is looked up when a shard is asked for, as it costs reading."""
 
-    def __init__(self, opened: Sequence[tuple[Member, NodeLog]], voters: int, paths: Sequence[str]) -> None:
+    def __init__(
+        self,
+        opened: Sequence[tuple[Member, NodeLog]],
+        voters: int,
+        paths: Sequence[str],
+        remarks: tuple[str, ...],
+    ) -> None:
         self._opened = opened
         self._voters = voters
         self._paths = paths
+        self._remarks = remarks
         self._shards = sorted({shard for _, log in opened for shard in log.shards})
         self._known: dict[int, Reader] = {}
 
@@ -85,21 +109,18 @@ class _Furthest(Mapping[int, Reader]):
             raise KeyError(shard)
         if shard not in self._known:
             holders = [(at, member) for at, (member, log) in enumerate(self._opened) if shard in log.readers]
-            self._known[shard] = _furthest(shard, holders, self._voters, self._paths)
+            self._known[shard] = self._furthest(shard, holders)
         return self._known[shard]
 
-
-def _furthest(
-    shard: int, holders: Sequence[tuple[int, Member]], voters: int, paths: Sequence[str]
-) -> ClusterShard:
-    sides = [
-        LogSide(member.name, member.counted_as(place), ShardFiles(member.path, shard))
-        for place, member in holders
-    ]
-    tails = tails_of(sides, voters)
-    proven = decided(tails, voters)
-    best = max(range(len(sides)), key=lambda at: _rank(sides[at], tails[at], proven, at))
-    return ClusterShard(holders[best][1], shard, proven.index, paths)
+    def _furthest(self, shard: int, holders: Sequence[tuple[int, Member]]) -> ClusterShard:
+        sides = [
+            LogSide(member.name, member.counted_as(place), ShardFiles(member.path, shard))
+            for place, member in holders
+        ]
+        tails = tails_of(sides, self._voters)
+        proven = decided(tails, self._voters)
+        best = max(range(len(sides)), key=lambda at: _rank(sides[at], tails[at], proven, at))
+        return ClusterShard(holders[best][1], shard, proven.index, self._paths, self._remarks)
 
 
 def _rank(side: LogSide, tail: Tail, proven: Decided, at: int) -> tuple[int, int, int, int]:

@@ -41,14 +41,18 @@ class Reader(Protocol):
     def node(self) -> str:
         """Which node of a cluster it is of (``node 2``); empty where there is only one to speak of."""
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What limits every answer beside missing entries, in words: a node that is not heard, say."""
+
     def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]: ...
 
     def snapshot(self) -> SnapshotLike | None: ...
 
     def verify(self) -> list[Problem]: ...
 
-    def evidence(self) -> list[dict[str, Any]]:
-        """What the node noted beside its log, oldest first."""
+    def evidence(self, group_id: str | None = None) -> list[dict[str, Any]]:
+        """What the node noted beside its log, oldest first; only of one group if it is named."""
 
     def next_readable(self, missing: int) -> int | None:
         """The first index behind an entry that cannot be read from which reading can go on."""
@@ -98,6 +102,8 @@ class Basis:
     begins_index: int | None = None
     begins_ms: int = -1
     """Where nothing is as old as what was asked for: the oldest entry kept, and its time."""
+    remarks: tuple[str, ...] = ()
+    """What else limits the answer, in words: nodes that were not heard, directories that are not here."""
 
     @property
     def whole(self) -> bool:
@@ -118,7 +124,7 @@ class Basis:
             said += f"; {gap.words()}"
         if self.undecided:
             said += f"; {self.undecided} undecided at the end left out"
-        return said
+        return "; ".join((said, *self.remarks))
 
 
 class Walk:
@@ -173,6 +179,7 @@ class Walk:
             undecided=self._undecided,
             begins_index=None if begins is None else begins.index,
             begins_ms=-1 if begins is None else begins.timestamp_ms,
+            remarks=self._reader.remarks,
         )
 
     def __iter__(self) -> Iterator[Frame | Gap | SnapshotLike]:

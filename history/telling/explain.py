@@ -87,7 +87,7 @@ def explain(
     steps = teller.finish()
     if not any(isinstance(step, EpochStep) for step in steps) and not teller.track.exists:
         raise NothingToRead(_unknown_group(node, group_id, walk.basis))
-    evidence = node.reader(number).evidence()
+    evidence = node.reader(number).evidence(group_id)
     return Explanation(
         group_id=group_id,
         shard=number,

@@ -64,6 +64,7 @@ class MemoryReader:
     notes: list[dict[str, Any]] = field(default_factory=list)
     kept_snapshot: MemorySnapshot | None = None
     node: str = ""
+    remarks: tuple[str, ...] = ()
 
     def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
         for frame in self.written:
@@ -81,8 +82,8 @@ class MemoryReader:
     def verify(self) -> list[Problem]:
         return []
 
-    def evidence(self) -> list[dict[str, Any]]:
-        return self.notes
+    def evidence(self, group_id: str | None = None) -> list[dict[str, Any]]:
+        return [note for note in self.notes if group_id is None or note.get("group") == group_id]
 
     def next_readable(self, missing: int) -> int | None:
         readable = [f.index for f in self.written if f.index > missing and f.index not in self.broken]

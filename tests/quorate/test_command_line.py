@@ -127,6 +127,15 @@ def test_a_directory_that_is_no_nodes_is_said_to_be_none(
     assert str(tmp_path) in one_error(capsys)
 
 
+@pytest.mark.parametrize("where", [["--url", "http://127.0.0.1:1"], ["http://127.0.0.1:1"]], ids=" ".join)
+@pytest.mark.parametrize("name", ["verify", "compare"])
+def test_what_is_checked_on_disk_is_not_asked_of_a_running_cluster(
+    name: str, where: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["log", name, *where]) == ExitCode.USAGE
+    assert "reads files, not a running cluster" in one_error(capsys)
+
+
 def test_exit_codes_are_documented_where_people_look(capsys: pytest.CaptureFixture[str]) -> None:
     run(["--help"])
     shown = re.sub(r"\s+", " ", capsys.readouterr().out)

@@ -75,6 +75,22 @@ def subject(words: Sequence[str] | None, url: str | None, *names: str) -> tuple[
     return read_log(given[0], lambda: open_node(given[0])), given[1:]
 
 
+def files_only(words: Sequence[str] | None, url: str | None, name: str) -> list[str]:
+    """The directories given; refuses a running cluster, as the question is about the very bytes on disk."""
+    given = list(words or ())
+    if url is not None or any(word.startswith(SCHEMES) for word in given):
+        raise CommandError(
+            f"{name} reads files, not a running cluster: it checks every byte that is on disk",
+            hint="give it the nodes' data directories, which may be in use, or copies of them",
+            code=ExitCode.USAGE,
+        )
+    if not given:
+        raise CommandError(
+            f"{name} needs a directory", hint=f"see `quorate log {name} --help`", code=ExitCode.USAGE
+        )
+    return given
+
+
 def moment(
     log: NodeLog, text: str | None, *, utc: bool, group: str | None = None, shard: int | None = None
 ) -> tuple[int | None, int | None]:
