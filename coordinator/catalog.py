@@ -15,8 +15,8 @@ from typing import Any
 from coordinator.api import Context, Draft, Outcome, Refused, Steps
 from coordinator.configadmin import alter_configs
 from coordinator.limits import Limits
-from coordinator.shard import run_steps
 from coordinator.statehash import EntryHashes
+from coordinator.steps import run_steps
 from coordinator.topicadmin import create_partitions, create_topics, delete_topics
 from coordinator.topics import CatalogTopic, CatalogView
 from records import (

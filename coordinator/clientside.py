@@ -1,11 +1,11 @@
 """Client-side assignors (KIP-848): which one a group uses, and which member is asked to run it.
 
-The choice is a function of what the members offer (`common_assignor`), so every leader comes to the same.
-Who computes is volatile: a *round* begins when a target is due, asks one member at a time, each until its own
-rebalance timeout, and ends with any new target. A member that lets its time pass, leaves, or hands in a
-target that is not valid is not asked again in that round; when nobody is left, or after a time that holds for
-all of them together, the server assignor computes, so that no client can keep a group without a target,
-whatever it takes for its rebalance timeout. A new leader begins a round of its own.
+The choice is a function of what the members offer (`common_assignor`), so every leader comes to the same. Who
+computes is volatile: a *round* (`coordinator.clientrounds`) begins when a target is due, asks one member at a
+time, each until its own rebalance timeout, and ends with any new target. A member that lets its time pass,
+leaves, or hands in a target that is not valid is not asked again in that round; when nobody is left, or after
+a time that holds for all of them together, the server assignor computes, so that no client can keep a group
+without a target, whatever it takes for its rebalance timeout. A new leader begins a round of its own.
 
 What must stay true: at most one member is chosen for a group at a time; only that one may prepare and
 install; and what it installs is judged by what it was shown.
@@ -14,86 +14,19 @@ install; and what it installs is judged by what it was shown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from coordinator.api import Context, Draft, JobKind, Trouble
-from coordinator.assignors.spi import AssignmentSpec
-from coordinator.dissolving import emptied
+from coordinator.clientrounds import Choice, Round
+from coordinator.core import Core
 from coordinator.limits import Limits
 from coordinator.model import Group, Member
 from coordinator.target import preferred_assignor
 from records import ClientAssignor, ConsumerGroupMemberMetadataValue, MemberState
 
-if TYPE_CHECKING:
-    from coordinator.core import Core
-
 Offers = Sequence[ClientAssignor]
 """What one member offers, best first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The assignor that a group uses, and the newest version of its metadata that all members understand."""
-
-    name: str
-    version_min: int
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What the chosen member was shown: the group at one epoch, which began at log index `bumped_at`, where
-    that is known."""
-
-    epoch: int
-    spec: AssignmentSpec
-    bumped_at: int | None = None
-
-
-@dataclass(slots=True)
-class Round:
-    """The search for one target. `chosen` is "" before anybody was asked and after everybody failed."""
-
-    choice: Choice
-    assignment_epoch: int
-    """Of the target in force when the round began; another one ends it."""
-    epoch: int
-    """Group epoch for which `choice` was made."""
-    chosen: str = ""
-    deadline_ms: float = 0.0
-    prepared: Prepared | None = None
-    until_ms: float | None = None
-    """When it is the server assignor's turn, whoever is asked: from the first that was asked on."""
-    failed: set[str] = field(default_factory=set)
-    is_over: bool = False
-    """Nobody is left to ask; the server assignor's target will end it."""
-
-
-class ClientSide:
-    """The rounds under way, and what went wrong last, by group. Volatile."""
-
-    def __init__(self) -> None:
-        self.rounds: dict[str, Round] = {}
-        self.errors: dict[str, str] = {}
-
-    def forget(self, group_id: str) -> None:
-        self.rounds.pop(group_id, None)
-        self.errors.pop(group_id, None)
-
-    def clear(self) -> Iterator[None]:
-        """There are no rounds from now on; the steps let go of those that there were."""
-        rounds, errors = self.rounds, self.errors
-        self.rounds, self.errors = {}, {}
-        return chain(emptied(rounds), emptied(errors))
-
-    def shift(self, gap_ms: float) -> None:
-        for round_ in self.rounds.values():
-            round_.deadline_ms += gap_ms
-            if round_.until_ms is not None:
-                round_.until_ms += gap_ms
 
 
 # What members offer.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from coordinator.assignors.spi import AssignmentSpec, MemberAssignment, PartitionAssignorError
-from coordinator.clientside import Choice
+from coordinator.clientrounds import Choice
 from coordinator.limits import Limits
 from coordinator.model import Group, told_by
 from coordinator.reconcile import Told

@@ -14,15 +14,15 @@ from typing import Any
 
 from coordinator.api import Context, Draft, Job, JobKind, Refused
 from coordinator.assignors.spi import PartitionAssignor
-from coordinator.clientside import ClientSide
+from coordinator.clientrounds import ClientSide
 from coordinator.dissolving import emptied
 from coordinator.expiry import ExpiryTable
+from coordinator.installing import Installing
 from coordinator.limits import Limits
 from coordinator.model import Group, Member
 from coordinator.pacing import TargetPacing
 from coordinator.projection import Projection
 from coordinator.resolutions import Resolutions
-from coordinator.target import Installing
 from coordinator.timers import Deadline, Deadlines, MemberKey
 from records import MemberState, Trigger
 from wire.errors import ErrorCode

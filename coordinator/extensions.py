@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from coordinator import clientside
 from coordinator.api import Context, Draft, Refused, Steps
 from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError
-from coordinator.clientside import Choice, Prepared, Round, offer, offers_of
+from coordinator.clientrounds import Choice, Prepared, Round
+from coordinator.clientside import offer, offers_of
 from coordinator.clienttargets import answer_of, is_installed, metadata_fault
 from coordinator.core import Core
 from coordinator.epochs import target_step

@@ -1,6 +1,6 @@
 """A group shard: requests in, records and replies out.
 
-`handle` and `next_work` run a decision: a generator of steps, whose records are applied as they come, so that
+`handle` and `next_work` run a decision (`coordinator.steps`): its records are applied as they come, so that
 there is one mutation path and each step sees what the former wrote. The caller appends what came out as one
 entry, in the same turn, at the index it named; if that fails it must stop, because the projection is ahead of
 the log then. Everything is synchronous and pure.
@@ -24,28 +24,17 @@ from coordinator.extensions import extended_heartbeat, install_assignment, prepa
 from coordinator.fetching import fetch_offsets
 from coordinator.heartbeat import heartbeat
 from coordinator.leaving import expire
-from coordinator.limits import (
-    DECISION_BYTES_MAX,
-    RECORD_HEADER_BYTES,
-    Limits,
-    SameForAll,
-    SettingsView,
-)
+from coordinator.limits import Limits, SameForAll, SettingsView
 from coordinator.model import Group
 from coordinator.offsets import commit_offsets
 from coordinator.regexes import resolution_ended, resolve
 from coordinator.retention import expire_offsets
+from coordinator.steps import run_steps
 from coordinator.targeting import assignment_ended, install_more
 from coordinator.timers import Deadline
-from records import MemberState, RawRecord, Trigger
+from records import MemberState
 from wire.apis import ApiKey
-from wire.errors import ErrorCode
 from wire.refusals import refuse
-
-TOO_LARGE = (
-    f"What this would write is {{}} bytes, more than the {DECISION_BYTES_MAX} of one decision: "
-    "name fewer partitions or topics in a request."
-)
 
 Handler = Callable[[Core, Any, int, Context, Draft], Any]
 
@@ -322,42 +311,3 @@ class Counts:
     groups_by_state: dict[str, int]
     members: int
     offsets: int
-
-
-def size_of(step: list[RawRecord]) -> int:
-    """Bytes of these records in an entry."""
-    return sum([RECORD_HEADER_BYTES + len(key) + len(value or b"") for _, _, key, value in step])
-
-
-def run_steps(
-    steps: Steps, apply_all: Callable[[list[RawRecord], int], None], ctx: Context, draft: Draft
-) -> Outcome:
-    """Runs a decision to its end. `Refused` passes through: it comes before the first record.
-
-    What a later step raises ends the decision; what was applied by then stays, and is in the outcome. A step
-    that would make the entry too large for the log is not applied: afterwards there is no way back."""
-    records: list[RawRecord] = []
-    outcome = Outcome(records=records)
-    num_bytes = 0
-    try:
-        while True:
-            step = next(steps)
-            num_bytes += size_of(step)
-            if num_bytes > DECISION_BYTES_MAX:
-                is_commit = draft.trigger == Trigger.OFFSETS_COMMITTED
-                code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.INVALID_REQUEST
-                raise Refused(code, TOO_LARGE.format(num_bytes))
-            apply_all(step, ctx.next_index)
-            records += step
-    except StopIteration as stop:
-        outcome.reply = stop.value
-    except Exception as error:
-        if not records:
-            raise
-        outcome.error = error
-    if records:
-        outcome.cause = draft.cause(ctx)
-    outcome.trouble = draft.trouble
-    outcome.has_assignor_failed = draft.has_assignor_failed
-    outcome.jobs = draft.jobs
-    return outcome

@@ -20,16 +20,10 @@ from coordinator.api import Context, Draft, Job, JobKind, Trouble
 from coordinator.assigning import parts_of, question
 from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError, is_homogeneous
 from coordinator.core import Core
+from coordinator.installing import Computation, Installation, Installing
 from coordinator.limits import GroupSettings
 from coordinator.model import Group
-from coordinator.target import (
-    Computation,
-    Installation,
-    Installing,
-    assignment_spec,
-    install_records,
-    preferred_assignor,
-)
+from coordinator.target import assignment_spec, install_records, preferred_assignor
 from records import RawRecord, Trigger
 
 Step = Generator[list[RawRecord], None, None]

@@ -198,7 +198,7 @@ def test_a_request_too_large_for_one_entry_is_refused_and_costs_nobody_the_node(
 
 def test_topics_too_many_for_one_entry_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(num_shards=1)
-    monkeypatch.setattr("coordinator.shard.DECISION_BYTES_MAX", 100)
+    monkeypatch.setattr("coordinator.steps.DECISION_BYTES_MAX", 100)
     assert lab.create_topic("n" * 100, 1) == ErrorCode.INVALID_REQUEST
     assert lab.create_topic("n", 1) == 0
 
@@ -209,7 +209,7 @@ def test_due_work_too_large_for_one_entry_leaves_the_node_serving(
     lab = Lab(num_shards=1)
     consumer = lab.consumer("one")
     consumer.heartbeat()
-    monkeypatch.setattr("coordinator.shard.DECISION_BYTES_MAX", 10)
+    monkeypatch.setattr("coordinator.steps.DECISION_BYTES_MAX", 10)
     lab.world.run_for(60_000)
     assert "more than the" in caplog.text
     assert not lab.machine.host.is_dead

@@ -1,0 +1,58 @@
+"""Running a decision: a generator of steps, whose records are applied as they come, to one outcome.
+
+Both kinds of shard decide in this way. What must stay true: a refusal comes before the first record, and
+nothing is applied that would not fit into the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coordinator.api import Context, Draft, Outcome, Refused, Steps
+from coordinator.limits import DECISION_BYTES_MAX, RECORD_HEADER_BYTES
+from records import RawRecord, Trigger
+from wire.errors import ErrorCode
+
+TOO_LARGE = (
+    f"What this would write is {{}} bytes, more than the {DECISION_BYTES_MAX} of one decision: "
+    "name fewer partitions or topics in a request."
+)
+
+
+def size_of(step: list[RawRecord]) -> int:
+    """Bytes of these records in an entry."""
+    return sum([RECORD_HEADER_BYTES + len(key) + len(value or b"") for _, _, key, value in step])
+
+
+def run_steps(
+    steps: Steps, apply_all: Callable[[list[RawRecord], int], None], ctx: Context, draft: Draft
+) -> Outcome:
+    """Runs a decision to its end. `Refused` passes through: it comes before the first record.
+
+    What a later step raises ends the decision; what was applied by then stays, and is in the outcome. A step
+    that would make the entry too large for the log is not applied: afterwards there is no way back."""
+    records: list[RawRecord] = []
+    outcome = Outcome(records=records)
+    num_bytes = 0
+    try:
+        while True:
+            step = next(steps)
+            num_bytes += size_of(step)
+            if num_bytes > DECISION_BYTES_MAX:
+                is_commit = draft.trigger == Trigger.OFFSETS_COMMITTED
+                code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.INVALID_REQUEST
+                raise Refused(code, TOO_LARGE.format(num_bytes))
+            apply_all(step, ctx.next_index)
+            records += step
+    except StopIteration as stop:
+        outcome.reply = stop.value
+    except Exception as error:
+        if not records:
+            raise
+        outcome.error = error
+    if records:
+        outcome.cause = draft.cause(ctx)
+    outcome.trouble = draft.trouble
+    outcome.has_assignor_failed = draft.has_assignor_failed
+    outcome.jobs = draft.jobs
+    return outcome
