@@ -3,6 +3,11 @@
 Facts are the layer between the log and every answer: explanations, timelines, statistics, exports and the
 pipeline are made of these rows and of nothing else, so that they cannot disagree.
 
-    rows      the rows: plain dataclasses with units, no behaviour
-    group     `GroupFacts`: the rows of one group, built in one walk over its shard
+    rows       the rows: plain dataclasses with units, no behaviour
+    group      `facts_of`, `FactsBuilder`: the rows of one group, in one walk over its shard
+    change     what one entry changed in a group; the four below are brought on by it
+    epochs     epochs, with the moves of their targets and the progress of members
+    ownership  who had which partition, as spans
+    waits      who waited for which partition, held by whom
+    sessions   who came, who went how, who was away
 """

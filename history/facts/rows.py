@@ -8,10 +8,20 @@ per class, so a field is only ever appended.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from records import Cause
+from history.reading.catalog import TopicChange
+from history.reading.source import Basis
+from records import Cause, Certainty
+
+MEMBERS_LISTED_MAX = 1_000
+"""An epoch of a larger group does not list its members: with an epoch for each that joins, the lists alone
+would take more memory than the log. The sessions tell who they were."""
+
+UNKNOWN_CAUSE = Cause(trigger=0, certainty=Certainty.INFERRED)
+"""Of an epoch that began where entries are missing (`EpochRow.is_begin_known`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -62,14 +72,21 @@ class WaitEnd(StrEnum):
     """Another target made the wait pointless."""
     OPEN = "open"
     """Not ended at the end of what was read."""
+    UNKNOWN = "unknown"
+    """It ended somewhere in entries that are missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """A member could not have a partition of its target yet, because another one still held it."""
+    """A member could not have a partition of its target yet, because another one still held it.
+
+    It begins with the target and not with the waiter's next heartbeat. Where another static member took the
+    place of the waiter or the holder meanwhile, the wait goes on under the newer id.
+    """
 
     group_id: str
     epoch: int
+    """The group's, when it began; it may last into later ones."""
     partition: TopicPartition
     waiter: str
     holder: str
@@ -99,13 +116,14 @@ class EpochRow:
     away: tuple[str, ...]
     """Static members that were away when it began."""
     members: tuple[str, ...]
-    """Member ids after the entry that opened it, sorted."""
+    """Member ids after the entry that opened it, sorted; empty above `MEMBERS_LISTED_MAX`."""
     target_index: int | None
     """The entry that wrote the target of this epoch (record 6); ``None``: overtaken before, or not yet."""
     target_ms: int | None
     moves: tuple[Moved, ...]
     progress: tuple[Progress, ...]
     waits: tuple[Wait, ...]
+    """Those that began in this epoch; `waits_during` adds those of earlier epochs that went on."""
     settled_index: int | None
     """The entry after which the group was first Stable (or Empty) in this epoch; ``None``: never."""
     settled_ms: int | None
@@ -118,6 +136,14 @@ class EpochRow:
     end_ms: int | None
     target_cause: Cause | None = None
     """Of the entry at ``target_index``: a member computed it (`ASSIGNMENT_INSTALLED`), or the node did."""
+    num_members: int = 0
+    """After the entry that opened it."""
+    topics: tuple[TopicChange, ...] = ()
+    """What the group saw change of the topics that it subscribes to, with the entry that opened it."""
+    is_begin_known: bool = True
+    """False: it began in entries that are missing. ``index`` is the snapshot's, ``cause`` is unknown."""
+    is_end_known: bool = True
+    """False: it ended (if it did) in entries that are missing; ``end_index`` is the last one read before."""
 
 
 class SpanKind(StrEnum):
@@ -144,6 +170,8 @@ class OwnershipSpan:
     from_ms: int
     to_index: int | None
     to_ms: int | None
+    topic_id: str = ""
+    """In Kafka's text form: of a topic made anew under its old name, both may have spans at one time."""
 
 
 class SessionEnd(StrEnum):
@@ -155,11 +183,16 @@ class SessionEnd(StrEnum):
     REPLACED = "replaced"
     """Another member id took its place (static membership)."""
     OPEN = "open"
+    UNKNOWN = "unknown"
+    """The log does not say: the entry is missing, or was imported from a log without causes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Away:
-    """A static member was away (it left with −2); ``to_ms`` ``None``: it did not come back in its session."""
+    """A static member was away (it left with −2); ``to_ms`` ``None``: it did not come back in its session.
+
+    Coming back under a new member id ends it too (and the session, `SessionEnd.REPLACED`).
+    """
 
     from_index: int
     from_ms: int
@@ -188,10 +221,16 @@ class MemberSession:
     """As the expiry that ended it says; ``None``: the leader had none of it, or it did not expire."""
     deadline_ms: int | None
     rejoins: int
-    """How often it joined again with epoch 0 while a member."""
+    """How often it joined again with epoch 0 while a member, returns from being away not counted."""
     aways: tuple[Away, ...]
     rebalance_timeout_ms: int | None = None
     """As it last said (record 5); ``None``: it did not."""
+    replaced: str | None = None
+    """The member id whose place it took (static membership)."""
+    is_begin_known: bool = True
+    """False: it was admitted before what was read, or in entries that are missing."""
+    rejoined: tuple[tuple[int, int], ...] = ()
+    """(index, ms) of the rejoins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,9 +312,24 @@ class GroupFacts:
     """By partition, then by index."""
     sessions: tuple[MemberSession, ...]
     terms: tuple[TermRow, ...]
-    """Of its shard, while the group existed."""
+    """Of its shard, while the group existed, and the one in which it began."""
     gone: tuple[tuple[int, int], ...] = ()
     """(index, ms) of the entries that deleted the group."""
     last_index: int = 0
     last_ms: int = -1
     """The last entry of the shard that was read: open spans end here at the earliest."""
+    state: str = ""
+    """Kafka's name of the group's state at the end of what was read."""
+    unreadable: tuple[tuple[int, int, str], ...] = ()
+    """(index, ms, what) of entries of the shard that cannot be decoded, and were passed over."""
+    basis: Basis | None = None
+    """What the rows rest on; ``None`` where somebody else than `facts_of` walked."""
+
+
+def waits_during(epochs: Iterable[EpochRow]) -> Iterator[tuple[EpochRow, tuple[Wait, ...]]]:
+    """Each epoch of a group, in order, with all waits that went on in it, also those that began before."""
+    open_waits: list[Wait] = []
+    for row in epochs:
+        open_waits = [wait for wait in open_waits if wait.to_index is None or wait.to_index > row.index]
+        open_waits.extend(row.waits)
+        yield row, tuple(open_waits)

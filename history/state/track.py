@@ -48,6 +48,8 @@ class MemberTrack:
     instance_id: str | None = None
     subscribed_topic_names: tuple[str, ...] = ()
     subscribed_topic_regex: str | None = None
+    rebalance_timeout_ms: int = -1
+    """As it last said; -1: it did not."""
     epoch: int = NO_EPOCH
     previous_epoch: int = NO_EPOCH
     state: int = MemberState.STABLE
@@ -107,9 +109,12 @@ class GroupTrack:
 
     def apply(self, raw: RawRecord) -> None:
         """Takes any record of this group; types that say nothing about membership are ignored."""
-        handler = _HANDLERS.get(raw.type)
-        if handler is not None:
-            handler(self, decode_key(raw), None if raw.value is None else decode_value(raw))
+        if raw.type in _HANDLERS:
+            self.take(raw.type, decode_key(raw), None if raw.value is None else decode_value(raw))
+
+    def take(self, type_: int, key: Any, value: Any) -> None:
+        """A record of `MEMBERSHIP_TYPES`, decoded; a tombstone has no value."""
+        _HANDLERS[type_](self, key, value)
 
     def subscribed(self, member: MemberTrack) -> frozenset[str]:
         """Names that the member subscribes to, itself or by its expression."""
@@ -146,6 +151,7 @@ class GroupTrack:
             instance_id=value.instance_id,
             subscribed_topic_names=value.subscribed_topic_names,
             subscribed_topic_regex=value.subscribed_topic_regex,
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
             described=True,
         )
 

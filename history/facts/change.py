@@ -1,0 +1,200 @@
+"""What one entry changed in a group: the step from the state before it to the state after it.
+
+`Follower` applies the records of an entry to a `GroupTrack` and says what became different, members and
+partitions of the target by name. All that makes rows of entries is fed with a `Change`, so its cost is that
+of the change and not of the group: an entry about one of 10,000 members touches one member.
+
+A target that is half written is none (docs/records.md): parts of members count when record 6 closes them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from history.reading.catalog import TopicShape
+from history.state.track import AWAY_EPOCH, NO_PARTITIONS, GroupTrack, MemberTrack, Partition, Partitions
+from records import Cause, Entry, MemberState, RecordType, Trigger, decode_key, decode_value
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entry: its index and its time in epoch ms."""
+
+    index: int
+    ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One entry's effect on one group."""
+
+    at: Place
+    cause: Cause
+    members: Mapping[str, tuple[MemberTrack | None, MemberTrack | None]]
+    """Member id -> before and after, of all that a record of the entry names."""
+    target: Mapping[Partition, tuple[str | None, str | None]]
+    """Partition -> whose it was in the target and whose it is, where that changed."""
+    topics_before: Mapping[str, TopicShape]
+    topics: Mapping[str, TopicShape]
+    epoch_before: int
+    epoch: int
+    existed: bool
+    exists: bool
+    state_before: str
+    state: str
+    away_before: tuple[str, ...]
+    """Static members that were away, of an entry that names the group's epoch."""
+    had_members: bool
+    has_members: bool
+    target_epoch: int | None
+    """The entry closed a target, for this epoch."""
+
+    @property
+    def replaced(self) -> tuple[str, str] | None:
+        """The static member that lost its place, and the one that took it."""
+        if self.cause.trigger != Trigger.MEMBER_REPLACED:
+            return None
+        return self.cause.detail, self.cause.member_id
+
+
+@dataclass(slots=True)
+class Follower:
+    """A group's state, and what each entry does to it."""
+
+    track: GroupTrack
+    target_owner: dict[Partition, str] = field(default_factory=dict)
+    """Whose each partition is in the target that is in force."""
+    _target: dict[str, Partitions] = field(default_factory=dict)
+    _unclosed: set[str] = field(default_factory=set)
+    """Members whose part of the target waits for its record 6."""
+    _away: set[str] = field(default_factory=set)
+    _num_joined: int = 0
+    _stable_at: Counter[int] = field(default_factory=Counter)
+    """Epoch -> STABLE members at it."""
+
+    @classmethod
+    def of(cls, track: GroupTrack) -> Follower:
+        """Goes on from a state as it is."""
+        follower = cls(track)
+        for member in track.members.values():
+            follower._count(None, member)
+        follower._retarget(set(track.target))
+        return follower
+
+    def take(self, at: Place, entry: Entry) -> Change:
+        """Applies the records of an entry, which are all of this group.
+
+        Raises `RecordsError`, and then nothing is changed, if one of them cannot be decoded.
+        """
+        decoded = [
+            (raw.type, decode_key(raw), None if raw.value is None else decode_value(raw))
+            for raw in entry.records
+        ]
+        names_epoch = any(type_ == RecordType.CONSUMER_GROUP_METADATA for type_, _, _ in decoded)
+        track = self.track
+        before = _Before(
+            topics=track.topics,
+            epoch=track.epoch,
+            target_epoch=track.assignment_epoch,
+            exists=track.exists,
+            state=self.state,
+            away=tuple(sorted(self._away)) if names_epoch else (),
+            has_members=self._num_joined > 0,
+        )
+        members: dict[str, MemberTrack | None] = {}
+        for type_, key, value in decoded:
+            member_id: Any = getattr(key, "member_id", None)
+            if member_id is not None and member_id not in members:
+                members[member_id] = track.members.get(member_id)
+            track.take(type_, key, value)
+        for member_id, old in members.items():
+            self._count(old, track.members.get(member_id))
+        retargeted = set(members)
+        if track.assignment_epoch != before.target_epoch:
+            retargeted |= self._unclosed
+        return Change(
+            at=at,
+            cause=entry.cause,
+            members={member_id: (old, track.members.get(member_id)) for member_id, old in members.items()},
+            target=self._retarget(retargeted),
+            topics_before=before.topics,
+            topics=track.topics,
+            epoch_before=before.epoch,
+            epoch=track.epoch,
+            existed=before.exists,
+            exists=track.exists,
+            state_before=before.state,
+            state=self.state,
+            away_before=before.away,
+            had_members=before.has_members,
+            has_members=self._num_joined > 0,
+            target_epoch=track.assignment_epoch if track.assignment_epoch > before.target_epoch else None,
+        )
+
+    @property
+    def state(self) -> str:
+        """What `GroupTrack.state` says, without looking at every member."""
+        track = self.track
+        if track.classic is not None:
+            return "Classic"
+        if track.epoch < 0 and not track.members:
+            return "Dead"
+        if not self._num_joined:
+            return "Empty"
+        if track.epoch > track.assignment_epoch:
+            return "Assigning"
+        is_stable = self._stable_at[track.assignment_epoch] == self._num_joined
+        return "Stable" if is_stable else "Reconciling"
+
+    def _count(self, old: MemberTrack | None, new: MemberTrack | None) -> None:
+        for member, step in ((old, -1), (new, 1)):
+            if member is not None and member.described:
+                self._num_joined += step
+                if member.state == MemberState.STABLE:
+                    self._stable_at[member.epoch] += step
+                    if not self._stable_at[member.epoch]:
+                        del self._stable_at[member.epoch]
+        if new is not None and new.epoch == AWAY_EPOCH:
+            self._away.add(new.member_id)
+        elif (gone := new or old) is not None:
+            self._away.discard(gone.member_id)
+
+    def _retarget(self, member_ids: set[str]) -> dict[Partition, tuple[str | None, str | None]]:
+        """Brings the target in force up to date for these members; what changed hands in it."""
+        track = self.track
+        was: dict[Partition, str | None] = {}
+        added: list[tuple[Partition, str]] = []
+        for member_id in member_ids:
+            if track.target_epochs.get(member_id, -1) > track.assignment_epoch >= 0:
+                self._unclosed.add(member_id)
+                continue
+            self._unclosed.discard(member_id)
+            old, new = self._target.get(member_id, NO_PARTITIONS), track.target.get(member_id, NO_PARTITIONS)
+            for partition in old - new:
+                was.setdefault(partition, self.target_owner.get(partition))
+                if self.target_owner.get(partition) == member_id:
+                    del self.target_owner[partition]
+            added += [(partition, member_id) for partition in new - old]
+            if new:
+                self._target[member_id] = new
+            else:
+                self._target.pop(member_id, None)
+        for partition, member_id in added:
+            was.setdefault(partition, self.target_owner.get(partition))
+            self.target_owner[partition] = member_id
+        now = self.target_owner
+        return {p: (old_id, now.get(p)) for p, old_id in was.items() if old_id != now.get(p)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Before:
+    topics: Mapping[str, TopicShape]
+    epoch: int
+    target_epoch: int
+    exists: bool
+    state: str
+    away: tuple[str, ...]
+    has_members: bool

@@ -1,0 +1,248 @@
+"""The epochs of a group, and what happened in each until the next one began.
+
+Moves belong to the epoch that the target is of: one that a child process or a member computed may come when
+the group is an epoch further. All else belongs to the epoch in which it happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from history.reading.catalog import TopicChange, changes_between
+from history.state.track import NO_PARTITIONS, GroupTrack, MemberTrack, Partition, Partitions
+from records import Cause
+
+from .change import Change, Place
+from .rows import MEMBERS_LISTED_MAX, UNKNOWN_CAUSE, EpochRow, Moved, Progress, TopicPartition
+from .waits import OpenWait
+
+SETTLED_STATES = ("Stable", "Empty")
+Named = Callable[[Partition], TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A `Progress` with raw partitions."""
+
+    member_id: str
+    at: Place
+    released: Partitions
+    told: Partitions
+    took: Partitions
+    reached: bool
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """An `EpochRow` on its way."""
+
+    epoch: int
+    epoch_before: int
+    at: Place
+    cause: Cause
+    members: tuple[str, ...]
+    num_members: int
+    away: tuple[str, ...] = ()
+    topics: tuple[TopicChange, ...] = ()
+    is_begin_known: bool = True
+    is_end_known: bool = True
+    target_at: Place | None = None
+    target_cause: Cause | None = None
+    moves: dict[Partition, tuple[str | None, str | None]] = field(default_factory=dict)
+    steps: list[_Step] = field(default_factory=list)
+    waits: list[OpenWait] = field(default_factory=list)
+    settled: Place | None = None
+    state: str = ""
+    overtaken_by: int | None = None
+    end: Place | None = None
+
+    def move(self, target: Iterable[tuple[Partition, tuple[str | None, str | None]]]) -> None:
+        for partition, (source, to) in target:
+            first, _ = self.moves.get(partition, (source, to))
+            self.moves[partition] = (first, to)
+
+    def row(self, group_id: str, shard: int, named: Named, state_now: str) -> EpochRow:
+        def place(at: Place | None) -> tuple[int | None, int | None]:
+            return (None, None) if at is None else (at.index, at.ms)
+
+        target_index, target_ms = place(self.target_at)
+        settled_index, settled_ms = place(self.settled)
+        end_index, end_ms = place(self.end)
+        moves = [
+            Moved(partition=named(partition), source=source, target=to)
+            for partition, (source, to) in self.moves.items()
+            if source != to
+        ]
+        return EpochRow(
+            group_id=group_id,
+            shard=shard,
+            epoch=self.epoch,
+            epoch_before=self.epoch_before,
+            index=self.at.index,
+            timestamp_ms=self.at.ms,
+            cause=self.cause,
+            away=self.away,
+            members=self.members,
+            target_index=target_index,
+            target_ms=target_ms,
+            moves=tuple(sorted(moves, key=lambda moved: moved.partition)),
+            progress=tuple(_progress(step, named) for step in self.steps),
+            waits=tuple(
+                sorted(
+                    (wait.row(group_id, named) for wait in self.waits),
+                    key=lambda wait: (wait.from_index, wait.partition),
+                )
+            ),
+            settled_index=settled_index,
+            settled_ms=settled_ms,
+            state=self.state if self.end is not None else state_now,
+            overtaken_by=None if self.settled is not None else self.overtaken_by,
+            end_index=end_index,
+            end_ms=end_ms,
+            num_members=self.num_members,
+            topics=self.topics,
+            target_cause=self.target_cause,
+            is_begin_known=self.is_begin_known,
+            is_end_known=self.is_end_known,
+        )
+
+
+class Epochs:
+    """The epochs of one group, brought on by each `Change`."""
+
+    def __init__(self) -> None:
+        self._all: list[_Epoch] = []
+        self._open: _Epoch | None = None
+        self._members: tuple[str, ...] | None = None
+        """The sorted list that rows share while nobody comes or goes."""
+
+    def update(self, change: Change, track: GroupTrack) -> None:
+        """Brings the epochs on by what an entry changed, but for the waits."""
+        if any((old is None) != (new is None) for old, new in change.members.values()):
+            self._members = None
+        if change.existed and not change.exists:
+            self._close(change.at, change.state_before)
+            return
+        if change.epoch != change.epoch_before and change.epoch >= 0:
+            self._close(change.at, change.state_before, change.epoch)
+            self._begin(change, track)
+        if change.target:
+            of_target = self._of_target(change)
+            if of_target is not None:
+                of_target.move(change.target.items())
+        if change.target_epoch is not None:
+            self._targeted(change)
+        if self._open is not None:
+            self._step(self._open, change)
+
+    def wait(self, waits: Iterable[OpenWait]) -> None:
+        """These waits began."""
+        if self._open is not None:
+            self._open.waits += waits
+
+    def begin(self, track: GroupTrack, at: Place, state: str) -> None:
+        """Goes on in an epoch that began before anything of it was read."""
+        self._members = None
+        if track.epoch < 0:
+            return
+        self._open = _Epoch(
+            track.epoch,
+            max(track.epoch - 1, 0),
+            at,
+            UNKNOWN_CAUSE,
+            self._listed(track),
+            len(track.members),
+            away=tuple(sorted(m.member_id for m in track.members.values() if m.is_away)),
+            is_begin_known=False,
+            settled=at if state in SETTLED_STATES else None,
+        )
+        self._all.append(self._open)
+
+    def cut(self, at: Place, state: str) -> None:
+        """Behind this entry nothing is known."""
+        if self._open is not None:
+            self._open.is_end_known = False
+        self._close(at, state)
+
+    def rows(self, group_id: str, shard: int, named: Named, state_now: str) -> tuple[EpochRow, ...]:
+        return tuple(epoch.row(group_id, shard, named, state_now) for epoch in self._all)
+
+    def _begin(self, change: Change, track: GroupTrack) -> None:
+        seen = changes_between(change.topics_before, change.topics) if change.topics_before else {}
+        self._open = _Epoch(
+            change.epoch,
+            max(change.epoch_before, 0),
+            change.at,
+            change.cause,
+            self._listed(track),
+            len(track.members),
+            away=change.away_before,
+            topics=tuple(seen.values()),
+        )
+        self._all.append(self._open)
+
+    def _close(self, at: Place, state: str, next_epoch: int | None = None) -> None:
+        if self._open is not None:
+            self._open.end, self._open.state, self._open.overtaken_by = at, state, next_epoch
+            self._open = None
+
+    def _listed(self, track: GroupTrack) -> tuple[str, ...]:
+        if len(track.members) > MEMBERS_LISTED_MAX:
+            return ()
+        if self._members is None:
+            self._members = tuple(sorted(track.members))
+        return self._members
+
+    def _of_target(self, change: Change) -> _Epoch | None:
+        """The epoch that the target in force is of; the present one where it is not known."""
+        if change.target_epoch is None or self._open is None or self._open.epoch == change.target_epoch:
+            return self._open
+        for epoch in reversed(self._all):
+            if epoch.epoch <= change.target_epoch:
+                return epoch if epoch.epoch == change.target_epoch else self._open
+        return self._open
+
+    def _targeted(self, change: Change) -> None:
+        epoch = self._of_target(change)
+        if epoch is None or epoch.epoch != change.target_epoch or epoch.target_at is not None:
+            return
+        epoch.target_at, epoch.target_cause = change.at, change.cause
+
+    def _step(self, epoch: _Epoch, change: Change) -> None:
+        for member_id, (old, new) in change.members.items():
+            if new is None or old is new:
+                continue
+            step = _step_of(member_id, old, new, epoch.epoch, change.at)
+            if step.released or step.told or step.took or step.reached:
+                epoch.steps.append(step)
+        if epoch.settled is None and change.state in SETTLED_STATES:
+            epoch.settled = change.at
+
+
+def _step_of(member_id: str, old: MemberTrack | None, new: MemberTrack, epoch: int, at: Place) -> _Step:
+    owned = NO_PARTITIONS if old is None else old.owned
+    pending = NO_PARTITIONS if old is None else old.pending
+    return _Step(
+        member_id,
+        at,
+        released=owned - new.owned,
+        told=new.pending - pending,
+        took=new.assigned - owned,
+        reached=new.epoch == epoch and (old is None or old.epoch != epoch),
+    )
+
+
+def _progress(step: _Step, named: Named) -> Progress:
+    def sorted_names(partitions: Partitions) -> tuple[TopicPartition, ...]:
+        return tuple(sorted(named(partition) for partition in partitions))
+
+    return Progress(
+        member_id=step.member_id,
+        index=step.at.index,
+        timestamp_ms=step.at.ms,
+        released=sorted_names(step.released),
+        told=sorted_names(step.told),
+        took=sorted_names(step.took),
+        reached=step.reached,
+    )

@@ -1,0 +1,255 @@
+"""The facts of one group: one walk over its shard, every entry read once.
+
+`facts_of` walks a log; `FactsBuilder` is for whoever walks by themselves (several groups in one walk, a log
+that grows, a log that never was). The builder's cost is that of what entries change, and its memory that of
+the group's state and of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from history.reading.catalog import CatalogHistory
+from history.reading.groups import unknown_group
+from history.reading.node import NodeLog
+from history.reading.source import Gap, NothingToRead, SnapshotLike, Walk
+from history.state.track import MEMBERSHIP_TYPES, GroupTrack, Partition
+from history.words import is_takeover
+from raftlog.frames import Frame
+from records import (
+    Entry,
+    RawRecord,
+    RecordsError,
+    RecordType,
+    TermStartValue,
+    TermWhy,
+    decode_cause,
+    decode_value,
+    group_id_of,
+    iter_records,
+)
+
+from .change import Follower, Place
+from .epochs import Epochs
+from .ownership import Ownership
+from .rows import GroupFacts, TermRow, TopicPartition
+from .sessions import Sessions
+from .waits import Waits
+
+
+def facts_of(
+    log: NodeLog,
+    group_id: str,
+    *,
+    shard: int | None = None,
+    from_index: int | None = None,
+    from_ms: int | None = None,
+    to_index: int | None = None,
+    to_ms: int | None = None,
+) -> GroupFacts:
+    """The rows of one group, those that touch the window; what is open at its end is open in the rows.
+
+    The walk begins at the oldest entry kept, whatever the window. Raises `NothingToRead`, naming the groups
+    that there are, where the log does not know the group, and where the shard is not there.
+    """
+    number = log.shard_of_group(group_id) if shard is None else shard
+    walk = Walk(number, log.reader(number), to_index=to_index, to_ms=to_ms)
+    builder = FactsBuilder(group_id, log.catalog(), number)
+    feed(builder, walk)
+    if not builder.is_known:
+        raise NothingToRead(unknown_group(log, group_id, walk.basis))
+    return windowed(replace(builder.finish(), basis=walk.basis), from_index, from_ms)
+
+
+class FactsBuilder:
+    """Makes the rows of one group from the entries of its shard, given in order."""
+
+    def __init__(self, group_id: str, catalog: CatalogHistory, shard: int) -> None:
+        self.group_id = group_id
+        self.is_known = False
+        """The group was there at some time."""
+        self._shard = shard
+        self._catalog = catalog
+        self._follower = Follower(GroupTrack(group_id))
+        self._ownership = Ownership()
+        self._waits = Waits()
+        self._sessions = Sessions()
+        self._epochs = Epochs()
+        self._terms: list[TermRow] = []
+        self._term: TermRow | None = None
+        """The newest one, until it is known to matter."""
+        self._gone: list[tuple[int, int]] = []
+        self._unreadable: list[tuple[int, int, str]] = []
+        self._last = Place(0, -1)
+
+    @property
+    def track(self) -> GroupTrack:
+        """The group as it is now; only to be read."""
+        return self._follower.track
+
+    def passed(self, timestamp_ms: int, index: int | None = None) -> None:
+        """An entry of the shard that says nothing about the group."""
+        self._last = Place(self._last.index + 1 if index is None else index, timestamp_ms)
+
+    def unreadable(self, index: int, timestamp_ms: int, what: str) -> None:
+        """An entry of the shard that cannot be decoded."""
+        self._unreadable.append((index, timestamp_ms, what))
+        self.passed(timestamp_ms, index)
+
+    def term(self, index: int, timestamp_ms: int, term: TermStartValue) -> None:
+        """A term of the shard begins."""
+        self._term = TermRow(
+            shard=self._shard,
+            term=term.term,
+            index=index,
+            timestamp_ms=timestamp_ms,
+            node_id=term.node_id,
+            previous_leader=term.previous_leader,
+            why=_why(term.why),
+            is_takeover=is_takeover(term),
+            gap_ms=None if self._last.ms < 0 else timestamp_ms - self._last.ms,
+        )
+        self._keep_term()
+        self.passed(timestamp_ms, index)
+
+    def entry(self, index: int, timestamp_ms: int, entry: Entry) -> None:
+        """An entry about the group; ``entry.records`` holds the group's own ones of `MEMBERSHIP_TYPES` only.
+
+        Raises `RecordsError`, and then nothing is changed, if one of them cannot be decoded.
+        """
+        at = Place(index, timestamp_ms)
+        change = self._follower.take(at, entry)
+        if change.topics is not change.topics_before:
+            self._catalog.learn(change.topics)
+        touched = self._ownership.update(change)
+        ended = self._sessions.update(change)
+        self._epochs.update(change, self.track)
+        self._epochs.wait(
+            self._waits.update(
+                change, touched.union(change.target), self._ownership, self._follower.target_owner, ended
+            )
+        )
+        if change.existed and not change.exists:
+            self._gone.append((index, timestamp_ms))
+        self._keep_term()
+        self._last = at
+
+    def go_on_from(self, index: int, timestamp_ms: int, raws: Iterable[RawRecord]) -> None:
+        """Goes on from a snapshot, where the entries before it are missing: the rows say what is known."""
+        last, at = self._last, Place(index, timestamp_ms)
+        self._epochs.cut(last, self._follower.state)
+        self._waits.cut(last)
+        self._ownership.cut(last)
+        track = track_from_snapshot(self.group_id, raws)
+        self._catalog.learn(track.topics)
+        self._follower = Follower.of(track)
+        self._ownership.begin(track, at)
+        self._sessions.begin(track, at, last)
+        self._epochs.begin(track, at, self._follower.state)
+        self._epochs.wait(self._waits.begin(track.epoch, self._ownership, self._follower.target_owner, at))
+        self._keep_term()
+        self._last = at
+
+    def finish(self) -> GroupFacts:
+        """The rows so far; may be asked for again when more entries were given."""
+        names: dict[Partition, TopicPartition] = {}
+
+        def named(partition: Partition) -> TopicPartition:
+            name = names.get(partition)
+            if name is None:
+                topic = self._catalog.name(partition[0])
+                name = names[partition] = TopicPartition(topic=topic, partition=partition[1])
+            return name
+
+        state = self._follower.state
+        return GroupFacts(
+            group_id=self.group_id,
+            shard=self._shard,
+            epochs=self._epochs.rows(self.group_id, self._shard, named, state),
+            spans=self._ownership.spans(self.group_id, self._shard, named),
+            sessions=self._sessions.rows(self.group_id, self._shard),
+            terms=tuple(self._terms),
+            gone=tuple(self._gone),
+            last_index=self._last.index,
+            last_ms=self._last.ms,
+            state=state,
+            unreadable=tuple(self._unreadable),
+        )
+
+    def _keep_term(self) -> None:
+        if not self.track.exists:
+            return
+        self.is_known = True
+        if self._term is not None:
+            self._terms.append(self._term)
+            self._term = None
+
+
+def feed(builder: FactsBuilder, items: Iterable[Frame | Gap | SnapshotLike]) -> None:
+    """Feeds a walk to a builder; entries about other groups only pass by, undecoded."""
+    needle = builder.group_id.encode()
+    for item in items:
+        if isinstance(item, Frame):
+            try:
+                if needle in item.body or item.record_count == 1:
+                    _feed_frame(builder, item)
+                else:
+                    builder.passed(item.timestamp_ms, item.index)
+            except RecordsError as error:
+                builder.unreadable(item.index, item.timestamp_ms, str(error))
+        elif not isinstance(item, Gap):
+            header = item.header
+            builder.go_on_from(header.last_index, header.last_timestamp_ms, item.records)
+
+
+def _feed_frame(builder: FactsBuilder, frame: Frame) -> None:
+    mine: list[RawRecord] = []
+    for raw in iter_records(frame.body):
+        if raw.type == RecordType.TERM_START:
+            term = decode_value(raw)
+            if isinstance(term, TermStartValue):
+                builder.term(frame.index, frame.timestamp_ms, term)
+        elif raw.type in MEMBERSHIP_TYPES and group_id_of(raw) == builder.group_id:
+            mine.append(raw)
+    if mine:
+        entry = Entry(cause=decode_cause(frame.body), records=tuple(mine))
+        builder.entry(frame.index, frame.timestamp_ms, entry)
+    else:
+        builder.passed(frame.timestamp_ms, frame.index)
+
+
+def track_from_snapshot(group_id: str, raws: Iterable[RawRecord]) -> GroupTrack:
+    """The group as a snapshot has it."""
+    track = GroupTrack(group_id)
+    for raw in raws:
+        if raw.type in MEMBERSHIP_TYPES and group_id_of(raw) == group_id:
+            track.apply(raw)
+    return track
+
+
+def windowed(facts: GroupFacts, from_index: int | None, from_ms: int | None) -> GroupFacts:
+    """The rows that touch what comes from an index or a time on."""
+    if from_index is None and from_ms is None:
+        return facts
+    index, ms = from_index or 0, -1 if from_ms is None else from_ms
+
+    def is_in(end_index: int | None, end_ms: int | None) -> bool:
+        return end_index is None or end_ms is None or (end_index > index and end_ms > ms)
+
+    return replace(
+        facts,
+        epochs=tuple(row for row in facts.epochs if is_in(row.end_index, row.end_ms)),
+        spans=tuple(row for row in facts.spans if is_in(row.to_index, row.to_ms)),
+        sessions=tuple(row for row in facts.sessions if is_in(row.to_index, row.to_ms)),
+        terms=tuple(row for row in facts.terms if row.index >= index and row.timestamp_ms >= ms),
+        gone=tuple(gone for gone in facts.gone if gone[0] >= index and gone[1] >= ms),
+        unreadable=tuple(one for one in facts.unreadable if one[0] >= index and one[1] >= ms),
+    )
+
+
+def _why(why: int) -> str:
+    try:
+        return TermWhy(why).name
+    except ValueError:
+        return str(why)

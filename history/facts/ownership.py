@@ -1,0 +1,148 @@
+"""Who had which partition, as spans.
+
+What must stay true: at any index a partition is in one span at most; it is OWNED or REVOKING by the member
+whose record 8 names it, and UNOWNED where no record does though the group has members and its record 4 says
+that it subscribes to the topic. Where a log says that two members own a partition, the later entry wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from history.reading.catalog import TopicShape
+from history.state.track import NO_PARTITIONS, GroupTrack, MemberTrack, Partition, Partitions
+from records.ids import topic_id_text
+
+from .change import Change, Place
+from .rows import OwnershipSpan, SpanKind, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    partition: Partition
+    kind: SpanKind
+    member_id: str | None
+    epoch: int
+    start: Place
+    end: Place | None = None
+
+
+class Ownership:
+    """The spans of one group, brought on by each `Change`."""
+
+    def __init__(self) -> None:
+        self.owner: dict[Partition, str] = {}
+        self.told: dict[Partition, Place | None] = {}
+        """What is pending revocation -> the entry that told its owner (``None``: before what was read)."""
+        self._open: dict[Partition, _Span] = {}
+        self._ended: list[_Span] = []
+        self._counts: dict[bytes, int] = {}
+        """Topic id -> partitions, of what the group subscribes to while it has members."""
+
+    def update(self, change: Change) -> set[Partition]:
+        """The partitions whose owner, or what it was told of them, changed."""
+        touched: set[Partition] = set()
+        for member_id, (old, new) in change.members.items():
+            for partition in _owned(old) - _owned(new):
+                if self.owner.get(partition) == member_id:
+                    del self.owner[partition]
+                    self.told.pop(partition, None)
+                    touched.add(partition)
+        for member_id, (old, new) in change.members.items():
+            pending_before, pending = _pending(old), _pending(new)
+            for partition in _owned(new) - _owned(old):
+                self.owner[partition] = member_id
+                self.told.pop(partition, None)
+                touched.add(partition)
+            for partition in pending - pending_before:
+                self.told[partition] = change.at
+                touched.add(partition)
+            for partition in (pending_before - pending) & _owned(new):
+                self.told.pop(partition, None)
+                touched.add(partition)
+        expected = self._expect(change.topics if change.has_members else {})
+        for partition in touched | expected:
+            self._put(partition, change.epoch, change.at)
+        return touched
+
+    def begin(self, track: GroupTrack, at: Place) -> None:
+        """Goes on from a state as it is at one place."""
+        for member_id, member in track.members.items():
+            self.owner.update(dict.fromkeys(member.owned, member_id))
+            self.told.update(dict.fromkeys(member.pending))
+        joined = any(member.described for member in track.members.values())
+        for partition in self._expect(track.topics if joined else {}) | self.owner.keys():
+            self._put(partition, track.epoch, at)
+
+    def cut(self, at: Place) -> None:
+        """Behind this entry nothing is known."""
+        self._ended += [_ended(span, at) for span in self._open.values()]
+        self._open, self.owner, self.told, self._counts = {}, {}, {}, {}
+
+    def spans(
+        self, group_id: str, shard: int, named: Callable[[Partition], TopicPartition]
+    ) -> tuple[OwnershipSpan, ...]:
+        rows = [
+            OwnershipSpan(
+                group_id=group_id,
+                shard=shard,
+                partition=named(span.partition),
+                kind=span.kind,
+                member_id=span.member_id,
+                epoch=span.epoch,
+                from_index=span.start.index,
+                from_ms=span.start.ms,
+                to_index=None if span.end is None else span.end.index,
+                to_ms=None if span.end is None else span.end.ms,
+                topic_id=topic_id_text(span.partition[0]),
+            )
+            for span in (*self._ended, *self._open.values())
+        ]
+        rows.sort(key=lambda row: (row.partition.topic, row.partition.partition, row.from_index))
+        return tuple(rows)
+
+    def _expect(self, topics: Mapping[str, TopicShape]) -> set[Partition]:
+        """Takes what the group subscribes to; the partitions that it did not before, or does no more."""
+        counts = dict(topics.values())
+        if counts == self._counts:
+            return set()
+        changed: set[Partition] = set()
+        for topic_id in counts.keys() | self._counts.keys():
+            before, after = self._counts.get(topic_id, 0), counts.get(topic_id, 0)
+            changed.update((topic_id, number) for number in _between(before, after))
+        self._counts = counts
+        return changed
+
+    def _put(self, partition: Partition, epoch: int, at: Place) -> None:
+        """Ends the partition's span and begins another one, if it is in other hands now."""
+        member_id = self.owner.get(partition)
+        kind: SpanKind | None = None
+        if member_id is not None:
+            kind = SpanKind.REVOKING if partition in self.told else SpanKind.OWNED
+        elif partition[1] < self._counts.get(partition[0], 0):
+            kind = SpanKind.UNOWNED
+        present = self._open.get(partition)
+        if present is not None:
+            if (present.kind, present.member_id) == (kind, member_id):
+                return
+            self._ended.append(_ended(present, at))
+            del self._open[partition]
+        if kind is not None:
+            self._open[partition] = _Span(partition, kind, member_id, epoch, at)
+
+
+def _ended(span: _Span, at: Place) -> _Span:
+    return _Span(span.partition, span.kind, span.member_id, span.epoch, span.start, at)
+
+
+def _between(before: int, after: int) -> Iterator[int]:
+    yield from range(min(before, after), max(before, after))
+
+
+def _owned(member: MemberTrack | None) -> Partitions:
+    return NO_PARTITIONS if member is None else member.owned
+
+
+def _pending(member: MemberTrack | None) -> Partitions:
+    return NO_PARTITIONS if member is None else member.pending

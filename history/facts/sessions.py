@@ -1,0 +1,161 @@
+"""The members' stays in a group: who came, who went how, who was away meanwhile.
+
+How a session ended is what the cause of the entry says that removed the member, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from history.state.track import GroupTrack, MemberTrack
+from records import Cause, Expiry, ReasonKind, Trigger
+
+from .change import Change, Place
+from .rows import Away, MemberSession, SessionEnd
+
+_BY_REASON = {
+    ReasonKind.MEMBER_LEFT: SessionEnd.LEFT,
+    ReasonKind.SESSION_EXPIRED: SessionEnd.SESSION_EXPIRED,
+    ReasonKind.REBALANCE_EXPIRED: SessionEnd.REBALANCE_EXPIRED,
+    ReasonKind.MEMBER_REMOVED: SessionEnd.REMOVED,
+}
+_BY_TRIGGER = {
+    Trigger.MEMBER_LEFT: SessionEnd.LEFT,
+    Trigger.SESSION_EXPIRED: SessionEnd.SESSION_EXPIRED,
+    Trigger.REBALANCE_EXPIRED: SessionEnd.REBALANCE_EXPIRED,
+    Trigger.MEMBER_REMOVED: SessionEnd.REMOVED,
+    Trigger.GROUP_DELETED: SessionEnd.REMOVED,
+}
+
+
+@dataclass(slots=True)
+class _Session:
+    member: MemberTrack
+    """As it last was."""
+    start: Place
+    is_begin_known: bool = True
+    end: SessionEnd = SessionEnd.OPEN
+    at: Place | None = None
+    expiry: Expiry | None = None
+    rejoined: list[Place] = field(default_factory=list)
+    aways: list[tuple[Place, Place | None]] = field(default_factory=list)
+    replaced: str | None = None
+
+    def come_back(self, at: Place) -> None:
+        if self.aways and self.aways[-1][1] is None:
+            self.aways[-1] = (self.aways[-1][0], at)
+
+    def row(self, group_id: str, shard: int) -> MemberSession:
+        member, expiry = self.member, self.expiry
+        heard_ms = -1 if expiry is None else expiry.last_heartbeat_ms
+        return MemberSession(
+            group_id=group_id,
+            shard=shard,
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            from_index=self.start.index,
+            from_ms=self.start.ms,
+            to_index=None if self.at is None else self.at.index,
+            to_ms=None if self.at is None else self.at.ms,
+            end=self.end,
+            timeout_ms=None if expiry is None else expiry.timeout_ms,
+            last_heartbeat_ms=heard_ms if heard_ms > 0 else None,
+            deadline_ms=None if expiry is None else expiry.deadline_ms,
+            rejoins=len(self.rejoined),
+            aways=tuple(
+                Away(
+                    from_index=start.index,
+                    from_ms=start.ms,
+                    to_index=None if end is None else end.index,
+                    to_ms=None if end is None else end.ms,
+                )
+                for start, end in self.aways
+            ),
+            rebalance_timeout_ms=None if member.rebalance_timeout_ms < 0 else member.rebalance_timeout_ms,
+            replaced=self.replaced,
+            is_begin_known=self.is_begin_known,
+            rejoined=tuple((place.index, place.ms) for place in self.rejoined),
+        )
+
+
+class Sessions:
+    """The sessions of one group, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self._all: list[_Session] = []
+        self._open: dict[str, _Session] = {}
+
+    def update(self, change: Change) -> dict[str, SessionEnd]:
+        """Member id -> how its session ended, of those that ended by this change."""
+        ended: dict[str, SessionEnd] = {}
+        came: list[_Session] = []
+        for member_id, (old, new) in change.members.items():
+            session = self._open.get(member_id)
+            if new is None:
+                if session is not None:
+                    ended[member_id] = self._end(session, change)
+            elif session is None:
+                came.append(self._begin(new, change.at))
+            else:
+                self._bring_on(session, old, new, change)
+        if change.replaced is not None and came:
+            came[0].replaced = change.replaced[0]
+        return ended
+
+    def begin(self, track: GroupTrack, at: Place, last: Place) -> None:
+        """Goes on from a state as it is at one place; who is not in it went some time after ``last``."""
+        for member_id, session in list(self._open.items()):
+            if member_id not in track.members:
+                del self._open[member_id]
+                session.end, session.at = SessionEnd.UNKNOWN, last
+        for member_id, member in track.members.items():
+            session = self._open.get(member_id) or self._begin(member, at, is_begin_known=False)
+            if session.member.is_away and not member.is_away:
+                session.come_back(at)
+            session.member = member
+
+    def rows(self, group_id: str, shard: int) -> tuple[MemberSession, ...]:
+        return tuple(session.row(group_id, shard) for session in self._all)
+
+    def _begin(self, member: MemberTrack, at: Place, *, is_begin_known: bool = True) -> _Session:
+        session = _Session(member, at, is_begin_known)
+        if member.is_away:
+            session.aways.append((at, None))
+        self._all.append(session)
+        self._open[member.member_id] = session
+        return session
+
+    def _bring_on(self, session: _Session, old: MemberTrack | None, new: MemberTrack, change: Change) -> None:
+        session.member = new
+        was_away = old is not None and old.is_away
+        if new.is_away and not was_away:
+            session.aways.append((change.at, None))
+        elif was_away and not new.is_away:
+            session.come_back(change.at)
+        elif change.cause.trigger == Trigger.MEMBER_REJOINED and change.cause.member_id == new.member_id:
+            session.rejoined.append(change.at)
+
+    def _end(self, session: _Session, change: Change) -> SessionEnd:
+        member_id = session.member.member_id
+        del self._open[member_id]
+        session.end, session.at = _why_it_ended(member_id, change), change.at
+        session.expiry = next((e for e in change.cause.expiries if e.member_id == member_id), None)
+        if session.end is SessionEnd.REPLACED:
+            session.come_back(change.at)
+        return session.end
+
+
+def _why_it_ended(member_id: str, change: Change) -> SessionEnd:
+    cause: Cause = change.cause
+    if change.replaced is not None and change.replaced[0] == member_id:
+        return SessionEnd.REPLACED
+    for reason in cause.reasons:
+        if reason.member_id == member_id and reason.kind in _BY_REASON:
+            return _BY_REASON[ReasonKind(reason.kind)]
+    if any(reason.kind == ReasonKind.GROUP_DOWNGRADED for reason in cause.reasons):
+        return SessionEnd.REMOVED
+    if cause.trigger in _BY_TRIGGER and cause.member_id in ("", member_id):
+        return _BY_TRIGGER[Trigger(cause.trigger)]
+    return SessionEnd.UNKNOWN
