@@ -22,6 +22,7 @@ from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import TEMPORARY_SUFFIX, Files, OsFiles, join, write_aside
 from raftlog.frames import HEADER_BYTES, frame_at
 from raftlog.indexing import build_index
+from raftlog.kept import copy_snapshot, kept_path
 from raftlog.machine import SnapshotHeader
 from raftlog.segments import decode_header, index_name, log_name
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile, write_snapshot
@@ -34,12 +35,25 @@ def aside(path: str, token: str) -> str:
 
 
 def request_of(
-    home: str, token: str, segments: list[int], chain: bytes, snapshot: dict[str, Any] | None
+    home: str,
+    token: str,
+    segments: list[int],
+    chain: bytes,
+    snapshot: dict[str, Any] | None,
+    keep: int | None = None,
 ) -> dict[str, Any]:
     """A request: index the `segments` (first indexes, consecutive; `chain` is the hash chain before them) of
     the log in `home`, and with `snapshot` merge them: its fields are those of `SnapshotHeader` without
-    `chain_hash` and `record_count`, and `delete_retention_ms`."""
-    return {"home": home, "token": token, "segments": segments, "chain": chain, "snapshot": snapshot}
+    `chain_hash` and `record_count`, and `delete_retention_ms`.  The previous snapshot, which ends with
+    `keep`, is copied for the archive unless that is None."""
+    return {
+        "home": home,
+        "token": token,
+        "segments": segments,
+        "chain": chain,
+        "snapshot": snapshot,
+        "keep": keep,
+    }
 
 
 def run(request: Any, files: Files) -> dict[str, Any]:
@@ -65,6 +79,8 @@ def _run(request: dict[str, Any], files: Files) -> dict[str, Any]:
     count = 0
     if request["snapshot"] is not None:
         count = _merge(request["snapshot"], logs, chain, home, token, files)
+        if request["keep"] is not None:
+            copy_snapshot(files, home, aside(kept_path(home, request["keep"]), token))
     return {"chain": chain, "records": count}
 
 

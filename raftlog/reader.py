@@ -26,6 +26,7 @@ from raftlog.errors import Damaged, Problem
 from raftlog.files import Files, OsFiles, join
 from raftlog.frames import Frame, frame_at, read_frame
 from raftlog.install import valid_segments
+from raftlog.kept import header_of, kept_indexes, kept_path
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
 from raftlog.machine import SnapshotHeader
 from raftlog.metafile import read_meta
@@ -187,10 +188,27 @@ class ShardReader:
     def _may_be_torn(self, rest: bytes, index: int) -> bool:
         return proof_of_loss(rest, index, is_alone=self.is_alone) is None
 
-    def snapshot(self) -> Snapshot | None:
-        """The snapshot with its records; None when there is none yet.  Raises Damaged."""
+    def snapshots(self) -> list[SnapshotHeader]:
+        """What snapshots there are, the kept and the newest, by rising index; damaged ones are left out."""
+        paths = [kept_path(self.home, one) for one in kept_indexes(self.files, self.home)]
+        paths.append(join(self.home, SNAPSHOT_FILE))
+        found = {one.last_index: one for path in paths if (one := header_of(self.files, path)) is not None}
+        return [found[index] for index in sorted(found)]
+
+    def snapshot(self, last_index: int | None = None) -> Snapshot | None:
+        """The newest snapshot with its records, or the one that ends with `last_index`; None when there is
+        none.  Raises Damaged."""
+        newest = join(self.home, SNAPSHOT_FILE)
+        if last_index is None:
+            return self._read_snapshot(newest)
+        header = header_of(self.files, newest)
+        if header is not None and header.last_index == last_index:
+            return self._read_snapshot(newest)
+        return self._read_snapshot(kept_path(self.home, last_index))
+
+    def _read_snapshot(self, path: str) -> Snapshot | None:
         try:
-            file = SnapshotFile(self.files, join(self.home, SNAPSHOT_FILE))
+            file = SnapshotFile(self.files, path)
         except FileNotFoundError:
             return None
         try:

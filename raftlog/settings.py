@@ -23,6 +23,7 @@ class LogSettings:
     delete_retention_ms: int = 24 * HOUR_MS  # tombstones stay visible to readers this long, as in Kafka
     log_archive_retention_bytes: int = -1  # per shard; -1 keeps all: history is the product
     log_archive_retention_ms: int = -1  # age by the log's own clock; -1 keeps all
+    snapshots_kept: int = 16  # earlier ones: a look into the past replays a seventeenth of the log at most
     entry_bytes_max: int = (
         16 * MIB
     )  # one decision; far above the largest group, far below a segment's offsets

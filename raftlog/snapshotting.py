@@ -4,8 +4,8 @@ When the tail has grown past `snapshot_tail_records`, the segment is ended at th
 state hash is read when exactly that entry is the last one applied: in the same turn on a leader, later on a
 follower, which makes its snapshots from its own log.  Once it is committed, a child process indexes the
 ended segments and merges them with the previous snapshot.  This side checks the child's hash chain against
-its own, puts the files in place, and moves the segments to the archive.  Segments that ended by size alone
-are only indexed.
+its own, puts the files in place, and moves the segments to the archive.  The snapshot that is
+replaced is kept there too, one of a bounded number.  Segments that ended by size alone are only indexed.
 
     idle --segments ended--> indexing/merging (child) --checked--> adopting (disk thread) --> idle
     idle, merging --hold--> held --released, installed--> idle
@@ -22,11 +22,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from raftlog.archive import apply_retention, archive_segments
+from raftlog.archive import ARCHIVE, apply_retention, archive_segments
 from raftlog.errors import Corrupt
 from raftlog.files import Files, join
 from raftlog.host import Host, Job, Timer
 from raftlog.journal import Journal, Segment, Visit
+from raftlog.kept import kept_path, thin_out
 from raftlog.loading import read_sealed
 from raftlog.machine import StateMachine
 from raftlog.merge import aside, check_result, request_of
@@ -193,8 +194,9 @@ class Snapshotter:
         self._is_busy = True
         firsts = [segment.first_index for segment in segments]
         token = self._token = self._host.fresh_id()
-        snapshot = None
+        snapshot = keep = None
         if point is not None:
+            keep = self._previous()
             identity = asdict(self._journal.identity)
             del identity["origin"]
             snapshot = identity | {
@@ -207,11 +209,15 @@ class Snapshotter:
             }
         self._job = self._host.spawn_job(
             JOB_MODULE,
-            request_of(self._journal.home, token, firsts, chain, snapshot),
+            request_of(self._journal.home, token, firsts, chain, snapshot, keep),
             lambda result, error: self._job_done(firsts, token, point, result, error),
             low_priority=True,
             deadline_ms=self._settings.snapshot_deadline_ms,
         )
+
+    def _previous(self) -> int | None:
+        """The last entry of the snapshot that the next one replaces, where it is to be kept."""
+        return self.snapshot_index if self.snapshot_index and self._settings.snapshots_kept else None
 
     def _job_done(
         self,
@@ -242,7 +248,9 @@ class Snapshotter:
             self._fail(damage)
             return
         self._host.run_on_disk(
-            _Adoption(self._host.files, self._journal.home, firsts, token, point, self._settings),
+            _Adoption(
+                self._host.files, self._journal.home, firsts, token, point, self._previous(), self._settings
+            ),
             lambda sealed, failure: self._adopted(point, sealed, failure),
         )
 
@@ -253,7 +261,7 @@ class Snapshotter:
         self._is_busy = False
 
     def _remove_asides(self, firsts: list[int], token: str) -> None:
-        for path in _asides(self._journal.home, firsts, token):
+        for path in _asides(self._journal.home, firsts, self.snapshot_index, token):
             with contextlib.suppress(OSError):  # what stays is removed by the next start
                 self._host.files.unlink(path)
 
@@ -294,6 +302,7 @@ class _Adoption:
     firsts: list[int]
     token: str
     point: SealPoint | None
+    keep: int | None
     settings: LogSettings
 
     def __call__(self) -> list[Sealed]:
@@ -304,6 +313,10 @@ class _Adoption:
         files.fsync_dir(home)
         sealed = [one for first in self.firsts if (one := read_sealed(files, home, first)) is not None]
         if self.point is not None:
+            if self.keep is not None:
+                path = kept_path(home, self.keep)
+                files.rename(aside(path, self.token), path)
+                files.fsync_dir(join(home, ARCHIVE))
             path = join(home, SNAPSHOT_FILE)
             files.rename(aside(path, self.token), path)
             files.fsync_dir(home)
@@ -315,9 +328,10 @@ class _Adoption:
                 self.settings.log_archive_retention_ms,
                 self.point.timestamp_ms,
             )
+            thin_out(files, home, self.point.index, self.settings.snapshots_kept)
         return sealed
 
 
-def _asides(home: str, firsts: list[int], token: str) -> list[str]:
-    names = [*map(index_name, firsts), SNAPSHOT_FILE]
-    return [aside(join(home, name), token) for name in names]
+def _asides(home: str, firsts: list[int], previous: int, token: str) -> list[str]:
+    paths = [join(home, name) for name in (*map(index_name, firsts), SNAPSHOT_FILE)]
+    return [aside(path, token) for path in (*paths, kept_path(home, previous))]

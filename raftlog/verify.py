@@ -30,6 +30,7 @@ from raftlog.files import Files, join
 from raftlog.frames import HEADER_BYTES, frame_at
 from raftlog.indexing import build_index
 from raftlog.install import INSTALLING_FILE, installing
+from raftlog.kept import kept_indexes, kept_path
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
 from raftlog.metafile import read_meta
 from raftlog.sealed import REBUILD_HINT, Sealed, decode_index
@@ -39,6 +40,7 @@ from raftlog.synced import SYNCED_FILE, is_whole, read_mark, way_out
 from records import MalformedEntry, iter_records
 
 INSTALL_HINT = "the next start completes it"
+KEPT_HINT = "remove the file: readers of the past do without it"
 MARK_HINT = "the next start writes it anew"
 TORN_HINT = "the next start cuts it; nothing acknowledged is in it unless its last group was damaged later"
 
@@ -94,6 +96,7 @@ def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
     walk.mark = _read_mark(walk)
     _check_manifest(walk)
     _check_snapshot(walk)
+    _check_kept(walk)
     _read_clean(walk)
     firsts = all_segments(files, walk.home)
     if walk.snapshot_index + 1 not in firsts:
@@ -165,6 +168,25 @@ def _check_snapshot(walk: _Walk) -> None:
         return
     walk.snapshot_index, walk.snapshot_chain = file.header.last_index, file.header.chain_hash
     walk.snapshot_term = file.header.last_term
+
+
+def _check_kept(walk: _Walk) -> None:
+    """Earlier snapshots are a reader's short cut: damage to one costs time, and is told."""
+    for last_index in kept_indexes(walk.files, walk.home):
+        try:
+            file = SnapshotFile(walk.files, kept_path(walk.home, last_index))
+        except FileNotFoundError:
+            continue  # thinned out while this looks
+        except Corrupt as damage:
+            walk.found(damage.file, damage.offset, damage.what, KEPT_HINT)
+            continue
+        try:
+            for _ in file.blocks():
+                pass
+        except Corrupt as damage:
+            walk.found(damage.file, damage.offset, damage.what, KEPT_HINT)
+        finally:
+            file.close()
 
 
 def _check_segment(walk: _Walk, first: int, following: int | None) -> None:

@@ -390,6 +390,13 @@ class Settings:
         low=0,
         high=INT64_MAX,
     )
+    log_archive_snapshots: int = _row(
+        16,
+        "Earlier snapshots kept per shard, evenly spread: a look into the past starts at the nearest one.",
+        unit="snapshots",
+        low=0,
+        high=1_000,
+    )
     log_archive_retention_ms: int = _row(
         -1, "History is the product: −1 keeps archived segments for ever.", unit="ms", low=-1, high=INT64_MAX
     )
@@ -440,6 +447,7 @@ class Settings:
             segment_bytes=self.log_segment_bytes,
             snapshot_tail_records=self.snapshot_tail_records,
             delete_retention_ms=self.delete_retention_ms,
+            snapshots_kept=self.log_archive_snapshots,
             log_archive_retention_bytes=self.log_archive_retention_bytes,
             log_archive_retention_ms=self.log_archive_retention_ms,
             uncommitted_bytes_max=self.runtime_uncommitted_bytes_max,

@@ -9,6 +9,7 @@ may never have happened.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -47,7 +48,11 @@ class Reader(Protocol):
 
     def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]: ...
 
-    def snapshot(self) -> SnapshotLike | None: ...
+    def snapshots(self) -> Sequence[SnapshotHeader]:
+        """What sound snapshots there are, by rising index."""
+
+    def snapshot(self, last_index: int | None = None) -> SnapshotLike | None:
+        """The newest snapshot, or the one that ends with ``last_index``; raises `Damaged`."""
 
     def verify(self) -> list[Problem]: ...
 
@@ -131,7 +136,7 @@ class Walk:
     """Iterates the entries of one shard in order, bridging damage; afterwards `basis` says what was read.
 
     Yields `Frame`, `Gap`, and first (or behind a bridged gap) the snapshot to load. With ``from_snapshot``
-    the walk begins at the snapshot where it may (at or before ``to_index``): the quick way to a state.
+    the walk begins at the newest snapshot at or before its end: the quick way to a state.
     Otherwise it begins at the oldest entry kept: the way to a history. A ``stateless`` walk is for readers
     to whom each entry stands for itself: it goes on right behind damage and loads no
     snapshot.
@@ -184,7 +189,7 @@ class Walk:
 
     def __iter__(self) -> Iterator[Frame | Gap | SnapshotLike]:
         next_index = self._from_index
-        if self._from_snapshot and (snapshot := self._snapshot_from(next_index)) is not None:
+        if self._from_snapshot and (snapshot := self._newest_snapshot(next_index)) is not None:
             self._snapshot_index = snapshot.header.last_index
             next_index = self._after(snapshot)
             yield snapshot
@@ -194,7 +199,7 @@ class Walk:
                 return
             except _Broken as broken:
                 missing = broken.expected
-                bridge = None if self._stateless else self._snapshot_from(missing)
+                bridge = None if self._stateless else self._first_snapshot(missing)
                 goes_on = self._reader.next_readable(missing) if self._stateless else None
                 self._gaps.append(broken.gap(bridge, goes_on))
             yield self._gaps[-1]
@@ -239,19 +244,29 @@ class Walk:
             self._last, self._last_ms = frame.index, frame.timestamp_ms
             yield frame
 
-    def _snapshot_from(self, from_index: int) -> SnapshotLike | None:
-        """The snapshot, if it is sound and stands between ``from_index`` and the end of the walk."""
-        try:
-            snapshot = self._reader.snapshot()
-        except Damaged:
-            return None
-        if snapshot is None or snapshot.header.last_index < from_index:
-            return None
-        if self._to_index is not None and snapshot.header.last_index > self._to_index:
-            return None
-        if self._to_ms is not None and snapshot.header.last_timestamp_ms > self._to_ms:
-            return None
-        return snapshot
+    def _newest_snapshot(self, from_index: int) -> SnapshotLike | None:
+        """The sound snapshot that is nearest to the end of the walk, and not before ``from_index``."""
+        return self._read_first(reversed(self._snapshots_within(from_index)))
+
+    def _first_snapshot(self, from_index: int) -> SnapshotLike | None:
+        """The first sound snapshot that stands in for entry ``from_index``, within the walk."""
+        return self._read_first(iter(self._snapshots_within(from_index)))
+
+    def _snapshots_within(self, from_index: int) -> list[int]:
+        return [
+            header.last_index
+            for header in self._reader.snapshots()
+            if header.last_index >= from_index
+            and (self._to_index is None or header.last_index <= self._to_index)
+            and (self._to_ms is None or header.last_timestamp_ms <= self._to_ms)
+        ]
+
+    def _read_first(self, indexes: Iterator[int]) -> SnapshotLike | None:
+        for index in indexes:
+            with contextlib.suppress(Damaged):
+                if (snapshot := self._reader.snapshot(index)) is not None:
+                    return snapshot
+        return None
 
 
 class _Broken(Exception):

@@ -76,7 +76,10 @@ class MemoryReader:
                 raise Damaged(frame.file, frame.offset, "the CRC of the frame does not match")
             yield frame
 
-    def snapshot(self) -> MemorySnapshot | None:
+    def snapshots(self) -> list[SnapshotHeader]:
+        return [] if self.kept_snapshot is None else [self.kept_snapshot.header]
+
+    def snapshot(self, last_index: int | None = None) -> MemorySnapshot | None:
         return self.kept_snapshot
 
     def verify(self) -> list[Problem]:

@@ -14,7 +14,8 @@ import pytest
 
 from history.checking.commits import commits, missing_commits
 from history.checking.verify import report_text, verify
-from history.reading.source import NothingToRead
+from history.reading.opening import open_node
+from history.reading.source import Gap, NothingToRead, Walk
 from history.render import UTC_STYLE
 from history.state.replay import Replay, replay, replay_all
 from history.telling.dump import dump, dump_json
@@ -246,18 +247,42 @@ def test_an_index_beyond_the_log_is_an_error_that_says_how_far_it_goes(home: str
 # -- snapshots, archive, damage ---------------------------------------------------------------------------
 
 
-def long_story(home: str) -> tuple[Node, dict[int, int]]:
+def long_story(home: str, commits: int = 300) -> tuple[Node, dict[int, int]]:
     """Enough commits for snapshots and an archive; partition -> last committed offset."""
     node = Node(home, num_shards=1, log=SMALL_SNAPSHOTS)
     node.create_topic("orders", 4)
     ann = node.member(GROUP, "app-1", "orders").join()
     last: dict[int, int] = {}
-    for offset in range(300):
+    for offset in range(commits):
         ann.commit({offset % 4: offset})
         last[offset % 4] = offset
         if offset % 20 == 0:
             node.pass_ms(500, ann)
     return node, last
+
+
+def test_a_look_into_the_past_starts_at_the_snapshot_before_it(home: str) -> None:
+    node, _ = long_story(home, 1_000)
+    node.stop()
+    reader = open_node(home).reader(0)
+    kept = [header.last_index for header in reader.snapshots()]
+    assert len(kept) > 2
+    for index in (kept[0] - 1, kept[0], kept[1] + 1, kept[-1] + 1):
+        state = replay(home, shard=0, at_index=index)
+        assert state.basis.snapshot_index == max((one for one in kept if one <= index), default=None)
+        whole = Replay(0).run(Walk(0, reader, to_index=index))
+        assert state.state_hash == whole.state_hash
+
+
+def test_a_gap_is_bridged_by_the_first_snapshot_behind_it(home: str) -> None:
+    node, _ = long_story(home, 1_000)
+    node.stop()
+    kept = [header.last_index for header in open_node(home).reader(0).snapshots()]
+    first = segments(home, "archive")[0]
+    first.write_bytes(first.read_bytes()[: first.stat().st_size // 2])
+    walk = Walk(0, open_node(home).reader(0))
+    gaps = [item for item in walk if isinstance(item, Gap)]
+    assert [gap.bridged_by for gap in gaps] == [kept[0]]
 
 
 def segments(home: str, where: str = "") -> list[Path]:

@@ -1,0 +1,87 @@
+"""Kept snapshots: a few earlier ones stay in the archive, so that a look into the past need not replay all.
+
+A new snapshot replaces the one before it; the job that merges it copies that one to the archive first, and
+the node puts the copy in place with the rest.  A bounded number is kept, spread evenly over the log: the one
+whose neighbours are closest goes.  They are a reader's short cut and nothing else: no start and no promise
+rests on them, each proves itself by its CRCs, and a log without any is whole.
+
+Of no use, and removed, is one that lies before what retention has dropped: entries behind it are missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from raftlog.archive import ARCHIVE, read_manifest
+from raftlog.errors import Corrupt
+from raftlog.files import Files, join
+from raftlog.machine import SnapshotHeader
+from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+
+COPY_BYTES = 1 << 20
+"""Of a snapshot at once, while it is copied: the job's memory does not grow with it."""
+
+_NAME = re.compile(r"snapshot-(\d{20})")
+
+
+def kept_path(home: str, last_index: int) -> str:
+    """Where the snapshot that ends with `last_index` is kept."""
+    return join(home, ARCHIVE, f"{SNAPSHOT_FILE}-{last_index:020d}")
+
+
+def kept_indexes(files: Files, home: str) -> list[int]:
+    """Last indexes of the kept snapshots, rising."""
+    archive = join(home, ARCHIVE)
+    names = files.listdir(archive) if files.is_dir(archive) else []
+    return sorted(int(found[1]) for name in names if (found := _NAME.fullmatch(name)))
+
+
+def copy_snapshot(files: Files, home: str, target: str) -> None:
+    """Copy the snapshot of the log in `home` to `target`, synced."""
+    source = files.open(join(home, SNAPSHOT_FILE), "r")
+    copy = files.open(target, "w")
+    try:
+        copy.truncate(0)
+        at, size = 0, source.size()
+        while at < size:
+            data = source.pread(min(COPY_BYTES, size - at), at)
+            copy.pwrite(data, at)
+            at += len(data)
+        copy.fdatasync()
+    finally:
+        copy.close()
+        source.close()
+
+
+def surplus(indexes: Sequence[int], newest: int, kept_max: int) -> list[int]:
+    """Which of the kept snapshots (`indexes`, rising) to let go, so that `kept_max` are left, evenly spread
+    between the first entry and the snapshot in use, which ends with `newest`."""
+    left, gone = [one for one in indexes if one < newest], [one for one in indexes if one >= newest]
+    while len(left) > kept_max:
+        bounds = [0, *left, newest]
+        spans = [bounds[place + 2] - bounds[place] for place in range(len(left))]
+        gone.append(left.pop(spans.index(min(spans))))
+    return sorted(gone)
+
+
+def thin_out(files: Files, home: str, newest: int, kept_max: int) -> None:
+    """Remove the kept snapshots that are too many, or of no use behind what retention dropped."""
+    dropped = read_manifest(files, join(home, ARCHIVE)).dropped_index
+    indexes = kept_indexes(files, home)
+    useless = [one for one in indexes if one < dropped]
+    gone = [*useless, *surplus([one for one in indexes if one >= dropped], newest, kept_max)]
+    for one in gone:
+        files.unlink(kept_path(home, one))
+    if gone:
+        files.fsync_dir(join(home, ARCHIVE))
+
+
+def header_of(files: Files, path: str) -> SnapshotHeader | None:
+    """What a snapshot file stands for; None where it is not there (any more), or its header is damaged."""
+    try:
+        file = SnapshotFile(files, path)
+    except (FileNotFoundError, Corrupt):
+        return None
+    file.close()
+    return file.header
