@@ -25,8 +25,8 @@ from coordinator.assignors.spi import (
     PartitionAssignor,
     PartitionAssignorError,
     Partitions,
+    validate,
 )
-from coordinator.target import validate
 
 OWNER = "i"
 """Type code of an array of owners: a C int, in the order of bytes of the machine that both processes run

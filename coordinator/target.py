@@ -16,6 +16,7 @@ from coordinator.assignors.spi import (
     AssignmentTopicMetadata,
     MemberAssignment,
     PartitionAssignorError,
+    validate,
 )
 from coordinator.installing import Installation
 from coordinator.limits import Limits
@@ -122,31 +123,3 @@ def install_records(
             f"{limits.target_bytes_max}: subscribe to fewer partitions, or split the group."
         )
     return records
-
-
-def validate(spec: AssignmentSpec, answer: Mapping[str, MemberAssignment], assignor: str) -> None:
-    """Each partition exists, belongs to a topic that its member subscribes to, and is given once."""
-    given: dict[bytes, set[int]] = {topic_id: set() for topic_id in spec.topics}
-    counts = dict.fromkeys(spec.topics, 0)
-    for member_id, part in answer.items():
-        member = spec.members.get(member_id)
-        if member is None:
-            raise PartitionAssignorError(f"Assignor {assignor} answered for {member_id}, which is no member.")
-        for topic_id, partitions in part.target_partitions.items():
-            if topic_id not in member.subscribed_topics:
-                raise PartitionAssignorError(
-                    f"Assignor {assignor} gave {member_id} partitions of topic id {topic_id.hex()}, "
-                    "to which it is not subscribed."
-                )
-            given[topic_id].update(partitions)
-            counts[topic_id] += len(partitions)
-    for topic_id, partitions_given in given.items():
-        topic = spec.topics[topic_id]
-        if counts[topic_id] != len(partitions_given):
-            raise PartitionAssignorError(
-                f"Assignor {assignor} gave a partition of {topic.topic_name} to two members."
-            )
-        if partitions_given and (min(partitions_given) < 0 or max(partitions_given) >= topic.num_partitions):
-            raise PartitionAssignorError(
-                f"Assignor {assignor} gave a partition that {topic.topic_name} does not have."
-            )

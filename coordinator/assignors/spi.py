@@ -3,7 +3,7 @@
 An assignor is a pure function: the members with their subscriptions and present targets, the topics, out
 comes a new target for each member. It must give each partition of each subscribed topic to exactly one
 subscribed member, and the same answer for the same members in any order; whatever it answers is validated
-before a record is written (`coordinator.target.validate`), and an answer that fails costs nobody a place: the
+before a record is written (`validate`), and an answer that fails costs nobody a place: the
 old target stays in force.
 
 The KIP speaks of collections of TopicPartition and of topics by name; here partitions are grouped by topic,
@@ -118,3 +118,31 @@ def is_homogeneous(spec: AssignmentSpec) -> bool:
         elif member.subscribed_topics is not first and member.subscribed_topics != first:
             return False
     return True
+
+
+def validate(spec: AssignmentSpec, answer: Mapping[str, MemberAssignment], assignor: str) -> None:
+    """Each partition exists, belongs to a topic that its member subscribes to, and is given once."""
+    given: dict[bytes, set[int]] = {topic_id: set() for topic_id in spec.topics}
+    counts = dict.fromkeys(spec.topics, 0)
+    for member_id, part in answer.items():
+        member = spec.members.get(member_id)
+        if member is None:
+            raise PartitionAssignorError(f"Assignor {assignor} answered for {member_id}, which is no member.")
+        for topic_id, partitions in part.target_partitions.items():
+            if topic_id not in member.subscribed_topics:
+                raise PartitionAssignorError(
+                    f"Assignor {assignor} gave {member_id} partitions of topic id {topic_id.hex()}, "
+                    "to which it is not subscribed."
+                )
+            given[topic_id].update(partitions)
+            counts[topic_id] += len(partitions)
+    for topic_id, partitions_given in given.items():
+        topic = spec.topics[topic_id]
+        if counts[topic_id] != len(partitions_given):
+            raise PartitionAssignorError(
+                f"Assignor {assignor} gave a partition of {topic.topic_name} to two members."
+            )
+        if partitions_given and (min(partitions_given) < 0 or max(partitions_given) >= topic.num_partitions):
+            raise PartitionAssignorError(
+                f"Assignor {assignor} gave a partition that {topic.topic_name} does not have."
+            )

@@ -96,7 +96,8 @@ def test_the_command_alone_brings_the_node_back(node: NodeProcess) -> None:
 
 def test_a_node_stops_when_whoever_launched_it_is_killed(tmp_path: Path) -> None:
     program = (
-        "import sys, json, time; from pathlib import Path; from cluster.launcher import launch_node\n"
+        "import sys, json, time; from pathlib import Path\n"
+        "from cluster.launcher import launch_node\n"
         f"node = launch_node(Path({str(tmp_path / 'node')!r}))\n"
         "print(json.dumps(node.as_dict()), flush=True)\n"
         "time.sleep(60)"
