@@ -185,6 +185,11 @@ class Evidence:
         self._flush_queued = False
         self.flush()
 
+    def contents(self) -> list[bytes]:
+        """Both files as they are, the older first, for `notes_in`; on any thread, after a `flush`."""
+        older_first = (self._paths[1 - self._place], self._paths[self._place])
+        return [_contents(self._host.files, path) for path in older_first]
+
     def flush(self) -> None:
         """Hand what is held to the system; not synced."""
         data = b"".join(self._buffer)
@@ -216,9 +221,8 @@ class Evidence:
         return self._file
 
 
-def _payloads(files: Files, path: str) -> Iterator[tuple[bytes, int]]:
-    """The notes of one file up to the first that is not whole, undecoded, each with where it ends."""
-    data = files.read(path) if files.exists(path) else b""
+def notes_in(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """The notes in a file's bytes up to the first that is not whole, undecoded, each with where it ends."""
     at = 0
     while at + _HEAD.size <= len(data):
         length, crc = _HEAD.unpack_from(data, at)
@@ -230,13 +234,27 @@ def _payloads(files: Files, path: str) -> Iterator[tuple[bytes, int]]:
         at = end
 
 
+def _contents(files: Files, path: str) -> bytes:
+    try:
+        return files.read(path)
+    except FileNotFoundError:
+        return b""
+
+
+def about(group_id: str) -> bytes:
+    """What stands in every note of a group, and in no other one."""
+    packed: bytes = msgpack.packb("group") + msgpack.packb(group_id[:TEXT_CHARACTERS_MAX])
+    return packed
+
+
 def _newest(files: Files, path: str) -> tuple[int, int]:
     """Time of the newest whole note of one file (-1: none), and where it ends."""
-    last = deque(_payloads(files, path), maxlen=1)
+    last = deque(notes_in(_contents(files, path)), maxlen=1)
     return (msgpack.unpackb(last[0][0])["at_ms"], last[0][1]) if last else (-1, 0)
 
 
 def read_evidence(files: Files, path: str) -> list[dict[str, Any]]:
     """All notes in a node's directory, oldest first; what is torn or damaged is left out."""
-    notes = [msgpack.unpackb(payload) for name in FILES for payload, _ in _payloads(files, join(path, name))]
+    contents = (_contents(files, join(path, name)) for name in FILES)
+    notes = [msgpack.unpackb(payload) for data in contents for payload, _ in notes_in(data)]
     return sorted(notes, key=lambda note: note["at_ms"])

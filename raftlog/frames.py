@@ -21,6 +21,8 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from raftlog.errors import RESTORE_HINT, Corrupt
+
 FRAME_MAGIC = b"QFR1"
 HEADER = struct.Struct("<4sIIIQQQq")
 HEADER_BYTES = HEADER.size
@@ -114,3 +116,17 @@ def read_frame(
         offset=offset,
         decided=decided_to is None or index <= decided_to,
     )
+
+
+def frames_in(data: bytes, path: str = "", start: int = 0) -> list[Frame]:
+    """Consecutive whole frames, `start` bytes into the file at `path`; raises Corrupt where one is not."""
+    view, at = memoryview(data), 0
+    found: list[Frame] = []
+    while at < len(data):
+        frame = read_frame(view, at, path, start + at)
+        if frame is None:
+            expected = f"entry {found[-1].index + 1}" if found else "the first entry"
+            raise Corrupt(path, start + at, f"no whole frame where {expected} should be", RESTORE_HINT)
+        found.append(frame)
+        at += frame.size
+    return found

@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any
 
 from raftlog import evidence
-from raftlog.archive import ARCHIVE, ArchiveCursor, read_segment
+from raftlog.archive import ARCHIVE, read_segment
 from raftlog.directory import NODE_FILE, NodeIdentity, shard_name
 from raftlog.directory import read_identity as _read_identity
 from raftlog.errors import Damaged, Problem
@@ -47,7 +47,6 @@ __all__ = [
     "Problem",
     "ShardReader",
     "Snapshot",
-    "archived_frames",
     "read_identity",
     "shards",
 ]
@@ -268,21 +267,3 @@ class ShardReader:
         """What the node noted beside its log, of all shards (of one group only, if named), oldest first."""
         notes = evidence.read_evidence(self.files, self.node_path)
         return notes if group_id is None else [note for note in notes if note.get("group") == group_id]
-
-
-def archived_frames(files: Files, home: str, from_index: int, bytes_max: int) -> list[Frame]:
-    """About `bytes_max` of archived entries of the log in `home`, from `from_index` on, of one segment.
-
-    Raises KeyError when retention has removed the entry, Damaged.
-    """
-    cursor = ArchiveCursor(files, home)
-    try:
-        path, start, data = cursor.read(from_index, bytes_max)
-    finally:
-        cursor.close()
-    view, at = memoryview(data), 0
-    found: list[Frame] = []
-    while (frame := read_frame(view, at, path, start + at)) is not None:
-        found.append(frame)
-        at += frame.size
-    return found

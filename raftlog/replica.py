@@ -24,19 +24,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from raftlog.applying import Applying
+from raftlog.archive import ARCHIVE, ArchiveCursor, read_manifest
 from raftlog.directory import TERM_FILE, TERM_KIND, NodeDirectory, shard_name
 from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import join
-from raftlog.frames import Frame
 from raftlog.group_commit import GroupCommit
 from raftlog.host import Host
+from raftlog.install import SnapshotSource
 from raftlog.journal import Journal
 from raftlog.loading import clean_up, load_journal, mark_clean
 from raftlog.machine import LogFull, NotLeader, SnapshotHeader, StateMachine
 from raftlog.metafile import read_meta, write_meta
 from raftlog.peering import Links, Peering
 from raftlog.raft import Raft
-from raftlog.reader import archived_frames
 from raftlog.segments import LogIdentity
 from raftlog.settings import LogSettings
 from raftlog.snapshotting import Snapshotter
@@ -609,25 +609,41 @@ class Replica:
         """The entry that `chain_hash` ends with."""
         return self._journal.chain.index
 
-    def read_committed(self, from_index: int, max_bytes: int) -> list[Frame]:
-        """Committed entries from `from_index` on, about `max_bytes`; [] when there are none (yet).
+    @property
+    def live_from(self) -> int:
+        """The first entry behind the snapshot: what is older is in the archive, or removed."""
+        return self._journal.base_index + 1
+
+    def read_committed(self, from_index: int, bytes_max: int) -> bytes:
+        """Committed entries from `from_index` on as whole frames, about `bytes_max`, at least one; b"" when
+        there are none (yet).
 
         Entries below the snapshot come from the archive.  Raises Corrupt, and KeyError when retention has
         removed the entry.
         """
         commit_index = self.commit_index
         if from_index > commit_index:
-            return []
-        if from_index <= self._journal.base_index:
-            return archived_frames(self._host.files, self.home, from_index, max_bytes)
-        found: list[Frame] = []
-        room = max_bytes
-        while room > 0 and from_index <= commit_index:
-            batch = self._journal.read(from_index, commit_index, room)
-            found.extend(batch)
-            room -= sum(frame.size for frame in batch)
-            from_index += len(batch)
-        return found
+            return b""
+        if from_index >= self.live_from:
+            return self._journal.frames_for(from_index, commit_index, bytes_max)
+        cursor = self.archive()
+        try:
+            return cursor.frames(from_index, bytes_max)
+        finally:
+            cursor.close()
+
+    def archive(self) -> ArchiveCursor:
+        """For reading on and on in what is older than the snapshot; on any thread, one at a time."""
+        return ArchiveCursor(self._host.files, self.home)
+
+    def first_kept(self) -> int:
+        """The oldest entry that can be read; asks a file, on any thread.  Raises Corrupt."""
+        segments = read_manifest(self._host.files, join(self.home, ARCHIVE)).segments
+        return segments[0].first_index if segments else self.live_from
+
+    def snapshot(self) -> SnapshotSource:
+        """The present snapshot, open for reading on any thread; raises FileNotFoundError, Corrupt."""
+        return SnapshotSource(self._host.files, self.home)
 
     def status(self) -> dict[str, Any]:
         """What an operator asks first; JSON-ready."""

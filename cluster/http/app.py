@@ -1,46 +1,30 @@
-"""The HTTP API on aiohttp: the routes of `routes` with the answers of `reads`, the log as a feed.
+"""The HTTP API on aiohttp: the routes of `routes` with the answers of `reads`, and the log as a feed.
 
 What must stay true: every refusal is JSON with error, message and hint, also for what aiohttp itself refuses
 (what is no HTTP at all gets its plain 400);
-requests at work and long polls are bounded; an answer is encoded in slices, so that a long one does not hold
-up the Kafka port, which lives on the same loop.
+requests at work and long polls are bounded. What of the files is served, which is the log, is in `feed`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgpack
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from cluster.http import reads, writes
+from cluster.http.feed import Feed, busy, taken
 from cluster.http.hosts import check_host
 from cluster.http.metrics import NodeMetrics
 from cluster.http.node_view import HttpNode, Json, ShardView
 from cluster.http.routes import ROUTES, HttpError, Route, openapi
 from cluster.kafka.listener import KafkaListener
 from cluster.settings import Settings
-from raftlog.errors import RaftlogError
-from records import body_to_json
 
 LOG = logging.getLogger("quorate.http")
-
-SLICE_MS = 5.0
-"""Encoding goes on for this long before other work of the loop gets its turn."""
-
-LOG_ANSWER_MAX_BYTES = 1 << 20
-"""Frames of one answer of the log, before encoding."""
-
-UNREAD_S = 10.0
-"""A client that takes nothing of an answer for this long loses its connection: it holds a place at work."""
-
-LARGE_ENTRY_BYTES = 1 << 16
-"""Larger entries (up to 16 MiB: one commit of 100,000 partitions) are encoded in a thread."""
 
 Handler = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
@@ -85,7 +69,7 @@ class Api:
         self._document = openapi(release)
         self._at_work = 0
         self._waiting = 0
-        self._archive = asyncio.Lock()
+        self._feed = Feed()
 
     # Around every request
 
@@ -120,8 +104,8 @@ class Api:
         try:
             check_host(request.headers.get("Host"), self._settings, self._node.info)
             response = await handler(request)
-            await _taken(request, response.prepare(request))
-            await _taken(request, response.write_eof())
+            await taken(request, response.prepare(request))
+            await taken(request, response.write_eof())
             return response
         except HttpError as error:
             return refusal(error)
@@ -265,88 +249,25 @@ class Api:
 
     async def log(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         shard = reads.shard_named(self._node, given["shard"])
-        first, limit = max(1, given["from"]), given["limit"]
+        first = given["from"] = max(1, given["from"])
         if shard.commit_index < first and given["wait_ms"]:
             await self._poll(shard, first, given["wait_ms"])
-        frames = await self._frames(shard, first, limit)
-        packed = given["format"] == "msgpack"
-        response = web.StreamResponse(headers={"Quorate-Commit-Index": str(shard.commit_index)})
-        response.content_type = "application/x-msgpack" if packed else "application/x-ndjson"
-        await response.prepare(request)
-        loop = asyncio.get_running_loop()
-        slice_end = loop.time() + SLICE_MS / 1000
-        encode = _msgpack_entry if packed else _json_entry
-        for frame in frames:
-            if len(frame.body) > LARGE_ENTRY_BYTES:
-                data = await loop.run_in_executor(None, encode, frame)
-            else:
-                data = encode(frame)
-            await _taken(request, response.write(data))
-            if loop.time() > slice_end:
-                await asyncio.sleep(0)
-                slice_end = loop.time() + SLICE_MS / 1000
-        return response
+        return await self._feed.log(request, shard, given)
+
+    async def snapshot(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return await self._feed.snapshot(request, reads.shard_named(self._node, given["shard"]))
+
+    async def evidence(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return await self._feed.evidence(request, self._node.evidence, given)
 
     async def _poll(self, shard: ShardView, index: int, wait_ms: int) -> None:
         if self._waiting >= self._settings.http_waiting_max:
-            raise HttpError(429, "TOO_MANY_POLLS", "too many long polls wait already", "ask again later")
+            raise busy("TOO_MANY_POLLS", "too many long polls wait already")
         self._waiting += 1
         try:
             await self._committed(shard, index, wait_ms)
         finally:
             self._waiting -= 1
-
-    async def _frames(self, shard: ShardView, first: int, limit: int) -> list[Any]:
-        """Frames: of the live log at once, of the archive (its index is read whole) in a thread, one by one.
-
-        Archived files never change and the snapshot's index only grows, so the thread needs no lock.
-        """
-        if first > shard.commit_index:
-            return []
-        read = shard.replica.read_committed
-        try:
-            if first > shard.status()["log"]["snapshot_index"]:
-                return list(read(first, LOG_ANSWER_MAX_BYTES)[:limit])
-            async with self._archive:
-                loop = asyncio.get_running_loop()
-                frames = await loop.run_in_executor(None, read, first, LOG_ANSWER_MAX_BYTES)
-            return list(frames[:limit])
-        except RaftlogError as error:
-            hint = "`quorate log verify` on a copy of the node's directory says all that is wrong"
-            raise HttpError(500, "DAMAGED", str(error), hint) from None
-        except KeyError:
-            raise HttpError(
-                410,
-                "REMOVED",
-                f"entry {first} of {reads.shard_name(shard)} was removed by retention",
-                "ask from a later index; log.archive.retention.* says what is kept",
-            ) from None
-
-
-async def _taken(request: web.Request, sending: Awaitable[object]) -> None:
-    """Waits until the client has read enough for `sending` to go on, `UNREAD_S` at most."""
-    try:
-        await asyncio.wait_for(sending, UNREAD_S)
-    except TimeoutError:
-        LOG.warning("closing the HTTP connection of %s, which does not read its answer", request.remote)
-        if request.transport is not None:
-            request.transport.abort()
-        raise ConnectionResetError("the client does not read") from None
-
-
-def _json_entry(frame: Any) -> bytes:
-    entry = {
-        "index": frame.index,
-        "term": frame.term,
-        "timestamp_ms": frame.timestamp_ms,
-        "entry": body_to_json(frame.body),
-    }
-    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-
-
-def _msgpack_entry(frame: Any) -> bytes:
-    packed: bytes = msgpack.packb([frame.index, frame.term, frame.timestamp_ms, bytes(frame.body)])
-    return packed
 
 
 def _of_aiohttp(error: web.HTTPException) -> HttpError:

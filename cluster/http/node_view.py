@@ -39,21 +39,59 @@ class LinkTable(Protocol):
         """One row per configured peer: `node_id`, `state` (up, down), `for_ms`, `trouble` in words, bytes."""
 
 
+class Archived(Protocol):
+    """Reads on and on in what is older than the snapshot; on any thread, one call at a time."""
+
+    def frames(self, from_index: int, bytes_max: int) -> bytes:
+        """Whole frames, at least one; KeyError when the entry was removed."""
+
+    def close(self) -> None: ...
+
+
+class OpenSnapshot(Protocol):
+    """A snapshot file, open for reading; on any thread."""
+
+    @property
+    def size(self) -> int: ...
+
+    def chunk(self, offset: int, bytes_max: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
 class LogReader(Protocol):
     """The part of a replica that serves its committed frames."""
 
-    def read_committed(self, from_index: int, max_bytes: int) -> Sequence[Any]: ...
+    @property
+    def live_from(self) -> int:
+        """The first entry behind the snapshot."""
+
+    def read_committed(self, from_index: int, bytes_max: int) -> bytes:
+        """Whole frames behind the snapshot, at least one; b"" where there are none (yet)."""
+
+    def archive(self) -> Archived: ...
+
+    def first_kept(self) -> int:
+        """The oldest entry that can be read; asks a file."""
+
+    def snapshot(self) -> OpenSnapshot:
+        """FileNotFoundError where there is none yet."""
 
 
 class Counted(Protocol):
     def as_dict(self) -> Mapping[str, int]: ...
 
 
-class Refusals(Protocol):
-    """The part of the node's evidence that is in memory."""
+class Noted(Protocol):
+    """The node's evidence."""
 
     def refusals(self, group_id: str) -> Sequence[Refusal]:
         """The newest refusal of each member of the group and of each stranger, the newest first."""
+
+    def flush(self) -> None: ...
+
+    def contents(self) -> list[bytes]:
+        """Both files, the older first; on any thread."""
 
 
 class ShardView(Protocol):
@@ -115,7 +153,7 @@ class HttpNode(KafkaNode, Protocol):
     def group_settings(self) -> SettingsView: ...
 
     @property
-    def evidence(self) -> Refusals: ...
+    def evidence(self) -> Noted: ...
 
     @property
     def format_level(self) -> int:

@@ -31,7 +31,8 @@ from cluster.http.schemas import (
 class HttpError(Exception):
     """An answer that is not 200: status, a word for programs, a sentence, and what to do.
 
-    `leader` is shown where another node has to be asked, `location` is where a client is sent.
+    `leader` is shown where another node has to be asked, `location` is where a client is sent; `first_index`
+    is the oldest entry that is kept, where an older one was asked for.
     """
 
     def __init__(
@@ -43,13 +44,19 @@ class HttpError(Exception):
         *,
         leader: Mapping[str, Any] | None = None,
         location: str = "",
+        retry_after_s: int = 0,
+        first_index: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.body: dict[str, Any] = {"error": error, "message": message, "hint": hint}
         if leader is not None:
             self.body["leader"] = dict(leader)
+        if first_index is not None:
+            self.body["first_index"] = first_index
         self.headers = {"Location": location} if location else {}
+        if retry_after_s:
+            self.headers["Retry-After"] = str(retry_after_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +159,11 @@ def _unknown(what: str, name: str, known: Mapping[str, Parameter]) -> HttpError:
     return HttpError(400, f"UNKNOWN_{what.upper()}", f"unknown {what} {name[:100]!r}", hint)
 
 
-LOG_FRAMES_MAX = 1_000
-"""Frames of one answer: it is encoded between other requests, and the next one is a `from` away."""
+LOG_FRAMES_MAX = 10_000
+"""Entries of one answer, which has a bound in bytes as well: the next one is a `from` away."""
+
+EVIDENCE_NOTES_MAX = 10_000
+"""Notes of one answer, the newest: those of a busy group for a day."""
 
 LOG_WAIT_MAX_MS = 30_000
 """Longest long poll; below the timeouts of common proxies."""
@@ -184,7 +194,23 @@ _WAIT = Parameter(
 )
 _FORMAT = Parameter(
     name="format",
-    reason="`jsonl`: one JSON object a line; `msgpack`: [index, term, timestamp_ms, body] each.",
+    reason="`jsonl`: one JSON object a line; `msgpack`: [index, term, timestamp_ms, body] each; `frames`: as "
+    "they are on disk, each with its CRC.",
+    default="jsonl",
+    choices=("jsonl", "msgpack", "frames"),
+)
+_GROUP = Parameter(name="group", reason="Only what is about this group.", default="")
+_NOTES = Parameter(
+    name="limit",
+    reason="Most notes of one answer: the newest.",
+    default=1_000,
+    is_integer=True,
+    low=1,
+    high=EVIDENCE_NOTES_MAX,
+)
+_NOTE_FORMAT = Parameter(
+    name="format",
+    reason="`jsonl`: one JSON object a line; `msgpack`: one map each.",
     default="jsonl",
     choices=("jsonl", "msgpack"),
 )
@@ -304,9 +330,27 @@ ROUTES: tuple[Route, ...] = (
         name="log",
         summary="Committed entries of a shard: cause and records. `wait_ms` makes it a long poll.",
         parameters=(_SHARD, _FROM, _LIMIT, _WAIT, _FORMAT),
-        media=("application/x-ndjson", "application/x-msgpack"),
+        media=("application/x-ndjson", "application/x-msgpack", "application/octet-stream"),
         refusals=(400, 404, 410, 429),
         keeps_waiting=True,
+    ),
+    Route(
+        path="/v1/shards/{shard}/snapshot",
+        name="snapshot",
+        summary="The newest snapshot of a shard: the file as it is on disk, with its CRCs. It stands in for "
+        "what retention has removed of the log.",
+        parameters=(_SHARD,),
+        media=("application/octet-stream",),
+        refusals=(400, 404, 429),
+    ),
+    Route(
+        path="/v1/evidence",
+        name="evidence",
+        summary="What this node noted beside its log, oldest first: refused requests, failed work, gaps "
+        "between heartbeats. Whoever leads notes it: ask each node. `Quorate-Left-Out` counts older notes.",
+        parameters=(_GROUP, _NOTES, _NOTE_FORMAT),
+        media=("application/x-ndjson", "application/x-msgpack"),
+        refusals=(400, 429),
     ),
     Route(path="/v1/openapi.json", name="openapi", summary="This document.", answer=ANYTHING),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -21,6 +21,7 @@ from coordinator.catalog import CatalogShard
 from coordinator.limits import Limits, SameForAll
 from coordinator.shard import GroupShard
 from raftlog.evidence import Refusal
+from raftlog.frames import encode_frame
 from records import (
     METADATA_SHARD,
     Cause,
@@ -35,6 +36,7 @@ from records import (
     Trigger,
     encode_entry,
     encode_record,
+    iter_records,
     shard_of,
 )
 from tests.listeners.rig import INFO, PEER
@@ -49,17 +51,33 @@ class Log:
     bodies: list[bytes] = field(default_factory=list)
     first_index: int = 1
 
-    def read_committed(self, from_index: int, max_bytes: int) -> Sequence[Any]:
+    live_from: int = 1
+    file: bytes = b""
+    """The snapshot's."""
+
+    def read_committed(self, from_index: int, bytes_max: int) -> bytes:
         if from_index < self.first_index:
             raise KeyError(from_index)
-        found = []
+        found = b""
         for index in range(from_index, self.first_index + len(self.bodies)):
             body = self.bodies[index - self.first_index]
-            found.append(SimpleNamespace(index=index, term=3, timestamp_ms=1_000 + index, body=body))
-            max_bytes -= len(body)
-            if max_bytes <= 0:
+            found += encode_frame(index, 3, index - 1, 1_000 + index, len(iter_records(body)), body)
+            if len(found) >= bytes_max:
                 break
         return found
+
+    def archive(self) -> Any:
+        return SimpleNamespace(frames=self.read_committed, close=lambda: None)
+
+    def first_kept(self) -> int:
+        return self.first_index
+
+    def snapshot(self) -> Any:
+        if not self.file:
+            raise FileNotFoundError
+        return SimpleNamespace(
+            size=len(self.file), chunk=lambda at, size: self.file[at : at + size], close=lambda: None
+        )
 
 
 class Waiter:
@@ -80,7 +98,6 @@ class Shard:
         self.followers: list[dict[str, Any]] = []
         self.proofs: list[Callable[[object], None]] = []
         self.commit_index = 0
-        self.snapshot_index = 0
         self.counters = SimpleNamespace(as_dict=lambda: {"requests": 3, "commits": 4})
         self.waiters: list[Waiter] = []
 
@@ -92,7 +109,7 @@ class Shard:
         return {
             "term": 3,
             "commit_index": self.commit_index,
-            "snapshot_index": self.snapshot_index,
+            "snapshot_index": self.replica.live_from - 1,
             "rebuilds": 2,
             "is_disk_full": False,
             "leader_since_ms": None,
@@ -153,7 +170,10 @@ class HttpFakeNode:
         self.is_catalog_current = True
         self.host = SimpleNamespace(monotonic_ms=lambda: 5_000.0, wall_ms=lambda: 1_700_000_000_000)
         self.refusals: list[Refusal] = []
-        self.evidence = SimpleNamespace(refusals=lambda group_id: self.refusals)
+        self.noted: list[bytes] = [b"", b""]
+        self.evidence = SimpleNamespace(
+            refusals=lambda group_id: self.refusals, flush=lambda: None, contents=lambda: self.noted
+        )
         self.group_settings = SameForAll()
         self.metadata = Shard(METADATA_SHARD, CatalogShard(Limits()))
         self.shards = [Shard(number, GroupShard(number, Limits(), BUILT_IN)) for number in range(NUM_SHARDS)]

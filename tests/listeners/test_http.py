@@ -7,18 +7,32 @@ import functools
 import json
 import logging
 import re
+import struct
+import threading
 from typing import Any
 
 import msgpack
 import pytest
+from crc32c import crc32c
 
 from cluster.group_settings import CommittedSettings
+from cluster.http import feed
 from cluster.http.routes import ROUTES
 from cluster.http.schemas import MEMBER
 from cluster.settings import Settings
 from raftlog.errors import Damaged
 from raftlog.evidence import Refusal
-from records import OffsetCommitKey, OffsetCommitValue, Record, decode_entry
+from raftlog.frames import Frame, frames_in
+from records import (
+    Cause,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    RawRecord,
+    Record,
+    Trigger,
+    decode_entry,
+    encode_entry,
+)
 from tests.coordinator.world import Client, World
 from tests.listeners.http_rig import HttpRig, http_rig
 
@@ -241,7 +255,7 @@ async def test_archived_and_large_entries_read_the_same(snapshot_index: int) -> 
     async with http_rig() as rig:
         rig.node.add_group("g", 1)
         shard = rig.node.shard_for("g")
-        shard.snapshot_index = snapshot_index
+        shard.replica.live_from = snapshot_index + 1
         many = [
             Record(
                 OffsetCommitKey(group_id="g", topic="orders", partition=partition),
@@ -258,7 +272,7 @@ async def test_a_damaged_archive_is_said_to_be() -> None:
     async with http_rig() as rig:
         rig.node.add_topic("orders", 1)
 
-        def read_committed(from_index: int, max_bytes: int) -> list[Any]:
+        def read_committed(from_index: int, bytes_max: int) -> bytes:
             raise Damaged("archive/1.log", 64, "no whole frame here", "verify it")
 
         rig.node.metadata.replica.read_committed = read_committed  # type: ignore[method-assign]
@@ -273,7 +287,105 @@ async def test_entries_that_retention_removed_are_gone() -> None:
         rig.node.metadata.replica.first_index = 5
         rig.node.metadata.commit(5)
         status, answer = await rig.get("/v1/shards/metadata/log?from=1")
-        assert (status, answer["error"]) == (410, "REMOVED")
+        assert (status, answer["error"], answer["first_index"]) == (410, "REMOVED", 5)
+
+
+async def frames_of(rig: HttpRig, path: str) -> list[Frame]:
+    async with rig.session.get(rig.url + path) as answer:
+        assert (answer.status, answer.content_type) == (200, "application/octet-stream")
+        return frames_in(await answer.read())
+
+
+@pytest.mark.parametrize("live_from", [1, 40, 1_000])
+async def test_the_log_as_it_is_on_disk_a_bounded_answer_at_a_time(live_from: int) -> None:
+    async with http_rig() as rig:
+        log = rig.node.metadata.replica
+        cause = Cause(trigger=Trigger.OFFSETS_COMMITTED)
+        log.bodies = [encode_entry(cause, [RawRecord(1, 0, b"", bytes(20_000 + n))]) for n in range(90)]
+        rig.node.metadata.commit(90)
+        log.live_from = live_from
+        found: list[Frame] = []
+        while len(found) < 90:
+            more = await frames_of(
+                rig, f"/v1/shards/metadata/log?format=frames&from={len(found) + 1}&limit=70"
+            )
+            assert 0 < sum(frame.size for frame in more) < 1 << 21
+            found += more
+        assert [frame.body for frame in found] == log.bodies
+        assert [frame.index for frame in found] == list(range(1, 91))
+        assert len(await frames_of(rig, "/v1/shards/metadata/log?format=frames&limit=7")) == 7
+
+
+async def test_an_entry_on_its_way_to_the_archive_is_not_called_removed() -> None:
+    async with http_rig() as rig:
+        rig.node.add_topic("orders", 1)
+
+        def read_committed(from_index: int, bytes_max: int) -> bytes:
+            raise KeyError(from_index)
+
+        rig.node.metadata.replica.read_committed = read_committed  # type: ignore[method-assign]
+        async with rig.session.get(rig.url + "/v1/shards/metadata/log") as answer:
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+
+
+async def test_the_snapshot_is_served_as_it_is() -> None:
+    async with http_rig() as rig:
+        status, answer = await rig.get("/v1/shards/0/snapshot")
+        assert (status, answer["error"]) == (404, "NO_SNAPSHOT")
+        rig.node.shards[0].replica.file = bytes(range(256)) * 1_000
+        async with rig.session.get(rig.url + "/v1/shards/0/snapshot") as got:
+            assert got.headers["Content-Length"] == "256000"
+            assert await got.read() == rig.node.shards[0].replica.file
+
+
+def note(**fields: Any) -> bytes:
+    payload = msgpack.packb({"kind": "refused", **fields})
+    return struct.pack("<II", len(payload), crc32c(payload)) + payload
+
+
+async def test_evidence_is_the_newest_notes_of_a_group() -> None:
+    async with http_rig() as rig:
+        older = [note(at_ms=number, group="g" if number % 2 else "other") for number in range(100)]
+        newer = [note(at_ms=number, group="g", reason="group other") for number in range(100, 200)]
+        rig.node.noted = [b"".join(older), b"".join(newer) + b"torn"]
+        assert [one["at_ms"] for one in await lines(rig, "/v1/evidence?limit=10000")] == list(range(200))
+        found = await lines(rig, "/v1/evidence?group=other")
+        assert [one["at_ms"] for one in found] == list(range(0, 100, 2))
+        async with rig.session.get(rig.url + "/v1/evidence?group=g&limit=120&format=msgpack") as answer:
+            assert answer.headers["Quorate-Left-Out"] == "30"
+            unpacker = msgpack.Unpacker()
+            unpacker.feed(await answer.read())
+        assert [one["at_ms"] for one in unpacker] == [*range(61, 100, 2), *range(100, 200)]
+
+
+async def test_readers_of_files_are_bounded_and_told_when_to_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feed, "READERS_WAIT_S", 0.01)
+    async with http_rig() as rig:
+        rig.node.add_topic("orders", 1)
+        held, reading = threading.Event(), threading.Semaphore(0)
+
+        def read_committed(from_index: int, bytes_max: int) -> bytes:
+            reading.release()
+            held.wait(10)
+            return b""
+
+        log = rig.node.metadata.replica
+        log.live_from = 2
+        log.read_committed = read_committed  # type: ignore[method-assign]
+        readers = [
+            asyncio.ensure_future(lines(rig, "/v1/shards/metadata/log")) for _ in range(feed.READERS_MAX)
+        ]
+        for _ in readers:
+            await asyncio.to_thread(reading.acquire)
+        for path in ("/v1/shards/metadata/log", "/v1/shards/0/snapshot", "/v1/evidence"):
+            async with rig.session.get(rig.url + path) as answer:
+                assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
+        assert (await rig.get("/healthz"))[0] == 200
+        held.set()
+        await asyncio.gather(*readers)
+        assert await lines(rig, "/v1/evidence") == []
 
 
 # Refusals
@@ -285,8 +397,8 @@ async def test_entries_that_retention_removed_are_gone() -> None:
         ("/nowhere", 404, "NOT_FOUND", "openapi.json"),
         ("/v1/shards/9/log", 404, "NO_SUCH_SHARD", "0, 1, metadata"),
         ("/v1/shards/-1/log", 404, "NO_SUCH_SHARD", "metadata"),
-        ("/v1/shards/0/log?limit=0", 400, "BAD_PARAMETER", "between 1 and 1000"),
-        ("/v1/shards/0/log?limit=1001", 400, "BAD_PARAMETER", "between 1 and 1000"),
+        ("/v1/shards/0/log?limit=0", 400, "BAD_PARAMETER", "between 1 and 10000"),
+        ("/v1/shards/0/log?limit=10001", 400, "BAD_PARAMETER", "between 1 and 10000"),
         ("/v1/shards/0/log?from=-1", 400, "BAD_PARAMETER", "between 0 and"),
         ("/v1/shards/0/log?from=1e3", 400, "BAD_PARAMETER", "a whole number"),
         ("/v1/shards/0/log?wait_ms=30001", 400, "BAD_PARAMETER", "between 0 and 30000"),
@@ -416,6 +528,7 @@ async def test_the_document_is_true() -> None:
     filled_in = {"{group_id}": "billing", "{shard}": "metadata"}
     async with http_rig() as rig:
         await filled(rig)
+        rig.node.metadata.replica.file = b"a snapshot"
         _, document = await rig.get("/v1/openapi.json")
         assert document["openapi"] == "3.1.0"
         assert set(document["paths"]) == {route.path for route in ROUTES}
@@ -471,7 +584,7 @@ async def test_a_group_is_shown_with_what_was_refused() -> None:
 async def test_clients_that_do_not_read_lose_their_connection_and_nobody_else_waits(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("cluster.http.app.UNREAD_S", 0.2)
+    monkeypatch.setattr("cluster.http.feed.UNREAD_S", 0.2)
     async with http_rig(http_requests_max=2) as rig:
         value = OffsetCommitValue(offset=1, commit_timestamp_ms=1, metadata="x" * 4000)
         large = [

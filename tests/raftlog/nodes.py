@@ -6,6 +6,7 @@ from typing import Any
 
 from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_node
 from raftlog.files import Files
+from raftlog.frames import Frame, frames_in
 from raftlog.machine import SnapshotHeader
 from raftlog.replica import Replica
 from raftlog.settings import LogSettings
@@ -157,3 +158,11 @@ def formatted(files: Files, path: str = PATH) -> Files:
     """`files` with a formatted directory."""
     format_node(files, path, IDENTITY)
     return files
+
+
+def committed(replica: Replica, from_index: int = 1, bytes_max: int = 1 << 20) -> list[Frame]:
+    """What a running replica hands out of its committed log, from an entry on, asked for bit by bit."""
+    found: list[Frame] = []
+    while more := frames_in(replica.read_committed(from_index + len(found), bytes_max)):
+        found += more
+    return found

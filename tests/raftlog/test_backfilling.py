@@ -20,7 +20,7 @@ from raftlog.simfiles import Crash
 from tests.report import count_fault
 
 from .cluster import PATH, ClusterNode, World
-from .nodes import SETTINGS
+from .nodes import SETTINGS, committed
 
 SNAPSHOTS = dataclasses.replace(SETTINGS, segment_bytes=8_000, snapshot_tail_records=200)
 HOME = f"{PATH}/shard-0"
@@ -143,7 +143,7 @@ def test_what_was_fetched_serves_readers_and_followers() -> None:
     world = _world()
     node = _replaced(world)
     _until_whole(world, node)
-    assert [one.index for one in node.replica.read_committed(1, 500)][:3] == [1, 2, 3]
+    assert [one.index for one in committed(node.replica)][:3] == [1, 2, 3]
     others = [other for other in world.nodes.values() if other is not node]
     for other in others:
         _replace(world, other)  # in the end all that they know came from `node`

@@ -13,6 +13,7 @@ from raftlog.settings import LogSettings
 from records import TermStartValue, TermWhy, Trigger, decode_entry, decode_record
 
 from .cluster import ClusterNode, World
+from .nodes import committed
 
 LEASE_MS = LogSettings().raft_min_timeout_ms / 2
 
@@ -108,7 +109,7 @@ def test_a_killed_leader_is_replaced_within_250_ms(seed: int) -> None:
 
 def _term_starts(node: ClusterNode) -> list[TermStartValue]:
     values = []
-    for frame in node.replica.read_committed(1, 1 << 20):
+    for frame in committed(node.replica):
         opened = decode_entry(frame.body)
         if opened.cause.trigger == Trigger.TERM_OPENED:
             value = decode_record(opened.records[0]).value

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from raftlog.frames import frames_in
 from raftlog.machine import LogFull, NotLeader
 from raftlog.metafile import write_meta
 from raftlog.reader import ShardReader
@@ -300,15 +301,15 @@ def test_read_committed_reads_archive_and_live(disk: SimFiles) -> None:
     unsynced = node.put(("not", "yet"))
     assert node.replica.status()["snapshot_index"] > 64
     index, seen = 1, []
-    while frames := node.replica.read_committed(index, 2_000):
+    while frames := frames_in(node.replica.read_committed(index, 2_000)):
         assert sum(len(frame.body) for frame in frames) < 4_000
         seen += [frame.index for frame in frames]
         index = seen[-1] + 1
     assert seen == list(range(1, unsynced))
-    assert node.replica.read_committed(unsynced, 2_000) == []
+    assert node.replica.read_committed(unsynced, 2_000) == b""
     whole = {frame.index: frame.encode() for frame in ShardReader(PATH, 0, disk).frames()}
     for index in (1, 64, 65, 200, unsynced - 1):
-        assert node.replica.read_committed(index, 1)[0].encode() == whole[index]
+        assert frames_in(node.replica.read_committed(index, 1))[0].encode() == whole[index]
 
 
 def test_bodies_come_back_byte_for_byte(disk: SimFiles) -> None:
@@ -317,7 +318,7 @@ def test_bodies_come_back_byte_for_byte(disk: SimFiles) -> None:
     node.machine.take(2, body)
     node.replica.propose(body, 2, 0)
     node.host.run()
-    frame = node.replica.read_committed(2, 1)[0]
+    frame = frames_in(node.replica.read_committed(2, 1))[0]
     assert frame.body == body
     assert frame.record_count == 2
     assert [raw.type for raw in decode_entry(frame.body).records] == [RecordType.GROUP_CONFIG] * 2

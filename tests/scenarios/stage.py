@@ -15,6 +15,7 @@ from raftlog.simfiles import Crash
 from records import ReasonKind, RecordType, Trigger, decode_cause, iter_records, topic_id_text
 from tests.cluster.lab import Consumer, commit_request
 from tests.coordinator.writeorder import check_write_order
+from tests.raftlog.nodes import committed
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -279,7 +280,7 @@ class Stage:
     def tell(self, runtime: ShardRuntime) -> list[str]:
         """What a shard has written since it was asked last."""
         lines = []
-        for frame in runtime.replica.read_committed(self.told.get(runtime.shard, 0) + 1, 1 << 24):
+        for frame in committed(runtime.replica, self.told.get(runtime.shard, 0) + 1):
             self.told[runtime.shard] = frame.index
             body = bytes(frame.body)
             cause = decode_cause(body)

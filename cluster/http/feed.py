@@ -1,0 +1,286 @@
+"""What of a node's files HTTP serves: the committed log, its snapshot, the notes beside it.
+
+For those who read a whole history from a node that others work with.  What must stay true: a reader, however
+fast, gets the loop for a slice at a time and waits its turn behind everybody else; files that may be large or
+cold are read in a thread; at most `READERS_MAX` are served at once, and an answer has a bound.  The cheapest
+form is `frames`, the bytes as they are on disk: nothing is decoded here, who reads them checks their CRCs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, TypeVar
+
+import msgpack
+from aiohttp import web
+
+from cluster.http.node_view import Noted, ShardView
+from cluster.http.reads import shard_name
+from cluster.http.routes import HttpError
+from raftlog.errors import RaftlogError
+from raftlog.evidence import about, notes_in
+from raftlog.frames import HEADER, HEADER_BYTES, Frame, frames_in
+from records import body_to_json
+
+LOG = logging.getLogger("quorate.http")
+
+T = TypeVar("T")
+
+SLICE_MS = 1.0
+"""Encoding goes on for this long before other work of the loop gets its turn."""
+
+SLICE_BYTES = 1 << 16
+"""Of a file in one turn: some ten microseconds to read and to send."""
+
+ANSWER_MAX_BYTES = 1 << 20
+"""Frames of one answer of the log, before encoding."""
+
+NOTES_MAX_BYTES = 4 << 20
+"""Notes of one answer: half of what a node keeps."""
+
+NOTES_PER_LOOK = 64
+"""Notes that are looked through before the clock is: about a tenth of a millisecond."""
+
+READERS_MAX = 4
+"""Answers from files at once: they share the loop with heartbeats, and a core is busy with two."""
+
+READERS_WAIT_S = 1.0
+"""A reader waits this long for its place: those whom one commit wakes all at once need milliseconds."""
+
+RETRY_AFTER_S = 1
+
+UNREAD_S = 10.0
+"""A client that takes nothing of an answer for this long loses its connection: it holds a place at work."""
+
+LARGE_ENTRY_BYTES = 1 << 16
+"""Larger entries (up to 16 MiB: one commit of 100,000 partitions) are encoded in a thread."""
+
+MEDIA = {
+    "jsonl": "application/x-ndjson",
+    "msgpack": "application/x-msgpack",
+    "frames": "application/octet-stream",
+}
+VERIFY_HINT = "`quorate log verify` on a copy of the node's directory says all that is wrong"
+
+
+def busy(error: str, message: str) -> HttpError:
+    """Too many do the same: 429, and when to ask again."""
+    return HttpError(429, error, message, "ask again later", retry_after_s=RETRY_AFTER_S)
+
+
+async def taken(request: web.Request, sending: Awaitable[object]) -> None:
+    """Waits until the client has read enough for `sending` to go on, `UNREAD_S` at most."""
+    try:
+        await asyncio.wait_for(sending, UNREAD_S)
+    except TimeoutError:
+        LOG.warning("closing the HTTP connection of %s, which does not read its answer", request.remote)
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the client does not read") from None
+
+
+class Feed:
+    """Serves from files, to a few at a time."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(READERS_MAX)
+
+    async def log(
+        self, request: web.Request, shard: ShardView, given: Mapping[str, Any]
+    ) -> web.StreamResponse:
+        """Committed entries from `given["from"]` on, those that are there."""
+        async with self._place():
+            pieces = _pieces(shard, given["from"], given["limit"], given["format"])
+            async with aclosing(pieces):
+                piece = await _first(pieces, shard, given["from"])
+                response = web.StreamResponse(headers={"Quorate-Commit-Index": str(shard.commit_index)})
+                response.content_type = MEDIA[given["format"]]
+                await response.prepare(request)
+                while piece:
+                    await taken(request, response.write(piece))
+                    try:
+                        piece = await anext(pieces, b"")
+                    except (KeyError, RaftlogError):
+                        break  # told to who asks from there
+        return response
+
+    async def snapshot(self, request: web.Request, shard: ShardView) -> web.StreamResponse:
+        """The snapshot file; a newer one that replaces it meanwhile changes nothing here."""
+        async with self._place():
+            try:
+                source = await _in_thread(shard.replica.snapshot)
+            except FileNotFoundError:
+                hint = "its log holds all there is"
+                raise HttpError(
+                    404, "NO_SNAPSHOT", f"{shard_name(shard)} has no snapshot yet", hint
+                ) from None
+            except RaftlogError as error:
+                raise HttpError(500, "DAMAGED", str(error), VERIFY_HINT) from None
+            try:
+                response = web.StreamResponse()
+                response.content_type = MEDIA["frames"]
+                response.content_length = source.size
+                await response.prepare(request)
+                for at in range(0, source.size, SLICE_BYTES):
+                    await taken(request, response.write(await _in_thread(source.chunk, at, SLICE_BYTES)))
+            finally:
+                source.close()
+        return response
+
+    async def evidence(
+        self, request: web.Request, noted: Noted, given: Mapping[str, Any]
+    ) -> web.StreamResponse:
+        """The newest notes of a group, or of all, oldest first."""
+        async with self._place():
+            noted.flush()
+            newest = _Newest(given["limit"])
+            needle = about(given["group"]) if given["group"] else b""
+            for data in await _in_thread(noted.contents):
+                async for payload, _ in _in_slices(notes_in(data), NOTES_PER_LOOK):
+                    if needle in payload:
+                        newest.take(payload)
+            response = web.StreamResponse(headers={"Quorate-Left-Out": str(newest.left_out)})
+            response.content_type = MEDIA[given["format"]]
+            await response.prepare(request)
+            piece = bytearray()
+            async for note in _in_slices(iter(newest.notes), NOTES_PER_LOOK):
+                piece += note if given["format"] == "msgpack" else _json_note(note)
+                if len(piece) >= SLICE_BYTES:
+                    await taken(request, response.write(bytes(piece)))
+                    piece.clear()
+            await taken(request, response.write(bytes(piece)))
+        return response
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        try:
+            await asyncio.wait_for(self._places.acquire(), READERS_WAIT_S)
+        except TimeoutError:
+            raise busy("TOO_MANY_READERS", f"{READERS_MAX} others read from files just now") from None
+        try:
+            yield
+        finally:
+            self._places.release()
+
+
+class _Newest:
+    """The newest notes within the bounds on their number and bytes."""
+
+    def __init__(self, num_max: int) -> None:
+        self.notes: deque[bytes] = deque()
+        self.left_out = 0
+        self._num_max = num_max
+        self._bytes = 0
+
+    def take(self, note: bytes) -> None:
+        self.notes.append(note)
+        self._bytes += len(note)
+        while len(self.notes) > self._num_max or self._bytes > NOTES_MAX_BYTES:
+            self._bytes -= len(self.notes.popleft())
+            self.left_out += 1
+
+
+async def _first(pieces: AsyncIterator[bytes], shard: ShardView, first: int) -> bytes:
+    """The first piece of an answer, while it can still be refused."""
+    try:
+        return await anext(pieces, b"")
+    except RaftlogError as error:
+        raise HttpError(500, "DAMAGED", str(error), VERIFY_HINT) from None
+    except KeyError:
+        kept = await _in_thread(shard.replica.first_kept)
+    if kept <= first:
+        message = f"entry {first} of {shard_name(shard)} moves to the archive just now"
+        raise HttpError(503, "MOVING", message, "ask again", retry_after_s=RETRY_AFTER_S)
+    raise HttpError(
+        410,
+        "REMOVED",
+        f"entry {first} of {shard_name(shard)} was removed by retention",
+        f"ask from {kept} on; log.archive.retention.* says what is kept, the snapshot stands in for the rest",
+        first_index=kept,
+    )
+
+
+async def _pieces(shard: ShardView, first: int, limit: int, form: str) -> AsyncGenerator[bytes, None]:
+    """The entries of one answer, encoded, a slice at a time; KeyError when retention has removed them."""
+    slices = _slices(shard, first, limit)
+    async with aclosing(slices):
+        async for data in slices:
+            if form == "frames":
+                yield data
+                continue
+            encode = _msgpack_entry if form == "msgpack" else _json_entry
+            piece = bytearray()
+            async for frame in _in_slices(iter(frames_in(data)), 1):
+                is_large = len(frame.body) > LARGE_ENTRY_BYTES
+                piece += await _in_thread(encode, frame) if is_large else encode(frame)
+            yield bytes(piece)
+
+
+async def _slices(shard: ShardView, first: int, limit: int) -> AsyncGenerator[bytes, None]:
+    """Whole committed frames: of the live log at once, of the archive in a thread; others go in between.
+
+    Archived files never change and the snapshot's index only grows, so the thread needs no lock.
+    """
+    replica, archive, room = shard.replica, None, ANSWER_MAX_BYTES
+    try:
+        while room > 0 and limit > 0 and first <= shard.commit_index:
+            if first < replica.live_from:
+                archive = archive or replica.archive()
+                data = await _in_thread(archive.frames, first, SLICE_BYTES)
+            else:
+                data = replica.read_committed(first, SLICE_BYTES)
+            data, count = _cut(data, limit)
+            yield data
+            first, limit, room = first + count, limit - count, room - len(data)
+            await asyncio.sleep(0)
+    finally:
+        if archive is not None:
+            archive.close()
+
+
+def _cut(data: bytes, limit: int) -> tuple[bytes, int]:
+    """At most `limit` of these whole frames, and how many they are."""
+    at, count = 0, 0
+    while at < len(data) and count < limit:
+        at += HEADER_BYTES + HEADER.unpack_from(data, at)[2]
+        count += 1
+    return data[:at], count
+
+
+async def _in_slices(items: Iterator[T], num_unlooked: int) -> AsyncIterator[T]:
+    """The same items; whenever `SLICE_MS` is over, others have their turn."""
+    loop = asyncio.get_running_loop()
+    slice_end = loop.time() + SLICE_MS / 1000
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % num_unlooked == 0 and loop.time() > slice_end:
+            await asyncio.sleep(0)
+            slice_end = loop.time() + SLICE_MS / 1000
+
+
+async def _in_thread(fn: Callable[..., T], *args: object) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, fn, *args)
+
+
+def _json_entry(frame: Frame) -> bytes:
+    entry = {
+        "index": frame.index,
+        "term": frame.term,
+        "timestamp_ms": frame.timestamp_ms,
+        "entry": body_to_json(frame.body),
+    }
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
+def _msgpack_entry(frame: Frame) -> bytes:
+    packed: bytes = msgpack.packb([frame.index, frame.term, frame.timestamp_ms, frame.body])
+    return packed
+
+
+def _json_note(note: bytes) -> bytes:
+    return json.dumps(msgpack.unpackb(note), separators=(",", ":")).encode() + b"\n"
