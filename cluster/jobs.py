@@ -80,16 +80,15 @@ class Job:
     ) -> None:
         self._loop = loop
         self._module = module
-        self._request = b""
+        self._request: object = request
         self._done: Done | None = done
         self._is_given_up = False
         self._low_priority = low_priority
         self._child: subprocess.Popen[bytes] | None = None
         self._deadline = loop.call_later(deadline_ms / 1000, self._end, f"took over {deadline_ms} ms")
         try:
-            self._request = msgpack.packb(request)
             threading.Thread(target=self._run, name=f"quorate-job-{module}", daemon=True).start()
-        except (ValueError, TypeError, OverflowError, RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError) as error:
             loop.call_soon(self._finish, None, self._failure(f"could not be started: {error!r}"))
 
     def cancel(self) -> None:
@@ -167,8 +166,9 @@ class Job:
         """The child reads everything before it writes, so neither side can wait for the other."""
         assert child.stdin is not None
         assert child.stdout is not None
+        request, self._request = msgpack.packb(self._request), None
         with contextlib.suppress(BrokenPipeError), child.stdin as stdin:
-            stdin.write(self._request)
+            stdin.write(request)
         reply = bytearray()
         for data in self._said(child.stdout.fileno()):
             reply += data

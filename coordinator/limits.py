@@ -134,6 +134,14 @@ class Limits:
     resolved_names_at_once_max: int = bound(
         10_000, "topics", "in the records of one decision, but for the last: at most 20 ms of the loop"
     )
+    resolved_names_look_max: int = bound(
+        500,
+        "topics",
+        "of an answer that are compared with what the group has, in one turn of the loop: about 0.2 ms",
+    )
+    resolved_pause_ms: int = bound(
+        1, "ms", "between two turns that take an answer: others' heartbeats are answered in it"
+    )
     regex_pause_factor: int = bound(
         10, "times the duration", "between rounds: a tenth of a child's time at most goes into one group"
     )

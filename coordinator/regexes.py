@@ -12,17 +12,16 @@ of its catalog version; an expression whose last subscriber went has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from coordinator import expressions, writes
 from coordinator.api import Context, Draft, Job, JobKind, Refused, Steps, Trouble
 from coordinator.core import Core
 from coordinator.epochs import REASONS_KEPT, Before, Step, epoch_step, target_step
-from coordinator.expressions import Budget, Found, InvalidExpression
+from coordinator.expressions import Budget, InvalidExpression
 from coordinator.limits import Limits
 from coordinator.model import Group
-from coordinator.resolutions import Round
+from coordinator.regexrounds import Answer, Round, Taking
 from coordinator.target import subscribed_ids, topic_ids_by_name
 from coordinator.targeting import specs_under_way
 from records import METADATA_SHARD, RawRecord, ReasonKind, Trigger
@@ -34,16 +33,8 @@ NAMES_SHOWN = 5
 EXPRESSION_SHOWN = 100
 """Characters of an expression in messages and reasons."""
 
-AT_ONCE_MS, AT_ONCE_NAME_MS = 300.0, 0.02
-"""What a child spends on a hundred expressions at most, and what of that on each name; a sensible set of a
-hundred takes a twentieth."""
-
-CHILD_TOTAL_MS = 10_000.0
 CHILD_DEADLINE_MS = 30_000
-"""For each of the two halves of a round; the child ends by itself long before it is ended."""
-
-Resolved = dict[str, tuple[str, ...] | str]
-"""By expression: the names that it matches among those it was asked for, or why that could not be said."""
+"""The child ends by itself long before it is ended."""
 
 
 # At the heartbeat.
@@ -99,46 +90,40 @@ def resolve(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
     progress = core.resolutions.of(group_id)
     if core.catalog_is_behind(group, ctx):
         core.resolutions.want(group_id, ctx, core.limits.target_retry_ms)
-    elif progress.rest is not None:
-        yield from _install(core, group_id, *progress.rest, ctx, draft)
+    elif progress.taking is not None:
+        yield from _take(core, group, progress.taking, ctx, draft)
     else:
         started_ms = ctx.stopwatch_ms()
         asked = _plan(core, group, ctx)
-        found = _found_here(core, asked, ctx)
-        if found is None:
+        answers = _answers_here(core, asked, ctx)
+        if answers is None:
             progress.not_before_ms = ctx.monotonic_ms  # when it began, until it ends
             core.start_job(_job(group_id, asked, core.limits), draft)
             return None
-        core.resolutions.ended(group_id, ctx, ctx.stopwatch_ms() - started_ms)
-        yield from _install(core, group_id, asked, found, ctx, draft)
+        taking = Taking.of(asked, answers, ctx.stopwatch_ms() - started_ms)
+        yield from _take(core, group, taking, ctx, draft)
     return None
 
 
 def resolution_ended(
     core: Core, job: Job, result: object, error: str | None, ctx: Context, draft: Draft
 ) -> Steps:
-    """A child process has resolved a round, or has failed to."""
-    group_id, asked = job.group_id, job.context
+    """A child process has answered a round, or has failed to."""
+    group, asked = core.projection.groups.get(job.group_id), job.context
     assert isinstance(asked, Round)
-    resolutions, limits = core.resolutions, core.limits
-    progress = resolutions.of(group_id)
-    resolutions.ended(group_id, ctx, ctx.monotonic_ms - progress.not_before_ms)
+    if group is None:
+        core.resolutions.forget(job.group_id)
+        return None
+    cost_ms = ctx.monotonic_ms - core.resolutions.of(job.group_id).not_before_ms
     if error is None:
         try:
-            found = _named(asked, result)
-        except (TypeError, ValueError, LookupError) as failure:
-            error = f"the answer makes no sense: {failure!r}"
+            taking = Taking.of(asked, result, cost_ms)
+        except (TypeError, ValueError) as failure:
+            error = _nonsense(failure)
     if error is not None:
-        said = f"Expressions of group {group_id} were not resolved: {error}"
-        if said != progress.failure:
-            draft.trouble = Trouble(group_id, said, JobKind.RESOLVE)
-        progress.failure = said
-        progress.not_before_ms = ctx.monotonic_ms + limits.regex_retry_ms
-        resolutions.want(group_id, ctx)
-        yield from _free_what_is_held(core, group_id, asked.fresh, ctx, draft)
-        return None
-    progress.failure = None
-    yield from _install(core, group_id, asked, found, ctx, draft)
+        yield from _failed(core, group, asked, error, ctx, draft)
+    else:
+        yield from _take(core, group, taking, ctx, draft)
     return None
 
 
@@ -146,123 +131,117 @@ def _plan(core: Core, group: Group, ctx: Context) -> Round:
     """What has to be matched against what."""
     progress = core.resolutions.of(group.group_id)
     catalog = ctx.catalog
-    subscribed = sorted(group.regex_subscribers)
-    stale = [regex for regex in subscribed if regex in group.regexes and regex not in progress.errors]
+    fresh = tuple(sorted(group.regex_subscribers))
+    if _is_due_in_full(core, group, ctx):
+        return Round(catalog.version, True, fresh, catalog.names(), (), ())
+    stale = tuple([regex for regex in fresh if regex in group.regexes and regex not in progress.errors])
+    oldest = min((group.regexes[regex].version for regex in stale), default=0)
+    changed = tuple(catalog.changed_since(max(progress.seen_version, oldest))) if stale else ()
+    known = frozenset(stale)
+    fresh = tuple([regex for regex in fresh if regex not in known])
+    return Round(catalog.version, False, fresh, catalog.names() if fresh else (), stale, changed)
+
+
+def _is_due_in_full(core: Core, group: Group, ctx: Context) -> bool:
+    """Whether the interval is over since all was matched against all."""
+    progress = core.resolutions.of(group.group_id)
     if progress.full_at_ms is None:
-        oldest_ms = min((group.regexes[regex].timestamp_ms for regex in stale), default=ctx.wall_ms)
+        oldest_ms = min((value.timestamp_ms for value in group.regexes.values()), default=ctx.wall_ms)
         progress.full_at_ms = ctx.monotonic_ms - max(0, ctx.wall_ms - oldest_ms)
     interval_ms = ctx.settings.for_group(group.group_id).regex_refresh_interval_ms
-    is_full = ctx.monotonic_ms - progress.full_at_ms >= interval_ms
-    if is_full:
-        stale = []
-    oldest = min((group.regexes[regex].version for regex in stale), default=0)
-    changed = catalog.changed_since(max(progress.seen_version, oldest)) if stale else []
-    known = set(stale)
-    fresh = tuple([regex for regex in subscribed if regex not in known])
-    names = tuple([topic.name for topic in catalog]) if fresh else ()
-    return Round(catalog.version, is_full, fresh, names, tuple(stale), tuple(changed))
+    return ctx.monotonic_ms - progress.full_at_ms >= interval_ms
 
 
-def _found_here(core: Core, asked: Round, ctx: Context) -> Resolved | None:
-    """The round's result, if that takes next to no time."""
+def _answers_here(core: Core, asked: Round, ctx: Context) -> list[Answer] | None:
+    """The round's answers, if finding them takes next to no time."""
     limits = core.limits
     if asked.cost > limits.resolve_inline_cost_max:
         return None
     milliseconds = limits.resolve_inline_ms_max
-    budget = Budget(milliseconds, milliseconds)
-    answers = expressions.match(asked.fresh, asked.names, limits, budget, ctx.stopwatch_ms)
-    answers += expressions.match(asked.stale, asked.changed, limits, budget, ctx.stopwatch_ms)
-    found = _with_names(asked, answers)
+    answers = asked.answers(limits, Budget(milliseconds, milliseconds), ctx.stopwatch_ms)
     is_too_long = {expressions.TOO_COSTLY, expressions.OUT_OF_TIME}.intersection(
-        said for said in found.values() if isinstance(said, str)
+        answer for answer in answers if isinstance(answer, str)
     )
-    return None if is_too_long else found
-
-
-def _with_names(asked: Round, answers: Iterable[Any]) -> Resolved:
-    """By expression, with names for positions."""
-    asked_for = [(regex, asked.names) for regex in asked.fresh]
-    asked_for += [(regex, asked.changed) for regex in asked.stale]
-    return {
-        regex: answer if isinstance(answer, str) else tuple(sorted([names[position] for position in answer]))
-        for (regex, names), answer in zip(asked_for, answers, strict=True)
-    }
-
-
-# The child's side.
+    return None if is_too_long else answers
 
 
 def _job(group_id: str, asked: Round, limits: Limits) -> Job:
-    request = {
-        "fresh": list(asked.fresh),
-        "names": list(asked.names),
-        "stale": list(asked.stale),
-        "changed": list(asked.changed),
-        "topics_max": limits.resolved_topics_max,
-        "names_max": limits.resolved_names_max,
-    }
     return Job(
         kind=JobKind.RESOLVE,
         group_id=group_id,
-        request=request,
+        request=asked.question(limits),
         deadline_ms=CHILD_DEADLINE_MS,
         context=asked,
     )
 
 
-def answer_round(request: Mapping[str, Any], stopwatch_ms: Callable[[], float]) -> list[Found]:
-    """What the child answers: positions of names, or words, for each fresh and then each stale expression."""
-    limits = Limits(resolved_topics_max=request["topics_max"], resolved_names_max=request["names_max"])
-    return [
-        found
-        for regexes, names in (
-            (request["fresh"], request["names"]),
-            (request["stale"], request["changed"]),
-        )
-        for found in expressions.match(
-            regexes,
-            names,
-            limits,
-            Budget(AT_ONCE_MS + AT_ONCE_NAME_MS * len(names), CHILD_TOTAL_MS),
-            stopwatch_ms,
-        )
-    ]
-
-
-def _named(asked: Round, result: object) -> Resolved:
-    if not isinstance(result, list):
-        raise TypeError(f"not a list: {type(result).__name__}")
-    return _with_names(asked, result)
-
-
 # What a round found goes into the log.
 
 
-def _install(core: Core, group_id: str, asked: Round, found: Resolved, ctx: Context, draft: Draft) -> Step:
-    """Records 16 for what changed, and what follows for the group; a part of it if it is very much."""
-    group = core.projection.groups.get(group_id)
-    if group is None:
+def _take(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draft) -> Step:
+    """A part of what there is to do with an answer: first all of it is looked through, then its news are
+    written. What is left is for another turn."""
+    progress = core.resolutions.of(group.group_id)
+    progress.taking = taking
+    try:
+        is_all = taking.look(group, progress.errors, ctx.catalog, core.limits.resolved_names_look_max)
+    except (TypeError, ValueError, LookupError) as failure:
+        yield from _failed(core, group, taking.asked, _nonsense(failure), ctx, draft)
         return
-    resolutions = core.resolutions
-    progress = resolutions.of(group_id)
+    if is_all:
+        progress.failure = None
+        yield from _install(core, group, taking, ctx, draft)
+    if not is_all or taking.news:
+        progress.not_before_ms = ctx.monotonic_ms + core.limits.resolved_pause_ms
+        core.resolutions.want(group.group_id, ctx)
+        return
+    progress.taking = None
+    core.resolutions.ended(group.group_id, ctx, taking.cost_ms)
+    progress.errors = {r: said for r, said in progress.errors.items() if r in group.regex_subscribers}
+    progress.seen_version = max(progress.seen_version, taking.asked.version)
+    if taking.asked.is_full:
+        progress.full_at_ms = ctx.monotonic_ms
+    _want_next(core, group, ctx)
+
+
+def _nonsense(failure: Exception) -> str:
+    return f"the answer makes no sense: {failure!r}"
+
+
+def _failed(core: Core, group: Group, asked: Round, error: str, ctx: Context, draft: Draft) -> Step:
+    """A round came to nothing: it is tried again after a pause."""
+    progress = core.resolutions.of(group.group_id)
+    said = f"Expressions of group {group.group_id} were not resolved: {error}"
+    if said != progress.failure:
+        draft.trouble = Trouble(group.group_id, said, JobKind.RESOLVE)
+    progress.failure = said
+    progress.taking = None
+    progress.not_before_ms = ctx.monotonic_ms + core.limits.regex_retry_ms
+    core.resolutions.want(group.group_id, ctx)
+    yield from _free_what_is_held(core, group, asked.fresh, ctx, draft)
+
+
+def _install(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draft) -> Step:
+    """Records 16 for what is news, and what follows for the group; a part of it if it is very much."""
+    if not taking.news:
+        return
+    group_id, asked = group.group_id, taking.asked
+    progress = core.resolutions.of(group_id)
     draft.trigger = Trigger.REGEX_RESOLVED
     before = Before.of(group, ctx, group_id)
     records: list[RawRecord] = []
     match_nothing: set[str] = set()
     num_names = 0
     num_kept = sum([len(value.topics) for value in group.regexes.values()])
-    waiting = dict(found)
-    stale = frozenset(asked.stale)
-    for regex, names in found.items():
+    fresh = frozenset(asked.fresh)
+    for regex in list(taking.news):
         if num_names > core.limits.resolved_names_at_once_max:
             break
-        del waiting[regex]
+        names = taking.news.pop(regex)
         old = group.regexes.get(regex)
-        if regex not in group.regex_subscribers or (old is None and regex in stale):
-            continue  # its last subscriber went while this was worked out
+        if regex not in group.regex_subscribers or (old is None and regex not in fresh):
+            continue  # its last subscriber went meanwhile
         old_names = old.topics if old is not None else ()
-        if regex in stale and not isinstance(names, str):
-            names = _brought_up_to_date(old_names, names, asked.changed, ctx)
         if not isinstance(names, str):
             names = expressions.within_bounds(names, num_kept - len(old_names), core.limits)
         if isinstance(names, str):
@@ -278,7 +257,6 @@ def _install(core: Core, group_id: str, asked: Round, found: Resolved, ctx: Cont
         if old is None and not names:
             match_nothing.add(regex)
         _say_what_changed(group, regex, old_names, names, old is not None, ctx, draft)
-    progress.rest = (asked, waiting) if waiting else None
     if records:
         yield records
     if match_nothing and not draft.reasons:
@@ -286,45 +264,23 @@ def _install(core: Core, group_id: str, asked: Round, found: Resolved, ctx: Cont
     if records or draft.reasons:
         yield from epoch_step(core, group_id, before, ctx, draft)
         yield from target_step(core, group_id, ctx, draft)
-    if waiting:
-        progress.not_before_ms = ctx.monotonic_ms
-        resolutions.want(group_id, ctx)
-        return
-    progress.errors = {r: said for r, said in progress.errors.items() if r in group.regex_subscribers}
-    progress.seen_version = max(progress.seen_version, asked.version)
-    if asked.is_full:
-        progress.full_at_ms = ctx.monotonic_ms
-    _want_next(core, group, ctx)
 
 
-def _free_what_is_held(core: Core, group_id: str, regexes: Iterable[str], ctx: Context, draft: Draft) -> Step:
+def _free_what_is_held(core: Core, group: Group, regexes: Iterable[str], ctx: Context, draft: Draft) -> Step:
     """Nobody knows what these match. As long as that is so their members want nothing, so what the target
     still has for them is for others."""
-    group = core.projection.groups.get(group_id)
-    if group is None:
-        return
     draft.trigger = Trigger.REGEX_RESOLVED
-    before = Before.of(group, ctx, group_id)
+    before = Before.of(group, ctx, group.group_id)
     _say_who_holds_too_much(core, group, set(regexes), draft)
     if draft.reasons:
-        yield from epoch_step(core, group_id, before, ctx, draft)
-        yield from target_step(core, group_id, ctx, draft)
-
-
-def _brought_up_to_date(
-    old: tuple[str, ...], matched: tuple[str, ...], changed: tuple[str, ...], ctx: Context
-) -> tuple[str, ...]:
-    again = set(changed)
-    kept = {name for name in old if name not in again and ctx.catalog.topic(name) is not None}
-    return tuple(sorted(kept.union(matched)))
+        yield from epoch_step(core, group.group_id, before, ctx, draft)
+        yield from target_step(core, group.group_id, ctx, draft)
 
 
 def _want_next(core: Core, group: Group, ctx: Context) -> None:
     """The next round: soon if there is something to do by now, else when the interval is over."""
     progress = core.resolutions.of(group.group_id)
-    is_missing = any(
-        regex not in group.regexes and regex not in progress.errors for regex in group.regex_subscribers
-    )
+    is_missing = bool(group.regex_subscribers.keys() - group.regexes.keys() - progress.errors.keys())
     if is_missing or ctx.catalog.version > progress.seen_version:
         core.resolutions.want(group.group_id, ctx)
         return

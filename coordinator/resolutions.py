@@ -15,29 +15,8 @@ from itertools import chain
 from coordinator.api import Context
 from coordinator.dissolving import emptied
 from coordinator.limits import Limits
+from coordinator.regexrounds import Taking
 from coordinator.timers import Deadlines
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What is asked: `fresh` expressions against all `names`; `stale` ones, whose result is known as of an
-    older catalog, only against the topics that `changed` since. `version` is the catalog's."""
-
-    version: int
-    is_full: bool
-    fresh: tuple[str, ...]
-    names: tuple[str, ...]
-    stale: tuple[str, ...]
-    changed: tuple[str, ...]
-
-    @property
-    def cost(self) -> int:
-        """Matches of one name by one expression; making an expression's automaton counts as some more."""
-        automaton = 10
-        cost = len(self.fresh) * (automaton + len(self.names))
-        if self.changed:
-            cost += len(self.stale) * (automaton + len(self.changed))
-        return cost
 
 
 @dataclass(slots=True)
@@ -53,8 +32,8 @@ class Progress:
     """By expression."""
     failure: str | None = None
     """Why the last round as a whole came to nothing."""
-    rest: tuple[Round, dict[str, tuple[str, ...] | str]] | None = None
-    """What a round found and is not in the log yet."""
+    taking: Taking | None = None
+    """What a round found and is not all in the log yet."""
 
 
 class Resolutions:

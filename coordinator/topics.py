@@ -60,6 +60,7 @@ class CatalogView:
         self._by_id: dict[bytes, CatalogTopic] = {}
         self._changed_at: dict[str, int] = {}
         self._deleted_at: dict[str, int] = {}
+        self._names: tuple[str, ...] | None = None
         for topic in topics:
             self.put(topic, version)
 
@@ -75,6 +76,12 @@ class CatalogView:
     def __iter__(self) -> Iterator[CatalogTopic]:
         """All topics, in no particular order."""
         return iter(self._by_name.values())
+
+    def names(self) -> tuple[str, ...]:
+        """Of all topics, in no particular order: one tuple for all who ask between two changes."""
+        if self._names is None:
+            self._names = tuple(self._by_name)
+        return self._names
 
     def topics(self) -> Iterator[CatalogTopic]:
         """All topics in the order of their names."""
@@ -114,6 +121,8 @@ class CatalogView:
             del self._by_id[old.topic_id]
         self.num_partitions += topic.num_partitions - (old.num_partitions if old is not None else 0)
         self._by_name[topic.name] = topic
+        if old is None:
+            self._names = None
         self._by_id[topic.topic_id] = topic
         self._changed_at.pop(topic.name, None)  # so that they stand in the order of their changes
         self._changed_at[topic.name] = self.version = index
@@ -124,6 +133,7 @@ class CatalogView:
         self.version = index
         if topic is None:
             return
+        self._names = None
         del self._by_id[topic.topic_id]
         self.num_partitions -= topic.num_partitions
         del self._changed_at[name]

@@ -1,4 +1,4 @@
-"""The child process that resolves regular expressions: one round of a group (`coordinator.regexes`).
+"""The child process that resolves regular expressions: one round of a group (`coordinator.regexrounds`).
 
 It has a stopwatch of its own, so that one costly expression does not use up the time of all.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgpack
 
-from coordinator.regexes import answer_round
+from coordinator.regexrounds import answer_round
 from raftlog.files import Files
 
 

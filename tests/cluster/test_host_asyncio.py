@@ -28,6 +28,11 @@ JOBS = {
     "job_list_as_key": (
         "import sys; sys.stdin.buffer.read(); sys.stdout.buffer.write(bytes([0x81, 0x90, 0x01]))"
     ),
+    "job_cut_short": "import sys; sys.stdin.buffer.read(); sys.stdout.buffer.write(bytes([0x92, 0x01]))",
+    "job_killed_while_it_answers": (
+        "import os, signal, sys; sys.stdin.buffer.read(); sys.stdout.buffer.write(bytes([0x92, 0x01]))\n"
+        "sys.stdout.buffer.flush(); os.kill(os.getpid(), signal.SIGKILL)"
+    ),
     "job_leaves_a_stranger": (
         "import os, sys, time; sys.stdin.buffer.read();os.fork() or (os.setsid(), time.sleep(60))"
     ),
@@ -54,7 +59,17 @@ def jobs_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-async def run_job(host: AsyncioHost, module: str, *, deadline_ms: int = 10_000, cancel: bool = False) -> Any:
+REQUEST: Any = {"a": [1, b"x"]}
+
+
+async def run_job(
+    host: AsyncioHost,
+    module: str,
+    request: object = REQUEST,
+    *,
+    deadline_ms: int = 10_000,
+    cancel: bool = False,
+) -> Any:
     done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
     def on_done(result: object | None, error: BaseException | None) -> None:
@@ -63,7 +78,7 @@ async def run_job(host: AsyncioHost, module: str, *, deadline_ms: int = 10_000, 
         else:
             done.set_exception(error)
 
-    job = host.spawn_job(module, {"a": [1, b"x"]}, on_done, low_priority=True, deadline_ms=deadline_ms)
+    job = host.spawn_job(module, request, on_done, low_priority=True, deadline_ms=deadline_ms)
     if cancel:
         job.cancel()
     return await done
@@ -101,7 +116,7 @@ async def test_disk_work_runs_in_order_on_one_other_thread_and_reports_on_the_lo
 
 @pytest.mark.usefixtures("jobs_on_path")
 async def test_job_answers_msgpack_with_msgpack(host: AsyncioHost) -> None:
-    assert await run_job(host, "job_echo") == [{"a": [1, b"x"]}]
+    assert await run_job(host, "job_echo") == [REQUEST]
     assert await run_job(host, "job_none") is None
 
 
@@ -112,12 +127,21 @@ async def test_job_answers_msgpack_with_msgpack(host: AsyncioHost) -> None:
         ("job_crash", "out of luck"),
         ("job_garbage", "not msgpack"),
         ("job_list_as_key", "not msgpack"),
+        ("job_cut_short", "not msgpack"),
+        ("job_killed_while_it_answers", "was killed by signal 9"),
         ("job_missing", "No module named job_missing"),
     ],
 )
 async def test_job_that_fails_says_why(host: AsyncioHost, module: str, what: str) -> None:
     with pytest.raises(JobFailed, match=what):
         await run_job(host, module)
+
+
+@pytest.mark.usefixtures("jobs_on_path")
+async def test_a_request_that_cannot_be_packed_is_told_as_a_failure(host: AsyncioHost) -> None:
+    """Once; and the child that was to get it is gone."""
+    with pytest.raises(JobFailed, match=r"could not be run: .*'set'"):
+        await run_job(host, "job_echo", {1})
 
 
 @pytest.mark.usefixtures("jobs_on_path")

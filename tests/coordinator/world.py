@@ -22,7 +22,7 @@ from coordinator.catalog import CatalogShard
 from coordinator.groupconfigs import ConfigsOfGroups, effective
 from coordinator.limits import GroupSettings, Limits
 from coordinator.model import Group, Member
-from coordinator.regexes import answer_round
+from coordinator.regexrounds import answer_round
 from coordinator.shard import FastEntry, GroupShard
 from coordinator.target import subscribed_ids, topic_ids_by_name
 from coordinator.topics import new_topic_id

@@ -6,15 +6,21 @@ else.
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from coordinator.limits import Limits
+from coordinator.regexrounds import POSITION
 from tests.coordinator.watching import nothing_is_left
 from tests.coordinator.world import World, settle
 from tests.kip848.expressions import by_regex, held
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.delete_groups import DeleteGroupsRequest
+
+FIRST, EIGHTH = array(POSITION, [0]).tobytes(), array(POSITION, [7]).tobytes()
+"""Answers: the name at that place."""
 
 
 def test_one_round_of_a_group_is_under_way_at_a_time(by_children: World) -> None:
@@ -25,16 +31,16 @@ def test_one_round_of_a_group_is_under_way_at_a_time(by_children: World) -> None
     by_regex(world, "b", "bill.*").beat()
     world.create_topic("orders-eu", 1)
     world.sleep(5_000)
-    assert held(world).request["fresh"] == ["orders.*"]  # type: ignore[index]  # a mapping
+    assert held(world).request["fresh"] == ("orders.*",)  # type: ignore[index]  # a mapping
     world.end_jobs()
     assert world.group().resolved("orders.*") == ("orders",)
     world.sleep(10_000)
     request = held(world).request
     assert isinstance(request, dict)
     assert (request["fresh"], request["stale"], request["changed"]) == (
-        ["bill.*"],
-        ["orders.*"],
-        ["orders-eu"],
+        ("bill.*",),
+        ("orders.*",),
+        ("orders-eu",),
     )
     world.end_jobs()
     assert world.group().resolved("orders.*") == ("orders", "orders-eu")
@@ -68,7 +74,7 @@ def test_a_round_that_nobody_waits_for_is_given_up(by_children: World) -> None:
     world.sleep(1_000)
     c = by_regex(world, "c")
     c.beat()
-    world.end_job(job, [[0]])
+    world.end_job(job, [FIRST])
     world.sleep(1_000)
     world.end_jobs()
     assert world.group().resolved("orders.*") == ("orders",)
@@ -85,7 +91,7 @@ def test_a_result_for_a_group_that_is_gone_is_nobodys(by_children: World) -> Non
     job = held(world)
     a.leave()
     world.handle(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["g"]))
-    assert world.shard.job_ended(job, [[0]], None, world.ctx()) is None
+    assert world.shard.job_ended(job, [FIRST], None, world.ctx()) is None
     nothing_is_left(world)
 
 
@@ -111,7 +117,7 @@ def test_a_delta_for_an_expression_that_came_anew_is_not_taken_for_all_of_it(by_
     assert world.group().resolved("orders.*") == ("orders", "orders-eu")
 
 
-@pytest.mark.parametrize("result", [None, "nonsense", [], [[7]], [None, None], [[0], [0]]])
+@pytest.mark.parametrize("result", [None, "nonsense", [], [EIGHTH], [None], [[0]], [FIRST, FIRST]])
 def test_a_child_that_fails_is_shown_and_tried_again(by_children: World, result: object) -> None:
     """Failure: logged; retried after a pause. The members stay, and describe says what is wrong."""
     world = by_children
