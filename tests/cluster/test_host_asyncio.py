@@ -56,7 +56,7 @@ async def host() -> AsyncIterator[AsyncioHost]:
 def jobs_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in JOBS.items():
         (tmp_path / f"{name}.py").write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
 
 REQUEST: Any = {"a": [1, b"x"]}

@@ -64,7 +64,8 @@ class Family:
         for fifo in fifos:
             os.mkfifo(fifo)
         command = [sys.executable, "-P", "-c", PARENT, work, *map(str, fifos)]
-        self.parent = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(home)})
+        path = os.pathsep.join([str(home), os.environ.get("PYTHONPATH", "")])
+        self.parent = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
         self._streams = [fifo.open() for fifo in fifos]  # each waits for its job
         self._pids = [int(stream.readline()) for stream in self._streams]
 
