@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch.
+"""OffsetCommit: who may commit, with which epoch, and what is written.
 
 A commit of a member is checked against its epoch, not against what it owns. One epoch behind is enough where
 the member has held the partition since then (KIP-1251): that is the commit that was on its way when the epoch
