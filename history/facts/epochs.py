@@ -18,6 +18,8 @@ from .rows import MEMBERS_LISTED_MAX, UNKNOWN_CAUSE, EpochRow, Moved, Progress, 
 from .waits import OpenWait
 
 SETTLED_STATES = ("Stable", "Empty")
+LATE_TARGET_EPOCHS = 16
+"""So many epochs may begin while a target is computed: behind them none comes any more."""
 Named = Callable[[Partition], TopicPartition]
 
 
@@ -167,6 +169,16 @@ class Epochs:
 
     def rows(self, group_id: str, shard: int, named: Named, state_now: str) -> tuple[EpochRow, ...]:
         return tuple(epoch.row(group_id, shard, named, state_now) for epoch in self._all)
+
+    def drain(self, group_id: str, shard: int, named: Named) -> tuple[EpochRow, ...]:
+        """The oldest epochs, as far as nothing can happen to them any more; they are forgotten."""
+        done = 0
+        for epoch in self._all[:-LATE_TARGET_EPOCHS]:
+            if epoch.end is None or any(wait.at is None for wait in epoch.waits):
+                break
+            done += 1
+        drained, self._all = self._all[:done], self._all[done:]
+        return tuple(epoch.row(group_id, shard, named, "") for epoch in drained)
 
     def _begin(self, change: Change, track: GroupTrack) -> None:
         seen = changes_between(change.topics_before, change.topics) if change.topics_before else {}

@@ -153,15 +153,7 @@ class FactsBuilder:
 
     def finish(self) -> GroupFacts:
         """The rows so far; may be asked for again when more entries were given."""
-        names: dict[Partition, TopicPartition] = {}
-
-        def named(partition: Partition) -> TopicPartition:
-            name = names.get(partition)
-            if name is None:
-                topic = self._catalog.name(partition[0])
-                name = names[partition] = TopicPartition(topic=topic, partition=partition[1])
-            return name
-
+        named = _Names(self._catalog)
         state = self._follower.state
         return GroupFacts(
             group_id=self.group_id,
@@ -177,6 +169,27 @@ class FactsBuilder:
             unreadable=tuple(self._unreadable),
         )
 
+    def drain(self) -> GroupFacts:
+        """The rows that nothing can change any more; they are forgotten, and `finish` has the others only.
+
+        For walks over logs that are longer than memory: rows come in the order in which they end.
+        """
+        named = _Names(self._catalog)
+        drained = GroupFacts(
+            group_id=self.group_id,
+            shard=self._shard,
+            epochs=self._epochs.drain(self.group_id, self._shard, named),
+            spans=self._ownership.drain(self.group_id, self._shard, named),
+            sessions=self._sessions.drain(self.group_id, self._shard),
+            terms=tuple(self._terms),
+            gone=tuple(self._gone),
+            last_index=self._last.index,
+            last_ms=self._last.ms,
+            unreadable=tuple(self._unreadable),
+        )
+        self._terms, self._gone, self._unreadable = [], [], []
+        return drained
+
     def _keep_term(self) -> None:
         if not self.track.exists:
             return
@@ -184,6 +197,21 @@ class FactsBuilder:
         if self._term is not None:
             self._terms.append(self._term)
             self._term = None
+
+
+class _Names:
+    """Partitions by their topics' names, each made once."""
+
+    def __init__(self, catalog: CatalogHistory) -> None:
+        self._catalog = catalog
+        self._names: dict[Partition, TopicPartition] = {}
+
+    def __call__(self, partition: Partition) -> TopicPartition:
+        name = self._names.get(partition)
+        if name is None:
+            topic = self._catalog.name(partition[0])
+            name = self._names[partition] = TopicPartition(topic=topic, partition=partition[1])
+        return name
 
 
 def feed(builder: FactsBuilder, items: Iterable[Frame | Gap | SnapshotLike]) -> None:

@@ -7,7 +7,7 @@ that it subscribes to the topic. Where a log says that two members own a partiti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from history.reading.catalog import TopicShape
@@ -83,6 +83,19 @@ class Ownership:
     def spans(
         self, group_id: str, shard: int, named: Callable[[Partition], TopicPartition]
     ) -> tuple[OwnershipSpan, ...]:
+        return self._rows((*self._ended, *self._open.values()), group_id, shard, named)
+
+    def drain(
+        self, group_id: str, shard: int, named: Callable[[Partition], TopicPartition]
+    ) -> tuple[OwnershipSpan, ...]:
+        """The spans that have ended; they are forgotten."""
+        ended, self._ended = self._ended, []
+        return self._rows(ended, group_id, shard, named)
+
+    @staticmethod
+    def _rows(
+        spans: Iterable[_Span], group_id: str, shard: int, named: Callable[[Partition], TopicPartition]
+    ) -> tuple[OwnershipSpan, ...]:
         rows = [
             OwnershipSpan(
                 group_id=group_id,
@@ -97,7 +110,7 @@ class Ownership:
                 to_ms=None if span.end is None else span.end.ms,
                 topic_id=topic_id_text(span.partition[0]),
             )
-            for span in (*self._ended, *self._open.values())
+            for span in spans
         ]
         rows.sort(key=lambda row: (row.partition.topic, row.partition.partition, row.from_index))
         return tuple(rows)

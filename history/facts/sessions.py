@@ -119,6 +119,12 @@ class Sessions:
     def rows(self, group_id: str, shard: int) -> tuple[MemberSession, ...]:
         return tuple(session.row(group_id, shard) for session in self._all)
 
+    def drain(self, group_id: str, shard: int) -> tuple[MemberSession, ...]:
+        """The sessions that have ended; they are forgotten."""
+        ended = [session for session in self._all if session.at is not None]
+        self._all = [session for session in self._all if session.at is None]
+        return tuple(session.row(group_id, shard) for session in ended)
+
     def _begin(self, member: MemberTrack, at: Place, *, is_begin_known: bool = True) -> _Session:
         session = _Session(member, at, is_begin_known)
         if member.is_away:

@@ -1,0 +1,142 @@
+"""The facts of every group of a shard in one walk: for tables, statistics, "is anything odd in this log?".
+
+Nothing is kept but the state of the groups and the rows that are still open: `rows_of` hands over concluded
+rows every so many entries, so that its memory is bounded by the state and not by the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from history.reading.catalog import CatalogHistory
+from history.reading.node import NodeLog
+from history.reading.source import Gap, SnapshotLike, Walk
+from history.state.track import MEMBERSHIP_TYPES
+from raftlog.frames import Frame
+from records import (
+    Entry,
+    RawRecord,
+    RecordsError,
+    RecordType,
+    TermStartValue,
+    decode_cause,
+    decode_value,
+    group_id_of,
+    iter_records,
+)
+
+from .group import FactsBuilder
+from .rows import GroupFacts
+
+DRAIN_ENTRIES = 20_000
+"""Concluded rows are handed over this often: some thousands of rows, some megabytes."""
+
+
+class ShardFacts:
+    """A `FactsBuilder` for each group of one shard; entries of the others only pass by."""
+
+    def __init__(self, shard: int, catalog: CatalogHistory) -> None:
+        self.builders: dict[str, FactsBuilder] = {}
+        self._shard = shard
+        self._catalog = catalog
+        self._last = (0, -1)
+        """Index and ms of the newest entry."""
+        self._term: tuple[tuple[int, int], Frame, TermStartValue] | None = None
+        """The newest term with the place before it, for groups that come to be in it."""
+
+    def take(self, item: Frame | Gap | SnapshotLike) -> None:
+        """The next item of a walk."""
+        if isinstance(item, Frame):
+            try:
+                self._frame(item)
+            except RecordsError as error:
+                for builder in self._caught_up():
+                    builder.unreadable(item.index, item.timestamp_ms, str(error))
+            self._last = (item.index, item.timestamp_ms)
+        elif not isinstance(item, Gap):
+            self._snapshot(item)
+
+    def drain(self) -> Iterator[GroupFacts]:
+        """The concluded rows of each group that has any."""
+        for builder in self.builders.values():
+            drained = builder.drain()
+            if drained.epochs or drained.spans or drained.sessions or drained.terms or drained.gone:
+                yield drained
+
+    def finish(self) -> Iterator[GroupFacts]:
+        """The rows that are left, those that are open too, by group id."""
+        for builder in sorted(self._caught_up(), key=lambda one: one.group_id):
+            if builder.is_known:
+                yield builder.finish()
+
+    def _frame(self, frame: Frame) -> None:
+        mine: dict[str, list[RawRecord]] = {}
+        for raw in iter_records(frame.body):
+            if raw.type in MEMBERSHIP_TYPES:
+                mine.setdefault(group_id_of(raw) or "", []).append(raw)
+            elif raw.type == RecordType.TERM_START:
+                term = decode_value(raw)
+                if isinstance(term, TermStartValue):
+                    self._term = self._last, frame, term
+                    for builder in self._caught_up():
+                        builder.term(frame.index, frame.timestamp_ms, term)
+        if mine:
+            cause = decode_cause(frame.body)
+            for group_id, raws in mine.items():
+                entry = Entry(cause=cause, records=tuple(raws))
+                self._builder(group_id).entry(frame.index, frame.timestamp_ms, entry)
+
+    def _snapshot(self, snapshot: SnapshotLike) -> None:
+        index, ms = snapshot.header.last_index, snapshot.header.last_timestamp_ms
+        by_group: dict[str, list[RawRecord]] = {group_id: [] for group_id in self.builders}
+        for raw in snapshot.records:
+            if raw.type in MEMBERSHIP_TYPES:
+                by_group.setdefault(group_id_of(raw) or "", []).append(raw)
+        for group_id, raws in by_group.items():
+            self._builder(group_id).go_on_from(index, ms, raws)
+        self._last = (index, ms)
+
+    def _builder(self, group_id: str) -> FactsBuilder:
+        builder = self.builders.get(group_id)
+        if builder is None:
+            builder = self.builders[group_id] = FactsBuilder(group_id, self._catalog, self._shard)
+            if self._term is not None:
+                (index, ms), frame, term = self._term
+                if index:
+                    builder.passed(ms, index)
+                builder.term(frame.index, frame.timestamp_ms, term)
+        self._catch_up(builder)
+        return builder
+
+    def _caught_up(self) -> Iterator[FactsBuilder]:
+        for builder in self.builders.values():
+            self._catch_up(builder)
+            yield builder
+
+    def _catch_up(self, builder: FactsBuilder) -> None:
+        """Entries of others are passed all at once, when it matters."""
+        if self._last[0]:
+            builder.passed(self._last[1], self._last[0])
+
+
+def rows_of(
+    shard: int, catalog: CatalogHistory, items: Iterable[Frame | Gap | SnapshotLike]
+) -> Iterator[GroupFacts]:
+    """The rows of every group that a walk over a shard tells of, a part of a group's at a time.
+
+    Concluded rows come first, in the order in which they end; what is open at the end of the walk comes last.
+    """
+    facts = ShardFacts(shard, catalog)
+    for number, item in enumerate(items, 1):
+        facts.take(item)
+        if number % DRAIN_ENTRIES == 0:
+            yield from facts.drain()
+    yield from facts.finish()
+
+
+def facts_of_all(log: NodeLog, shard: int) -> Iterator[GroupFacts]:
+    """The facts of every group of one shard, whole, by group id: for logs whose rows fit into memory."""
+    facts = ShardFacts(shard, log.catalog())
+    for item in Walk(shard, log.reader(shard)):
+        facts.take(item)
+    yield from facts.finish()

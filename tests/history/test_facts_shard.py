@@ -1,0 +1,85 @@
+"""Every group in one walk: the same rows as one group at a time, in memory that stays as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from history.facts import shard as shard_facts
+from history.facts.group import facts_of
+from history.facts.rows import GroupFacts
+from history.facts.shard import facts_of_all, rows_of
+from history.reading.node import NodeLog
+from history.reading.opening import open_node
+from history.reading.source import Walk
+
+from .reallog import Node
+
+GROUPS = ("billing", "payments", "search")
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> NodeLog:
+    home = str(Path(tmp_path_factory.mktemp("logs"), "node-1"))
+    node = Node(home, num_shards=1)
+    node.create_topic("orders", 6)
+    alive = {group: [node.member(group, "app-0", "orders").join()] for group in GROUPS}
+    for turn in range(60):
+        for place, group in enumerate(GROUPS):
+            members = alive[group]
+            if (turn + place) % 5 == 0:
+                members.append(node.member(group, f"app-{turn}", "orders").join())
+            elif (turn + place) % 7 == 0 and len(members) > 1:
+                members.pop(0).leave()
+            members[0].commit({turn % 6: turn})
+        node.pass_ms(500, *(member for members in alive.values() for member in members))
+        if turn == 30:
+            node.crash()
+            node.start()
+    node.stop()
+    return open_node(home)
+
+
+def _whole(facts: GroupFacts) -> GroupFacts:
+    return dataclasses.replace(facts, basis=None)
+
+
+def test_the_same_rows_as_one_at_a_time(log: NodeLog) -> None:
+    found = {facts.group_id: facts for facts in facts_of_all(log, 0)}
+    assert sorted(found) == sorted(GROUPS)
+    for group in GROUPS:
+        assert found[group] == _whole(facts_of(log, group))
+
+
+def test_in_parts_they_are_the_same_rows(log: NodeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_facts, "DRAIN_ENTRIES", 10)
+    parts: defaultdict[str, list[GroupFacts]] = defaultdict(list)
+    for part in rows_of(0, log.catalog(), Walk(0, log.reader(0))):
+        parts[part.group_id].append(part)
+    assert any(len(of_group) > 3 for of_group in parts.values())
+    for group in GROUPS:
+        whole = facts_of(log, group)
+        for name in ("epochs", "terms", "gone"):
+            assert sum((getattr(part, name) for part in parts[group]), ()) == getattr(whole, name)
+        for name in ("spans", "sessions"):
+            rows = [row for part in parts[group] for row in getattr(part, name)]
+            assert len(rows) == len(getattr(whole, name))
+            assert set(rows) == set(getattr(whole, name))
+
+
+def test_what_is_handed_over_is_forgotten(log: NodeLog) -> None:
+    facts = shard_facts.ShardFacts(0, log.catalog())
+    kept: list[int] = []
+    for item in Walk(0, log.reader(0)):
+        facts.take(item)
+        list(facts.drain())
+        kept.append(
+            sum(
+                len(builder.finish().spans) + len(builder.finish().epochs)
+                for builder in facts.builders.values()
+            )
+        )
+    assert max(kept) <= 3 * (6 + 16 + 1)
