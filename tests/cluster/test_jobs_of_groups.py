@@ -150,7 +150,7 @@ class Worked:
         self.ended.append((result, error))
         draft.trigger = Trigger.TARGET_COMPUTED
         if error is not None:
-            draft.trouble = Trouble("billing", error)
+            draft.trouble = Trouble("billing", error, job.kind)
         if result == "raise":
             raise RuntimeError("nonsense")
         yield from ()
