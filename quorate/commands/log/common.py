@@ -103,6 +103,8 @@ def explain_failure(directory: Path | str, error: Exception) -> NoReturn:
 
     if isinstance(error, NothingToRead):
         raise CommandError(str(error), code=ExitCode.UNREADABLE) from error
+    if isinstance(error.__cause__, CommandError):
+        raise error.__cause__  # no node of a running cluster could be asked
     if isinstance(error, Damaged | RecordsError):
         raise CommandError(
             f"{directory} is too damaged to answer: {error}",

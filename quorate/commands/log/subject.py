@@ -38,7 +38,7 @@ DirPartition = Annotated[
 ]
 Live = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="Read a running cluster over HTTP: the address of any node."),
+    typer.Option("--url", metavar="URL", help="Read a running cluster: any node's HTTP address, or several."),
 ]
 Since = Annotated[
     str | None,
@@ -69,7 +69,9 @@ def subject(words: Sequence[str] | None, url: str | None, *names: str) -> tuple[
             code=ExitCode.USAGE,
         )
     if url is not None:
-        raise CommandError("--url is not served yet", code=ExitCode.USAGE)
+        from quorate.livelog import open_live
+
+        return open_live(url), given
     from history.reading.opening import open_node
 
     return read_log(given[0], lambda: open_node(given[0])), given[1:]

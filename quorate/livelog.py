@@ -1,0 +1,282 @@
+"""The log of a running cluster as `history` reads it: over HTTP, from any node, none of them disturbed.
+
+What is read is what all nodes have: committed entries.  So a read that loses its node goes on at another, at
+the same index; entries come as they are on disk and are checked here, for their CRCs, their order, and that
+the node that goes on holds what the one before held.  What no node can give is a gap in the answer, as with
+files.  Evidence is each node's own: whoever led noted it, so all are asked, and who is silent is said.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import msgpack
+
+from history.reading.node import NodeLog
+from history.reading.source import NothingToRead, Reader
+from history.render import sentence_list
+from history.words import shard_name
+from quorate.nodes import GONE, IN_MEMORY, OK, Answer, Into, Nodes, Unheard
+from raftlog.errors import Corrupt, Damaged, Problem
+from raftlog.files import OsFiles
+from raftlog.frames import Frame, frames_in
+from raftlog.install import SNAPSHOT_BYTES_MAX
+from raftlog.machine import SnapshotHeader
+from raftlog.reader import Snapshot
+from raftlog.snapshots import SnapshotFile
+from records import METADATA_SHARD
+
+TIMEOUT_S = 10.0
+"""As long as no node answers, the read is not given up: a failover takes less, and so does a restart."""
+
+PAGE_ENTRIES = 10_000
+"""Of one question; the answer is bounded in bytes as well."""
+
+FOLLOW_WAIT_MS = 2_000
+"""How long one node is waited for to have something new, before another is asked: it may be cut off."""
+
+FOLLOW_TIMEOUT_S = 60.0
+"""As long as no node answers, following is not given up: a restart of all nodes takes less."""
+
+ROUNDS_MAX = 2
+"""How often each node is waited for to have what another one said is committed."""
+
+EVIDENCE_NOTES = 10_000
+"""Of one node, the newest."""
+
+HEADER_BYTES_MAX = 4096
+"""Of a snapshot, so much holds its header."""
+
+BEHIND_ALL = 2**62
+"""An index that no log reaches: asking from there on tells how far it is committed."""
+
+COMMIT_INDEX = "Quorate-Commit-Index"
+LEFT_OUT = "Quorate-Left-Out"
+NOT_FOUND = 404
+
+
+class LiveShard:
+    """`Reader` over one shard of a running cluster."""
+
+    def __init__(self, nodes: Nodes, shard: int) -> None:
+        self._nodes = nodes
+        self._shard = shard
+        self._path = f"/v1/shards/{'metadata' if shard == METADATA_SHARD else shard}"
+        self._read_from: list[str] = []
+        self._last: tuple[str, Frame] | None = None
+        self._is_lost = False
+        self._evidence_remarks: tuple[str, ...] = ()
+
+    @property
+    def node(self) -> str:
+        """The nodes that entries were read from so far."""
+        return sentence_list(self._read_from)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        silent = (
+            f"node {node_id} is not heard ({why}): what only it noted is unknown"
+            for node_id, why in sorted(self._nodes.silent.items())
+        )
+        return (*silent, *self._evidence_remarks)
+
+    # Entries
+
+    def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
+        """Committed entries, up to what is committed when this begins, from the oldest one kept on."""
+        first = max(1, from_index or 1)
+        commit_index, found = self._page(first)
+        committed = max(commit_index, self._nodes.commit_index.get(self._shard, 0))
+        end = committed if to_index is None else min(committed, to_index)
+        while first <= end:
+            for frame in found or self._behind(first):
+                if frame.index > end:
+                    return
+                yield frame
+                first = frame.index + 1
+            if first <= end:
+                _, found = self._page(first)
+
+    def _behind(self, first: int) -> list[Frame]:
+        """The entries from `first` on, which are committed, of whichever node has them; raises `Damaged`."""
+        for _ in range(ROUNDS_MAX * len(self._nodes.urls)):
+            self._nodes.rotate()
+            if found := self._page(first, FOLLOW_WAIT_MS)[1]:
+                return found
+        raise Damaged("", 0, f"entry {first} is committed, and no node that answers has it")
+
+    def follow(self, from_index: int) -> Iterator[Frame | None]:
+        """Committed entries as they come, for ever; None whenever there was none for a while.
+
+        Raises `Damaged` when no node answers any more.
+        """
+        first = from_index
+        while True:
+            _, found = self._page(first, FOLLOW_WAIT_MS, FOLLOW_TIMEOUT_S)
+            for frame in found:
+                yield frame
+                first = frame.index + 1
+            if not found:
+                self._nodes.rotate()
+                yield None
+
+    def last_ms(self) -> int:
+        """The time of the newest committed entry; -1: there is none."""
+        commit_index, found = self._page(BEHIND_ALL)
+        if commit_index:
+            _, found = self._page(commit_index)
+        return found[-1].timestamp_ms if found else -1
+
+    def _page(self, first: int, wait_ms: int = 0, timeout_s: float | None = None) -> tuple[int, list[Frame]]:
+        """(commit index, entries from `first` on); from the oldest one kept on, where `first` is not.
+
+        Raises `Damaged` when no node can give them.
+        """
+        path = f"{self._path}/log?format=frames&limit={PAGE_ENTRIES}"
+        for is_last in (False, True):
+            answer = self._ask(f"{path}&from={first}&wait_ms={wait_ms}", wait_ms, timeout_s)
+            if answer.status == GONE and answer.first_index > first:
+                first = answer.first_index
+                answer = self._ask(f"{path}&from={first}", 0, timeout_s)
+            if answer.status != OK:
+                raise Damaged("", 0, f"{self._nodes.name(answer.node)} answers: {answer.words}")
+            try:
+                found = frames_in(answer.body)
+                self._check(answer.node, found, first)
+            except Corrupt as damage:
+                if is_last:
+                    raise Damaged("", 0, f"{self._nodes.name(answer.node)} sent {damage.what}") from None
+                self._nodes.rotate()
+                continue
+            self._note(answer.node, found)
+            return int(answer.headers[COMMIT_INDEX]), found
+        raise AssertionError("the second round returns or raises")
+
+    def _check(self, node: str, found: Sequence[Frame], first: int) -> None:
+        """Entries are dense, terms rise, and who goes on has what the one before had. Raises Corrupt."""
+        last = self._last if self._last is not None and self._last[1].index == first - 1 else None
+        expected, term = first, 0 if last is None else last[1].term
+        for frame in found:
+            if frame.index != expected or frame.term < term:
+                raise Corrupt("", 0, f"entry {frame.index} of term {frame.term} where {expected} should be")
+            expected, term = frame.index + 1, frame.term
+        if not found or last is None or last[0] == node:
+            return
+        answer = self._ask(f"{self._path}/log?format=frames&limit=1&from={last[1].index}")
+        again = frames_in(answer.body) if answer.status == OK else []
+        if again and again[0].encode() != last[1].encode():
+            raise Corrupt("", 0, f"another entry {last[1].index} than {self._nodes.name(last[0])} did")
+
+    def _note(self, node: str, found: Sequence[Frame]) -> None:
+        name = self._nodes.name(node)
+        if found and name not in self._read_from:
+            self._read_from.append(name)
+        for frame in found:
+            frame.file = f"{name}, {shard_name(self._shard)}"
+        if found:
+            self._last = node, found[-1]
+
+    def _ask(
+        self, path: str, wait_ms: int = 0, timeout_s: float | None = None, into: Into = IN_MEMORY
+    ) -> Answer:
+        try:
+            return self._nodes.ask(path, wait_ms=wait_ms, timeout_s=timeout_s, into=into)
+        except Unheard as unheard:
+            self._is_lost = True
+            raise Damaged("", 0, unheard.message) from unheard
+
+    def next_readable(self, missing: int) -> int | None:
+        """The first entry kept behind one that is not; None where reading cannot go on."""
+        if self._is_lost:
+            return None
+        answer = self._ask(f"{self._path}/log?format=frames&limit=1&from={missing}")
+        return answer.first_index if answer.status == GONE and answer.first_index > missing else None
+
+    # Snapshots
+
+    def snapshots(self) -> Sequence[SnapshotHeader]:
+        """The newest one."""
+        try:
+            with self._snapshot_file(HEADER_BYTES_MAX) as file:
+                return () if file is None else (file.header,)
+        except Damaged:
+            return ()
+
+    def snapshot(self, last_index: int | None = None) -> Snapshot | None:
+        """The newest one, if it is the one asked for; raises `Damaged`."""
+        with self._snapshot_file(SNAPSHOT_BYTES_MAX) as file:
+            if file is None or last_index not in (None, file.header.last_index):
+                return None
+            return Snapshot(header=file.header, records=[raw for _, block in file.blocks() for raw in block])
+
+    @contextmanager
+    def _snapshot_file(self, bytes_max: int) -> Iterator[SnapshotFile | None]:
+        """The first bytes of the newest snapshot, as a file; None: there is none. Raises `Damaged`."""
+        if self._is_lost:
+            yield None
+            return
+        with tempfile.NamedTemporaryFile(prefix="quorate-snapshot-") as copy:
+            answer = self._ask(f"{self._path}/snapshot", into=Into(copy.file, bytes_max))
+            if answer.status == NOT_FOUND:
+                yield None
+                return
+            if answer.status != OK:
+                raise Damaged("", 0, f"{self._nodes.name(answer.node)} answers: {answer.words}")
+            file = SnapshotFile(OsFiles(), copy.name)
+            try:
+                yield file
+            finally:
+                file.close()
+
+    def verify(self) -> list[Problem]:
+        raise NothingToRead("a running cluster cannot be verified over HTTP: give the nodes' directories")
+
+    def evidence(self, group_id: str | None = None) -> list[dict[str, Any]]:
+        """What all nodes noted that answer; who does not is among the `remarks`."""
+        about = "" if group_id is None else f"&group={quote(group_id, safe='')}"
+        notes: list[dict[str, Any]] = []
+        remarks: list[str] = []
+        answers = self._nodes.ask_each(f"/v1/evidence?format=msgpack&limit={EVIDENCE_NOTES}{about}")
+        for url, answer in answers.items():
+            name = self._nodes.name(url)
+            if isinstance(answer, str):
+                if url in self._nodes.ids:  # otherwise it is among the silent
+                    remarks.append(f"{name} does not say what it noted ({answer})")
+                continue
+            unpacker = msgpack.Unpacker()
+            unpacker.feed(answer.body)
+            notes.extend(unpacker)
+            if int(answer.headers.get(LEFT_OUT, 0)):
+                remarks.append(f"{answer.headers[LEFT_OUT]} older notes of {name} are left out")
+        self._evidence_remarks = tuple(remarks)
+        return sorted(notes, key=lambda note: note.get("at_ms", note.get("minute_ms", 0)))
+
+
+class LiveLog(NodeLog):
+    """A running cluster's log: it is asked, not read, for its newest times."""
+
+    __slots__ = ()
+
+    def last_ms(self, shard: int | None = None) -> int:
+        wanted = self.shards if shard is None else (shard,)
+        readers = (self.reader(number) for number in wanted)
+        return max((one.last_ms() for one in readers if isinstance(one, LiveShard)), default=-1)
+
+
+def open_live(urls: str, timeout_s: float = TIMEOUT_S) -> NodeLog:
+    """The log of the cluster with nodes at `urls` (several with commas), from where the others are found.
+
+    Raises `CommandError` when none answers, or when they are not of one cluster.
+    """
+    nodes = Nodes(urls, timeout_s)
+    nodes.meet()
+    readers: Mapping[int, Reader] = {shard: LiveShard(nodes, shard) for shard in nodes.shards}
+    return LiveLog(
+        path=",".join(nodes.urls),
+        readers=readers,
+        num_shards=sum(shard != METADATA_SHARD for shard in nodes.shards),
+    )

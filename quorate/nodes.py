@@ -1,0 +1,331 @@
+"""The nodes of a running cluster over HTTP: whichever answers is asked, and the others when it does not.
+
+For long reads, which one node may not live to finish.  Connections are kept open between questions.  What
+must stay true: every question is answered or given up within a time; a node that says "later" is left alone
+for as long as it says; only nodes of one cluster are asked, however their addresses were learnt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from quorate.commands.http import ANSWER_BYTES_MAX, OTHERS_TIMEOUT_S, node_url
+from quorate.errors import CommandError, ExitCode
+
+PAUSE_S = 0.1
+"""Before all nodes are asked again, when none could answer."""
+
+RETRY_AFTER_S_MAX = 5.0
+"""However much later a node says: it is asked again then."""
+
+READ_BYTES = 1 << 20
+"""Of an answer that goes to a file, at once."""
+
+NODES_MAX = 100
+"""Addresses that are remembered."""
+
+OK, GONE, TOO_MANY, INTERNAL, UNAVAILABLE = 200, 410, 429, 500, 503
+
+OTHERS_MAY = (GONE, INTERNAL, UNAVAILABLE, TOO_MANY)
+"""What another node may answer better, the answer that says most first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a node answered; `node` is its URL."""
+
+    node: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def refusal(self) -> dict[str, Any]:
+        """The JSON object of a refusal; {} where it is none."""
+        with contextlib.suppress(ValueError):
+            said = json.loads(self.body)
+            if isinstance(said, dict):
+                return said
+        return {}
+
+    @property
+    def words(self) -> str:
+        """Of a refusal: why, in the node's words."""
+        return str(self.refusal.get("message", f"HTTP {self.status}"))
+
+    @property
+    def first_index(self) -> int:
+        """Of a refusal of entries that are gone: the oldest that the node keeps; 0: it does not say."""
+        return int(self.refusal.get("first_index", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Into:
+    """Where an answer goes: into memory, or the first bytes of a 200 into a file."""
+
+    sink: IO[bytes] | None = None
+    bytes_max: int = ANSWER_BYTES_MAX
+
+    def body(self, response: http.client.HTTPResponse) -> bytes:
+        """Reads the answer; b"" if it went to the file."""
+        if self.sink is None or response.status != OK:
+            body = response.read(ANSWER_BYTES_MAX + 1)
+            if len(body) > ANSWER_BYTES_MAX:
+                raise http.client.HTTPException(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+            return body
+        self.sink.seek(0)
+        self.sink.truncate()
+        room = self.bytes_max
+        while room > 0 and (data := response.read(min(room, READ_BYTES))):
+            self.sink.write(data)
+            room -= len(data)
+        self.sink.flush()
+        return b""
+
+
+IN_MEMORY = Into()
+
+
+class Unheard(CommandError):
+    """No node answered in time."""
+
+    def __init__(self, nodes: str, why: str) -> None:
+        super().__init__(
+            f"none of {nodes} answers ({why})" if "," in nodes else f"{nodes} does not answer ({why})",
+            hint="is the node running? start one with `quorate up`, or name another with --url",
+            code=ExitCode.UNREACHABLE,
+        )
+
+
+class Nodes:
+    """The cluster with nodes at `urls` (with commas).
+
+    After `meet`: `ids` has the node id of each URL that has answered; `silent` says of which nodes nothing
+    was heard, and why; `commit_index` how far each shard was, by who knows most.
+    """
+
+    def __init__(self, urls: str, timeout_s: float) -> None:
+        self.urls = [url for text in urls.split(",") if (url := text.strip().rstrip("/"))]
+        for url in self.urls or [urls]:
+            if not url.startswith(("http://", "https://")) or not urlsplit(url).netloc:
+                raise CommandError(
+                    f"{url!r} is not an HTTP address",
+                    hint="for example http://127.0.0.1:8092, several with commas",
+                    code=ExitCode.USAGE,
+                )
+        self.timeout_s = timeout_s
+        self.cluster_id = ""
+        self.shards: tuple[int, ...] = ()
+        self.ids: dict[str, int] = {}
+        self.silent: dict[int, str] = {}
+        self.commit_index: dict[int, int] = {}
+        self._connections: dict[str, http.client.HTTPConnection] = {}
+        self._not_before_s: dict[str, float] = {}
+
+    # Who there is
+
+    def meet(self) -> None:
+        """Learn the cluster and the addresses of its nodes; `CommandError` if none answers.
+
+        Every node is asked, so that it is known who is silent, and how far the log is.
+        """
+        given, asked = set(self.urls), list(self.urls)
+        unheard: dict[str, str] = {}
+        named: dict[int, str] = {}
+        for url in asked:  # grows as addresses are learnt
+            one_s = OTHERS_TIMEOUT_S if len(asked) > 1 else self.timeout_s
+            try:
+                document = _cluster(self._once(url, "/v1/cluster", one_s))
+            except (OSError, http.client.HTTPException) as error:
+                unheard[url] = _reason(error)
+                continue
+            if self.cluster_id and document["cluster_id"] != self.cluster_id:
+                if url in given:
+                    raise _strangers(url, document["cluster_id"], self.cluster_id)
+                continue
+            self._take(url, document)
+            for node in document["nodes"]:
+                named.setdefault(node["node_id"], "")
+                if node["http"] and node["http"]["port"]:
+                    named[node["node_id"]] = address = node_url(node["http"])
+                    is_new = node["node_id"] not in self.ids.values() and address not in asked
+                    asked += [address] if is_new and len(asked) < NODES_MAX else []
+        if not self.ids:
+            raise Unheard(", ".join(self.urls), next(iter(unheard.values())))
+        self.silent = {
+            node_id: unheard.get(address, "no link to it")
+            for node_id, address in named.items()
+            if node_id not in self.ids.values()
+        }
+        self.urls = self._one_each(asked)
+
+    def _take(self, url: str, document: dict[str, Any]) -> None:
+        self.cluster_id = document["cluster_id"]
+        self.ids[url] = document["node_id"]
+        for shard in document["shards"]:
+            known = self.commit_index.get(shard["shard"], 0)
+            self.commit_index[shard["shard"]] = max(known, shard["log"]["commit_index"])
+        self.shards = tuple(sorted(self.commit_index))
+
+    def _one_each(self, asked: list[str]) -> list[str]:
+        """One URL for each node that was heard, then those that were not: one may come back."""
+        found: dict[int, str] = {}
+        for url, node_id in self.ids.items():
+            found.setdefault(node_id, url)
+        return [*found.values(), *(url for url in asked if url not in self.ids)]
+
+    def name(self, url: str) -> str:
+        """``node 2``; its URL where it has not said who it is."""
+        return f"node {self.ids[url]}" if url in self.ids else url
+
+    # Asking
+
+    def ask(
+        self, path: str, *, wait_ms: int = 0, timeout_s: float | None = None, into: Into = IN_MEMORY
+    ) -> Answer:
+        """The answer of the first node that has one; `Unheard` when none has within the time.
+
+        What one node cannot do and another perhaps can (it is busy, has lost or damaged what is asked for) is
+        asked of the others before it is the answer.
+        """
+        deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s) + wait_ms / 1000
+        why = ""
+        while True:
+            refused: Answer | None = None
+            for url in list(self.urls):
+                try:
+                    answer = self._patiently(url, path, wait_ms, deadline_s, into)
+                except (OSError, http.client.HTTPException) as error:
+                    why = f"{url}: {_reason(error)}"
+                    self._put_last(url)
+                    continue
+                if answer.status not in OTHERS_MAY:
+                    return answer
+                refused = answer if refused is None or _says_more(answer, refused) else refused
+            if refused is not None and refused.status in (GONE, INTERNAL):
+                return refused
+            if refused is not None:
+                why = f"{refused.node} answers: {refused.words}"
+            if time.monotonic() + PAUSE_S >= deadline_s:
+                raise Unheard(", ".join(self.urls), why)
+            time.sleep(PAUSE_S)
+
+    def ask_each(self, path: str) -> dict[str, Answer | str]:
+        """The answer of every node, or why it has none, by URL."""
+        found: dict[str, Answer | str] = {}
+        for url in self.urls:
+            try:
+                answer = self._patiently(url, path, 0, time.monotonic() + self.timeout_s, IN_MEMORY)
+            except (OSError, http.client.HTTPException) as error:
+                found[url] = _reason(error)
+            else:
+                found[url] = answer if answer.status == OK else answer.words
+        return found
+
+    def rotate(self) -> None:
+        """Ask another node the next time: this one may be cut off, and not know of what is new."""
+        self._put_last(self.urls[0])
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _put_last(self, url: str) -> None:
+        self.urls.remove(url)
+        self.urls.append(url)
+
+    def _patiently(self, url: str, path: str, wait_ms: int, deadline_s: float, into: Into) -> Answer:
+        """The answer of one node; if it is the only one, what it says to ask for later is asked later."""
+        is_alone = len(self.urls) == 1
+        one_s = self.timeout_s if is_alone else min(self.timeout_s, OTHERS_TIMEOUT_S)
+        while True:
+            pause_s = self._not_before_s.get(url, 0.0) - time.monotonic()
+            if pause_s > 0 and not is_alone:
+                raise ConnectionError("it is busy, and said when to ask again")
+            if pause_s > 0:
+                time.sleep(min(pause_s, max(0.0, deadline_s - time.monotonic())))
+            answer = self._once(url, path, one_s + wait_ms / 1000, into)
+            if answer.status not in (TOO_MANY, UNAVAILABLE):
+                return answer
+            later_s = _seconds(answer.headers.get("Retry-After", ""))
+            self._not_before_s[url] = time.monotonic() + later_s
+            if not is_alone or time.monotonic() + max(later_s, PAUSE_S) >= deadline_s:
+                return answer
+            time.sleep(PAUSE_S)
+
+    def _once(self, url: str, path: str, timeout_s: float, into: Into = IN_MEMORY) -> Answer:
+        """One question on the connection that is open; one that was closed meanwhile is opened anew."""
+        for attempt in (1, 2):
+            is_fresh = url not in self._connections
+            connection = self._connection(url, timeout_s)
+            try:
+                connection.request("GET", urlsplit(url).path.rstrip("/") + path)
+                response = connection.getresponse()
+                answer = Answer(url, response.status, dict(response.headers.items()), into.body(response))
+                if not response.isclosed():  # the rest is not wanted
+                    self._connections.pop(url).close()
+                return answer
+            except BaseException as error:
+                self._connections.pop(url).close()
+                may_be_stale = isinstance(error, ConnectionError | http.client.HTTPException)
+                if is_fresh or attempt == 2 or not may_be_stale:
+                    raise
+        raise AssertionError("two attempts return or raise")
+
+    def _connection(self, url: str, timeout_s: float) -> http.client.HTTPConnection:
+        connection = self._connections.get(url)
+        if connection is None:
+            parts = urlsplit(url)
+            kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+            connection = self._connections[url] = kind(parts.netloc)
+        connection.timeout = timeout_s
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout_s)
+        return connection
+
+
+def _cluster(answer: Answer) -> dict[str, Any]:
+    """The document of /v1/cluster; `CommandError` where it is none."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        document = json.loads(answer.body)
+        if isinstance(document, dict) and isinstance(document["node_id"], int) and document["cluster_id"]:
+            return document
+    raise CommandError(
+        f"{answer.node} does not answer as a node of Quorate",
+        hint="is that a Quorate node's HTTP port?",
+        code=ExitCode.REFUSED,
+    )
+
+
+def _strangers(url: str, cluster_id: str, other: str) -> CommandError:
+    return CommandError(
+        f"{url} is of the cluster {cluster_id}, not of {other}",
+        hint="name nodes of one cluster with --url",
+        code=ExitCode.USAGE,
+    )
+
+
+def _says_more(answer: Answer, other: Answer) -> bool:
+    """Of two refusals the one to rely on; of two that have lost entries, the one that keeps more."""
+    if answer.status == other.status == GONE:
+        return answer.first_index < other.first_index
+    return OTHERS_MAY.index(answer.status) < OTHERS_MAY.index(other.status)
+
+
+def _seconds(text: str) -> float:
+    return min(float(text), RETRY_AFTER_S_MAX) if text.isdecimal() else 0.0
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
