@@ -7,11 +7,12 @@ folder that holds a cluster's nodes (node-1, node-2, …) stands for whichever o
 from __future__ import annotations
 
 from quorate.commands.log.causes import explain, terms, timeline
+from quorate.commands.log.changes import diff
 from quorate.commands.log.checks import compare, verify
 from quorate.commands.log.entries import dump
 from quorate.commands.log.states import replay
 from quorate.commands.options import new_app
 
 app = new_app("Read a node's log: what happened, and why.")
-for _command in (dump, verify, compare, replay, explain, timeline, terms):
+for _command in (dump, verify, compare, replay, explain, timeline, terms, diff):
     app.command(_command.__name__)(_command)

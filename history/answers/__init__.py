@@ -1,0 +1,1 @@
+"""Questions beside one group's story: who held a partition, what changed between two moments."""

@@ -1,0 +1,54 @@
+"""`quorate log diff`: what is not the same at two moments."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, shard_number, style_of
+from quorate.commands.log.subject import DirOnly, Live, moment, subject
+from quorate.commands.options import Json
+from quorate.errors import CommandError, ExitCode
+from quorate.output import print_json
+
+OLDEST = "start"
+
+
+def diff(
+    words: DirOnly = None,
+    url: Live = None,
+    start: Annotated[
+        str, typer.Option("--from", metavar="INDEX|TIME|SPAN", help="The earlier moment: 03:12, 2h, end-5m.")
+    ] = OLDEST,
+    end: Annotated[str, typer.Option("--to", metavar="INDEX|TIME|SPAN", help="The later moment.")] = "end",
+    group: Annotated[str | None, typer.Option("--group", help="Only this group.")] = None,
+    shard: Shard = None,
+    utc: Utc = False,
+    json: Json = False,
+) -> None:
+    """What changed between two moments: topics, groups, members, who holds what, offsets.
+
+    An index belongs to one shard, so it needs --group or --shard; a time does not.
+
+    Example: quorate log diff quorate-data --from 03:10 --to 03:15 --group billing
+    """
+    from history.answers.statediff import diff as read
+    from history.answers.statediff import diff_text
+
+    number = None if shard is None else shard_number(shard)
+    log, _ = subject(words, url)
+    ends = [moment(log, text, utc=utc, group=group, shard=number) for text in (start, end)]
+    begin = None if start == OLDEST else ends[0]
+    for text, (index, _ms) in zip((start, end), ends, strict=True):
+        if index is not None and text != OLDEST and group is None and number is None:
+            raise CommandError(
+                f"{text} is an index, and every shard counts its own",
+                hint="name one with --shard or --group, or give a time",
+                code=ExitCode.USAGE,
+            )
+    found = read_log(log.path, lambda: read(log, begin, ends[1], shard=number, group=group))
+    if json:
+        print_json({"shards": [{"is_same": one.is_same} | plain(one) for one in found]})
+    else:
+        print_lines(log.path, diff_text(found, style_of(utc)))
