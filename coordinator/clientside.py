@@ -160,7 +160,8 @@ def fail(core: Core, group: Group, round_: Round, why: str, ctx: Context, draft:
     """The chosen member is not asked again in this round; somebody else is, or nobody is left."""
     said = f"Assignor {round_.choice.name}: {round_.chosen} {why}; see docs/protocol-extensions.md."
     core.client_side.errors[group.group_id] = said
-    draft.trouble = Trouble(group.group_id, said, JobKind.ASSIGN, round_.chosen)
+    if _may_compute(group.member(round_.chosen)):  # to leave meanwhile is nobody's fault
+        draft.trouble = Trouble(group.group_id, said, JobKind.ASSIGN, round_.chosen)
     round_.failed.add(round_.chosen)
     _elect(core, group, round_, ctx)
 

@@ -1,7 +1,7 @@
 """A client process: heartbeats at its interval, gives up partitions when it has let go of them, comes back.
 
-What differs from process to process is how long it takes to let go (`revoke_ms`), and what an incident does to
-it: `kill`, `pause`, `leave`, `restart`.
+What differs from process to process is how long it takes to let go (`revoke_ms`), and what an incident does
+to it: `kill`, `pause`, `leave`, `restart`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A coordinator with a crowd of clients in virtual time, whose log and evidence come out as a node keeps them.
+"""A coordinator with a crowd of clients in virtual time; its log and evidence come out as a node keeps them.
 
 The decisions are real (`World`: the group shard and the catalog, every append checked), the evidence file is
-written by the node's own code, and the log is read back through the `Reader` that history reads files
-through. So a run of minutes takes milliseconds, and what `explain` is given is what a node would have written.
+written by the node's own code, and the log is read back through the `Reader` that history reads files by. So
+a run of minutes takes milliseconds, and what `explain` is given is what a node would have written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from cluster.regularity import Regularity
 from coordinator.api import Job, JobKind, Outcome
 from coordinator.assigning import answer
 from coordinator.assignors import BUILT_IN
-from coordinator.limits import GroupSettings
+from coordinator.limits import GroupSettings, Limits
+from coordinator.regexes import answer_round
 from history.facts.rows import TopicPartition
 from history.reading.node import NodeLog
 from raftlog.directory import NodeIdentity, format_node, shard_name
@@ -79,7 +80,14 @@ class Call:
 class Rig(World):
     """One group shard that a node leads, its clients, and what the node writes. Everything by one seed."""
 
-    def __init__(self, seed: int, *, assignors: tuple[str, ...] = ("uniform", "range"), **settings: Any) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        assignors: tuple[str, ...] = ("uniform", "range"),
+        limits: Limits | None = None,
+        **settings: Any,
+    ) -> None:
         self.rng = random.Random(seed)
         self.seed = seed
         self.speaking: Process | None = None
@@ -92,7 +100,7 @@ class Rig(World):
         self._due: list[tuple[float, int, Call]] = []
         self._numbers = itertools.count()
         settings.setdefault("heartbeat_interval_ms", self.rng.choice((1_000, 3_000, 5_000)))
-        super().__init__(GroupSettings(assignors=assignors, **settings))
+        super().__init__(GroupSettings(assignors=assignors, **settings), limits)
         self.host = _Host(self)
         self.evidence = Evidence(self.host, EVIDENCE_HOME, 1 << 20)  # type: ignore[arg-type]
         self.regularity = Regularity(self.host, self.evidence, SHARD)  # type: ignore[arg-type]
@@ -144,6 +152,10 @@ class Rig(World):
         group = self.shard.projection.groups.get(GROUP)
         return "Dead" if group is None else group.state.value
 
+    def has_expired(self, member_id: str) -> bool:
+        """It may be a member again."""
+        return any(expiry.member_id == member_id for entry in self.log for expiry in entry.cause.expiries)
+
     def describe(self) -> str:
         return f"group {self.state}, {[p.describe() for p in self.processes]}"
 
@@ -164,9 +176,7 @@ class Rig(World):
 
     def crowd(self, size: int, topics: tuple[str, ...] = ("orders",), **how: Any) -> list[Process]:
         """That many processes, started one after another; returns when the group is stable."""
-        crowd = [
-            self.start(topics, after_ms=self.rng.uniform(0, 4_000), **how) for _ in range(size)
-        ]
+        crowd = [self.start(topics, after_ms=self.rng.uniform(0, 4_000), **how) for _ in range(size)]
         self.live(4_000)
         self.settle()
         return crowd
@@ -360,6 +370,7 @@ def _frames(entries: list[Entry], term_starts: list[tuple[int, int]]) -> Iterato
 
 def _prompt_answer(job: Job) -> tuple[float, object, str | None]:
     """A child process that does what it should: after how long it says what."""
-    assert job.kind is JobKind.ASSIGN
+    if job.kind is JobKind.RESOLVE:
+        return 200.0, answer_round(job.request, lambda: 0.0), None
     uniform = BUILT_IN[0]
     return 200.0, unpacked(answer(unpacked(job.request), lambda _: uniform)), None

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coordinator.api import Job, JobKind
+from coordinator.limits import Limits
 from records import TermWhy
 
 from .process import NEVER, Process
@@ -71,8 +72,7 @@ def _never_gives_up(rig: Rig, known: Known, crowd: list[Process]) -> None:
     stuck = _asked(rig, crowd)
     held, since_ms, member_id = rig.to_give_up(stuck), rig.wall_now_ms, stuck.member_id
     prompt_ms, stuck.revoke_ms = stuck.revoke_ms, NEVER
-    group = rig.group(GROUP)
-    rig.live_until(lambda: member_id not in group.members)
+    rig.live_until(lambda: rig.has_expired(member_id))
     stuck.revoke_ms = prompt_ms
     rig.settle()
     known.tell("REVOCATION_TIMED_OUT", member_id, partitions=held, since_ms=since_ms)
@@ -103,7 +103,7 @@ def killed(rig: Rig, known: Known) -> None:
     _calm(rig)
 
 
-@incident("killed member in a slow cluster of members", session_timeout_ms=SESSION_MS)
+@incident("host that goes with its members", session_timeout_ms=SESSION_MS)
 def killed_together(rig: Rig, known: Known) -> None:
     """A host goes, and all members on it."""
     crowd = _group(rig, smallest=4)
@@ -237,7 +237,8 @@ def stuck(rig: Rig, known: Known) -> None:
 @incident("stuck reconciliation: a member that does not come for its partitions", session_timeout_ms=600_000)
 def not_fetched(rig: Rig, known: Known) -> None:
     """Its session lasts ten minutes, so its part is nobody's for long."""
-    crowd = _group(rig, smallest=3)
+    rig.create_topic("orders", 24)
+    crowd = rig.crowd(rig.rng.randint(3, 4))
     silent, leaving = rig.rng.sample(crowd, 2)
     since_ms = rig.wall_now_ms
     silent.kill()
@@ -246,6 +247,7 @@ def not_fetched(rig: Rig, known: Known) -> None:
     rig.live(rig.rng.uniform(150_000, 400_000))
     assert rig.state == "Reconciling"
     waiting = rig.target_of(silent) - had
+    assert waiting
     known.tell("STUCK_RECONCILIATION", silent, partitions=waiting, since_ms=since_ms)
 
 
@@ -267,13 +269,20 @@ def _assignor(rig: Rig, known: Known, delay_ms: float, error: str) -> None:
         rig.grow_topic("orders", more)
         rig.work()
         who, wanted = crowd, {p for p in rig.all_partitions("orders") if p.partition >= before}
-        rig.live(rig.rng.uniform(12_000, 60_000))
+        rig.live(rig.rng.uniform(14_000, 60_000))
         rig.answers = good
         rig.settle()
-        known.tell("ASSIGNOR_FAILED", *who, partitions=wanted, since_ms=since_ms, needs_evidence=True)
+        known.tell(
+            "ASSIGNOR_FAILED",
+            *who,
+            partitions=wanted,
+            since_ms=since_ms,
+            needs_evidence=True,
+            alone="NO_TARGET",
+        )
         return
     newcomer = rig.start()
-    rig.live(rig.rng.uniform(12_000, 60_000))
+    rig.live(rig.rng.uniform(14_000, 60_000))
     assert not rig.owned_by(newcomer)
     rig.answers = good
     rig.settle()
@@ -283,6 +292,7 @@ def _assignor(rig: Rig, known: Known, delay_ms: float, error: str) -> None:
         partitions=rig.owned_by(newcomer),
         since_ms=since_ms,
         needs_evidence=True,
+        alone="NO_TARGET",
     )
 
 
@@ -300,7 +310,7 @@ def assignor_hangs(rig: Rig, known: Known) -> None:
 
 @incident("client-side assignor that lets its time pass")
 def computing_late(rig: Rig, known: Known) -> None:
-    timeout_ms = rig.rng.choice((8_000, 15_000, 20_000))
+    timeout_ms = rig.rng.choice((14_000, 20_000, 30_000))
     crowd = _group(rig, computes=True, rebalance_timeout_ms=timeout_ms)
     since_ms = rig.wall_now_ms
     for one in crowd:
@@ -317,8 +327,28 @@ def computing_late(rig: Rig, known: Known) -> None:
     rig.settle()
     wanted = {p for p in rig.all_partitions("orders") if p.partition >= more}
     known.tell(
-        "CLIENT_ASSIGNOR_LATE", late, partitions=wanted, since_ms=since_ms, needs_evidence=True
+        "CLIENT_ASSIGNOR_LATE",
+        late,
+        partitions=wanted,
+        since_ms=since_ms,
+        needs_evidence=True,
+        alone="NO_TARGET",
     )
+
+
+@incident("expressions that cannot be resolved", limits=Limits(resolve_inline_cost_max=0))
+def unresolved(rig: Rig, known: Known) -> None:
+    """The child process that matches them dies again and again."""
+    crowd = _group(rig, topics=(), regex="orders.*")
+    good = rig.answers
+    rig.answers = lambda _: (100.0, None, "ended with signal 9")
+    since_ms = rig.wall_now_ms
+    rig.create_topic("orders-eu", 4)
+    rig.live(rig.rng.uniform(20_000, 60_000))
+    known.tell("EXPRESSIONS_NOT_RESOLVED", *crowd, since_ms=since_ms, needs_evidence=True)
+    rig.answers = good
+    rig.live(20_000)
+    rig.settle()
 
 
 # Leaders.
@@ -383,11 +413,11 @@ def zombie_commits(rig: Rig, known: Known) -> None:
     """It was fenced, does not heartbeat any more, and goes on committing."""
     crowd = _group(rig, smallest=3)
     zombie = rig.rng.choice(crowd)
-    held = rig.owned_by(zombie)
+    held, died_ms = rig.owned_by(zombie), rig.wall_now_ms
     zombie.kill()
     rig.live_until(lambda: zombie.member_id not in rig.group(GROUP).members)
     rig.settle()
-    known.tell("SESSION_EXPIRED", zombie, partitions=held)
+    known.tell("SESSION_EXPIRED", zombie, partitions=held, since_ms=died_ms)
     since_ms = rig.wall_now_ms
     place = min(held)
     rig.speaking = zombie
@@ -418,7 +448,7 @@ def stale_commits(rig: Rig, known: Known) -> None:
             {(place.topic, place.partition): 7},
             group_id=GROUP,
             member_id=stale.member_id,
-            epoch=stale.client.epoch - 1,
+            epoch=0,
         )
         rig.speaking = None
         assert all(codes.values())
@@ -429,23 +459,21 @@ def stale_commits(rig: Rig, known: Known) -> None:
 # Many at once.
 
 
-@incident("mass restart")
+@incident("mass restart", heartbeat_interval_ms=3_000)
 def storm(rig: Rig, known: Known) -> None:
     rig.create_topic("orders", 24)
-    crowd = rig.crowd(rig.rng.randint(5, 8))
+    crowd = rig.crowd(rig.rng.randint(6, 9))
     _calm(rig)
     held = set().union(*(rig.owned_by(one) for one in crowd))
     since_ms = rig.wall_now_ms
     old = [one.member_id for one in crowd]
     for one in crowd:
-        rig.live(rig.rng.uniform(50, 1_500))
+        rig.live(rig.rng.uniform(50, 600))
         one.leave()
-        one.restart(rig.rng.uniform(1_000, 8_000))
+        one.restart(rig.rng.uniform(500, 4_000))
     rig.live(12_000)
     rig.settle()
-    known.tell(
-        "REBALANCE_STORM", *old, *(one.member_id for one in crowd), partitions=held, since_ms=since_ms
-    )
+    known.tell("REBALANCE_STORM", *old, *(one.member_id for one in crowd), partitions=held, since_ms=since_ms)
 
 
 # What is no disturbance, and must be named as the cause of its epoch.

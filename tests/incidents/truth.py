@@ -28,6 +28,8 @@ class Truth:
     """When it was over at the latest."""
     needs_evidence: bool = False
     """The log alone cannot tell."""
+    alone: str = ""
+    """What it tells then, if anything: the diagnosis without evidence."""
 
     @property
     def is_reason(self) -> bool:
@@ -50,6 +52,7 @@ class Known:
         partitions: Iterable[TopicPartition] = (),
         since_ms: int | None = None,
         needs_evidence: bool = False,
+        alone: str = "",
         besides: Iterable[str] = (),
     ) -> None:
         """It has happened, since a moment (wall clock; now, if none is given) and up to now."""
@@ -63,6 +66,7 @@ class Known:
                 at_ms=now_ms if since_ms is None else since_ms,
                 until_ms=now_ms,
                 needs_evidence=needs_evidence,
+                alone=alone,
             )
         )
 

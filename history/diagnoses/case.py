@@ -1,0 +1,176 @@
+"""The facts of one group as the rules ask them, and what a rule found.
+
+Looked up and not searched: a group of thousands of epochs and members costs one pass for each index here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from history.facts.rows import (
+    EpochRow,
+    GroupFacts,
+    MemberSession,
+    OwnershipSpan,
+    SpanKind,
+    TopicPartition,
+)
+from history.render import plural, ranges, sentence_list
+
+Note = Mapping[str, Any]
+T = TypeVar("T")
+
+MEMBERS_NAMED_MAX = 10
+"""A sentence names so many; all are in `Finding.members`."""
+TOPICS_NAMED_MAX = 6
+REFUSED, TROUBLE, HEARTBEAT_GAP = "refused", "trouble", "heartbeat_gap"
+GAP_WINDOW_MS = 600_000
+"""How far back heartbeat gaps tell something about an expiry: several of the longest usual timeouts."""
+NO_EVIDENCE = "there is no evidence file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a rule found; the rule's name and severity make a `Finding` of it."""
+
+    members: tuple[str, ...]
+    partitions: Iterable[TopicPartition]
+    epochs: Iterable[int]
+    from_index: int
+    from_ms: int
+    to_index: int | None
+    to_ms: int | None
+    words: str
+    """Members by their full id between backticks (`name`)."""
+    rests_on: Iterable[int | None]
+    is_certain: bool = True
+
+
+class Case:
+    """One group's facts and notes. ``notes`` None: nothing is known of what stands beside the log."""
+
+    def __init__(self, facts: GroupFacts, notes: Sequence[Note] | None) -> None:
+        self.facts = facts
+        self.has_evidence = notes is not None
+        mine = [note for note in notes or () if note.get("group") == facts.group_id]
+        self.notes = sorted(mine, key=lambda note: note["at_ms"])
+        self._epoch_indexes = [row.index for row in facts.epochs]
+        self._epoch_times = [row.timestamp_ms for row in facts.epochs]
+
+    @cached_property
+    def known_until_ms(self) -> int:
+        """The newest sign of life: what is open went on until then at least."""
+        noted_ms: int = self.notes[-1]["at_ms"] if self.notes else -1
+        return max(self.facts.last_ms, noted_ms)
+
+    @cached_property
+    def _spans_by_member(self) -> dict[str, list[OwnershipSpan]]:
+        return _by(self.facts.spans, lambda span: span.member_id or "")
+
+    @cached_property
+    def spans_by_partition(self) -> dict[TopicPartition, list[OwnershipSpan]]:
+        return _by(self.facts.spans, lambda span: span.partition)
+
+    @cached_property
+    def sessions_by_member(self) -> dict[str, list[MemberSession]]:
+        return _by(self.facts.sessions, lambda session: session.member_id)
+
+    def spans_of(self, member_id: str | None, *kinds: SpanKind) -> Iterator[OwnershipSpan]:
+        """A member's spans (``None``: nobody's), of these kinds if any are given."""
+        for span in self._spans_by_member.get(member_id or "", ()):
+            if not kinds or span.kind in kinds:
+                yield span
+
+    def held_at_end(self, session: MemberSession) -> list[TopicPartition]:
+        """What a member had when its session ended."""
+        return [s.partition for s in self.spans_of(session.member_id) if s.to_index == session.to_index]
+
+    def session_at(self, member_id: str, index: int) -> MemberSession | None:
+        """The session of a member in which an entry stands, the one that ended it included."""
+        for session in self.sessions_by_member.get(member_id, ()):
+            if session.from_index <= index and (session.to_index is None or index <= session.to_index):
+                return session
+        return None
+
+    def epoch_at(self, index: int) -> EpochRow | None:
+        """The epoch in force after an entry."""
+        at = bisect_right(self._epoch_indexes, index) - 1
+        return self.facts.epochs[at] if at >= 0 else None
+
+    def epoch_when(self, at_ms: int) -> EpochRow | None:
+        """The epoch in force at a moment; the first one before that."""
+        at = bisect_right(self._epoch_times, at_ms) - 1
+        return self.facts.epochs[max(at, 0)] if self.facts.epochs else None
+
+    def epochs_between(self, from_index: int, to_index: int | None) -> list[int]:
+        """The epochs that were in force between two entries, both included."""
+        first = max(bisect_right(self._epoch_indexes, from_index) - 1, 0)
+        end = len(self._epoch_indexes) if to_index is None else bisect_right(self._epoch_indexes, to_index)
+        return [row.epoch for row in self.facts.epochs[first:end]]
+
+    def notes_of(self, kind: str) -> list[Note]:
+        return [note for note in self.notes if note["kind"] == kind]
+
+    def longest_gap_ms(self, member_id: str, before_ms: int) -> float | None:
+        """Between two heartbeats of a member, some time before a moment; None where nothing was noted."""
+        gaps = [
+            note["gap_ms"]
+            for note in self.notes_of(HEARTBEAT_GAP)
+            if note.get("member") == member_id and before_ms - GAP_WINDOW_MS <= note["minute_ms"] <= before_ms
+        ]
+        return max(gaps, default=None)
+
+
+def _by(rows: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
+    grouped: dict[Any, list[T]] = {}
+    for row in rows:
+        grouped.setdefault(key(row), []).append(row)
+    return grouped
+
+
+def clusters(rows: Iterable[T], at_ms: Callable[[T], int], pause_ms: int) -> Iterator[list[T]]:
+    """Rows in order of their time, in runs with at most ``pause_ms`` between two neighbours."""
+    run: list[T] = []
+    for row in sorted(rows, key=at_ms):
+        if run and at_ms(row) - at_ms(run[-1]) > pause_ms:
+            yield run
+            run = []
+        run.append(row)
+    if run:
+        yield run
+
+
+# Words.
+
+
+def member(member_id: str) -> str:
+    """A member in a sentence; whoever prints it may put another name there."""
+    return f"`{member_id}`"
+
+
+def members(member_ids: Iterable[str]) -> str:
+    ids = list(dict.fromkeys(member_ids))
+    named = [member(one) for one in ids[:MEMBERS_NAMED_MAX]]
+    if len(ids) > MEMBERS_NAMED_MAX:
+        named.append(f"{len(ids) - MEMBERS_NAMED_MAX:,} more")
+    return sentence_list(named) or "nobody"
+
+
+def parts(partitions: Iterable[TopicPartition]) -> str:
+    """``orders 0-3,7 and refunds 1``; ``no partitions``."""
+    by_topic: dict[str, list[int]] = {}
+    for one in partitions:
+        by_topic.setdefault(one.topic, []).append(one.partition)
+    said = [f"{topic} {ranges(numbers)}" for topic, numbers in sorted(by_topic.items())]
+    if len(said) > TOPICS_NAMED_MAX:
+        said[TOPICS_NAMED_MAX:] = [plural(len(said) - TOPICS_NAMED_MAX, "more topic")]
+    return sentence_list(said) or "no partitions"
+
+
+def unique(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Each once, in order of first appearance, without the empty ones."""
+    return tuple(dict.fromkeys(value for value in values if value not in (None, "")))

@@ -1,0 +1,65 @@
+"""Who led the group's shard: unplanned changes of the lead, and leads that do not last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from history.facts.rows import TermRow
+from history.render import duration, plural
+from history.words import OUTAGE_MS_MAX
+
+from .case import Case, Found, clusters
+
+TRANSFER = "TRANSFER"
+LEADS_PAUSE_MS = 600_000
+"""Between two unplanned terms that belong together; a rolling restart of a cluster hands over instead."""
+LEADS_MIN = 3
+
+_HOW = {"EXPIRY": "it was not heard of in time", "RESET": "its connection broke"}
+
+
+def failover(case: Case) -> Iterator[Found]:
+    """The leader of the shard was lost, and another node took over."""
+    for term in case.facts.terms:
+        if not term.is_takeover or term.why == TRANSFER:
+            continue
+        before = f"node {term.previous_leader}" if term.previous_leader >= 0 else "the leader before"
+        gap = ""
+        if term.gap_ms is not None and term.gap_ms <= OUTAGE_MS_MAX:
+            gap = f", at most {duration(term.gap_ms)} without a leader"
+        said = (
+            f"node {term.node_id} took over the group's shard from {before}, which was lost"
+            f" ({_HOW.get(term.why, 'term ' + str(term.term))}){gap}: every session began anew"
+        )
+        yield _found(case, [term], said)
+
+
+def leader_flapping(case: Case) -> Iterator[Found]:
+    """The lead of the shard changed, or its node started, again and again."""
+    unplanned = [term for term in case.facts.terms[1:] if term.why != TRANSFER]
+    for run in clusters(unplanned, lambda term: term.timestamp_ms, LEADS_PAUSE_MS):
+        if len(run) < LEADS_MIN:
+            continue
+        nodes = ", ".join(f"{node}" for node in dict.fromkeys(term.node_id for term in run))
+        span = duration(run[-1].timestamp_ms - run[0].timestamp_ms)
+        said = (
+            f"the lead of the group's shard began anew {plural(len(run), 'time')} in {span}"
+            f" (nodes {nodes}): each time every session begins anew, and nobody is found dead meanwhile"
+        )
+        yield _found(case, run, said)
+
+
+def _found(case: Case, terms: list[TermRow], words: str) -> Found:
+    first, last = terms[0], terms[-1]
+    gap_ms = first.gap_ms if first.gap_ms is not None and first.gap_ms <= OUTAGE_MS_MAX else 0
+    return Found(
+        members=(),
+        partitions=(),
+        epochs=case.epochs_between(first.index, last.index),
+        from_index=first.index,
+        from_ms=first.timestamp_ms - gap_ms,
+        to_index=last.index,
+        to_ms=last.timestamp_ms,
+        words=words,
+        rests_on=[term.index for term in terms],
+    )

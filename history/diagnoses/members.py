@@ -1,0 +1,259 @@
+"""Members that went without a word, and members that come and go.
+
+Of an expiry the log proves the silence, not what was behind it. Whoever came back under the same member id
+had lived; whoever expired under a leader that never heard of it went while the lead changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+from history.facts.rows import MemberSession, SessionEnd, TermRow
+from history.render import duration, plural
+
+from .case import NO_EVIDENCE, Case, Found, clusters, member, members, parts, unique
+
+EXPIRED_TOGETHER_MS = 15_000
+"""Expiries that follow each other within the longest heartbeat interval that clients may be told: what takes
+several members at one moment is seen one interval apart at most."""
+
+FLAP_PAUSE_MS = 300_000
+"""Between two returns that belong together: a session timeout and the start of a process take less."""
+FLAPS_MIN = 3
+"""A process is restarted once by its operator, twice if that went wrong."""
+
+
+def session_expired(case: Case) -> Iterator[Found]:
+    """Members whose session ended, who were not away, and did not come back."""
+    lost = [s for s in case.facts.sessions if _how(case, s) == "lost"]
+    for together in clusters(lost, lambda s: s.to_ms or 0, EXPIRED_TOGETHER_MS):
+        held = [part for session in together for part in case.held_at_end(session)]
+        who = members(session.member_id for session in together)
+        said = f"{who} was not heard for {_silence(together[0])} and did not come back; "
+        if len(together) > 1:
+            said = (
+                f"{who} were not heard for {_silence(together[0])} and did not come back, all at one time:"
+                " look for what they share (a host, a network, a deployment); "
+            )
+        said += f"until then {parts(held)} had no other owner" if held else "it had no partitions"
+        yield _expiry(case, together, said + "; " + _regularity(case, together))
+
+
+def member_paused(case: Case) -> Iterator[Found]:
+    """Members whose session ended, and who came back under the same id: they had lived."""
+    for session in case.facts.sessions:
+        if _how(case, session) != "paused":
+            continue
+        back = _comes_back(case, session)
+        assert back is not None
+        held = case.held_at_end(session)
+        said = (
+            f"{member(session.member_id)} was not heard for {_silence(session)}, lost {parts(held)} and came"
+            f" back under the same id {duration(back.from_ms - (session.to_ms or 0))} after it was removed:"
+            " its process had lived, and stood still or did not reach the node"
+        )
+        found = _expiry(case, [session], f"{said}; {_regularity(case, [session])}")
+        yield replace(found, rests_on=(*found.rests_on, back.from_index))
+
+
+def expired_after_failover(case: Case) -> Iterator[Found]:
+    """Members that the leader of a new term never heard."""
+    by_term: dict[int, list[MemberSession]] = {}
+    for session in case.facts.sessions:
+        term = _unheard_since(case, session) if _how(case, session) == "unheard" else None
+        if term is not None:
+            by_term.setdefault(term.index, []).append(session)
+    for term in case.facts.terms:
+        together = by_term.get(term.index, [])
+        if not together:
+            continue
+        held = [part for session in together for part in case.held_at_end(session)]
+        back = [session.member_id for session in together if _comes_back(case, session) is not None]
+        what = "took over" if term.is_takeover else "started"
+        said = (
+            f"{members(s.member_id for s in together)} never reached node {term.node_id} after it {what}, and"
+            f" expired a session timeout ({duration(together[0].timeout_ms or 0)}) later with {parts(held)};"
+        )
+        if back:
+            said += f" {members(back)} came back under the same id: it had lived, and not found the leader"
+        else:
+            said += (
+                " whether it died with the leader before, or earlier, is unknown: when that one last heard it"
+                " is not in the log"
+            )
+        found = _expiry(case, together, said, is_certain=bool(back))
+        yield replace(found, rests_on=(term.index, *found.rests_on))
+
+
+def static_member_gone(case: Case) -> Iterator[Found]:
+    """Static members that went away to come back, and did not within their session."""
+    for session in case.facts.sessions:
+        if _how(case, session) != "away":
+            continue
+        away = session.aways[-1]
+        held = case.held_at_end(session)
+        said = (
+            f"{member(session.member_id)} (instance {session.instance_id}) went away to come back and did not"
+            f" within its session timeout of {duration(session.timeout_ms or 0)}; until then"
+            f" {parts(held)} stood still"
+        )
+        found = _expiry(case, [session], said)
+        yield replace(
+            found,
+            from_index=away.from_index,
+            from_ms=away.from_ms,
+            rests_on=(away.from_index, *found.rests_on),
+            is_certain=True,
+        )
+
+
+def flapping_member(case: Case) -> Iterator[Found]:
+    """Processes that join, go and join again, time after time."""
+    told: set[int] = set()
+    for name, stays in _processes(case):
+        returns = [
+            *((later.from_index, later.from_ms) for later in stays[1:]),
+            *(place for stay in stays for place in stay.rejoined),
+        ]
+        for run in clusters(returns, lambda place: place[1], FLAP_PAUSE_MS):
+            indexes = {index for index, _ in run}
+            if len(run) < FLAPS_MIN or indexes <= told:
+                continue
+            told |= indexes
+            yield _flapping(case, name, stays, sorted(run))
+
+
+def _flapping(case: Case, name: str, stays: list[MemberSession], run: list[tuple[int, int]]) -> Found:
+    first, last = run[0][0], run[-1][0]
+    mine = [s for s in stays if s.from_index <= last and (s.to_index is None or s.to_index >= first - 1)]
+    before = [s for s in stays if s.to_index is not None and s.to_index <= first][-1:]
+    mine = [*before, *(s for s in mine if s not in before)]
+    ids = unique(s.member_id for s in reversed(mine))
+    held = {
+        span.partition
+        for session in mine
+        for span in case.spans_of(session.member_id)
+        if span.from_index >= session.from_index
+    }
+    ends: dict[str, int] = {}
+    for session in mine:
+        if session.to_index is not None and session.to_index <= last:
+            ends[session.end.value] = ends.get(session.end.value, 0) + 1
+    how = ", ".join(f"{end} {count}×" for end, count in ends.items()) or "joined again with epoch 0"
+    span_ms = run[-1][1] - mine[0].from_ms
+    return Found(
+        members=ids,
+        partitions=sorted(held),
+        epochs=case.epochs_between(mine[0].from_index, last),
+        from_index=mine[0].from_index,
+        from_ms=mine[0].from_ms,
+        to_index=last,
+        to_ms=run[-1][1],
+        words=(
+            f"{name} came back {plural(len(run), 'time')} in {duration(span_ms)} ({how}), as {members(ids)};"
+            f" each time {parts(held)} or a part of it moved"
+        ),
+        rests_on=(
+            *(index for session in mine for index in (session.from_index, session.to_index)),
+            *(index for index, _ in run),
+        ),
+    )
+
+
+def _processes(case: Case) -> Iterator[tuple[str, list[MemberSession]]]:
+    """Sessions of one process, one after another: by instance id, member id, or client id and host.
+
+    Several members may share a client id and a host; then their sessions overlap, and that tells nothing.
+    """
+    by_instance: dict[str, list[MemberSession]] = {}
+    by_client: dict[str, list[MemberSession]] = {}
+    for session in case.facts.sessions:
+        if session.instance_id:
+            by_instance.setdefault(f"instance {session.instance_id}", []).append(session)
+        if session.client_id:
+            host = session.client_host.removeprefix("/")
+            by_client.setdefault(f"client {session.client_id} at {host}", []).append(session)
+    by_member = {f"member {member(one)}": stays for one, stays in case.sessions_by_member.items()}
+    for grouped in (by_instance, by_member, by_client):
+        for name, stays in grouped.items():
+            has_returns = len(stays) > FLAPS_MIN or any(len(s.rejoined) >= FLAPS_MIN for s in stays)
+            if has_returns and not _overlap(stays):
+                yield name, stays
+
+
+def _overlap(stays: list[MemberSession]) -> bool:
+    return any(one.to_index is None or one.to_index > later.from_index for one, later in pairwise(stays))
+
+
+# How a session ended.
+
+
+def _how(case: Case, session: MemberSession) -> str:
+    """``lost``, ``paused``, ``unheard`` or ``away``; empty for sessions that did not expire."""
+    if session.end is not SessionEnd.SESSION_EXPIRED:
+        return ""
+    if session.aways and session.aways[-1].to_ms is None:
+        return "away"
+    if _unheard_since(case, session) is not None:
+        return "unheard"
+    return "paused" if _comes_back(case, session) is not None else "lost"
+
+
+def _unheard_since(case: Case, session: MemberSession) -> TermRow | None:
+    """The term that began while the session went on, and whose leader never heard the member."""
+    if session.last_heartbeat_ms is not None or session.to_index is None:
+        return None
+    begun = [t for t in case.facts.terms if session.from_index < t.index < session.to_index]
+    return begun[-1] if begun else None
+
+
+def _comes_back(case: Case, session: MemberSession) -> MemberSession | None:
+    for later in case.sessions_by_member[session.member_id]:
+        if session.to_index is not None and later.from_index > session.to_index:
+            return later
+    return None
+
+
+def _silence(session: MemberSession) -> str:
+    limit = f"its session timeout of {duration(session.timeout_ms or 0)}"
+    if session.last_heartbeat_ms is None or session.to_ms is None:
+        return limit
+    return f"{duration(session.to_ms - session.last_heartbeat_ms)} ({limit})"
+
+
+def _regularity(case: Case, together: list[MemberSession]) -> str:
+    """What the evidence says of the heartbeats before."""
+    if not case.has_evidence:
+        return f"how regular its heartbeats were before is unknown: {NO_EVIDENCE}"
+    gaps = [case.longest_gap_ms(session.member_id, session.to_ms or 0) for session in together]
+    known = [gap for gap in gaps if gap is not None]
+    if not known:
+        return "how regular its heartbeats were before was not noted"
+    return f"before that the longest gap between two of its heartbeats was {duration(max(known))}"
+
+
+def _expiry(
+    case: Case, together: list[MemberSession], words: str, *, is_certain: bool | None = None
+) -> Found:
+    first, last = together[0], together[-1]
+    heard = [session.last_heartbeat_ms for session in together]
+    from_ms = min(
+        ms if ms is not None else (session.to_ms or 0) - (session.timeout_ms or 0)
+        for ms, session in zip(heard, together, strict=True)
+    )
+    epoch = case.epoch_when(from_ms)
+    opened = [case.epoch_at(session.to_index or 0) for session in together]
+    return Found(
+        members=unique(session.member_id for session in together),
+        partitions=sorted({part for session in together for part in case.held_at_end(session)}),
+        epochs=unique(row.epoch for row in opened if row is not None),
+        from_index=min(first.to_index or 0, epoch.index if epoch is not None else first.from_index),
+        from_ms=from_ms,
+        to_index=last.to_index,
+        to_ms=last.to_ms,
+        words=words,
+        rests_on=unique(session.to_index for session in together),
+        is_certain=case.has_evidence if is_certain is None else is_certain,
+    )

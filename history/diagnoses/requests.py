@@ -1,0 +1,131 @@
+"""Requests that were refused, again and again, or for an instance id that another process has.
+
+A refusal leaves no record: all of this is in the node's evidence file, and unknown without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from history.facts.rows import MemberSession, SessionEnd, SpanKind, TopicPartition
+from history.render import duration, plural
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+
+from .case import REFUSED, Case, Found, Note, clusters, member, members, parts, unique
+
+REFUSED_PAUSE_MS = 60_000
+"""Between two refusals that belong together: clients try again within seconds."""
+REFUSED_MIN = 3
+"""Once or twice is a race that every client knows, such as a commit that meets a rebalance."""
+CONTEST_PAUSE_MS = 120_000
+"""Supervisors start a process that ended anew within minutes, ever more slowly."""
+
+CONTESTED = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
+
+
+def instance_id_contested(case: Case) -> Iterator[Found]:
+    """Two processes want the place of one static member."""
+    by_instance: dict[str, list[Note]] = {}
+    names = {session.instance_id for session in case.facts.sessions if session.instance_id}
+    for note in _refusals(case):
+        if note["error"] in CONTESTED:
+            for name in names:
+                if f"InstanceId {name} " in note["reason"]:
+                    by_instance.setdefault(name, []).append(note)
+    for name, notes in sorted(by_instance.items()):
+        for run in clusters(notes, lambda note: note["at_ms"], CONTEST_PAUSE_MS):
+            yield _contested(case, name, run)
+
+
+def _contested(case: Case, name: str, run: list[Note]) -> Found:
+    from_ms, to_ms = run[0]["at_ms"], run[-1]["at_ms"]
+    refused = unique(note["member"] for note in run)
+    owners = [
+        session
+        for session in case.facts.sessions
+        if session.instance_id == name
+        and session.from_ms <= to_ms
+        and (session.to_ms is None or session.to_ms >= from_ms)
+        and session.member_id not in refused
+    ]
+    held = {
+        span.partition
+        for owner in owners
+        for span in case.spans_of(owner.member_id, SpanKind.OWNED, SpanKind.REVOKING)
+        if span.from_ms <= to_ms and (span.to_ms is None or span.to_ms >= from_ms)
+    }
+    owner_ids = unique(owner.member_id for owner in owners)
+    said = (
+        f"two processes want instance id {name}: {members(owner_ids)} has it with {parts(held)}, and"
+        f" {members(refused)} was refused {plural(len(run), 'time')} in {duration(to_ms - from_ms)}"
+        f" ({_error(run[0])})"
+    )
+    return _found(case, run, (*owner_ids, *refused), sorted(held), said + _was_dead(owners))
+
+
+def _was_dead(owners: list[MemberSession]) -> str:
+    if owners and owners[-1].end is SessionEnd.SESSION_EXPIRED:
+        return (
+            "; the former never went away and was silent until its session expired: it had died, and its"
+            f" place was kept for {duration(owners[-1].timeout_ms or 0)}"
+        )
+    return "; both are alive, or the former did not go away before the latter started"
+
+
+def requests_refused(case: Case) -> Iterator[Found]:
+    """One client was refused for one reason, again and again."""
+    by_client: dict[tuple[str, str, int, int], list[Note]] = {}
+    for note in _refusals(case):
+        if note["error"] not in CONTESTED:
+            key = (note.get("member") or "", note.get("client") or "", note["api"], note["error"])
+            by_client.setdefault(key, []).append(note)
+    for (member_id, client, api, _), notes in sorted(by_client.items()):
+        for run in clusters(notes, lambda note: note["at_ms"], REFUSED_PAUSE_MS):
+            if len(run) < REFUSED_MIN:
+                continue
+            who = member(member_id) if member_id else f"client {client or 'without a name'}"
+            reason = f": {run[-1]['reason']}" if run[-1]["reason"] else ""
+            span = duration(run[-1]["at_ms"] - run[0]["at_ms"])
+            said = (
+                f"{who} was refused {plural(len(run), 'time')} in {span}: {_api(api)},"
+                f" {_error(run[-1])}{reason}"
+            )
+            yield _found(case, run, (member_id,), (), said)
+
+
+def _refusals(case: Case) -> list[Note]:
+    return case.notes_of(REFUSED)
+
+
+def _found(
+    case: Case, run: list[Note], who: tuple[str, ...], held: Iterable[TopicPartition], words: str
+) -> Found:
+    first, last = case.epoch_when(run[0]["at_ms"]), case.epoch_when(run[-1]["at_ms"])
+    indexes = [row.index for row in (first, last) if row is not None]
+    return Found(
+        members=unique(who),
+        partitions=held,
+        epochs=unique(row.epoch for row in (first, last) if row is not None),
+        from_index=indexes[0] if indexes else 0,
+        from_ms=run[0]["at_ms"],
+        to_index=indexes[-1] if indexes else 0,
+        to_ms=run[-1]["at_ms"],
+        words=words + " (noted beside the log)",
+        rests_on=indexes,
+        is_certain=False,
+    )
+
+
+def _api(api: int) -> str:
+    try:
+        return "".join(word.capitalize() for word in ApiKey(api).name.split("_"))
+    except ValueError:
+        return f"API {api}"
+
+
+def _error(note: Note) -> str:
+    try:
+        return ErrorCode(note["error"]).name
+    except ValueError:
+        return f"error {note['error']}"

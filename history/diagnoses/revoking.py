@@ -1,0 +1,207 @@
+"""Partitions that change hands too slowly, or not at all.
+
+A partition moves in three steps: its holder is told to give it up (REVOKING), says that it has (UNOWNED, for
+a heartbeat interval at most), and the member that is to have it fetches it (OWNED). Each step waits for one
+client, and this names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from history.facts.rows import MemberSession, OwnershipSpan, SessionEnd, SpanKind, TopicPartition
+from history.render import duration
+
+from .case import Case, Found, member, members, parts, unique
+
+SLOW_REVOCATION_MS = 10_000
+"""A client that has let go of its partitions says so at once. Ten seconds are more than it takes to commit
+and to close what belongs to a partition, and twice the heartbeat interval that Kafka's brokers choose."""
+
+STUCK_MS = 60_000
+"""Longer than the default session timeout (45 s): what a dead member holds up is over by then."""
+
+
+def slow_revoker(case: Case) -> Iterator[Found]:
+    """Members that gave up what they were told to, and took long for it."""
+    for (holder, told), spans in _revocations(case).items():
+        session = case.session_at(holder, told)
+        slow = [
+            span
+            for span in spans
+            if span.to_ms is not None
+            and span.to_ms - span.from_ms >= SLOW_REVOCATION_MS
+            and not _ended_with(session, span)
+            and not _was_left_it(case, span)
+        ]
+        if not slow:
+            continue
+        given = [span.partition for span in slow]
+        last = max(slow, key=lambda span: span.to_index or 0)
+        took_ms = (last.to_ms or 0) - last.from_ms
+        share = ""
+        if session is not None and session.rebalance_timeout_ms:
+            share = f", of {duration(session.rebalance_timeout_ms)} that it has for it"
+        waiting = _waiting(case, holder, slow)
+        yield Found(
+            members=unique((holder, *waiting)),
+            partitions=given,
+            epochs=case.epochs_between(told, (last.to_index or told) - 1),
+            from_index=told,
+            from_ms=last.from_ms,
+            to_index=last.to_index,
+            to_ms=last.to_ms,
+            words=(
+                f"{member(holder)} took {duration(took_ms)} to give up {parts(given)} after it was told to"
+                f"{share}; {members(waiting)} waited for it"
+            ),
+            rests_on=unique((told, *(span.to_index for span in slow))),
+        )
+
+
+def revocation_timed_out(case: Case) -> Iterator[Found]:
+    """Members that did not give up in time what they were told to, and were removed for it."""
+    for session in case.facts.sessions:
+        if session.end is not SessionEnd.REBALANCE_EXPIRED or session.to_index is None:
+            continue
+        spans = [s for s in case.spans_of(session.member_id) if s.to_index == session.to_index]
+        asked = [s for s in spans if s.kind is SpanKind.REVOKING]
+        held = [span.partition for span in asked]
+        told = min((span.from_index for span in asked), default=session.to_index)
+        from_ms = min((span.from_ms for span in asked), default=session.to_ms or 0)
+        waiting = _waiting(case, session.member_id, asked)
+        limit = duration(session.timeout_ms or 0)
+        lost = [span.partition for span in spans if span.kind is not SpanKind.REVOKING]
+        yield Found(
+            members=unique((session.member_id, *waiting)),
+            partitions=held,
+            epochs=case.epochs_between(told, session.to_index),
+            from_index=told,
+            from_ms=from_ms,
+            to_index=session.to_index,
+            to_ms=session.to_ms,
+            words=(
+                f"{member(session.member_id)} did not give up {parts(held)} within the {limit} that it had"
+                f" for it and was removed, losing {parts(lost)} as well; {members(waiting)} waited for it"
+            ),
+            rests_on=unique((*(span.from_index for span in asked), session.to_index)),
+        )
+
+
+def stuck_reconciliation(case: Case) -> Iterator[Found]:
+    """Partitions that wait for one member, longer than anything that ends by itself."""
+    yield from _not_given_up(case)
+    yield from _not_fetched(case)
+
+
+def _not_given_up(case: Case) -> Iterator[Found]:
+    for (holder, told), spans in _revocations(case).items():
+        open_ = [span for span in spans if span.to_ms is None]
+        if not open_ or case.known_until_ms - open_[0].from_ms < STUCK_MS:
+            continue
+        held = [span.partition for span in open_]
+        waiting = _waiting(case, holder, open_)
+        since = duration(case.known_until_ms - open_[0].from_ms)
+        yield Found(
+            members=unique((holder, *waiting)),
+            partitions=held,
+            epochs=case.epochs_between(told, None),
+            from_index=told,
+            from_ms=open_[0].from_ms,
+            to_index=None,
+            to_ms=None,
+            words=(
+                f"{member(holder)} was told to give up {parts(held)} and has not done so for {since}, as far"
+                f" as was read; {members(waiting)} cannot go on without"
+            ),
+            rests_on=(told,),
+        )
+
+
+def _not_fetched(case: Case) -> Iterator[Found]:
+    wanted = _Wanted(case)
+    waiting: dict[str, list[OwnershipSpan]] = {}
+    for span in case.spans_of(None, SpanKind.UNOWNED):
+        until_ms = case.known_until_ms if span.to_ms is None else span.to_ms
+        if until_ms - span.from_ms >= STUCK_MS and (taker := wanted.by(span)) is not None:
+            waiting.setdefault(taker, []).append(span)
+    for taker, spans in waiting.items():
+        free = [span.partition for span in spans]
+        first = min(spans, key=lambda span: span.from_index)
+        ends = [span.to_ms for span in spans if span.to_ms is not None]
+        is_over = len(ends) == len(spans)
+        until_ms = max(ends) if is_over else case.known_until_ms
+        yield Found(
+            members=(taker,),
+            partitions=sorted(set(free)),
+            epochs=case.epochs_between(first.from_index, max(s.to_index or 0 for s in spans) or None),
+            from_index=first.from_index,
+            from_ms=first.from_ms,
+            to_index=max(span.to_index or 0 for span in spans) if is_over else None,
+            to_ms=max(ends) if is_over else None,
+            words=(
+                f"{member(taker)} was to have {parts(free)} and did not come for it for"
+                f" {duration(until_ms - first.from_ms)}{'' if is_over else ', as far as was read'}; all that"
+                " time nobody owned it"
+            ),
+            rests_on=unique((*(s.from_index for s in spans), *(s.to_index for s in spans))),
+        )
+
+
+class _Wanted:
+    """Whose each partition is by the target, by log index."""
+
+    def __init__(self, case: Case) -> None:
+        self._moves: dict[TopicPartition, list[tuple[int, str | None]]] = {}
+        for row in case.facts.epochs:
+            at = row.target_index or row.index
+            for move in row.moves:
+                self._moves.setdefault(move.partition, []).append((at, move.target))
+
+    def by(self, span: OwnershipSpan) -> str | None:
+        """The member that was to have it while it was nobody's; of several the one at the end."""
+        wanted: str | None = None
+        for index, target in self._moves.get(span.partition, ()):
+            if span.to_index is None or index < span.to_index:
+                wanted = target
+        return wanted
+
+
+def _revocations(case: Case) -> dict[tuple[str, int], list[OwnershipSpan]]:
+    """What each member was told to give up, by the entry that told it."""
+    found: dict[tuple[str, int], list[OwnershipSpan]] = {}
+    for span in case.facts.spans:
+        if span.kind is SpanKind.REVOKING and span.member_id is not None:
+            found.setdefault((span.member_id, span.from_index), []).append(span)
+    return found
+
+
+def _ended_with(session: MemberSession | None, span: OwnershipSpan) -> bool:
+    """The span ended because its member went."""
+    return session is not None and session.to_index == span.to_index
+
+
+def _was_left_it(case: Case, span: OwnershipSpan) -> bool:
+    """Another target let the member keep it, so nobody knows how long it would have taken."""
+    return any(
+        later.member_id == span.member_id and later.from_index == span.to_index
+        for later in case.spans_by_partition[span.partition]
+    )
+
+
+def _waiting(case: Case, holder: str, spans: list[OwnershipSpan]) -> tuple[str, ...]:
+    """Who was to have these partitions meanwhile."""
+    wanted = {span.partition: span for span in spans}
+    found = [
+        wait.waiter
+        for row in case.facts.epochs
+        for wait in row.waits
+        if wait.holder == holder
+        and wait.partition in wanted
+        and (wait.to_index is None or wait.to_index > wanted[wait.partition].from_index)
+        and (
+            wanted[wait.partition].to_index is None
+            or wait.from_index < (wanted[wait.partition].to_index or 0)
+        )
+    ]
+    return unique(found)

@@ -1,0 +1,32 @@
+"""What a rule is, besides the function that applies it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from history.facts.rows import Severity
+
+from .case import Case, Found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One diagnosis."""
+
+    name: str
+    severity: Severity
+    title: str
+    """In words, for headings."""
+    find: Callable[[Case], Iterable[Found]]
+    means: str
+    reads: str
+    """The records and fields that it rests on."""
+    thresholds: tuple[tuple[str, int], ...] = ()
+    """Constants of this package that it compares with."""
+    do: str
+    """What to do about it."""
+    covers: tuple[str, ...] = ()
+    """Rules whose findings are left out where they rest on the same entries."""
+    needs_evidence: bool = False
+    """It finds nothing without the node's evidence file."""

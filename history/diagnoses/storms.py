@@ -1,0 +1,84 @@
+"""Members that go and come faster than the group can settle."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+
+from history.facts.rows import EpochRow, SessionEnd
+from history.render import duration, plural
+
+from .case import Case, Found, members, parts, unique
+
+STORM_WINDOW_MS = 60_000
+"""A rolling restart waits until the group is stable again, so it has few epochs in a minute, all settled."""
+STORM_EPOCHS_MIN = 6
+STORM_MEMBERS_MIN = 3
+"""So many went, and so many came: a group that only starts, or only ends, is no storm."""
+
+
+def rebalance_storm(case: Case) -> Iterator[Found]:
+    """Many epochs in a short time, most of them overtaken, as members went and came."""
+    rows = case.facts.epochs
+    times = [row.timestamp_ms for row in rows]
+    went = sorted(s.to_ms for s in case.facts.sessions if s.to_ms is not None and s.end not in _STAYED)
+    came = sorted(s.from_ms for s in case.facts.sessions if s.is_begin_known and s.replaced is None)
+    unsettled = [0, *accumulate(int(row.settled_index is None) for row in rows)]
+    first: int | None = None
+    last = 0
+    for start, row in enumerate(rows):
+        end = bisect_right(times, row.timestamp_ms + STORM_WINDOW_MS)
+        is_storm = (
+            end - start >= STORM_EPOCHS_MIN
+            and 2 * (unsettled[end] - unsettled[start]) >= end - start
+            and _within(went, row.timestamp_ms, times[end - 1]) >= STORM_MEMBERS_MIN
+            and _within(came, row.timestamp_ms, times[end - 1]) >= STORM_MEMBERS_MIN
+        )
+        if is_storm and first is not None and start <= last:
+            last = end - 1
+        elif is_storm:
+            if first is not None:
+                yield _storm(case, rows[first : last + 1])
+            first, last = start, end - 1
+    if first is not None:
+        yield _storm(case, rows[first : last + 1])
+
+
+_STAYED = (SessionEnd.REPLACED, SessionEnd.UNKNOWN, SessionEnd.OPEN)
+
+
+def _within(times: list[int], from_ms: int, to_ms: int) -> int:
+    return bisect_right(times, to_ms) - bisect_left(times, from_ms)
+
+
+def _storm(case: Case, rows: tuple[EpochRow, ...]) -> Found:
+    first, last = rows[0], rows[-1]
+    went = [
+        s.member_id
+        for s in case.facts.sessions
+        if s.to_index is not None and first.index <= s.to_index <= last.index and s.end not in _STAYED
+    ]
+    came = [s.member_id for s in case.facts.sessions if first.index <= s.from_index <= last.index]
+    moved = {move.partition for row in rows for move in row.moves}
+    never = sum(row.settled_index is None for row in rows)
+    to_index, to_ms = (
+        (last.index, last.timestamp_ms)
+        if last.settled_index is None
+        else (last.settled_index, last.settled_ms)
+    )
+    return Found(
+        members=unique((*went, *came)),
+        partitions=sorted(moved),
+        epochs=[row.epoch for row in rows],
+        from_index=first.index,
+        from_ms=first.timestamp_ms,
+        to_index=to_index,
+        to_ms=to_ms,
+        words=(
+            f"{plural(len(rows), 'epoch')} in {duration(last.timestamp_ms - first.timestamp_ms)}, {never} of"
+            f" them overtaken before they were stable: {members(went)} went and {members(came)} came;"
+            f" {parts(moved)} moved"
+        ),
+        rests_on=unique((*(row.index for row in rows), to_index)),
+    )

@@ -1,0 +1,160 @@
+"""Groups that wait for a target: assignors that fail, hang, or are members that let their time pass.
+
+The log shows that no target was written for an epoch; why, only the node's evidence file tells, since a
+failure leaves no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from history.facts.rows import EpochRow, SpanKind, TopicPartition
+from history.render import duration, plural
+
+from .case import NO_EVIDENCE, TROUBLE, Case, Found, Note, clusters, members, parts, unique
+
+NO_TARGET_MS = 12_000
+"""Longer than any assignor of the node may take (10 s, and a pause of a second before it is asked)."""
+
+TROUBLE_PAUSE_MS = 120_000
+"""Twice the longest pause before an assignor that failed, or expressions, are tried again."""
+
+ASSIGN, RESOLVE = "assign", "resolve"
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """A time in which the newest epoch had no target."""
+
+    rows: tuple[EpochRow, ...]
+    to_index: int | None
+    to_ms: int | None
+
+    @property
+    def first(self) -> EpochRow:
+        return self.rows[0]
+
+    def covers(self, at_ms: int) -> bool:
+        return self.first.timestamp_ms <= at_ms and (self.to_ms is None or at_ms <= self.to_ms)
+
+
+def assignor_failed(case: Case) -> Iterator[Found]:
+    """An assignor of the node raised an error, answered nonsense or took too long."""
+    for missing in _missing(case):
+        noted = [note for note in _troubles(case) if not note.get("member") and missing.covers(note["at_ms"])]
+        if noted:
+            how_often = f" ({plural(len(noted), 'time')})" if len(noted) > 1 else ""
+            yield _found(case, missing, (), f"{noted[-1]['said']}{how_often}: ")
+
+
+def client_assignor_late(case: Case) -> Iterator[Found]:
+    """A member that was to compute the target let its time pass, or handed in one that is not valid."""
+    for missing in _missing(case):
+        noted = [note for note in _troubles(case) if note.get("member") and missing.covers(note["at_ms"])]
+        if noted:
+            asked = unique(note["member"] for note in noted)
+            said = (
+                f"{members(asked)} {'was' if len(asked) == 1 else 'were'} to compute the target and did not"
+                " deliver one in time: "
+            )
+            yield _found(case, missing, asked, said)
+
+
+def no_target(case: Case) -> Iterator[Found]:
+    """The group waited for a target for long, and it is not known why."""
+    for missing in _missing(case):
+        to_ms = case.known_until_ms if missing.to_ms is None else missing.to_ms
+        if to_ms - missing.first.timestamp_ms >= NO_TARGET_MS:
+            why = "nothing was noted of it" if case.has_evidence else f"{NO_EVIDENCE} that would say why"
+            said = f"an assignor failed, hung or let its time pass ({why}): "
+            yield _found(case, missing, (), said)
+
+
+def expressions_not_resolved(case: Case) -> Iterator[Found]:
+    """Subscriptions by regular expression could not be worked out."""
+    noted = [note for note in case.notes_of(TROUBLE) if note.get("work") == RESOLVE]
+    for run in clusters(noted, lambda note: note["at_ms"], TROUBLE_PAUSE_MS):
+        row = case.epoch_when(run[0]["at_ms"])
+        if row is None:
+            continue
+        yield Found(
+            members=row.members,
+            partitions=(),
+            epochs=(row.epoch,),
+            from_index=row.index,
+            from_ms=run[0]["at_ms"],
+            to_index=row.index,
+            to_ms=run[-1]["at_ms"],
+            words=f"{run[-1]['said']} ({plural(len(run), 'time')}; noted beside the log)",
+            rests_on=(row.index,),
+            is_certain=False,
+        )
+
+
+def _troubles(case: Case) -> list[Note]:
+    return [note for note in case.notes_of(TROUBLE) if note.get("work", ASSIGN) == ASSIGN]
+
+
+def _missing(case: Case) -> Iterator[_Missing]:
+    rows: list[EpochRow] = []
+    for row in case.facts.epochs:
+        is_late = row.target_index is None or row.target_index > row.index
+        if not is_late:
+            if rows:
+                yield _Missing(tuple(rows), row.index, row.timestamp_ms)
+            rows = []
+            continue
+        rows.append(row)
+        if row.target_index is not None:
+            yield _Missing(tuple(rows), row.target_index, row.target_ms)
+            rows = []
+    if rows and case.facts.epochs[-1].end_index is None:
+        yield _Missing(tuple(rows), None, None)
+
+
+def _found(case: Case, missing: _Missing, asked: tuple[str, ...], why: str) -> Found:
+    first, last = missing.first, missing.rows[-1]
+    waiting = _waiting(missing)
+    wanted = _wanted(case, missing, waiting)
+    to_ms = case.known_until_ms if missing.to_ms is None else missing.to_ms
+    span = duration(to_ms - first.timestamp_ms)
+    held_up = f"{members(waiting)} waited" if waiting else "the group waited"
+    said = f"{why}epoch {first.epoch} had no target for {span}"
+    if missing.to_index is None:
+        said += ", as far as was read"
+    said += f"; {held_up} for {parts(wanted)}" if wanted else f"; {held_up} for it"
+    is_noted = bool(asked) or not why.startswith("an assignor")
+    return Found(
+        members=unique((*asked, *waiting)),
+        partitions=wanted,
+        epochs=[row.epoch for row in missing.rows],
+        from_index=first.index,
+        from_ms=first.timestamp_ms,
+        to_index=missing.to_index,
+        to_ms=missing.to_ms,
+        words=said + (" (the reason was noted beside the log)" if is_noted else ""),
+        rests_on=unique((*(row.index for row in missing.rows), missing.to_index, last.target_index)),
+        is_certain=False,
+    )
+
+
+def _waiting(missing: _Missing) -> tuple[str, ...]:
+    """Whom the epochs without a target are about, as far as they are members; else all members."""
+    there = set(missing.rows[-1].members)
+    named = unique(
+        reason.member_id for row in missing.rows for reason in row.cause.reasons if reason.member_id in there
+    )
+    return named or missing.rows[-1].members
+
+
+def _wanted(case: Case, missing: _Missing, waiting: tuple[str, ...]) -> list[TopicPartition]:
+    """What was nobody's meanwhile, and what those who waited got with the target when it came."""
+    unowned = {
+        span.partition
+        for span in case.spans_of(None, SpanKind.UNOWNED)
+        if (missing.to_index is None or span.from_index < missing.to_index)
+        and (span.to_index is None or span.to_index >= missing.first.index)
+    }
+    got = {move.partition for row in missing.rows for move in row.moves if move.target in waiting}
+    return sorted(unowned | got)

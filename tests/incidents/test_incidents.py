@@ -1,0 +1,57 @@
+"""Incidents of every kind, provoked by seed: is each recognised, with its members and partitions?
+
+The truth is known by whoever provoked it. Everything must be found, nothing may be invented, and each rule
+must be needed: without it something is missed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from history.diagnoses import RULES
+from tests.report import count_fault
+
+from .scenarios import INCIDENTS
+from .score import SCORE, judge
+
+SEEDS = range(4)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", INCIDENTS)
+def test_an_incident_is_named_with_its_members_and_partitions(name: str, seed: int) -> None:
+    known = INCIDENTS[name].run(seed)
+    assert known.truths
+    score = SCORE.setdefault(name, Counter())
+    for truth in known.truths:
+        count_fault("incidents", truth.kind)
+    judged = judge(known)
+    alone = judge(known, with_evidence=False)
+    score["provoked"] += len(judged.verdicts)
+    score["named"] += sum(not one.missing for one in judged.verdicts)
+    score["alone provoked"] += len(alone.verdicts)
+    score["alone"] += sum(not one.missing for one in alone.verdicts)
+    score["invented"] += len(judged.inventions) + len(alone.inventions)
+    for told in (judged, alone):
+        assert [(one.truth, one.missing) for one in told.verdicts if one.missing] == []
+        assert told.inventions == ()
+
+
+def test_a_hundred_incidents_are_provoked() -> None:
+    assert len(INCIDENTS) * len(SEEDS) >= 100
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_a_rule_something_is_missed(name: str) -> None:
+    """So the score can fail, and no rule stands here in vain."""
+    rules = [rule for rule in RULES.values() if rule.name != name]
+    for scenario in INCIDENTS.values():
+        known = scenario.run(1)
+        kinds = {kind for truth in known.truths for kind in (truth.kind, truth.alone)}
+        if name in kinds:
+            told = [judge(known, with_evidence=noted, rules=rules) for noted in (True, False)]
+            assert any(one.missing for judged in told for one in judged.verdicts)
+            return
+    raise AssertionError(f"nobody provokes {name}")
