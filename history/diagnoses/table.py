@@ -151,8 +151,8 @@ _TABLE = (
             "(`SESSION_EXPIRED`)."
         ),
         do=(
-            "Was it meant to end? Then let it leave for good, or remove it: `quorate groups remove-member`. If "
-            "it only restarts, its session timeout must be longer than its restart."
+            "Was it meant to end? Then let it leave for good, or remove it: `quorate groups remove-member`. "
+            "If it only restarts, its session timeout must be longer than its restart."
         ),
         covers=("SESSION_EXPIRED",),
     ),
