@@ -11,6 +11,7 @@ import contextlib
 import http.client
 import json
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any
@@ -128,6 +129,7 @@ class Nodes:
         self.commit_index: dict[int, int] = {}
         self._connections: dict[str, http.client.HTTPConnection] = {}
         self._not_before_s: dict[str, float] = {}
+        weakref.finalize(self, _close, self._connections)  # who reads a log has nothing to close
 
     # Who there is
 
@@ -233,12 +235,6 @@ class Nodes:
         """Ask another node the next time: this one may be cut off, and not know of what is new."""
         self._put_last(self.urls[0])
 
-    def close(self) -> None:
-        """Close all connections."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
-
     def _put_last(self, url: str) -> None:
         self.urls.remove(url)
         self.urls.append(url)
@@ -291,6 +287,11 @@ class Nodes:
         if connection.sock is not None:
             connection.sock.settimeout(timeout_s)
         return connection
+
+
+def _close(connections: dict[str, http.client.HTTPConnection]) -> None:
+    for connection in connections.values():
+        connection.close()
 
 
 def _cluster(answer: Answer) -> dict[str, Any]:
