@@ -68,14 +68,22 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`); nothing more can be said, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
+        return _nobody_reads()
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # Typer makes an exit with code 1 of it
+            return _nobody_reads()
+        raise
     except Exception as error:
         usage = _usage_error(error)
         if usage is None:
             raise
         return _report(usage, as_json)
+
+
+def _nobody_reads() -> int:
+    """The reader of our output has gone (`| head`); nothing more can be said, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.OK
 
 
 def _usage_error(error: Exception) -> CommandError | None:

@@ -109,14 +109,14 @@ class LiveShard:
                 return found
         raise Damaged("", 0, f"entry {first} is committed, and no node that answers has it")
 
-    def follow(self, from_index: int) -> Iterator[Frame | None]:
+    def follow(self, from_index: int, wait_ms: int | None = None) -> Iterator[Frame | None]:
         """Committed entries as they come, for ever; None whenever there was none for a while.
 
         Raises `Damaged` when no node answers any more.
         """
         first = from_index
         while True:
-            _, found = self._page(first, FOLLOW_WAIT_MS, FOLLOW_TIMEOUT_S)
+            _, found = self._page(first, FOLLOW_WAIT_MS if wait_ms is None else wait_ms, FOLLOW_TIMEOUT_S)
             for frame in found:
                 yield frame
                 first = frame.index + 1

@@ -100,7 +100,7 @@ def dump(path: str | NodeLog, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
     Raises `NothingToRead` when the directory holds no shard, or none that was asked for.
     """
     node = open_node(path)
-    for shard in _shards(node, wanted):
+    for shard in shards_for(node, wanted):
         reader = node.reader(shard)
         if reader.node:
             yield DumpedSource(shard=shard, node=reader.node)
@@ -114,15 +114,21 @@ def dump(path: str | NodeLog, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
             with_undecided=True,
         )
         for item in walk:
-            if isinstance(item, Gap):
-                yield DumpedGap(shard=shard, gap=item)
-            elif isinstance(item, Frame) and (wanted.from_ms is None or item.timestamp_ms >= wanted.from_ms):
-                shown = _shown(shard, item, wanted)
-                if shown is not None:
-                    yield shown
+            if isinstance(item, Frame | Gap) and (shown := dumped(shard, item, wanted)) is not None:
+                yield shown
 
 
-def _shards(node: NodeLog, wanted: Filter) -> tuple[int, ...]:
+def dumped(shard: int, item: Frame | Gap, wanted: Filter = EVERYTHING) -> Dumped | None:
+    """One entry or gap as it is shown; ``None`` if it is not what was asked for."""
+    if isinstance(item, Gap):
+        return DumpedGap(shard=shard, gap=item)
+    if wanted.from_ms is not None and item.timestamp_ms < wanted.from_ms:
+        return None
+    return _shown(shard, item, wanted)
+
+
+def shards_for(node: NodeLog, wanted: Filter) -> tuple[int, ...]:
+    """The shards to read; raises `NothingToRead` when one that was asked for is not there."""
     if wanted.shards:
         for shard in wanted.shards:
             node.reader(shard)

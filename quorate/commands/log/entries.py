@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quorate.commands.log.common import Utc, print_lines, shard_number, style_of, usage
-from quorate.commands.log.subject import DirOnly, Live, moment, subject
+from quorate.commands.log.subject import DirOnly, Follow, Live, moment, subject
 from quorate.commands.options import Json
+from quorate.errors import CommandError, ExitCode
+
+if TYPE_CHECKING:
+    from history.reading.node import NodeLog
+    from history.telling.dump import Dumped, Filter
 
 
 def dump(
@@ -28,10 +35,13 @@ def dump(
         str | None,
         typer.Option("--to", metavar="INDEX|TIME|SPAN", help="Up to this index or time, inclusive."),
     ] = None,
+    follow: Follow = False,
     utc: Utc = False,
     json: Json = False,
 ) -> None:
     """Print entries one by one, with causes and records; --json prints one object per line, lossless.
+
+    --follow goes on with each entry as it is committed, also when nodes fail, until Ctrl-C.
 
     Example: quorate log dump quorate-data --group billing --type offset_commit --from 2026-03-01T12:00
     """
@@ -40,6 +50,8 @@ def dump(
 
     types = frozenset(usage(type_number, text) for text in record_type or ())
     shards = frozenset(shard_number(text) for text in shard or ())
+    if follow and end is not None:
+        raise CommandError("--follow has no end: leave out --to", code=ExitCode.USAGE)
     log, _ = subject(words, url)
     from_index, from_ms = moment(log, start, utc=utc)
     to_index, to_ms = moment(log, end, utc=utc)
@@ -52,8 +64,20 @@ def dump(
         from_ms=from_ms,
         to_ms=to_ms,
     )
-    entries = read(log, wanted)
+    entries = _followed(log, wanted) if follow else read(log, wanted)
     if json:
         print_lines(log.path, dump_json(entries), show=print)
     else:
         print_lines(log.path, dump_text(entries, style_of(utc)))
+
+
+def _followed(log: NodeLog, wanted: Filter) -> Iterator[Dumped]:
+    from history.telling.dump import dumped, shards_for
+    from quorate.following import followed
+
+    firsts = dict.fromkeys(shards_for(log, wanted), wanted.from_index or 1)
+    for found in followed(log, firsts):
+        if found is None:
+            sys.stdout.flush()
+        elif (shown := dumped(*found, wanted)) is not None:
+            yield shown

@@ -40,6 +40,7 @@ Live = Annotated[
     str | None,
     typer.Option("--url", metavar="URL", help="Read a running cluster: any node's HTTP address, or several."),
 ]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as entries are committed, until Ctrl-C.")]
 Since = Annotated[
     str | None,
     typer.Option(

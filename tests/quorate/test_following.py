@@ -1,0 +1,185 @@
+"""`--follow`: each committed entry once, in order, of a cluster and of files, whatever moves under it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from history.reading.opening import open_node
+from history.reading.source import Gap, NothingToRead
+from quorate import following
+from quorate.following import Item, NewLines, followed
+from quorate.livelog import open_live
+from raftlog.frames import Frame
+from raftlog.settings import LogSettings
+from tests.history.reallog import Node
+from tests.report import count_fault
+
+from .lognode import LogNode
+
+SMALL = LogSettings(segment_bytes=4_000, snapshot_tail_records=200)
+
+
+def entries(found: Iterator[tuple[int, Item] | None], num: int) -> list[tuple[int, int]]:
+    """(shard, index) of the next entries."""
+    told = []
+    for item in found:
+        if item is not None:
+            assert isinstance(item[1], Frame)
+            told.append((item[0], item[1].index))
+        if len(told) == num:
+            break
+    return told
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "POLL_S", 0.01)
+    monkeypatch.setattr("quorate.livelog.FOLLOW_WAIT_MS", 100)
+
+
+def test_several_shards_of_a_cluster_are_followed_at_once() -> None:
+    node = LogNode(1, num_entries=3)
+    try:
+        found = followed(open_live(node.url, 1.0), {-1: 1, 0: 2})
+        assert entries(found, 2) == [(0, 2), (0, 3)]
+        node.append(2)
+        assert entries(found, 2) == [(0, 4), (0, 5)]
+    finally:
+        node.close()
+
+
+def test_what_retention_removed_before_is_told_as_a_gap() -> None:
+    node = LogNode(1, num_entries=9)
+    node.first_kept = 5
+    try:
+        found = followed(open_live(node.url, 1.0), {0: 1})
+        first = next(found)
+        assert first is not None
+        assert isinstance(first[1], Gap)
+        assert "entries 1 to 4 are not kept here; goes on at index 5" in first[1].words()
+        assert entries(found, 5) == [(0, 5), (0, 6), (0, 7), (0, 8), (0, 9)]
+    finally:
+        node.close()
+
+
+def test_a_directory_is_followed_while_a_node_seals_archives_and_restarts(tmp_path: Path) -> None:
+    path = str(tmp_path / "node")
+    node = Node(path, num_shards=1, log=SMALL)
+    node.create_topic("orders", 4)
+    member = node.member("g", "app", "orders").join()
+    found = followed(open_node(path), {0: 1})
+    told: list[tuple[int, int]] = []
+    for offset in range(400):
+        member.commit({0: offset})
+        if offset in (150, 300):
+            (node.stop if offset == 150 else node.crash)()
+            count_fault("quorate", "node restarted under a reader")
+            node.start()
+            member.join()
+        if offset % 20 == 19:
+            machine = node.machines[0]
+            assert machine.replica is not None
+            told += entries(found, machine.replica.commit_index - len(told))
+    assert told == [(0, index) for index in range(1, len(told) + 1)]
+    assert (tmp_path / "node" / "shard-0" / "archive").is_dir()
+    assert len(told) > 400
+    node.stop()
+
+
+def test_a_directory_that_goes_away_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "node"
+    node = Node(str(path), num_shards=1)
+    found = followed(open_node(str(path)), {0: 1})
+    assert entries(found, 1) == [(0, 1)]
+    node.stop()
+    path.rename(tmp_path / "gone")
+    monkeypatch.setattr(following, "GONE_S_MAX", 0.05)
+    with pytest.raises((NothingToRead, OSError)):
+        entries(found, 1)
+
+
+def test_only_lines_that_are_new_are_told_below_their_head() -> None:
+    shown: list[str] = []
+    lines = NewLines(shown.append)
+    lines.tell(1, ["epoch 1", "  moved"])
+    lines.tell(1, ["epoch 1", "  moved", "  stable"])
+    lines.tell(2, ["epoch 2"])
+    lines.tell(1, ["epoch 1", "  moved", "  stable", "  late"])
+    assert shown == ["epoch 1", "  moved", "  stable", "epoch 2", "epoch 1", "  late"]
+
+
+class Following:
+    """`quorate log dump --follow --json` in a process of its own."""
+
+    def __init__(self, *words: str) -> None:
+        command = [sys.executable, "-m", "quorate", "log", "dump", *words, "--follow", "--json"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def line(self) -> dict[str, object]:
+        assert self.process.stdout is not None
+        found: dict[str, object] = json.loads(self.process.stdout.readline())
+        return found
+
+    def ended(self) -> tuple[int, bytes]:
+        assert self.process.stderr is not None
+        try:
+            code = self.process.wait(20)
+            return code, self.process.stderr.read()
+        finally:
+            self.process.kill()
+            for stream in (self.process.stdout, self.process.stderr):
+                if stream is not None:
+                    stream.close()
+
+
+@pytest.fixture(params=["cluster", "files"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    if request.param == "cluster":
+        node = LogNode(1, num_entries=3)
+        yield "--url", node.url
+        node.close()
+    else:
+        real = Node(str(tmp_path / "node"), num_shards=1)
+        yield str(tmp_path / "node"), "--shard=0"
+        real.stop()
+
+
+def test_ctrl_c_ends_it_with_its_exit_code_and_nothing_else(where: tuple[str, str]) -> None:
+    running = Following(*where)
+    assert running.line()["index"] == 1
+    running.process.send_signal(signal.SIGINT)
+    assert running.ended() == (130, b"")
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(where: tuple[str, str]) -> None:
+    running = Following(*where)
+    assert running.line()["index"] == 1
+    assert running.process.stdout is not None
+    running.process.stdout.close()
+    count_fault("quorate", "pipe closed")
+    assert running.ended() == (0, b"")
+
+
+def test_a_dump_into_a_pipe_that_is_closed_is_quiet_too() -> None:
+    """While it prints, not only while it waits."""
+    node = LogNode(1, num_entries=3_000)
+    try:
+        command = f"{sys.executable} -m quorate log dump {node.url} | head -1; echo ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
+    finally:
+        node.close()
+    assert (done.stdout.splitlines()[1], done.stderr) == ("0", "")
+
+
+def test_following_has_no_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from quorate.app import run
+
+    assert run(["log", "dump", str(tmp_path), "--follow", "--to", "7"]) == 2
+    assert "--follow has no end" in capsys.readouterr().err
