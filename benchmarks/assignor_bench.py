@@ -19,7 +19,6 @@ import msgpack
 
 from cluster.main import GC_THRESHOLDS
 from coordinator.api import Context, Job, Outcome
-from coordinator.assigning import answer
 from coordinator.assignors import (
     AssignmentMemberSpec,
     AssignmentSpec,
@@ -27,6 +26,7 @@ from coordinator.assignors import (
     MemberAssignment,
     UniformAssignor,
 )
+from coordinator.assignors.assigning import answer
 from coordinator.limits import GroupSettings, SameForAll
 from coordinator.shard import GroupShard
 from coordinator.topics import CatalogTopic, CatalogView

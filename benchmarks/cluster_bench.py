@@ -25,7 +25,7 @@ from pathlib import Path
 
 from benchmarks import load
 from benchmarks.raw import RawGroup, RawMember
-from cluster.launcher import ClusterProcess, launch_cluster
+from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
 
 HOST = "127.0.0.1"

@@ -24,7 +24,7 @@ from benchmarks import consumer, load
 from benchmarks.committing import committing
 from benchmarks.diaries import read_diary
 from benchmarks.raw import RawGroup, RawMember
-from cluster.launcher import ClusterProcess, NodeProcess, launch_cluster
+from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
 from records import shard_of
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks import load
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess, launch_cluster
+from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions

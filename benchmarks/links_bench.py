@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cluster.host_asyncio import AsyncioHost, new_event_loop
+from cluster.host.host_asyncio import AsyncioHost, new_event_loop
 from raftlog.directory import NodeIdentity, format_node, open_node
 from raftlog.files import OsFiles
 from raftlog.peers import PeerAddress, PeerSettings, SelfDescription

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import load
-from cluster.launcher import NodeProcess, launch_node
+from cluster.launching.launcher import NodeProcess, launch_node
 
 CONNECTIONS = 50
 JOIN_RETRY_S = 0.005

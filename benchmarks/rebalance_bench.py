@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from benchmarks.apache import java_is_missing, launch_kafka
 from benchmarks.fleet import Fleet
-from cluster.launcher import launch_cluster
+from cluster.launching.launcher import launch_cluster
 
 MEMBERS, FEW, MANY = 10, 100, 1_000
 ADMIN_S = 30.0

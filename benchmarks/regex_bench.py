@@ -27,7 +27,7 @@ from bisect import bisect_right
 from pathlib import Path
 
 from benchmarks import load
-from cluster.launcher import NodeProcess, launch_node
+from cluster.launching.launcher import NodeProcess, launch_node
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cluster.host_asyncio import AsyncioHost, new_event_loop
+from cluster.host.host_asyncio import AsyncioHost, new_event_loop
 from raftlog.directory import NodeIdentity, format_node, open_node
 from raftlog.files import OsFiles
 from raftlog.machine import SnapshotHeader

@@ -16,7 +16,7 @@ from benchmarks import load
 from benchmarks.floor import floor
 from benchmarks.raw import RawGroup
 from benchmarks.replicas import replicas
-from cluster.launcher import ClusterProcess, launch_cluster
+from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
 
 CONNECTIONS = 50

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from benchmarks import gaps, load
-from cluster.launcher import NodeProcess, launch_node
+from cluster.launching.launcher import NodeProcess, launch_node
 from records import shard_of
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks import load
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess, NodeProcess, launch_cluster
+from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
 from records import shard_of
 

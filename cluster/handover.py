@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from cluster.shard_life import ShardLife
+from cluster.runtime.shard_life import ShardLife
 from raftlog.host import Host
 
 LOG = logging.getLogger("quorate.node")

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cluster.descriptors import provide_descriptors
-from cluster.host_asyncio import FATAL_EXIT_CODE, AsyncioHost, new_event_loop
+from cluster.host.host_asyncio import FATAL_EXIT_CODE, AsyncioHost, new_event_loop
 from cluster.http import HttpListener
 from cluster.node import Node
 from cluster.settings import Settings, SettingsError, load_settings, table

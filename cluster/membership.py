@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cluster.node_info import NodeInfo
+from cluster.runtime.shard_life import ShardLife
 from cluster.settings import Settings, SettingsError
 from cluster.settings.nodes import parse_nodes
-from cluster.shard_life import ShardLife
 from raftlog.directory import NodeDirectory
 from raftlog.peers.links import Links
 

@@ -18,24 +18,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cluster.adaptive import AdaptiveInterval
-from cluster.catalog_runtime import CatalogRuntime
-from cluster.clock_guard import ClockGuard
-from cluster.fanout import FANS, ONE_GROUP_APIS, Gathering
-from cluster.group_runtime import GroupRuntime
 from cluster.group_settings import CommittedSettings
 from cluster.handover import HandOver
+from cluster.host.clock_guard import ClockGuard
 from cluster.interval_rule import IntervalRule
-from cluster.job_slots import JobSlots
 from cluster.kafka import KafkaListener
 from cluster.membership import Membership, check_identity
 from cluster.node_info import ClientInfo, NodeInfo
-from cluster.regularity import MeasuredEntry
+from cluster.runtime.catalog_runtime import CatalogRuntime
+from cluster.runtime.fanout import FANS, ONE_GROUP_APIS, Gathering
+from cluster.runtime.group_runtime import GroupRuntime
+from cluster.runtime.job_slots import JobSlots
+from cluster.runtime.regularity import MeasuredEntry
+from cluster.runtime.shard_life import ShardLife
+from cluster.runtime.shard_runtime import ShardRuntime
+from cluster.runtime.surroundings import RuntimeSettings, TurnCounter
 from cluster.settings import Settings, SettingsError
-from cluster.shard_life import ShardLife
-from cluster.shard_runtime import ShardRuntime
-from cluster.surroundings import RuntimeSettings, TurnCounter
 from coordinator.api import JobKind
-from coordinator.catalog import CatalogShard
+from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import SettingsView
 from coordinator.shard import GroupShard
 from coordinator.topics import CatalogView

@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from coordinator import clientside
 from coordinator.api import Context, Draft, Steps
 from coordinator.core import Core
-from coordinator.model import Group
-from coordinator.reconcile import Current
-from coordinator.regexes import shown
-from coordinator.states import GroupState
+from coordinator.members.regexes import shown
+from coordinator.state.machines import GroupState
+from coordinator.state.model import Group
+from coordinator.state.reconcile import Current
+from coordinator.targets import clientside
 from records import ConsumerGroupMemberMetadataValue, ConsumerGroupTargetAssignmentMemberValue
 from wire.errors import ErrorCode
 from wire.messages import consumer_group_describe as described

@@ -14,16 +14,16 @@ from typing import Any
 
 from coordinator.api import Context, Draft, Job, JobKind, Refused
 from coordinator.assignors.spi import PartitionAssignor
-from coordinator.clientrounds import ClientSide
-from coordinator.dissolving import emptied
-from coordinator.expiry import ExpiryTable
-from coordinator.installing import Installing
 from coordinator.limits import Limits
-from coordinator.model import Group, Member
-from coordinator.pacing import TargetPacing
-from coordinator.projection import Projection
-from coordinator.resolutions import Resolutions
-from coordinator.timers import Deadline, Deadlines, MemberKey
+from coordinator.state.dissolving import emptied
+from coordinator.state.model import Group, Member
+from coordinator.state.projection import Projection
+from coordinator.volatile.clientrounds import ClientSide
+from coordinator.volatile.expiry import ExpiryTable
+from coordinator.volatile.installing import Installing
+from coordinator.volatile.pacing import TargetPacing
+from coordinator.volatile.resolutions import Resolutions
+from coordinator.volatile.timers import Deadline, Deadlines, MemberKey
 from records import MemberState, Trigger
 from wire.errors import ErrorCode
 

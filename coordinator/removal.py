@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, field
 
-from coordinator import admin, writes
+from coordinator import admin
 from coordinator.api import Context, Draft, Refused, Steps
 from coordinator.core import Core
-from coordinator.leaving import remove
-from coordinator.model import Group
-from coordinator.offsetstore import removal_bytes, tombstone
-from coordinator.retention import terms_of
-from coordinator.states import GroupState
+from coordinator.members.leaving import remove
+from coordinator.offsets.retention import terms_of
+from coordinator.state import writes
+from coordinator.state.machines import GroupState
+from coordinator.state.model import Group
+from coordinator.state.offsetstore import removal_bytes, tombstone
 from coordinator.topics import CatalogTopic
 from records import RawRecord, ReasonKind, Trigger, offset_commit_key
 from wire.errors import ErrorCode

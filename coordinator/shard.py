@@ -16,22 +16,23 @@ from itertools import chain
 from types import GeneratorType
 from typing import Any
 
-from coordinator import admin, checks, removal
+from coordinator import admin, removal
 from coordinator.api import Context, Draft, Job, JobKind, Outcome, Refused, Steps
 from coordinator.assignors import BUILT_IN, PartitionAssignor
 from coordinator.core import Core
-from coordinator.extensions import extended_heartbeat, install_assignment, prepare_assignment
-from coordinator.fetching import fetch_offsets
-from coordinator.heartbeat import heartbeat
-from coordinator.leaving import expire
 from coordinator.limits import Limits, SameForAll, SettingsView
-from coordinator.model import Group
-from coordinator.offsets import commit_offsets
-from coordinator.regexes import resolution_ended, resolve
-from coordinator.retention import expire_offsets
+from coordinator.members.extensions import extended_heartbeat, install_assignment, prepare_assignment
+from coordinator.members.heartbeat import heartbeat
+from coordinator.members.leaving import expire
+from coordinator.members.regexes import resolution_ended, resolve
+from coordinator.offsets.commits import commit_offsets
+from coordinator.offsets.fetching import fetch_offsets
+from coordinator.offsets.retention import expire_offsets
+from coordinator.state.model import Group
 from coordinator.steps import run_steps
-from coordinator.targeting import assignment_ended, install_more
-from coordinator.timers import Deadline
+from coordinator.targets import checks
+from coordinator.targets.targeting import assignment_ended, install_more
+from coordinator.volatile.timers import Deadline
 from records import MemberState
 from wire.apis import ApiKey
 from wire.refusals import refuse
@@ -95,7 +96,7 @@ class GroupShard:
 
     @property
     def state_hash(self) -> int:
-        """u64 over all projected entries; see `coordinator.statehash`."""
+        """u64 over all projected entries; see `coordinator.state.statehash`."""
         return self.projection.state_hash
 
     @property

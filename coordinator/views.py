@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
 from typing import Any
 
-from coordinator import admin, clientside
+from coordinator import admin
 from coordinator.api import JobKind
 from coordinator.core import Core
 from coordinator.limits import SettingsView
-from coordinator.model import Group, Member
-from coordinator.reconcile import PartitionEpochs
 from coordinator.shard import GroupShard
-from coordinator.states import GroupState
+from coordinator.state.machines import GroupState
+from coordinator.state.model import Group, Member
+from coordinator.state.reconcile import PartitionEpochs
+from coordinator.targets import clientside
 from records import topic_id_text
 
 Json = dict[str, Any]

@@ -1,1 +1,1 @@
-"""Modules that child processes run for the groups of this node; see `cluster.jobs`."""
+"""Modules that child processes run for the groups of this node; see `cluster.host.jobs`."""

@@ -1,4 +1,4 @@
-"""The child process that computes a target: `python -P -m cluster.children.assign` (see `cluster.jobs`).
+"""The child process that computes a target: `python -P -m cluster.children.assign` (see `cluster.host.jobs`).
 
 It may run a user's assignor, so nothing in it is shared with the node but the question and the answer. What
 the assignor prints goes where errors go, and cannot mix with the answer; what it reads is empty; its memory
@@ -14,8 +14,8 @@ from typing import IO, Any, Final
 
 import msgpack
 
-from coordinator.assigning import answer
 from coordinator.assignors import BUILT_IN, PartitionAssignor, PartitionAssignorError
+from coordinator.assignors.assigning import answer
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of each file that an assignor writes, what it prints included: enough for the compiled form of any

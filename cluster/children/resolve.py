@@ -1,4 +1,5 @@
-"""The child process that resolves regular expressions: one round of a group (`coordinator.regexrounds`).
+"""The child process that resolves regular expressions: one round of a group
+(`coordinator.regex.regexrounds`).
 
 It has a stopwatch of its own, so that one costly expression does not use up the time of all.
 """
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgpack
 
-from coordinator.regexrounds import answer_round
+from coordinator.regex.regexrounds import answer_round
 from raftlog.files import Files
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from cluster.kafka.cluster_apis import absent, with_catalog
 from cluster.kafka.forwarding import submit_or_forward
 from cluster.settings import Setting, Settings, table
-from coordinator.configadmin import ConfigType, alter_nothing
+from coordinator.catalog.configadmin import ConfigType, alter_nothing
 from coordinator.groupconfigs import GROUP_CONFIGS
 from wire.errors import ErrorCode
 from wire.messages.describe_configs import (

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cluster.fanout import FANS, ONE_GROUP_APIS
 from cluster.kafka import cluster_apis, configs, fetching, producing, topic_pages
 from cluster.kafka.waiting import hurry
+from cluster.runtime.fanout import FANS, ONE_GROUP_APIS
 from wire.apis import API_VERSIONS, HEARTBEATS, ApiKey, api_name
 from wire.errors import ErrorCode, MalformedFrame, UnsupportedApi
 from wire.messages.api_versions import ApiVersionsResponse

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cluster.node import Node
-from cluster.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.simulator.machine import Machine
 from cluster.simulator.network import Network
 from cluster.simulator.world import World

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable
 from typing import Final, cast
 
-from cluster.jobs import JobFailed
+from cluster.host.jobs import JobFailed
 from cluster.simulator.network import Network, SimListener
 from cluster.simulator.streams import SimTransport
 from cluster.simulator.world import START_WALL_MS, Event, Stopped, World

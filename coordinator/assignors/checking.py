@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
-from coordinator.assigning import normal
+from coordinator.assignors.assigning import normal
 from coordinator.assignors.spi import (
     AssignmentMemberSpec,
     AssignmentSpec,

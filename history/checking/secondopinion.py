@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from coordinator.model import Group
-from coordinator.projection import Projection
+from coordinator.state.model import Group
+from coordinator.state.projection import Projection
 from history.state.track import NO_EPOCH, GroupTrack, Partitions, flat
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from coordinator.projection import Projection
+from coordinator.state.projection import Projection
 from history.reading.node import NodeLog, open_one
 from history.reading.source import Basis, Gap, SnapshotLike, Walk
 from history.render import plural

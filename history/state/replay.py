@@ -1,8 +1,8 @@
 """`replay`: the state of a shard at any index or moment, rebuilt by the coordinator's own `apply`.
 
 There is one path into a state, live and here: records, in order, through
-`coordinator.projection.Projection.apply` (`CatalogShard.apply` for the metadata shard).  A replay starts
-at the snapshot where that is early enough, else at the first entry, and leaves out records that are
+`coordinator.state.projection.Projection.apply` (`CatalogShard.apply` for the metadata shard).  A replay
+starts at the snapshot where that is early enough, else at the first entry, and leaves out records that are
 written again later; all ways must come to the same state, which ``verify`` checks.
 """
 
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from coordinator.catalog import CatalogShard
-from coordinator.model import Group, Member
-from coordinator.projection import Projection
-from coordinator.statehash import STALE_IN_REPLAY_MAX
+from coordinator.catalog.shard import CatalogShard
+from coordinator.state.model import Group, Member
+from coordinator.state.projection import Projection
+from coordinator.state.statehash import STALE_IN_REPLAY_MAX
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
@@ -113,7 +113,7 @@ class Replay:
     def run(self, walk: Walk) -> Replay:
         """Comes to the state at the end of the walk.
 
-        A state is a function of the newest record of each key (`coordinator.model`), so only those are
+        A state is a function of the newest record of each key (`coordinator.state.model`), so only those are
         applied, in the order in which they were written; a log in which keys are written again and again
         costs little more than reading it.  `take` applies every record; ``verify`` compares the two.
         """

@@ -66,7 +66,7 @@ COMMANDS: dict[str, Callable[..., None]] = {"kill": kill, "stop": stop, "cont": 
 
 
 def _ask(command: str, node_id: int, data: Path, json: bool) -> None:
-    from cluster.supervisor_socket import NoSupervisor, ask
+    from cluster.launching.supervisor_socket import NoSupervisor, ask
 
     try:
         answer: dict[str, Any] = ask(data, command, node_id, ANSWER_TIMEOUT_S)

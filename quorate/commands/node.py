@@ -122,7 +122,7 @@ def format_directory(
             hint="name all nodes with --nodes, or leave out --replace",
             code=ExitCode.USAGE,
         )
-    from cluster.fresh_ids import fresh_id
+    from cluster.host.fresh_ids import fresh_id
     from raftlog.directory import NodeIdentity
 
     identity = NodeIdentity(
@@ -178,7 +178,7 @@ def _voters(text: str, node_id: int) -> tuple[int, ...]:
 
 def _format_alone(words: list[str]) -> None:
     """Make the node's directory as its settings say, unless it is one already."""
-    from cluster.fresh_ids import fresh_id
+    from cluster.host.fresh_ids import fresh_id
     from cluster.main import parse_arguments
     from cluster.settings import SettingsError, load_settings
     from raftlog.directory import NODE_FILE, NodeIdentity

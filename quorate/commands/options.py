@@ -11,7 +11,7 @@ import typer
 from quorate.errors import CommandError, ExitCode
 
 if TYPE_CHECKING:
-    from cluster.launcher import LaunchError
+    from cluster.launching.launcher import LaunchError
     from quorate.endoffsets import KafkaOffsets
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"

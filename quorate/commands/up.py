@@ -18,7 +18,7 @@ from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
 if TYPE_CHECKING:
-    from cluster.launcher import ClusterProcess, NodeProcess
+    from cluster.launching.launcher import ClusterProcess, NodeProcess
     from quorate.demo.scene import Result
 
 DEFAULT_DATA = Path("quorate-data")
@@ -138,7 +138,7 @@ def up(
     """
     topics = [parse_topic(text) for text in topic or []]
     wanted = parse_settings(settings or [])
-    from cluster.launcher import LaunchError, cluster_size, prepare_cluster
+    from cluster.launching.launcher import LaunchError, cluster_size, prepare_cluster
 
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -168,7 +168,7 @@ def _run_one(cluster: ClusterProcess, topics: list[tuple[str, int]], json: bool)
 
 
 def _run_several(cluster: ClusterProcess, topics: list[tuple[str, int]], json: bool) -> None:
-    from cluster.supervisor import Supervisor
+    from cluster.launching.supervisor import Supervisor
 
     def on_ready() -> None:
         _create_topics(cluster.bootstrap, topics)

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster.launcher import ClusterProcess, LaunchError, launch_cluster
+from cluster.launching.launcher import ClusterProcess, LaunchError, launch_cluster
 from history.render import plural
 from quorate.commands.options import launch_failure
 from quorate.demo.claims import Claim

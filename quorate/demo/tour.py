@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from cluster.launcher import LaunchError, NodeProcess
+from cluster.launching.launcher import LaunchError, NodeProcess
 from history.render import plural
 from quorate.client import Client
 from quorate.commands.http import post_json

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launcher import ClusterProcess, NodeProcess, launch_cluster, launch_node
+from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster, launch_node
 from quorate.client import Client
 
 SESSION_TIMEOUT_MS = 3_000

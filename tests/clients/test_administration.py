@@ -17,7 +17,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess, NodeProcess
+from cluster.launching.launcher import ClusterProcess, NodeProcess
 from tests.clients.conftest import HEARTBEAT_INTERVAL_MS
 from tests.clients.polling import Crowd
 from tests.report import count_fault

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from benchmarks.raw import Address, RawGroup
-from cluster.launcher import ClusterProcess, NodeProcess, launch_cluster
+from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
 from quorate.computing import Assign, ComputingMember, Refused
 from quorate.connection import Connection, ConnectionLost

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from cluster.launcher import NodeProcess
+from cluster.launching.launcher import NodeProcess
 from quorate.app import run
 from quorate.client import Client
 from quorate.errors import CommandError, ExitCode

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess, NodeProcess
+from cluster.launching.launcher import ClusterProcess, NodeProcess
 from quorate.app import run
 from quorate.client import Client
 from quorate.errors import ExitCode

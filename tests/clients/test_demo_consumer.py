@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cluster.launcher import NodeProcess
+from cluster.launching.launcher import NodeProcess
 from quorate.demo.consumer import CommittingConsumer, Journal
 from quorate.demo.watch import see_group, wait_until
 

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from cluster.launcher import ClusterProcess
+from cluster.launching.launcher import ClusterProcess
 from quorate.app import run
 from quorate.errors import ExitCode
 from tests.clients.polling import Crowd

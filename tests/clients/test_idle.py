@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.launcher import NodeProcess
+from cluster.launching.launcher import NodeProcess
 from quorate.client import Client
 
 IDLE_S = 3.0

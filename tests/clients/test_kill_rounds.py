@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launcher import NodeProcess, launch_node
+from cluster.launching.launcher import NodeProcess, launch_node
 from history.checking.commits import Key, missing_commits
 from quorate.client import Client
 from tests.clients import committers

@@ -13,7 +13,7 @@ from queue import Queue
 
 import pytest
 
-from cluster.launcher import ClusterProcess, launch_cluster
+from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
 from tests.clients.polling import Crowd
 

@@ -13,7 +13,7 @@ import pytest
 from aiokafka.errors import PolicyViolationError as AiokafkaPolicyViolation
 from confluent_kafka import Producer
 
-from cluster.launcher import NodeProcess
+from cluster.launching.launcher import NodeProcess
 
 with warnings.catch_warnings():
     # kafka-python reads its message schemas, now and at first use, by a call that Python deprecates.

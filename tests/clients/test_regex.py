@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess
+from cluster.launching.launcher import ClusterProcess
 from quorate.client import Client
 from tests.clients.conftest import HEARTBEAT_INTERVAL_MS
 from tests.report import count_fault

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess, NodeProcess
+from cluster.launching.launcher import ClusterProcess, NodeProcess
 from quorate.client import Client, GroupDescription
 from tests.clients.conftest import HEARTBEAT_INTERVAL_MS
 from tests.clients.polling import Crowd, PolledConsumer

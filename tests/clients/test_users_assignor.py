@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from cluster.launcher import NodeProcess, launch_node
+from cluster.launching.launcher import NodeProcess, launch_node
 from tests.clients.conftest import SETTINGS
 from tests.clients.polling import Crowd
 from tests.report import count_fault

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from cluster.catalog_runtime import CatalogRuntime
-from cluster.group_runtime import GroupRuntime
-from cluster.job_slots import JobSlots
 from cluster.node_info import ClientInfo
-from cluster.shard_life import ShardLife
+from cluster.runtime.catalog_runtime import CatalogRuntime
+from cluster.runtime.group_runtime import GroupRuntime
+from cluster.runtime.job_slots import JobSlots
+from cluster.runtime.shard_life import ShardLife
+from cluster.runtime.surroundings import RuntimeSettings, TurnCounter
 from cluster.simulator import Network, World
 from cluster.simulator.host import VirtualHost
-from cluster.surroundings import RuntimeSettings, TurnCounter
 from coordinator.api import JobKind
-from coordinator.catalog import CatalogShard
+from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import SameForAll
 from coordinator.shard import GroupShard
 from coordinator.topics import CatalogView
@@ -162,7 +162,7 @@ class Bench:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, *, is_alone: bool = False, clock_step_ms: float = 0.0
     ) -> None:
-        monkeypatch.setattr("cluster.shard_life.Replica", FakeReplica)
+        monkeypatch.setattr("cluster.runtime.shard_life.Replica", FakeReplica)
         self.world = World(1)
         files = SimFiles(1)
         self.host = VirtualHost(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.group_runtime import GroupRuntime
 from cluster.node import Node
-from cluster.shard_runtime import ShardRuntime
+from cluster.runtime.group_runtime import GroupRuntime
+from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.simulator import Machine, Network, WireClient, World
-from coordinator.catalog import CatalogShard
+from coordinator.catalog.shard import CatalogShard
 from coordinator.shard import GroupShard
 from records import iter_records
 from wire.apis import ApiKey

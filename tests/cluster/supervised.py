@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cluster.launcher import prepare_cluster
-from cluster.supervisor import Supervisor
+from cluster.launching.launcher import prepare_cluster
+from cluster.launching.supervisor import Supervisor
 
 STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 

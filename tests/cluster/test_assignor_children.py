@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from cluster.children.assign import find
-from cluster.host_asyncio import AsyncioHost
+from cluster.host.host_asyncio import AsyncioHost
 from cluster.settings import Settings, SettingsError
-from coordinator.assigning import parts_of, question
 from coordinator.assignors import AssignmentMemberSpec, AssignmentSpec, AssignmentTopicMetadata
+from coordinator.assignors.assigning import parts_of, question
 from tests.report import count_fault
 
 TOPIC = bytes(15) + b"1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.clock_guard import CLOCK_GAP_MS, ClockGuard
+from cluster.host.clock_guard import CLOCK_GAP_MS, ClockGuard
 from cluster.simulator import Network, VirtualHost, World
 from raftlog.simfiles import SimFiles
 

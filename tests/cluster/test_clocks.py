@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.shard_state import ShardState
+from cluster.runtime.shard_state import ShardState
 from raftlog.evidence import read_evidence
 from tests.cluster.lab import Lab, join_request, runtimes
 from wire.apis import ApiKey

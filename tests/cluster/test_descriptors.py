@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.descriptors import descriptors_needed
-from cluster.launcher import launch_node
+from cluster.launching.launcher import launch_node
 from cluster.settings import Settings
 
 SCRIPT = """

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.fanout import FANS, Gathering
+from cluster.runtime.fanout import FANS, Gathering
 from records import shard_of
 from wire.apis import ApiKey
 from wire.errors import ErrorCode

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.answers import CODES, Why, code_for
-from cluster.held import NO_PROOF, HeldReplies, Question
+from cluster.runtime.answers import CODES, Why, code_for
+from cluster.runtime.held import NO_PROOF, HeldReplies, Question
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

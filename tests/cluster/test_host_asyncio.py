@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from cluster.host_asyncio import AsyncioHost, new_event_loop
-from cluster.jobs import JobFailed
+from cluster.host.host_asyncio import AsyncioHost, new_event_loop
+from cluster.host.jobs import JobFailed
 from raftlog.host import Host
 
 JOBS = {
@@ -260,7 +260,7 @@ async def test_fatal_goes_to_whoever_asked_for_it() -> None:
 
 async def test_fatal_ends_the_process_with_code_70() -> None:
     program = (
-        "import asyncio, logging; from cluster.host_asyncio import AsyncioHost, new_event_loop\n"
+        "import asyncio, logging; from cluster.host.host_asyncio import AsyncioHost, new_event_loop\n"
         "logging.basicConfig(); loop = new_event_loop(); host = AsyncioHost(loop)\n"
         "loop.call_soon(host.fatal, 'the disk is full')\nloop.call_later(5, print, 'went on')\n"
         "loop.run_forever()"

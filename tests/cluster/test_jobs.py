@@ -42,7 +42,7 @@ WORK_AS_IN_ONE_CALL = "sys.setswitchinterval(600)" + WORK
 
 PARENT = """
 import asyncio, sys
-from cluster.host_asyncio import AsyncioHost
+from cluster.host.host_asyncio import AsyncioHost
 
 async def main():
     host = AsyncioHost(asyncio.get_running_loop())

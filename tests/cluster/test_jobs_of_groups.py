@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster.job_slots import JOBS_AT_ONCE, JobSlots
+from cluster.runtime.job_slots import JOBS_AT_ONCE, JobSlots
 from coordinator import shard as shard_module
 from coordinator.api import Context, Draft, Job, JobKind, Steps, Trouble
 from coordinator.core import Core

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-import cluster.cluster_directory
-from cluster.host_asyncio import FATAL_EXIT_CODE
-from cluster.launcher import (
+import cluster.launching.cluster_directory
+from cluster.host.host_asyncio import FATAL_EXIT_CODE
+from cluster.launching.launcher import (
     ClusterProcess,
     LaunchError,
     cluster_size,
@@ -26,8 +26,8 @@ from cluster.launcher import (
     launch_node,
     prepare_cluster,
 )
+from cluster.launching.node_process import ports_before
 from cluster.main import EXIT_USAGE
-from cluster.node_process import ports_before
 from cluster.settings import load_settings
 from raftlog.directory import NodeIdentity, format_node, read_identity
 from raftlog.files import Files, OsFiles
@@ -124,7 +124,7 @@ def test_one_that_does_not_come_up_fails_the_launch_with_its_words_and_nobody_is
     made: ClusterProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(made, node_2="dies")
-    monkeypatch.setattr("cluster.launcher.prepare_cluster", lambda *_, **__: made)
+    monkeypatch.setattr("cluster.launching.launcher.prepare_cluster", lambda *_, **__: made)
     with pytest.raises(LaunchError, match=r"node-2 ended with exit code 5: .*cannot go on") as refused:
         launch_cluster(made.data, 3)
     assert refused.value.exit_code == 5
@@ -206,7 +206,7 @@ def test_an_interrupted_format_is_finished_as_the_same_cluster(
         format_node(files, path, identity)
 
     with monkeypatch.context() as patched:
-        patched.setattr(cluster.cluster_directory, "format_node", fails_at_node_3)
+        patched.setattr(cluster.launching.cluster_directory, "format_node", fails_at_node_3)
         with pytest.raises(LaunchError, match="No space left"):
             prepare_cluster(tmp_path, 3)
     before = read_identity(OsFiles(), str(tmp_path / "node-1"))

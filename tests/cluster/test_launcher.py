@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launcher import LaunchError, NodeProcess, launch_node
+from cluster.launching.launcher import LaunchError, NodeProcess, launch_node
 from cluster.main import EXIT_OK, EXIT_UNREADABLE, EXIT_USAGE, Arguments, parse_arguments
 from cluster.settings import SettingsError
 from raftlog.directory import read_identity
@@ -97,7 +97,7 @@ def test_the_command_alone_brings_the_node_back(node: NodeProcess) -> None:
 def test_a_node_stops_when_whoever_launched_it_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys, json, time; from pathlib import Path\n"
-        "from cluster.launcher import launch_node\n"
+        "from cluster.launching.launcher import launch_node\n"
         f"node = launch_node(Path({str(tmp_path / 'node')!r}))\n"
         "print(json.dumps(node.as_dict()), flush=True)\n"
         "time.sleep(60)"

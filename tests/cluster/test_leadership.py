@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cluster.answers import Why
-from cluster.shard_state import ShardState
+from cluster.runtime.answers import Why
+from cluster.runtime.shard_state import ShardState
 from records import METADATA_SHARD, MemberState
 from tests.cluster.fakes import Bench, records_of
 from tests.cluster.lab import commit_request, join_request

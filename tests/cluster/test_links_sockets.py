@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.host_asyncio import AsyncioHost
+from cluster.host.host_asyncio import AsyncioHost
 from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_node
 from raftlog.files import OsFiles
 from raftlog.host import TlsSettings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import cluster.regularity as regularity_module
-from cluster.regularity import SILENT_MAX_MS, Regularity
+import cluster.runtime.regularity as regularity_module
+from cluster.runtime.regularity import SILENT_MAX_MS, Regularity
 from cluster.simulator import Network, VirtualHost, World
 from raftlog.simfiles import SimFiles
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cluster.shard_state import ShardState
+from cluster.runtime.shard_state import ShardState
 from coordinator.shard import GroupShard
 from raftlog.simfiles import Crash
 from tests.cluster.lab import GROUPS, Lab, assert_kept, replayed, runtimes

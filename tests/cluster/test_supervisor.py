@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from cluster.supervisor import LogTail
-from cluster.supervisor_socket import LINE_BYTES_MAX, SOCKET_FILE, NoSupervisor, ask, listening
+from cluster.launching.supervisor import LogTail
+from cluster.launching.supervisor_socket import LINE_BYTES_MAX, SOCKET_FILE, NoSupervisor, ask, listening
 from tests.cluster.test_launcher import ends_within
 from tests.report import count_fault
 

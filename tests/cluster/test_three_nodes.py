@@ -8,8 +8,8 @@ import pytest
 
 from cluster.http.shard_metrics import GAUGES, LOG_COUNTERS, LOG_GAUGES, RUNTIME_COUNTERS
 from cluster.node_info import ClientInfo, NodeInfo
+from cluster.runtime.shard_state import ShardState
 from cluster.settings import SettingsError
-from cluster.shard_state import ShardState
 from cluster.simulator import Network, SimCluster, WireClient, World
 from cluster.simulator.machine import KAFKA_PORT, Machine
 from records import METADATA_SHARD, shard_of

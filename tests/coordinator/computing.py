@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.reconcile import NOTHING_TOLD, Told
+from coordinator.state.reconcile import NOTHING_TOLD, Told
 from tests.coordinator.world import Client, World
 from wire.apis import ApiKey
 from wire.messages import consumer_group_install_assignment as install

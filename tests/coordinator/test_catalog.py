@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.api import MESSAGE_CHARS_MAX
-from coordinator.catalog import CatalogShard
+from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import Limits
 from records import (
     FormatLevelKey,

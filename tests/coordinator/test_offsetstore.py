@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.offsetstore import OffsetStore, tombstone
-from coordinator.statehash import MASK, mix
+from coordinator.state.offsetstore import OffsetStore, tombstone
+from coordinator.state.statehash import MASK, mix
 from records import RawRecord, RecordType, encode_offset_commit, offset_commit_key
 
 TOPIC_ID = bytes(range(16))

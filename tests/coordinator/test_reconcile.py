@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.reconcile import Current, Owned, Target, reconcile
-from coordinator.states import MEMBER_TRANSITIONS, Finding, member_state, member_transition
+from coordinator.state.machines import MEMBER_TRANSITIONS, Finding, member_state, member_transition
+from coordinator.state.reconcile import Current, Owned, Target, reconcile
 from records import MemberState
 
 T, U = b"t" * 16, b"u" * 16

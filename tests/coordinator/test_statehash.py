@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import statehash
-from coordinator.projection import Projection
-from coordinator.statehash import REFRESHED_AT_ONCE, STALE_MAX
-from coordinator.writes import member_metadata, write
+from coordinator.state import statehash
+from coordinator.state.projection import Projection
+from coordinator.state.statehash import REFRESHED_AT_ONCE, STALE_MAX
+from coordinator.state.writes import member_metadata, write
 from records import ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.states import GroupFacts, GroupState, group_state, render_markdown
+from coordinator.state.machines import GroupFacts, GroupState, group_state, render_markdown
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "state-machines.md"
 
 
 def test_the_document_is_the_rendering() -> None:
     assert DOCUMENT.read_text() == render_markdown(), (
-        "run: python -m coordinator.states > docs/state-machines.md"
+        "run: python -m coordinator.state.machines > docs/state-machines.md"
     )
 
 

@@ -13,8 +13,8 @@ from coordinator.assignors import (
     UniformAssignor,
 )
 from coordinator.limits import Limits
-from coordinator.target import assignment_spec, install_records
-from coordinator.targeting import cost_us
+from coordinator.targets.target import assignment_spec, install_records
+from coordinator.targets.targeting import cost_us
 from records import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from coordinator.api import JobKind
 from coordinator.core import Core
-from coordinator.model import Group
+from coordinator.state.model import Group
 from history.checking.invariants import InvariantChecker
 from records import ConsumerGroupMetadataKey, MemberState
 from tests.coordinator.world import Entry, World

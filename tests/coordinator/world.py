@@ -16,15 +16,15 @@ from typing import Any
 import msgpack
 
 from coordinator.api import Context, Job, JobKind, Outcome, Trouble
-from coordinator.assigning import answer
 from coordinator.assignors import BUILT_IN, PartitionAssignor
-from coordinator.catalog import CatalogShard
+from coordinator.assignors.assigning import answer
+from coordinator.catalog.shard import CatalogShard
 from coordinator.groupconfigs import ConfigsOfGroups, effective
 from coordinator.limits import GroupSettings, Limits
-from coordinator.model import Group, Member
-from coordinator.regexrounds import answer_round
+from coordinator.regex.regexrounds import answer_round
 from coordinator.shard import FastEntry, GroupShard
-from coordinator.target import subscribed_ids, topic_ids_by_name
+from coordinator.state.model import Group, Member
+from coordinator.targets.target import subscribed_ids, topic_ids_by_name
 from coordinator.topics import new_topic_id
 from records import Cause, MemberState, RawRecord, ReasonKind, Stamped, decode_record
 from records.entry import decode_entry, encode_entry

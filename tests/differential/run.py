@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.apache import launch_kafka
-from cluster.launcher import NodeProcess, prepare_cluster
+from cluster.launching.launcher import NodeProcess, prepare_cluster
 from tests.differential import topics
 from tests.differential.accepted import MASKED_MAX
 from tests.differential.minimise import minimise

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launcher import ClusterProcess, launch_cluster
+from cluster.launching.launcher import ClusterProcess, launch_cluster
 from tests.failover.mesh import Meshed, mesh
 
 SESSION_TIMEOUT_MS = 10_000

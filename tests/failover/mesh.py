@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess, NodeProcess, prepare_cluster
+from cluster.launching.launcher import ClusterProcess, NodeProcess, prepare_cluster
 from tests.failover.proxy import Proxy, Way
 
 

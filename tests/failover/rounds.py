@@ -33,7 +33,7 @@ from pathlib import Path
 from benchmarks import consumer
 from benchmarks.diaries import Diary, double_owners, read_diary
 from benchmarks.raw import RawGroup, RawMember
-from cluster.launcher import ClusterProcess, NodeProcess
+from cluster.launching.launcher import ClusterProcess, NodeProcess
 from history.checking.commits import Key, missing_commits
 from history.checking.verify import report_text, verify
 from records import shard_of

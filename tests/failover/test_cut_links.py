@@ -10,7 +10,7 @@ import time
 import pytest
 
 from benchmarks.raw import RawGroup, RawMember
-from cluster.launcher import NodeProcess
+from cluster.launching.launcher import NodeProcess
 from history.checking.compare import compare, comparison_text
 from quorate.client import Client
 from records import shard_of

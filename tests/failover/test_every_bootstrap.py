@@ -10,7 +10,7 @@ from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess, launch_cluster
+from cluster.launching.launcher import ClusterProcess, launch_cluster
 from tests.clients.polling import Crowd
 
 TIMEOUT_S = 20

@@ -18,7 +18,13 @@ import pytest
 
 from benchmarks import load
 from benchmarks.raw import RawGroup, Refused
-from cluster.launcher import ClusterProcess, LaunchError, NodeProcess, launch_cluster, prepare_cluster
+from cluster.launching.launcher import (
+    ClusterProcess,
+    LaunchError,
+    NodeProcess,
+    launch_cluster,
+    prepare_cluster,
+)
 from history.checking.commits import missing_commits
 from quorate.client import Client
 from quorate.connection import ConnectionLost

@@ -19,8 +19,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.load import resident_bytes
-from cluster.cluster_directory import SECRET_FILE
-from cluster.launcher import ClusterProcess, LaunchError, NodeProcess, launch_cluster, prepare_cluster
+from cluster.launching.cluster_directory import SECRET_FILE
+from cluster.launching.launcher import (
+    ClusterProcess,
+    LaunchError,
+    NodeProcess,
+    launch_cluster,
+    prepare_cluster,
+)
 from quorate.client import Client
 from raftlog.directory import read_identity
 from raftlog.files import OsFiles

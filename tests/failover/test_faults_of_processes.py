@@ -7,7 +7,7 @@ import time
 import pytest
 
 from benchmarks import load
-from cluster.launcher import ClusterProcess, NodeProcess
+from cluster.launching.launcher import ClusterProcess, NodeProcess
 from quorate.client import Client
 from tests.failover.watching import (
     TOPIC,

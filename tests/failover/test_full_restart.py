@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks import load
 from benchmarks.raw import RawGroup, RawMember
-from cluster.launcher import ClusterProcess, launch_cluster
+from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate.client import Client
 from tests.report import count_fault
 from wire.errors import ErrorCode

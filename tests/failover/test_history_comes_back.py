@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess, NodeProcess, launch_cluster
+from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from history.checking.commits import missing_commits
 from quorate.client import Client
 from raftlog.archive import ARCHIVE, read_manifest

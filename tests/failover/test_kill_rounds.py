@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launcher import ClusterProcess
+from cluster.launching.launcher import ClusterProcess
 from history.checking.compare import compare, comparison_text
 from quorate.client import Client
 from tests.failover.mesh import Meshed

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launcher import ClusterProcess, NodeProcess
+from cluster.launching.launcher import ClusterProcess, NodeProcess
 from quorate.client import Client
 from tests.failover.watching import (
     TOPIC,

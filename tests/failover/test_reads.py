@@ -10,7 +10,7 @@ import time
 import pytest
 
 from benchmarks.raw import RawGroup, Refused
-from cluster.launcher import ClusterProcess, NodeProcess
+from cluster.launching.launcher import ClusterProcess, NodeProcess
 from quorate.client import Client
 from quorate.connection import Connection, ConnectionLost
 from tests.report import count_fault

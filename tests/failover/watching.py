@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.raw import Address, RawGroup, Refused
-from cluster.launcher import ClusterProcess, NodeProcess
+from cluster.launching.launcher import ClusterProcess, NodeProcess
 from history.checking.commits import Key, missing_commits
 from history.checking.compare import compare, comparison_text
 from quorate.connection import ConnectionLost

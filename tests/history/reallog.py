@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from coordinator.api import Context, Outcome
-from coordinator.catalog import CatalogShard
+from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import GroupSettings, SameForAll
 from coordinator.shard import GroupShard
 from raftlog.directory import NodeIdentity, format_node, open_node

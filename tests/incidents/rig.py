@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cluster.refusal_notes import NOTED_APIS, first_error
-from cluster.regularity import Regularity
+from cluster.runtime.refusal_notes import NOTED_APIS, first_error
+from cluster.runtime.regularity import Regularity
 from coordinator.api import Job, JobKind, Outcome
-from coordinator.assigning import answer
 from coordinator.assignors import BUILT_IN
+from coordinator.assignors.assigning import answer
 from coordinator.limits import GroupSettings, Limits
-from coordinator.regexes import answer_round
+from coordinator.members.regexes import answer_round
 from history.facts.rows import TopicPartition
 from history.reading.node import NodeLog
 from raftlog.directory import NodeIdentity, format_node, shard_name

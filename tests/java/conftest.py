@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.apache import java_is_missing
-from cluster.launcher import ClusterProcess, launch_cluster
+from cluster.launching.launcher import ClusterProcess, launch_cluster
 from tests.java.toolbox import Tools
 
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.raw import RawGroup
-from cluster.launcher import ClusterProcess
+from cluster.launching.launcher import ClusterProcess
 from tests.java.consumers import Fleet
 from tests.java.toolbox import TOPICS, Tools
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.launcher import ClusterProcess
+from cluster.launching.launcher import ClusterProcess
 from tests.java.consumers import Fleet
 from tests.java.toolbox import CONFIGS, CONSUMER_GROUPS, GROUPS, TOPICS, Tools, rows
 

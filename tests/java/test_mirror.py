@@ -7,7 +7,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from benchmarks.apache import launch_kafka
-from cluster.launcher import ClusterProcess
+from cluster.launching.launcher import ClusterProcess
 from quorate.app import run
 from quorate.client import Client
 

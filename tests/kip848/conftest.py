@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-import coordinator.reconcile
+import coordinator.state.reconcile
 from coordinator.limits import Limits
-from coordinator.states import Finding, Transition, member_transition
+from coordinator.state.machines import Finding, Transition, member_transition
 from records import MemberState
 from tests.coordinator.world import TALLY, World
 
@@ -20,7 +20,7 @@ def _count_transitions() -> Iterator[None]:
         return member_transition(state, finding)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coordinator.reconcile, "member_transition", counted)
+        patch.setattr(coordinator.state.reconcile, "member_transition", counted)
         yield
 
 

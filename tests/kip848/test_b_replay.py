@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from coordinator.shard import GroupShard
-from coordinator.target import subscribed_ids
+from coordinator.targets.target import subscribed_ids
 from records import (
     ClassicMember,
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.reconcile import Current
+from coordinator.state.reconcile import Current
 from records import MemberState
 from tests.coordinator.world import FIRST_TOPIC, Client, World, settle
 from wire.errors import ErrorCode

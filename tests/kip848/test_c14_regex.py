@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.expressions import InvalidExpression, check_expression
 from coordinator.limits import Limits
+from coordinator.regex.expressions import InvalidExpression, check_expression
 from records import ReasonKind, Trigger
 from tests.coordinator.world import Client, World
 from tests.kip848.expressions import by_regex

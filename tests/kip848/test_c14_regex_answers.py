@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.api import Job
 from coordinator.limits import GroupSettings, Limits
-from coordinator.regexrounds import POSITION, answer_round
+from coordinator.regex.regexrounds import POSITION, answer_round
 from tests.coordinator.watching import nothing_is_left
 from tests.coordinator.world import Client, World, settle
 from tests.kip848.expressions import by_regex, held

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.expressions import (
+from coordinator.limits import Limits
+from coordinator.regex.expressions import (
     AT_ONCE,
     OUT_OF_TIME,
     TOO_COSTLY,
     Budget,
     match,
 )
-from coordinator.limits import Limits
 
 HOSTILE = ["(a+)+$", "(a|aa)+b", "(.*a){50}", "((((a?){10}){10}){10})", "(a?){300}a{300}", "(.?){500}"]
 

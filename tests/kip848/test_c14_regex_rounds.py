@@ -11,7 +11,7 @@ from array import array
 import pytest
 
 from coordinator.limits import Limits
-from coordinator.regexrounds import POSITION
+from coordinator.regex.regexrounds import POSITION
 from tests.coordinator.watching import nothing_is_left
 from tests.coordinator.world import World, settle
 from tests.kip848.expressions import by_regex, held

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.expressions import match
 from coordinator.limits import GroupSettings, Limits
+from coordinator.regex.expressions import match
 from records import METADATA_SHARD, ReasonKind, Ref
 from tests.coordinator.world import World, settle
 from tests.kip848.expressions import by_regex
@@ -96,7 +96,7 @@ def test_all_is_resolved_anew_once_in_an_interval(monkeypatch: pytest.MonkeyPatc
         asked.append((len(regexes), len(names)))
         return match(regexes, names, *rest)  # type: ignore[arg-type]  # passed on as they came
 
-    monkeypatch.setattr("coordinator.expressions.match", counted)
+    monkeypatch.setattr("coordinator.regex.expressions.match", counted)
     world.sleep(18_000)
     assert asked == []
     world.sleep(42_000)

@@ -227,7 +227,7 @@ def test_a_commit_that_cannot_be_one_entry_is_refused_before_it_is_built(world: 
     topic.partitions = [one] * 20_000
     request = OffsetCommitRequest(group_id="g" * 1_000, topics=[topic])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("coordinator.offsets.encode_offset_commit", None)
+        patch.setattr("coordinator.offsets.commits.encode_offset_commit", None)
         answer = world.handle(ApiKey.OFFSET_COMMIT, 9, request)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     assert world.log == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import fetching
+from coordinator.offsets import fetching
 from records import ZERO_UUID
 from tests.coordinator.world import FIRST_TOPIC, World
 from tests.kip848.test_c03_errors import classic_group

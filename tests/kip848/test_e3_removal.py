@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator import writes
 from coordinator.limits import Limits
+from coordinator.state import writes
 from records import (
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,

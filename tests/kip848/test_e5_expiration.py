@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coordinator.expiry import CLOCK_LOOK_MS, ExpiryTable
 from coordinator.limits import GroupSettings, Limits
+from coordinator.volatile.expiry import CLOCK_LOOK_MS, ExpiryTable
 from records import (
     ClassicMember,
     GroupMetadataKey,

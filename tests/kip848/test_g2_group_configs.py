@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.catalog import CatalogShard
+from coordinator.catalog.shard import CatalogShard
 from coordinator.groupconfigs import effective, with_interval
 from coordinator.limits import GroupSettings, Limits
 from records import GroupConfigKey, Trigger, decode_record

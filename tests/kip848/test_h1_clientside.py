@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.clientside import Choice, chosen_assignor, common_assignor
 from coordinator.limits import GroupSettings, Limits
-from coordinator.reconcile import Told
+from coordinator.state.reconcile import Told
+from coordinator.targets.clientside import Choice, chosen_assignor, common_assignor
 from records import ClientAssignor, MemberState, ReasonKind, Trigger
 from tests.coordinator.computing import (
     Computing,
@@ -609,7 +609,7 @@ def test_a_group_that_is_too_large_is_the_servers(limits: Limits, said: str) -> 
 
 
 def test_the_size_of_the_answer_is_bounded_from_above(world: World) -> None:
-    from coordinator.clientside import size_to_show
+    from coordinator.targets.clientside import size_to_show
     from wire.protocol import encode_response
 
     names = [f"member-{number:03}" for number in range(12)]

@@ -13,9 +13,9 @@ from collections import Counter
 
 import pytest
 
-from coordinator.clientside import round_of
 from coordinator.limits import GroupSettings
 from coordinator.shard import GroupShard
+from coordinator.targets.clientside import round_of
 from tests.coordinator.computing import Computing, dealt_round, offer, part, settle_computing
 from tests.coordinator.world import Client, Entry, World
 from wire.messages import consumer_group_install_assignment as install

@@ -18,8 +18,8 @@ from coordinator.assignors import (
     UniformAssignor,
 )
 from coordinator.limits import GroupSettings
-from coordinator.reconcile import AWAY_EPOCH
-from coordinator.target import assignment_spec
+from coordinator.state.reconcile import AWAY_EPOCH
+from coordinator.targets.target import assignment_spec
 from records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     MemberState,

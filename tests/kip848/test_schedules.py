@@ -25,8 +25,8 @@ from hypothesis.stateful import (
 )
 
 from coordinator.limits import GroupSettings
-from coordinator.reconcile import PartitionEpochs
 from coordinator.shard import GroupShard
+from coordinator.state.reconcile import PartitionEpochs
 from records import Stamped
 from records.compaction import compact
 from tests.coordinator.world import Client, Entry, World, settle

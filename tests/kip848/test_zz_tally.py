@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.states import MEMBER_TRANSITIONS
+from coordinator.state.machines import MEMBER_TRANSITIONS
 from records import ReasonKind
 from tests.coordinator.world import TALLY
 from wire.errors import ErrorCode

@@ -11,13 +11,13 @@ from typing import Any
 
 import aiohttp
 
-from cluster.host_asyncio import AsyncioHost
+from cluster.host.host_asyncio import AsyncioHost
 from cluster.http import HttpListener
 from cluster.kafka import KafkaListener
 from cluster.node_info import NodeInfo
 from cluster.settings import Settings
 from coordinator.assignors import BUILT_IN
-from coordinator.catalog import CatalogShard
+from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import Limits, SameForAll
 from coordinator.shard import GroupShard
 from raftlog.evidence import Refusal

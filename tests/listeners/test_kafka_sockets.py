@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cluster.host_asyncio import AsyncioHost, new_event_loop
+from cluster.host.host_asyncio import AsyncioHost, new_event_loop
 from cluster.kafka import KafkaListener
 from cluster.kafka.connection import SLICE_REQUESTS
 from cluster.settings import Settings

@@ -163,7 +163,7 @@ def test_a_state_hash_is_the_same_text_in_json_as_on_the_screen() -> None:
 
 
 def test_a_port_in_use_is_told_in_the_words_of_the_command() -> None:
-    from cluster.launcher import LaunchError
+    from cluster.launching.launcher import LaunchError
     from quorate.commands.options import launch_failure
 
     said = "address already in use; choose another port (kafka.port, http.port, peer.port)"

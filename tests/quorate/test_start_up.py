@@ -17,9 +17,9 @@ def test_the_command_line_loads_no_room_and_no_http_client() -> None:
 
 
 def test_a_launcher_starts_its_nodes_without_loading_what_only_they_need() -> None:
-    refused = "import quorate.app, cluster.supervisor\nquorate.app.run(['up', '--nodes', '2'])"
+    refused = "import quorate.app, cluster.launching.supervisor\nquorate.app.run(['up', '--nodes', '2'])"
     loaded = modules_after(refused)
-    assert "cluster.launcher" in loaded
+    assert "cluster.launching.launcher" in loaded
     needless = {
         "records",
         "wire",
@@ -34,4 +34,4 @@ def test_a_launcher_starts_its_nodes_without_loading_what_only_they_need() -> No
 
 def test_a_node_serves_kafka_before_it_loads_http() -> None:
     loaded = modules_after("import cluster.main")
-    assert not loaded & {"aiohttp", "urllib.request", "typer", "cluster.launcher"}
+    assert not loaded & {"aiohttp", "urllib.request", "typer", "cluster.launching.launcher"}

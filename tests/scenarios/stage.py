@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cluster.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.simulator import ConnectionGone, Machine, Network, WireClient, World
 from raftlog.simfiles import Crash
 from records import ReasonKind, RecordType, Trigger, decode_cause, iter_records, topic_id_text

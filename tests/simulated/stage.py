@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cluster.shard_runtime import ShardRuntime
+from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.simulator import Network, SimCluster, WireClient, World
 from cluster.simulator.machine import address_of
 from tests.cluster.lab import commit_request

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from cluster.held import NO_PROOF, HeldReplies, Question
-from cluster.shard_runtime import ShardRuntime
+from cluster.runtime.held import NO_PROOF, HeldReplies, Question
+from cluster.runtime.shard_runtime import ShardRuntime
 from raftlog.election import Election
 from raftlog.messages import Vote, VoteRequest
 from raftlog.progress import Progress

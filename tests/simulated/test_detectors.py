@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from cluster.shard_state import ShardState
+from cluster.runtime.shard_state import ShardState
 from cluster.simulator import Machine
 from coordinator.shard import GroupShard
 from raftlog.frames import HEADER, HEADER_BYTES, encode_frame

@@ -1,0 +1,255 @@
+"""The Host of a real process: an asyncio loop (on uvloop where it is installed), one disk thread, real files.
+
+Everything that a node takes from outside comes through here or through the simulator's VirtualHost, which
+has the same methods; so the code above cannot tell a process from a simulation.
+
+What must stay true: callbacks run on the loop's thread only; work for the disk runs in the order given, on
+one thread; `fatal` never returns to code that could still acknowledge something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import queue
+import random
+import ssl
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, cast
+
+from cluster.host.fresh_ids import fresh_id
+from cluster.host.jobs import Job
+from raftlog.files import Files, OsFiles
+from raftlog.host import Done, StreamHandler, TlsSettings
+
+LOG = logging.getLogger("quorate.host")
+
+FATAL_EXIT_CODE: Final = 70
+"""EX_SOFTWARE of sysexits: a node that stopped itself rather than lie."""
+
+LOOPBACK: Final = "127.0.0.1"
+
+CONNECT_TIMEOUT_S: Final = 2.0
+"""For a connection with its TLS handshake: who is there needs less, and who is not must not pile up."""
+
+LISTEN_BACKLOG: Final = 1024
+"""After a restart every client connects again within a second; the default of 100 would refuse some."""
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's loop, about twice as fast at small messages; asyncio's own where uvloop is not installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def _tls_context(tls: TlsSettings | None, *, is_server: bool) -> ssl.SSLContext | None:
+    """TLS 1.3 with certificates on both sides; raises OSError naming the file that is none."""
+    if tls is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_verify_locations(tls.ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise OSError(f"cannot use {tls.ca_file} as an authority: {_said(error)}") from None
+    try:
+        context.load_cert_chain(tls.cert_file, tls.key_file)
+    except OSError as error:
+        raise OSError(f"cannot use {tls.cert_file} with {tls.key_file}: {_said(error)}") from None
+    return context
+
+
+def _said(error: OSError) -> str:
+    """What OpenSSL or the system say of a file, without the place in OpenSSL's source."""
+    return getattr(error, "reason", None) or error.strerror or str(error)
+
+
+class _DiskThread:
+    """One thread that does blocking file work in order, so that a slow disk never stops the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._work: queue.SimpleQueue[tuple[Callable[[], object], Done] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def put(self, fn: Callable[[], object], done: Done) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="quorate-disk", daemon=True)
+            self._thread.start()
+        self._work.put((fn, done))
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            fn, done = item
+            result: object | None = None
+            error: BaseException | None = None
+            try:
+                result = fn()
+            except BaseException as raised:
+                error = raised
+            if self._loop.is_closed():
+                return
+            self._loop.call_soon_threadsafe(done, result, error)
+
+
+class _Listener:
+    """A listening socket, as `Host.listen` hands it out."""
+
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        self.port: int = server.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class AsyncioHost:
+    """`raftlog.host.Host` over a running or not yet running asyncio loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        files: Files | None = None,
+        on_fatal: Callable[[str], None] | None = None,
+    ) -> None:
+        self.loop = loop
+        self.files: Files = files if files is not None else OsFiles()
+        self.rng = random.Random(os.urandom(16))
+        self._on_fatal = on_fatal
+        self._disk = _DiskThread(loop)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._jobs: weakref.WeakSet[Job] = weakref.WeakSet()
+
+    def monotonic_ms(self) -> float:
+        return time.monotonic_ns() / 1_000_000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def call_soon(self, fn: Callable[..., object], *args: object) -> None:
+        self.loop.call_soon(fn, *args)
+
+    def call_later(self, delay_ms: float, fn: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+        return self.loop.call_later(max(0.0, delay_ms) / 1000, fn, *args)
+
+    def fresh_id(self) -> str:
+        return fresh_id()
+
+    def fresh_uuid(self) -> bytes:
+        return uuid.uuid4().bytes
+
+    def run_on_disk(self, fn: Callable[[], object], done: Done) -> None:
+        self._disk.put(fn, done)
+
+    def spawn_job(
+        self, argv_module: str, request: object, done: Done, *, low_priority: bool, deadline_ms: int
+    ) -> Job:
+        """Runs a module in a child process (`cluster.host.jobs`); `request` must be packable by msgpack."""
+        job = Job(self.loop, argv_module, request, done, low_priority=low_priority, deadline_ms=deadline_ms)
+        self._jobs.add(job)
+        return job
+
+    def listen(
+        self,
+        host: str,
+        port: int,
+        protocol_factory: Callable[[], StreamHandler],
+        done: Callable[[_Listener | None, BaseException | None], None],
+        *,
+        tls: TlsSettings | None = None,
+    ) -> None:
+        """Listens on `host` ("" = loopback only) and `port` (0 = any free one)."""
+        factory = cast("Callable[[], asyncio.BaseProtocol]", protocol_factory)
+
+        async def go() -> None:
+            try:
+                server = await self.loop.create_server(
+                    factory,
+                    host or LOOPBACK,
+                    port,
+                    backlog=LISTEN_BACKLOG,
+                    ssl=_tls_context(tls, is_server=True),
+                    ssl_handshake_timeout=CONNECT_TIMEOUT_S if tls is not None else None,
+                )
+            except OSError as error:
+                done(None, error)
+                return
+            except ValueError as error:  # a host name that cannot be one
+                done(None, OSError(f"cannot listen on {host!r}: {error}"))
+                return
+            done(_Listener(server), None)
+
+        self._run(go())
+
+    def connect(
+        self,
+        host: str,
+        port: int,
+        protocol_factory: Callable[[], StreamHandler],
+        done: Callable[[StreamHandler | None, BaseException | None], None],
+        *,
+        tls: TlsSettings | None = None,
+    ) -> None:
+        """Connects within `CONNECT_TIMEOUT_S`; `done` is called after the handler's `connection_made`."""
+        factory = cast("Callable[[], asyncio.BaseProtocol]", protocol_factory)
+
+        async def go() -> None:
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    _, handler = await self.loop.create_connection(
+                        factory, host or LOOPBACK, port, ssl=_tls_context(tls, is_server=False)
+                    )
+            except TimeoutError:
+                done(None, TimeoutError(f"no answer from {host}:{port} within {CONNECT_TIMEOUT_S:g} s"))
+                return
+            except OSError as error:
+                done(None, error)
+                return
+            except ValueError as error:
+                done(None, OSError(f"cannot connect to {host!r}: {error}"))
+                return
+            done(cast("StreamHandler", handler), None)
+
+        self._run(go())
+
+    def fatal(self, message: str) -> None:
+        """Logs and ends the process at once with code 70: nothing after this may be acknowledged."""
+        LOG.critical("%s", message)
+        if self._on_fatal is not None:
+            self._on_fatal(message)
+            return
+        self._exit()
+
+    def close(self) -> None:
+        """Ends the disk thread after the work it has, and the jobs that still run."""
+        for job in tuple(self._jobs):
+            job.cancel()
+        self._disk.close()
+
+    def _run(self, coroutine: Any) -> None:
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    def _exit() -> NoReturn:
+        logging.shutdown()
+        os._exit(FATAL_EXIT_CODE)

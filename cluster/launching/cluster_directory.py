@@ -1,0 +1,177 @@
+"""The directory of a cluster of several nodes on one machine, as a launcher makes it.
+
+    cluster.json     cluster id, number of shards, whether all of it was formatted; of each node pid, ports,
+                     directory and command, for scripts
+    secret           what the nodes prove to each other that they belong together with; mode 0600
+    lock             held by the one process that launched the nodes
+    node-1, …        a node's directory each
+
+What must stay true: an empty disk must not vote. A node's directory that is missing from a cluster that was
+formatted before is never made anew here; it is refused, and the way out named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cluster.host.fresh_ids import fresh_id
+from cluster.launching.node_process import LaunchError
+from cluster.settings import SettingsError, load_settings
+from raftlog.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node
+from raftlog.errors import RaftlogError
+from raftlog.files import OsFiles, replace
+
+CLUSTER_FILE: Final = "cluster.json"
+SECRET_FILE: Final = "secret"
+SECRET_BYTES: Final = 32
+EXIT_USAGE: Final = 2
+
+LAUNCHERS_OWN: Final = frozenset(
+    {"node.id", "data.dir", "kafka.port", "http.port", "peer.port", "cluster.nodes"}
+    | {"kafka.advertised.port", "http.advertised.port"}
+)
+"""Settings that differ from node to node, so that one value for all of them cannot work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlan:
+    """What a cluster's directory is to be, or is already; `settings` are every node's."""
+
+    data: Path
+    cluster_id: str
+    node_ids: tuple[int, ...]
+    num_shards: int
+    settings: dict[str, object]
+    is_formatted: bool
+
+    def home(self, node_id: int) -> Path:
+        return self.data / f"node-{node_id}"
+
+
+def plan_cluster(data: Path, num_nodes: int, settings: Mapping[str, str]) -> ClusterPlan:
+    """Checks everything that can be checked before anything is made."""
+    if own := sorted(LAUNCHERS_OWN & settings.keys()):
+        raise LaunchError(f"{own[0]} differs from node to node: the launcher sets it itself", EXIT_USAGE)
+    if (data / NODE_FILE).exists():
+        raise LaunchError(
+            f"{data} is the directory of one node, which stays alone: choose another for {num_nodes} nodes",
+            EXIT_USAGE,
+        )
+    wanted = load_settings(None, {}, settings)
+    document = read_document(data)
+    if document is None:
+        foreign = [path.name for path in data.iterdir() if path.name != LOCK_FILE] if data.exists() else []
+        if foreign:
+            raise LaunchError(f"{data} is not empty ({foreign[0]} is in it): choose an empty directory")
+        document = {"cluster_id": fresh_id(), "shards": wanted.cluster_shards, "formatted": False}
+        document["nodes"] = [{"id": node_id} for node_id in range(1, num_nodes + 1)]
+    node_ids = tuple(row["id"] for row in document["nodes"])
+    for name, given, made in (
+        ("--nodes", num_nodes, len(node_ids)),
+        ("cluster.shards", wanted.cluster_shards, document["shards"]),
+    ):
+        if given != made and (name == "--nodes" or "cluster.shards" in settings):
+            raise LaunchError(
+                f"{name} = {given}, but the cluster on {data} was made with {made}, which cannot be changed",
+                EXIT_USAGE,
+            )
+    return ClusterPlan(
+        data=data.resolve(),
+        cluster_id=document["cluster_id"],
+        node_ids=node_ids,
+        num_shards=document["shards"],
+        settings={**settings, "cluster.shards": document["shards"]},
+        is_formatted=document["formatted"],
+    )
+
+
+def format_cluster(plan: ClusterPlan) -> None:
+    """Makes what is not there yet. The document says first what is going to be, and last that it is."""
+    missing = [node_id for node_id in plan.node_ids if not (plan.home(node_id) / NODE_FILE).exists()]
+    if plan.is_formatted and missing:
+        raise LaunchError(_gone(plan, missing[0]))
+    _make_secret(plan.data / SECRET_FILE)
+    if plan.is_formatted:
+        return
+    document: dict[str, Any] = {
+        "cluster_id": plan.cluster_id,
+        "shards": plan.num_shards,
+        "formatted": False,
+        "nodes": [{"id": node_id} for node_id in plan.node_ids],
+    }
+    write_document(plan.data, document)
+    with ThreadPoolExecutor(len(plan.node_ids)) as disks:  # formatting is mostly waiting for the disk
+        for made in [disks.submit(_format_member, plan, node_id) for node_id in missing]:
+            made.result()
+    write_document(plan.data, {**document, "formatted": True})
+
+
+def _format_member(plan: ClusterPlan, node_id: int) -> None:
+    identity = NodeIdentity(
+        cluster_id=plan.cluster_id,
+        node_id=node_id,
+        incarnation=fresh_id(),
+        num_shards=plan.num_shards,
+        voters=plan.node_ids,
+    )
+    format_node(OsFiles(), str(plan.home(node_id)), identity)
+
+
+def _gone(plan: ClusterPlan, node_id: int) -> str:
+    home = plan.home(node_id)
+    return (
+        f"{home} is empty or gone: what it had acknowledged is lost, and a new disk takes part only after "
+        f"`quorate node format --replace --data {home} --node-id {node_id} --cluster-id {plan.cluster_id} "
+        f"--nodes {','.join(map(str, plan.node_ids))} --shards {plan.num_shards}`"
+    )
+
+
+def _make_secret(path: Path) -> None:
+    if path.exists():
+        return
+    aside = path.with_name(path.name + ".new")
+    with open(os.open(aside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+        file.write(secrets.token_hex(SECRET_BYTES) + "\n")
+    aside.replace(path)
+
+
+def read_document(data: Path) -> dict[str, Any] | None:
+    """cluster.json, or None; raises LaunchError when it is none of ours."""
+    path = data / CLUSTER_FILE
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        _ = [row["id"] for row in found["nodes"]], found["cluster_id"], found["shards"], found["formatted"]
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise LaunchError(f"cannot read {path} ({error}): put it back as the launcher wrote it") from error
+    return dict(found)
+
+
+def write_document(data: Path, document: Mapping[str, Any]) -> None:
+    text = json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+    replace(OsFiles(), str(data / CLUSTER_FILE), text.encode())
+
+
+@contextlib.contextmanager
+def as_launch_errors(what: str) -> Iterator[None]:
+    """Whatever a directory and its settings can do to a launch, in one line each."""
+    try:
+        yield
+    except SettingsError as error:
+        raise LaunchError(str(error), EXIT_USAGE) from error
+    except BlockingIOError as error:
+        raise LaunchError(f"{what}: another process runs on it, stop that first") from error
+    except OSError as error:
+        said = error if error.strerror is None else f"{error.strerror} ({error.filename})"
+        raise LaunchError(f"{what}: {said}") from error
+    except (RaftlogError, ValueError) as error:
+        raise LaunchError(f"{what}: {error}") from error

@@ -1,0 +1,339 @@
+"""Starts nodes for people and tests: one, or a cluster of them on this machine.
+
+`launch_node` starts a cluster of one on its directory; `launch_cluster` starts several, each with a
+directory in the cluster's own (`cluster.launching.cluster_directory`).
+
+What must stay true: a directory is formatted once, and only by a launch or by an explicit format. Ports stay
+the same over restarts as long as they are free. A launch that failed leaves no process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from cluster.host.fresh_ids import fresh_id
+from cluster.launching.cluster_directory import (
+    CLUSTER_FILE,
+    EXIT_USAGE,
+    SECRET_FILE,
+    ClusterPlan,
+    as_launch_errors,
+    format_cluster,
+    plan_cluster,
+    read_document,
+    write_document,
+)
+from cluster.launching.node_process import LOOPBACK, LaunchError, NodeProcess, ports_before
+from cluster.settings import load_settings
+from raftlog.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node, read_identity
+from raftlog.files import Lock, OsFiles
+
+__all__ = [
+    "CLUSTER_FILE",
+    "ClusterProcess",
+    "LaunchError",
+    "NodeProcess",
+    "cluster_size",
+    "launch_cluster",
+    "launch_node",
+    "prepare_cluster",
+]
+
+EXIT_NODE_STOPPED: Final = 70
+"""What a node that finds its port taken ends with."""
+
+WAY_OUT: Final = "choose another port (kafka.port, http.port, peer.port)"
+
+NODES_ALLOWED: Final = (1, 3, 5)
+STOP_TIMEOUT_S: Final = 10.0
+
+ANNOUNCEMENT_PAUSE_S: Final = 0.005
+"""How long one starting node is listened to before it is the next one's turn."""
+
+
+def launch_node(
+    data: Path,
+    *,
+    node_id: int = 1,
+    kafka_port: int = 0,
+    http_port: int = 0,
+    settings: Mapping[str, str] | None = None,
+    wait_ready_s: float = 30.0,
+) -> NodeProcess:
+    """Formats `data` if it is new, starts a cluster of one on it and returns when it serves.
+
+    A port of 0 is the one that this directory had before, or a free one. Raises LaunchError.
+    """
+    process = _prepare_alone(data, node_id, (kafka_port, http_port), settings or {})
+    process.start(wait_ready_s)
+    return process
+
+
+def launch_cluster(
+    data: Path,
+    num_nodes: int = 3,
+    *,
+    kafka_port: int = 0,
+    http_port: int = 0,
+    settings: Mapping[str, str] | None = None,
+    wait_ready_s: float = 30.0,
+) -> ClusterProcess:
+    """Formats `data` if it is new, starts all nodes at once and returns when every one serves.
+
+    Node 1 listens on the ports given, node 2 on the next ones, and so on; a port of 0 is the one that a node
+    had before, or a free one. One node is as with `launch_node`. Raises LaunchError.
+    """
+    cluster = prepare_cluster(data, num_nodes, kafka_port=kafka_port, http_port=http_port, settings=settings)
+    try:
+        cluster.start(wait_ready_s)
+    except BaseException:
+        cluster.kill()
+        raise
+    return cluster
+
+
+def prepare_cluster(
+    data: Path,
+    num_nodes: int = 3,
+    *,
+    kafka_port: int = 0,
+    http_port: int = 0,
+    settings: Mapping[str, str] | None = None,
+) -> ClusterProcess:
+    """All that `launch_cluster` does before the first process: for who wants to `configure` nodes first."""
+    check_num_nodes(num_nodes)
+    if num_nodes == 1:
+        alone = _prepare_alone(data, 1, (kafka_port, http_port), settings or {})
+        return ClusterProcess(alone.data, [alone], None)
+    with as_launch_errors(f"cannot use {data} as a cluster's directory"):
+        plan = plan_cluster(data, num_nodes, settings or {})
+        plan.data.mkdir(parents=True, exist_ok=True)
+        lock = OsFiles().lock(str(plan.data / LOCK_FILE))
+        try:
+            format_cluster(plan)
+            return ClusterProcess(plan.data, _configured(plan, kafka_port, http_port), lock)
+        except BaseException:
+            lock.release()
+            raise
+
+
+def cluster_size(data: Path) -> int | None:
+    """Number of nodes of the cluster that was made on this directory; None if there is none.
+
+    Raises LaunchError when the directory's own document cannot be read.
+    """
+    document = read_document(data)
+    if document is not None:
+        return len(document["nodes"])
+    return 1 if (data / NODE_FILE).exists() else None
+
+
+def check_num_nodes(num_nodes: int) -> None:
+    """Raises LaunchError, with the reason, for a number of nodes that is no good."""
+    if num_nodes in NODES_ALLOWED:
+        return
+    reason = f"a cluster on one machine has {', '.join(map(str, NODES_ALLOWED[:-1]))} or {NODES_ALLOWED[-1]}"
+    if num_nodes % 2 == 0:
+        lost = (num_nodes - 1) // 2
+        reason = (
+            f"an even number outlives no more than the odd one below it: {num_nodes} nodes need "
+            f"{num_nodes // 2 + 1} to go on and so can lose {lost}, as {num_nodes - 1} can; take "
+            f"{' or '.join(str(n) for n in NODES_ALLOWED if abs(n - num_nodes) == 1) or NODES_ALLOWED[-1]}"
+        )
+    raise LaunchError(f"{num_nodes} nodes: {reason}", EXIT_USAGE)
+
+
+class ClusterProcess:
+    """All nodes of one cluster on this machine, the processes of one launcher."""
+
+    def __init__(self, data: Path, nodes: list[NodeProcess], lock: Lock | None) -> None:
+        self.data = data
+        self.nodes = nodes
+        self._lock = lock
+
+    @property
+    def bootstrap(self) -> str:
+        """Every node's address for Kafka clients."""
+        return ",".join(node.bootstrap for node in self.nodes)
+
+    def node(self, node_id: int) -> NodeProcess:
+        """The node with that id; raises KeyError."""
+        for node in self.nodes:
+            if node.node_id == node_id:
+                return node
+        raise KeyError(node_id)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What scripts need: `{"bootstrap", "nodes": [{"id", "pid", …}]}`."""
+        return {"bootstrap": self.bootstrap, "nodes": [node.as_dict() for node in self.nodes]}
+
+    def start(self, wait_ready_s: float = 30.0, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Starts all that do not run, at once, and waits until each serves, calling `meanwhile` meanwhile.
+
+        Raises LaunchError as soon as one ended instead; the others go on.
+        """
+        deadline_s = time.monotonic() + wait_ready_s
+        if len(self.nodes) > 1 and self._lock is None:
+            with as_launch_errors(f"cannot start the cluster on {self.data}"):
+                self._lock = OsFiles().lock(str(self.data / LOCK_FILE))
+        starting = [node for node in self.nodes if not node.is_running]
+        for node in starting:
+            node.spawn()
+        self.write_down()
+        while starting:
+            if time.monotonic() > deadline_s:
+                starting[0].await_announced(deadline_s)
+            starting = [node for node in starting if not node.is_announced(ANNOUNCEMENT_PAUSE_S)]
+            meanwhile()
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> dict[int, int]:
+        """Stops all that run, together and without handing anything over; exit codes by node id."""
+        running = [node for node in self.nodes if node.is_running]
+        deadline_s = time.monotonic() + timeout_s
+        for node in running:
+            node.let_go()
+        codes = {node.node_id: node.await_end(max(0.0, deadline_s - time.monotonic())) for node in running}
+        self._release()
+        return codes
+
+    def kill(self) -> None:
+        """kill -9 of all nodes at once."""
+        for node in self.nodes:
+            node.kill(wait=False)
+        for node in self.nodes:
+            node.kill()
+        self._release()
+
+    def write_down(self) -> None:
+        """Tells scripts who runs where: cluster.json."""
+        if len(self.nodes) > 1:
+            document = read_document(self.data)
+            assert document is not None, "a cluster that was formatted has its document"
+            known = {row["id"]: row for row in document["nodes"]}
+            known |= {node.node_id: node.as_dict() for node in self.nodes if node.was_started}
+            write_document(self.data, {**document, "nodes": list(known.values())})
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+# One node.
+
+
+def _prepare_alone(
+    data: Path, node_id: int, ports: tuple[int, int], settings: Mapping[str, str]
+) -> NodeProcess:
+    wanted: dict[str, object] = dict(settings)
+    with as_launch_errors(f"cannot use {data} as a node's directory"):
+        if (data / CLUSTER_FILE).exists():
+            raise LaunchError(f"{data} is the directory of a cluster of several nodes", EXIT_USAGE)
+        _format_alone(data, node_id, load_settings(None, {}, wanted).cluster_shards)
+        wanted.setdefault("cluster.shards", read_identity(OsFiles(), str(data)).num_shards)
+        # The node takes the lock itself; asked for here, so that a running node's configuration stays.
+        OsFiles().lock(str(data / LOCK_FILE)).release()
+        before = ports_before(data)
+        asked = zip(("kafka", "http"), ports, strict=True)
+        kafka_port, http_port = _stable_ports([_asked(name, port, before, wanted) for name, port in asked])
+        return NodeProcess(data, node_id=node_id, port=kafka_port, http_port=http_port, settings=wanted)
+
+
+def _format_alone(data: Path, node_id: int, num_shards: int) -> None:
+    if (data / NODE_FILE).exists():
+        return
+    identity = NodeIdentity(
+        cluster_id=fresh_id(), node_id=node_id, incarnation=fresh_id(), num_shards=num_shards
+    )
+    format_node(OsFiles(), str(data.resolve()), identity)
+
+
+# Several.
+
+
+def _configured(plan: ClusterPlan, kafka_port: int, http_port: int) -> list[NodeProcess]:
+    asked: list[Asked] = []
+    for number, node_id in enumerate(plan.node_ids):
+        before = ports_before(plan.home(node_id))
+        asked += [
+            _asked("kafka", kafka_port and kafka_port + number, before, plan.settings),
+            _asked("http", http_port and http_port + number, before, plan.settings),
+            _asked("peer", 0, before, plan.settings),
+        ]
+    ports = _stable_ports(asked)
+    peers = [f"{node_id}@{LOOPBACK}:{port}" for node_id, port in zip(plan.node_ids, ports[2::3], strict=True)]
+    common = {**plan.settings, "cluster.nodes": peers, "cluster.secret.file": str(plan.data / SECRET_FILE)}
+    return [
+        NodeProcess(
+            plan.home(node_id),
+            node_id=node_id,
+            port=ports[3 * number],
+            http_port=ports[3 * number + 1],
+            settings={"peer.port": ports[3 * number + 2], **common},
+        )
+        for number, node_id in enumerate(plan.node_ids)
+    ]
+
+
+# Ports.
+
+FREE_PORTS: Final = range(15_000, 32_000)
+"""Below the ports of outgoing connections (32768–60999 on Linux), so that none of these takes one."""
+
+FREE_PORT_TRIES: Final = 100
+
+Asked = tuple[str, str, int, int]
+"""A port to be found: the setting, the host it listens on, the port asked for or 0, the one before or 0."""
+
+
+def _asked(name: str, port: int, before: Mapping[str, int], settings: Mapping[str, object]) -> Asked:
+    host = str(settings.get(f"{name}.host", LOOPBACK))
+    return f"{name}.port", host, port, before.get(f"{name}.port", 0)
+
+
+def _stable_ports(asked: Sequence[Asked]) -> list[int]:
+    """For each that asked for, else the one before if it is free, else a free one. Raises LaunchError when
+    one that was asked for is taken: sooner and plainer than the node itself would say it.
+
+    All probes stay open to the end, so that no two get the same.
+    """
+    given = [port for _, _, port, _ in asked if port]
+    with contextlib.ExitStack() as probes:
+        for name, host, port, _ in asked:
+            if port and (given.count(port) > 1 or not _is_free(probes, host, port)):
+                why = "is asked for twice" if given.count(port) > 1 else "address already in use"
+                raise LaunchError(f"{name} {port}: {why}; {WAY_OUT}", EXIT_NODE_STOPPED)
+        return [port or _free_port(probes, 0 if before in given else before) for _, _, port, before in asked]
+
+
+def _is_free(probes: contextlib.ExitStack, host: str, port: int) -> bool:
+    """What else a host and a port can be wrong about, the node says better."""
+    probe = probes.enter_context(socket.socket())
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        probe.bind((host, port))
+    except OSError as error:
+        return error.errno != errno.EADDRINUSE
+    except (OverflowError, UnicodeError):
+        return True
+    return True
+
+
+def _free_port(probes: contextlib.ExitStack, before: int) -> int:
+    """The one before, or a random one below those that systems give to outgoing connections: between this
+    look and the node's own nobody but another launcher could take it."""
+    tries = ([before] if before else []) + random.sample(FREE_PORTS, FREE_PORT_TRIES)
+    for port in tries:
+        probe = probes.enter_context(socket.socket())
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
+    raise LaunchError(f"none of {len(tries)} ports that were tried on {LOOPBACK} is free", EXIT_NODE_STOPPED)

@@ -1,0 +1,243 @@
+"""Holds a launched cluster until it is interrupted: shows what the nodes log and who has ended, and does what
+`quorate cluster kill|stop|cont|restart` ask.
+
+One thread looks at everything in turn. What takes longer than a moment, a restart above all, is a generator
+that is advanced in each turn, so that nothing waits for it.
+
+What must stay true: a node that ended is shown and stays down until somebody asks; whatever becomes of this
+process, no node outlives it for long (each holds its lifeline; a node that stands still at that moment is
+woken or ended by the system's hang-up of orphaned process groups).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, Final
+
+from cluster.launching.launcher import ClusterProcess
+from cluster.launching.node_process import LOG_FILE, LaunchError, NodeProcess
+from cluster.launching.supervisor_socket import LINE_BYTES_MAX, listening
+
+IDLE_S: Final = 0.1
+"""How late a node's log lines and its end are seen; a tenth of a second is at once for people."""
+
+BUSY_S: Final = 0.005
+"""The same while a request is under way."""
+
+SESSIONS_MAX: Final = 16
+REQUEST_TIMEOUT_S: Final = 1.0
+STOP_TIMEOUT_S: Final = 10.0
+START_TIMEOUT_S: Final = 30.0
+
+LOG_BYTES_A_TURN_MAX: Final = 256 * 1024
+"""Of one node; the rest waits in its file for the next turn."""
+
+LOG_HEAD: Final = re.compile(r"[-0-9]+ ([:,0-9]+) node \d+ ")
+"""Date, time and node of a log line: of these only the time is not said already."""
+
+Show = Callable[[str], None]
+Work = Generator[None, None, dict[str, Any]]
+
+
+class Refused(Exception):
+    """A request that cannot be done, in words, with a way out."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Supervisor:
+    """The launcher's loop over one cluster; `show` prints a line."""
+
+    def __init__(self, cluster: ClusterProcess, show: Show) -> None:
+        self._cluster = cluster
+        self._show = show
+        self._logs = {node.node_id: LogTail(node.data / LOG_FILE) for node in cluster.nodes}
+        self._running: set[int] = set()
+        self._restarting: set[int] = set()
+        self._is_serving = False
+        self._sessions: list[Generator[None, None, None]] = []
+        self._commands: dict[str, Callable[[NodeProcess], Work]] = {
+            "kill": self._kill,
+            "stop": self._stop,
+            "cont": self._cont,
+            "restart": self._restart,
+        }
+
+    def run(self, on_ready: Callable[[], None]) -> None:
+        """Starts the cluster, calls `on_ready` when all nodes serve, goes on until interrupted, stops them.
+
+        Raises LaunchError when they do not come up. A second interrupt is the caller's.
+        """
+        try:
+            with listening(self._cluster.data) as listener:
+                self._cluster.start(START_TIMEOUT_S, self._look)
+                self._is_serving = True
+                on_ready()
+                while True:
+                    self._turn(listener)
+        except KeyboardInterrupt:
+            self._is_serving = False
+            self._cluster.stop(STOP_TIMEOUT_S)
+        finally:
+            self._look()
+
+    def _turn(self, listener: socket.socket) -> None:
+        has_room = len(self._sessions) < SESSIONS_MAX
+        pause_s = BUSY_S if self._sessions else IDLE_S
+        if select.select([listener] if has_room else [], [], [], pause_s)[0]:
+            with contextlib.suppress(OSError):  # whoever knocked has gone again
+                self._sessions.append(self._session(listener.accept()[0]))
+        self._sessions = [one for one in self._sessions if next(one, self) is not self]
+        self._look()
+
+    def _look(self) -> None:
+        for node in self._cluster.nodes:
+            prefix = f"node {node.node_id} | "
+            ended = node.node_id in self._running and not node.is_running  # before its last lines are read
+            for line in self._logs[node.node_id].new_lines():
+                self._show(prefix + LOG_HEAD.sub(r"\1 ", line, count=1))
+            if node.is_running:
+                self._running.add(node.node_id)
+            elif ended:
+                self._running.discard(node.node_id)
+                self._show(prefix + self._how_it_ended(node))
+
+    def _how_it_ended(self, node: NodeProcess) -> str:
+        code = node.poll()
+        assert code is not None, "a node that ended has its exit code"
+        how = f"it ended with exit code {code}" if code else "it has stopped"
+        if code < 0:
+            how = f"it was ended by signal {-code} ({signal.strsignal(-code)})"
+        if not self._is_serving or node.node_id in self._restarting:
+            return how
+        again = f"quorate cluster restart {node.node_id} --data {self._cluster.data}"
+        return f"{how}; `{again}` starts it again"
+
+    # Requests.
+
+    def _session(self, connection: socket.socket) -> Generator[None, None, None]:
+        """One connection: a line in, a line out. A client that is too slow or has gone is forgotten."""
+        with connection, contextlib.suppress(OSError):
+            connection.setblocking(False)
+            line = b""
+            deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
+            while not line.endswith(b"\n"):
+                try:
+                    piece = connection.recv(LINE_BYTES_MAX)
+                except BlockingIOError:
+                    if time.monotonic() > deadline_s:
+                        return
+                    yield
+                    continue
+                line += piece
+                if not piece or len(line) > LINE_BYTES_MAX:
+                    return
+            try:
+                answer = yield from self._answer(line)
+            except Refused as refused:
+                answer = {"error": str(refused), "hint": refused.hint}
+            connection.send(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+
+    def _answer(self, line: bytes) -> Work:
+        try:
+            request = json.loads(line)
+            command, node_id = request["command"], request["node"]
+            work = self._commands[command]
+        except (ValueError, TypeError, KeyError):
+            raise Refused("this is no request", f"commands are {', '.join(self._commands)}") from None
+        try:
+            node = self._cluster.node(node_id)
+        except KeyError:
+            there = ", ".join(str(node.node_id) for node in self._cluster.nodes)
+            raise Refused(f"there is no node {node_id}", f"there are nodes {there}") from None
+        if node_id in self._restarting:
+            raise Refused(f"node {node_id} is being restarted", "ask again in a moment")
+        if command != "restart" and not node.is_running:
+            raise Refused(
+                f"node {node_id} does not run",
+                f"`quorate cluster restart {node_id} --data {self._cluster.data}` starts it again",
+            )
+        answer = yield from work(node)
+        return answer
+
+    def _kill(self, node: NodeProcess) -> Work:
+        node.kill(wait=False)
+        while node.is_running:
+            yield
+        node.kill()
+        return _done(node, f"node {node.node_id} was killed (SIGKILL, process {node.pid})")
+
+    def _stop(self, node: NodeProcess) -> Work:
+        node.pause()
+        yield
+        return _done(node, f"node {node.node_id} stands still (SIGSTOP, process {node.pid})")
+
+    def _cont(self, node: NodeProcess) -> Work:
+        node.resume()
+        yield
+        return _done(node, f"node {node.node_id} goes on (SIGCONT, process {node.pid})")
+
+    def _restart(self, node: NodeProcess) -> Work:
+        self._restarting.add(node.node_id)
+        try:
+            yield from self._ended(node)
+            self._look()  # its end is shown before its new beginning
+            node.spawn()
+            self._cluster.write_down()
+            deadline_s = time.monotonic() + START_TIMEOUT_S
+            while not node.is_announced():
+                if time.monotonic() > deadline_s:
+                    node.await_announced(deadline_s)
+                yield
+        except LaunchError as error:
+            raise Refused(str(error), f"its log is {node.data / LOG_FILE}") from error
+        finally:
+            self._restarting.discard(node.node_id)
+        return _done(node, f"node {node.node_id} serves again (process {node.pid})")
+
+    def _ended(self, node: NodeProcess) -> Generator[None, None, None]:
+        if not node.is_running:
+            return
+        node.ask_to_stop()
+        deadline_s = time.monotonic() + STOP_TIMEOUT_S
+        while node.is_running and time.monotonic() < deadline_s:
+            yield
+        node.kill()
+
+
+def _done(node: NodeProcess, said: str) -> dict[str, Any]:
+    state = "paused" if node.is_paused else "running" if node.is_running else "down"
+    return {"said": said, "node": {**node.as_dict(), "state": state}}
+
+
+class LogTail:
+    """The lines that a file gets from now on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = path.stat().st_size if path.exists() else 0
+
+    def new_lines(self) -> list[str]:
+        """Whole lines only, unless one is longer than what is read in a turn."""
+        try:
+            if self._path.stat().st_size <= self._position:
+                return []
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                data = file.read(LOG_BYTES_A_TURN_MAX)
+        except OSError:
+            return []
+        if len(data) < LOG_BYTES_A_TURN_MAX or b"\n" in data:
+            data = data[: data.rfind(b"\n") + 1]
+        self._position += len(data)
+        return data.decode(errors="replace").splitlines()

@@ -1,0 +1,203 @@
+"""The runtime of the metadata shard: keeps the committed catalog, which is the one that everybody else reads.
+
+The metadata shard decides on its latest projection, like every shard. Groups must not: each shard has a log
+of its own, so after a failure a group's entry could name a catalog change that was lost. They see a change
+once it is committed, on every node alike, whoever leads: first the catalog, then the group shards, then the
+reply to whoever asked for the change, which also waits (a second at most) until every node in contact has it:
+a client that was told of a topic finds it wherever it asks next.
+
+Group configs are learned in the same way and at the same moment.
+
+What must stay true: the committed catalog never goes back, also while the projection is built again; no
+change is passed over in telling the groups, and where one may have been, they are told that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from cluster.node_info import ClientInfo
+from cluster.runtime.answers import Why
+from cluster.runtime.held import Barrier, Question, Reply
+from cluster.runtime.shard_runtime import ShardRuntime
+from cluster.runtime.surroundings import Surroundings
+from coordinator.api import Outcome
+from coordinator.catalog.shard import CatalogShard
+from coordinator.topics import CatalogView
+from raftlog.directory import NodeDirectory
+from records import (
+    METADATA_SHARD,
+    Cause,
+    FormatLevelKey,
+    FormatLevelValue,
+    GroupConfigKey,
+    Key,
+    RawRecord,
+    Record,
+    RecordType,
+    TopicKey,
+    Trigger,
+    decode_key,
+    decode_value,
+    encode_record,
+)
+
+SPREAD_MAX_MS: Final = 1_000
+"""An admin reply waits this long for nodes that are in contact and slow."""
+
+LEARNED: Final = frozenset((RecordType.TOPIC, RecordType.GROUP_CONFIG, RecordType.FORMAT_LEVEL))
+"""What of the metadata shard the rest of the node goes by."""
+
+FIRST_FORMAT_LEVEL: Final = 1
+"""Of a cluster that has never raised it."""
+
+
+def differs(group_id: str, old: CatalogView, new: CatalogView) -> bool:
+    return old.configs.of(group_id) != new.configs.of(group_id)
+
+
+class CatalogRuntime(ShardRuntime):
+    """The metadata shard's runtime."""
+
+    machine: CatalogShard
+
+    def __init__(
+        self, node: Surroundings, directory: NodeDirectory, make_machine: Callable[[], CatalogShard]
+    ) -> None:
+        super().__init__(node, directory, METADATA_SHARD, make_machine)
+        self.committed_catalog = CatalogView()
+        self._learning = self.committed_catalog
+        """The catalog that takes in what is committed: another one while the projection is built again."""
+        self.format_level = FIRST_FORMAT_LEVEL
+        """The highest level whose records may be written: committed, so it never goes back."""
+        self._changes: deque[tuple[int, RawRecord]] = deque()
+        self._spreading: dict[Callable[[], None], None] = {}
+
+    def catalog_version(self) -> int:
+        return self.machine.view.version
+
+    # Readiness: nothing but the log decides.
+
+    def _may_serve(self) -> bool:
+        return True
+
+    def _become_ready(self) -> Iterator[None]:
+        return iter(())
+
+    def _began_to_serve(self) -> None:
+        """Nothing in the metadata shard is due by time."""
+
+    def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
+        """Nothing in the metadata shard is due by time."""
+
+    # The committed catalog.
+
+    def reset(self) -> None:
+        super().reset()
+        self._changes.clear()
+        self._learning = CatalogView()
+
+    def _restored(self, raws: Iterable[RawRecord], index: int) -> None:
+        for raw in raws:
+            if raw.type in LEARNED:
+                self._learn(index, raw)
+
+    def _decided(self, index: int, raws: Iterable[RawRecord]) -> None:
+        self._changes.extend((index, raw) for raw in raws if raw.type in LEARNED)
+
+    def _learned(self, index: int) -> None:
+        index = min(index, self.machine.applied_index)  # less while the projection is built again
+        changes, names, group_ids = self._changes, dict[str, None](), dict[str, None]()
+        while changes and changes[0][0] <= index:
+            key = self._learn(*changes.popleft())
+            if isinstance(key, GroupConfigKey):
+                group_ids[key.group_id] = None
+            if not isinstance(key, TopicKey):
+                continue
+            if (name := key.name) in names:  # came and went, or the other way round: each is told
+                self._tell(names)
+                names = {}
+            names[name] = None
+        self._learning.version = max(index, self._learning.version)
+        if self._learning is not self.committed_catalog:
+            self._catch_up_with_learning()
+        else:
+            self._tell(names)
+            self._tell_configured(group_ids)
+        self.node.catalog_moved()
+
+    def _tell(self, names: Iterable[str]) -> None:
+        if names and self._learning is self.committed_catalog:
+            self.node.catalog_changed(list(names), is_complete=True)
+
+    def _tell_configured(self, group_ids: Iterable[str]) -> None:
+        if group_ids:
+            self.node.configs_changed(list(group_ids))
+
+    def _catch_up_with_learning(self) -> None:
+        """The rebuilt catalog takes over when it is as new as the one before. What came and went between the
+        two (there may have been a snapshot) is in neither."""
+        old, new = self.committed_catalog, self._learning
+        if new.version < old.version:
+            return
+        self.committed_catalog = new
+        before, after = ({topic.name: topic for topic in view} for view in (old, new))
+        names = [name for name in before | after if before.get(name) != after.get(name)]
+        self.node.catalog_changed(names, is_complete=False)
+        configured = [group_id for group_id in {*old.configs, *new.configs} if differs(group_id, old, new)]
+        self._tell_configured(configured)
+
+    def _learn(self, index: int, raw: RawRecord) -> Key:
+        """Applies one record to the catalog that learns, or takes a format level; returns its key."""
+        key: Key = decode_key(raw)
+        value = None if raw.value is None else decode_value(raw)
+        if not self._learning.learn(key, value, index) and isinstance(value, FormatLevelValue):
+            self.format_level = max(self.format_level, value.level)
+        return key
+
+    # Replies that wait for the other nodes.
+
+    def _hold(self, now_ms: float, question: Question, response: object, has_written: bool) -> None:
+        if has_written and not self._is_alone:
+            question.reply = partial(self._spread, self.replica.last_index, question.reply)
+        super()._hold(now_ms, question, response, has_written)
+
+    def _spread(self, index: int, reply: Reply, response: object) -> None:
+        """Passes a reply on: what is committed once the other nodes have it too, anything else at once."""
+        if index > self._committed_index or not self.is_ready:
+            reply(response)
+            return
+
+        def done() -> None:
+            if self._spreading.pop(done, done) is None:
+                reply(response)
+
+        self._spreading[done] = None
+        self.replica.when_everywhere(index, SPREAD_MAX_MS, done)
+
+    def _stand_down(self) -> None:
+        """Replies that only wait for other nodes say what is committed, whoever leads now."""
+        super()._stand_down()
+        for done in list(self._spreading):
+            done()
+
+    # The format level.
+
+    def raise_format_level(self, level: int, done: Callable[[str | None], None]) -> None:
+        """Lets all nodes write records of `level` from now on; `done(None)`, or why not, in words."""
+        if (why := self._why_not()) is not None:
+            done(why.value)
+            return
+        now_ms = self.host.monotonic_ms()
+        ctx = self._context(now_ms, ClientInfo())
+        records = [encode_record(Record(FormatLevelKey(), FormatLevelValue(level=level)))]
+        self.machine.apply_all(records, ctx.next_index)
+        self._append(Outcome(cause=Cause(trigger=Trigger.FORMAT_RAISED), records=records), ctx)
+
+        def told(why: object) -> None:
+            done(why.value if isinstance(why, Why) else None)
+
+        self._hold(now_ms, Barrier(told), None, has_written=True)

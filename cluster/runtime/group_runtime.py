@@ -1,0 +1,313 @@
+"""The runtime of a group shard: what a shard's runtime does, and the work that is due by time.
+
+Session and rebalance time-outs, pending targets and catalog checks are decisions like those on requests; the
+projection says when the next one is due. They run in slices, each decision an entry of its own.
+
+What must stay true: the shard is Ready only on a catalog at least as new as the newest that its groups were
+decided on; timers run only while it is; nothing expires in the turn in which the loop woke from a gap, and
+nobody for heartbeats that the node itself refused for want of room; due work never holds the loop for more
+than a slice.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from cluster.node_info import ClientInfo
+from cluster.runtime.job_slots import Slot
+from cluster.runtime.regularity import MeasuredEntry, Regularity
+from cluster.runtime.shard_runtime import NO_ROOM_PAUSE_MS, ShardRuntime
+from cluster.runtime.shard_state import ShardState
+from cluster.runtime.surroundings import SLICE_MS, Surroundings
+from coordinator.api import Context, Job, JobKind, Outcome
+from coordinator.shard import GroupShard
+from raftlog.directory import NodeDirectory
+from raftlog.host import Timer
+from records import RawRecord
+from wire.apis import HEARTBEATS, ApiKey
+
+LOG = logging.getLogger("quorate.runtime")
+
+NOBODY: Final = ClientInfo()
+
+TIMER_MIN_MS: Final = 1.0
+"""Event loops round timers to about a millisecond; asking for less would fire too early again and again."""
+
+REFUSING_MS: Final = 500.0
+"""Heartbeats that were refused for longer than this were missed by the node, not by the members."""
+
+FAILED_WORK_PAUSE_MS: Final = 1_000.0
+"""Due work that raised would raise again at once; once a second is often enough to be seen in the log."""
+
+CHILDREN: Final = {
+    JobKind.ASSIGN: "cluster.children.assign",
+    JobKind.RESOLVE: "cluster.children.resolve",
+}
+"""The module that a child process runs for each kind of job."""
+
+
+class GroupRuntime(ShardRuntime):
+    """A group shard's runtime."""
+
+    machine: GroupShard
+
+    def __init__(
+        self,
+        node: Surroundings,
+        directory: NodeDirectory,
+        shard: int,
+        make_machine: Callable[[], GroupShard],
+    ) -> None:
+        super().__init__(node, directory, shard, make_machine)
+        lease = None if self._is_alone else self.replica.has_lease
+        self._regularity = Regularity(self.host, node.evidence, shard, lease)
+        self._work_timer: Timer | None = None
+        self._work_at_ms = math.inf
+        self._continues = False
+        self._no_room_since_ms: float | None = None
+        self._renewing: Iterator[None] | None = None
+        self._children: dict[tuple[JobKind, str], Slot] = {}
+
+    def fast_entry(self, group_id: str, member_id: str) -> MeasuredEntry | None:
+        """See the steady-heartbeat fast path; None unless Ready.
+
+        It ends with the leadership (`GroupShard.serving`), and with peers it is good only while this node has
+        a lease: asked whenever a reply is written."""
+        if self.standing.state is not ShardState.READY:
+            return None
+        entry = self.machine.fast_entry(group_id, member_id)
+        return None if entry is None else self._regularity.measured(group_id, member_id, entry)
+
+    def start(self) -> None:
+        super().start()
+        self._regularity.start()
+
+    def stop(self, done: Callable[[], None]) -> None:
+        self._regularity.stop()
+        super().stop(done)
+
+    # Readiness.
+
+    def _may_serve(self) -> bool:
+        return self.node.is_catalog_usable(self.machine.newest_catalog_version)
+
+    def _become_ready(self) -> Iterator[None]:
+        return self.machine.becoming_ready(self._own_context)
+
+    def _began_to_serve(self) -> None:
+        self._arm()
+
+    def _stand_down(self) -> None:
+        super()._stand_down()
+        self._let_go(self.machine.on_deposed())
+        self._no_room_since_ms = self._renewing = None
+        self._cancel_work_timer()
+        self._cancel_children()
+        self._regularity.forget_all()
+
+    def catalog_version(self) -> int:
+        return self.machine.newest_catalog_version
+
+    def on_catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
+        """The committed catalog moved; groups that use these topics are looked at when their turn comes.
+
+        A shard that is not Ready yet looks at every group when it is."""
+        if self.standing.state is ShardState.READY:
+            self.machine.on_catalog_changed(self._own_context(), topic_names, is_complete=is_complete)
+            self._arm()
+
+    def on_configs_changed(self, group_ids: Sequence[str]) -> None:
+        """The committed configs of these groups changed, some of which may be this shard's."""
+        if self.standing.state is ShardState.READY:
+            self.machine.on_configs_changed(self._own_context(), group_ids)
+            self._arm()
+
+    def _own_context(self) -> Context:
+        """For what nobody asked for."""
+        return self._context(self.host.monotonic_ms(), NOBODY)
+
+    # Room.
+
+    def _has_room(self) -> bool:
+        """As for every shard. Whose heartbeats were refused meanwhile gets a full session, as when a term
+        begins, and in slices as then."""
+        if not super()._has_room():
+            if self._no_room_since_ms is None:
+                self._no_room_since_ms = self.host.monotonic_ms()
+            return False
+        since_ms = self._no_room_since_ms
+        if since_ms is not None:
+            self._no_room_since_ms = None
+            if self.host.monotonic_ms() - since_ms > REFUSING_MS:
+                self._renewing = self.machine.becoming_ready(self._own_context)
+                self._renew(self._renewing)
+        return self._renewing is None
+
+    def _renew(self, steps: Iterator[None]) -> None:
+        """One slice of giving everybody a full session; until the last one there is no room yet."""
+        if steps is not self._renewing:
+            return
+        end_ms = self.host.monotonic_ms() + SLICE_MS
+        for _ in steps:
+            if self.host.monotonic_ms() >= end_ms:
+                self.host.call_soon(self._renew, steps)
+                return
+        self._renewing = None
+        self._arm()
+
+    # Due work.
+
+    def shift_deadlines(self, gap_ms: float) -> None:
+        super().shift_deadlines(gap_ms)
+        self._regularity.shift(gap_ms)
+        self.machine.shift_deadlines(gap_ms)  # there are some on the way to Ready too
+
+    def _arm(self) -> None:
+        """Sees to it that `_work` runs by the next deadline; a later timer than needed is replaced."""
+        deadline_ms = self.machine.next_deadline_ms()
+        if deadline_ms is None or self._continues or deadline_ms >= self._work_at_ms:
+            return
+        delay_ms = deadline_ms - self.host.monotonic_ms()
+        if delay_ms <= 0:
+            self._continue()
+        else:
+            self._arm_in(math.ceil(delay_ms))
+
+    def _arm_in(self, delay_ms: float) -> None:
+        if self._work_timer is not None:
+            self._work_timer.cancel()
+        delay_ms = max(delay_ms, TIMER_MIN_MS)
+        self._work_at_ms = self.host.monotonic_ms() + delay_ms
+        self._work_timer = self.host.call_later(delay_ms, self._work)
+
+    def _continue(self) -> None:
+        """More is due: after the sockets have had their turn."""
+        self._continues = True
+        self.host.call_soon(self._work)
+
+    def _work(self) -> None:
+        self._continues = False
+        self._cancel_work_timer()
+        if self.standing.state is not ShardState.READY:
+            return
+        start_ms = self.host.monotonic_ms()
+        self.node.observe_clock(start_ms)
+        quiet_ms = self.node.quiet_ms(start_ms)
+        if quiet_ms > 0:
+            self._arm_in(quiet_ms)
+            return
+        pause_ms = 0.0
+        while not pause_ms:
+            now_ms = self.host.monotonic_ms()
+            deadline_ms = self.machine.next_deadline_ms()
+            if deadline_ms is None or deadline_ms > now_ms:
+                break
+            if now_ms - start_ms >= SLICE_MS:
+                self._continue()
+                return
+            pause_ms = self._decide_due(now_ms)
+        if pause_ms:
+            self._arm_in(pause_ms)
+        else:
+            self._arm()
+
+    # Work of child processes.
+
+    def _append(self, outcome: Outcome, ctx: Context) -> None:
+        super()._append(outcome, ctx)
+        for job in outcome.jobs:
+            if (former := self._children.get(job.key)) is not None:
+                former.cancel()  # of a group that went and came again
+            self._children[job.key] = self.node.job_slots[job.kind].submit(
+                CHILDREN[job.kind],
+                job.request,
+                partial(self._child_ended, job),
+                deadline_ms=job.deadline_ms,
+                lane=job.lane,
+                is_retry=job.is_retry,
+            )
+
+    def _child_ended(self, job: Job, result: object, error: BaseException | None) -> None:
+        """Its result is decided on like a request; it waits while there is no room for what it may write."""
+        self._children.pop(job.key, None)
+        self._decide_result(job, result, None if error is None else str(error))
+
+    def _decide_result(self, job: Job, result: object, error: str | None) -> None:
+        if self.standing.state is not ShardState.READY:
+            return
+        if not self._has_room():
+            self.host.call_later(NO_ROOM_PAUSE_MS, self._decide_result, job, result, error)
+            return
+        now_ms = self.host.monotonic_ms()
+        self.node.observe_clock(now_ms)
+        ctx = self._context(now_ms, NOBODY)
+        try:
+            outcome = self.machine.job_ended(job, result, error, ctx)
+        except Exception as failure:
+            outcome = Outcome(error=failure)
+        if outcome is None:
+            return
+        self._append(outcome, ctx)
+        if outcome.error is not None:
+            LOG.error("%s: the result of a job failed", self.name, exc_info=outcome.error)
+            self.counters.failures += 1
+        self._arm()
+
+    def _cancel_children(self) -> None:
+        for slot in self._children.values():
+            slot.cancel()
+        self._children.clear()
+
+    def _decide_due(self, now_ms: float) -> float:
+        """One decision of due work; returns how long the rest has to wait, 0 for not at all."""
+        if not self._has_room():
+            return NO_ROOM_PAUSE_MS
+        ctx = self._context(now_ms, NOBODY)
+        try:
+            outcome = self.machine.next_work(ctx)
+        except Exception as error:
+            outcome = Outcome(error=error)
+        if outcome is None:
+            return TIMER_MIN_MS
+        self._append(outcome, ctx)
+        if outcome.error is not None:
+            LOG.error("%s: due work failed", self.name, exc_info=outcome.error)
+            self.counters.failures += 1
+            return FAILED_WORK_PAUSE_MS
+        return 0.0
+
+    def _cancel_work_timer(self) -> None:
+        if self._work_timer is not None:
+            self._work_timer.cancel()
+            self._work_timer = None
+        self._work_at_ms = math.inf
+
+    def _cancel_timers(self) -> None:
+        super()._cancel_timers()
+        self._cancel_work_timer()
+
+    # Hooks.
+
+    def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
+        if api_key == ApiKey.OFFSET_COMMIT and self._work_timer is not None:
+            return  # the one request that comes by the thousands; what it makes due can wait for that timer
+        self._arm()
+        if api_key not in HEARTBEATS or reply is None or reply.error_code:
+            return
+        if request.member_epoch < 0:
+            self._regularity.forget(request.group_id, request.member_id)
+        else:
+            self._regularity.beat(request.group_id, reply.member_id, now_ms)
+
+    def _decided(self, index: int, raws: Iterable[RawRecord]) -> None:
+        """Group shards tell nobody of their entries."""
+
+    def _restored(self, raws: Iterable[RawRecord], index: int) -> None:
+        """Group shards tell nobody of their snapshot."""
+
+    def _learned(self, index: int) -> None:
+        """Group shards tell nobody of their commits."""

@@ -1,0 +1,305 @@
+"""One shard on one node, as its replica drives it: loading, following, leading; what it shows of itself.
+
+The projection is kept hot on every node: what is committed is applied as it comes, so that a node which is
+elected has little to catch up with. Timers and replies are a leader's, and only of one that is Ready.
+
+What must stay true:
+- The projection changes through `apply` only, in index order: live, at load, on followers.
+- After `reset` the projection is a new object, built from the log again; nobody keeps the old one.
+- A shard is Ready only while this node leads it, its term's first entry is committed and applied, and
+  whatever the kind of shard asks for besides is given. What takes time for every group on the way there is
+  done in slices.
+- Whoever loses the lead answers every reply that it holds, once, with an error that says "unknown outcome".
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from cluster.runtime.answers import Why
+from cluster.runtime.held import HeldReplies
+from cluster.runtime.shard_counters import ShardCounters
+from cluster.runtime.shard_state import ShardEvent, ShardState, Standing
+from cluster.runtime.surroundings import SLICE_MS, Projection, Surroundings
+from cluster.runtime.waiters import Waiter, Waiters
+from raftlog.directory import NodeDirectory, shard_name
+from raftlog.host import Timer
+from raftlog.machine import SnapshotHeader
+from raftlog.replica import Replica
+from records import RawRecord, iter_records
+
+LOG = logging.getLogger("quorate.runtime")
+
+GIVEN_AWAY: Final = "handed over"
+"""How the reasons of a planned end of leadership begin."""
+
+
+class ShardLife(ABC):
+    """The runtime of one shard without its requests; `raftlog.machine.StateMachine` towards its replica."""
+
+    def __init__(
+        self,
+        node: Surroundings,
+        directory: NodeDirectory,
+        shard: int,
+        make_machine: Callable[[], Projection],
+    ) -> None:
+        self.node = node
+        self.host = node.host
+        self.shard = shard
+        self.name = shard_name(shard)
+        self.machine = make_machine()
+        self.counters = ShardCounters()
+        self.standing = Standing(since_ms=self.host.wall_ms())
+        settings = node.runtime_settings
+        self._settings = settings
+        self._make_machine = make_machine
+        self._node_id = directory.identity.node_id
+        self._is_alone = node.links is None
+        self._held = HeldReplies(settings.held_reply_timeout_ms)
+        self._held_timer: Timer | None = None
+        self._waiters = Waiters(self.host)
+        self._committed_index = 0
+        self._proven_ms = math.inf if self._is_alone else -math.inf
+        self._whole_from_index = 0
+        self._is_log_ready = False
+        self._becoming: Iterator[None] | None = None
+        self.replica = Replica(self.host, directory, shard, self, settings.log, node.links)
+        if node.links is not None:
+            node.links.attach(shard, self.replica)
+
+    # What others see of it.
+
+    @property
+    def state(self) -> ShardState:
+        return self.standing.state
+
+    @property
+    def is_ready(self) -> bool:
+        return self.standing.state is ShardState.READY
+
+    @property
+    def is_following(self) -> bool:
+        """Another node leads, and this one has once been level with it."""
+        leader_id = self.replica.leader_id
+        return leader_id is not None and leader_id != self._node_id and self.replica.is_current
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the projection may be looked at: it has been as new as the leader's since the start, and is
+        not being built again. The index alone does not tell: all of a snapshot has that of its end."""
+        replica = self.replica
+        is_whole = not replica.is_rebuilding and self.machine.applied_index >= self._whole_from_index
+        return is_whole and replica.is_current
+
+    @property
+    def commit_index(self) -> int:
+        return self._committed_index
+
+    @property
+    def num_held(self) -> int:
+        return len(self._held)
+
+    def status(self) -> dict[str, Any]:
+        """JSON-ready."""
+        log = self.replica.status()
+        return {
+            "shard": self.shard,
+            "name": self.name,
+            "state": self.state.value,
+            "since_ms": self.standing.since_ms,
+            "state_since_ms": dict(self.standing.entered_ms),
+            "leader_id": self.replica.leader_id,
+            "term": self.replica.term,
+            "is_current": self.replica.is_current,
+            "is_readable": self.is_readable,
+            "halted_reason": log.get("halted_reason"),
+            "applied_index": self.machine.applied_index,
+            "committed_index": self._committed_index,
+            "state_hash": f"{self.machine.state_hash:016x}",
+            "replies_held": len(self._held),
+            "waiting_for_commit": len(self._waiters),
+            "log": log,
+        }
+
+    def when_committed(self, index: int, fn: Callable[[], None]) -> Waiter:
+        """Calls `fn` once, in a later turn, when `index` is committed; `cancel` keeps it from that."""
+        return self._waiters.add(index, self._committed_index, fn)
+
+    # Its beginning and its end.
+
+    def start(self) -> None:
+        """Loads the log in slices; clients are told to wait until it is known who leads."""
+        self._move(ShardEvent.LOADING)
+        self.replica.start()
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """Takes nothing more, syncs and answers what that decides, leaves the marker of a clean stop."""
+        self._stand_down()
+        self._move(ShardEvent.DEPOSED)
+
+        def stopped() -> None:
+            self._held.fail(Why.STOPPED)
+            done()
+
+        self.replica.stop(stopped)
+
+    # What the replica calls (raftlog.machine.StateMachine): what is in the log.
+
+    def restore(self, records: list[RawRecord], header: SnapshotHeader) -> None:
+        self.machine.apply_all(records, header.last_index)
+        self._restored(records, header.last_index)
+
+    def apply_frame(self, index: int, term: int, timestamp_ms: int, body: bytes) -> None:
+        raws = iter_records(body)
+        self.machine.apply_all(raws, index)
+        self._decided(index, raws)
+
+    def committed(self, index: int) -> None:
+        """Lets go, in order: what the node learns from it, then the replies, then those who wait for more."""
+        if index > self._committed_index:
+            self._committed_index = index
+        self._learned(index)
+        self._held.release(self._committed_index, self._proven_ms)
+        if self._waiters:
+            self._waiters.reached(self._committed_index)
+        if self.standing.state is not ShardState.READY:
+            self.check_ready()
+            self.node.shard_moved(self)
+
+    def reset(self) -> None:
+        """The log will tell everything once more: a snapshot was installed, or entries that this node had
+        applied as a leader were never committed."""
+        LOG.info("%s is built from its log again", self.name)
+        self._stand_down()
+        self._whole_from_index = self._committed_index
+        old, self.machine = self.machine, self._make_machine()
+        self._let_go(old.dissolve())
+
+    def _let_go(self, steps: Iterator[None]) -> None:
+        end_ms = self.host.monotonic_ms() + SLICE_MS
+        for _ in steps:
+            if self.host.monotonic_ms() >= end_ms:
+                self.host.call_soon(self._let_go, steps)
+                return
+
+    def state_hash(self) -> int:
+        return self.machine.state_hash
+
+    def applied_index(self) -> int:
+        return self.machine.applied_index
+
+    @abstractmethod
+    def catalog_version(self) -> int: ...
+
+    # What the replica calls: who leads.
+
+    def followed(self, leader_id: int | None) -> None:
+        """The leader is known, or not any more."""
+        is_other = leader_id is not None and leader_id != self._node_id
+        if is_other:
+            LOG.info("%s: node %d leads term %d", self.name, leader_id, self.replica.term)
+        if is_other and self.standing.state is ShardState.CATCH_UP:
+            self._move(ShardEvent.FOLLOWING)
+        else:
+            self.node.shard_moved(self)
+
+    def leading(self, term: int) -> None:
+        """Elected; `ready` follows."""
+        self.counters.elections_won += 1
+        self._move(ShardEvent.LEADING)
+
+    def ready(self, term: int) -> None:
+        self._is_log_ready = True
+        self.check_ready()
+
+    def proven(self, proven_ms: float) -> None:
+        """A quorum has acknowledged this node's leadership since that moment: reads may be answered."""
+        self._proven_ms = proven_ms
+        self._held.release(self._committed_index, proven_ms)
+
+    def deposed(self, reason: str) -> None:
+        is_given_away = reason.startswith(GIVEN_AWAY)
+        self.counters.leads_handed_over += is_given_away
+        self.counters.leads_lost += not is_given_away
+        level = logging.INFO if is_given_away else logging.WARNING
+        LOG.log(level, "%s: this node leads no longer: %s", self.name, reason)
+        self._stand_down()
+        self._proven_ms = -math.inf
+        self._move(ShardEvent.DEPOSED)
+        self._held.fail(Why.DEPOSED)
+        if is_given_away:
+            self.node.shard_given_away(self)
+
+    # Becoming Ready.
+
+    def check_ready(self) -> None:
+        """Goes on to Ready if everything is there: to be called whenever something of it may have changed."""
+        if self.standing.state is not ShardState.CATCH_UP or not self._is_log_ready:
+            return
+        if self._becoming is None and self._may_serve():
+            self._becoming = self._become_ready()
+            self._become(self._becoming)
+
+    def _become(self, steps: Iterator[None]) -> None:
+        """One slice of the way to Ready; dropped when the shard has stood down meanwhile."""
+        if steps is not self._becoming:
+            return
+        end_ms = self.host.monotonic_ms() + SLICE_MS
+        try:
+            for _ in steps:
+                if self.host.monotonic_ms() >= end_ms:
+                    self.host.call_soon(self._become, steps)
+                    return
+        except Exception as error:
+            LOG.exception("%s cannot begin its term", self.name)
+            self.host.fatal(f"{self.name}: the term cannot begin: {error}")
+            return
+        self._becoming = None
+        self._move(ShardEvent.CAUGHT_UP)
+        self._began_to_serve()
+
+    def _stand_down(self) -> None:
+        """Ends what only a leader does; replies are held until their outcome is known."""
+        self._is_log_ready = False
+        self._becoming = None
+
+    # What the two kinds of shards do differently.
+
+    @abstractmethod
+    def _may_serve(self) -> bool:
+        """Whether anything else than the log keeps the shard from being Ready."""
+
+    @abstractmethod
+    def _become_ready(self) -> Iterator[None]:
+        """What has to be done before the first request, in steps well below a slice."""
+
+    @abstractmethod
+    def _began_to_serve(self) -> None:
+        """The shard is Ready."""
+
+    @abstractmethod
+    def _decided(self, index: int, raws: Iterable[RawRecord]) -> None:
+        """An entry was applied; perhaps it is not committed yet."""
+
+    @abstractmethod
+    def _restored(self, raws: Iterable[RawRecord], index: int) -> None:
+        """A chunk of a snapshot was applied."""
+
+    @abstractmethod
+    def _learned(self, index: int) -> None:
+        """Everything up to `index` is committed."""
+
+    def shift_deadlines(self, gap_ms: float) -> None:
+        """The loop stood still for `gap_ms`."""
+        self._held.shift_deadlines(gap_ms)
+
+    def _move(self, event: ShardEvent) -> None:
+        if self.standing.on(event, self.host.wall_ms()):
+            if self.is_ready:
+                LOG.info("%s is Ready: this node leads term %d", self.name, self.replica.term)
+            self.node.shard_moved(self)

@@ -1,0 +1,284 @@
+"""One shard on one node: requests in, decisions to the log, replies when they may be given.
+
+A request is decided against the latest projection, the decision's records become one log entry in the same
+turn of the loop, and the reply is held until that entry is committed. A decision without records waits for
+the last entry before it, so that nobody reads what could be taken back, and for a proof, obtained after the
+request arrived, that this node still leads: so nobody reads what another leader has replaced. One round to
+the peers proves it for all requests of a turn. A request that is too much for one decision takes several,
+each in a turn of its own, and is answered with the last.
+
+What must stay true:
+- A decision's records are appended at the index that it was told, in the turn in which they were applied;
+  if that fails the node stops, for its projection is ahead of its log.
+- Each reply is called exactly once, on the loop, and never before what it says is committed.
+- Refusals for want of room come before the first record; what never writes needs no room in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cluster.node_info import ClientInfo
+from cluster.runtime.answers import READ_APIS, Why
+from cluster.runtime.held import NO_PROOF, Barrier, Question, Reply
+from cluster.runtime.refusal_notes import NOTED_APIS, first_error
+from cluster.runtime.shard_life import ShardLife
+from cluster.runtime.shard_state import ShardState
+from cluster.runtime.surroundings import Projection, Surroundings
+from coordinator.api import Context, Outcome, Trouble
+from raftlog.directory import NodeDirectory
+from raftlog.host import Timer
+from records import encode_entry
+
+LOG = logging.getLogger("quorate.runtime")
+
+
+NO_ROOM_PAUSE_MS: Final = 50.0
+"""What can wait does so for this long while the disk has no room for more: several syncs of a slow disk."""
+
+
+@dataclass(slots=True)
+class Unfinished:
+    """A request that takes more than one decision, by whom, and until when it may."""
+
+    question: Question
+    client: ClientInfo
+    deadline_ms: float
+    rest: Callable[[Context], Outcome]
+
+
+class ShardRuntime(ShardLife):
+    """The runtime of one shard."""
+
+    def __init__(
+        self,
+        node: Surroundings,
+        directory: NodeDirectory,
+        shard: int,
+        make_machine: Callable[[], Projection],
+    ) -> None:
+        super().__init__(node, directory, shard, make_machine)
+        self._unfinished: deque[Unfinished] = deque()
+        self._going_on: Timer | None = None
+
+    def stop(self, done: Callable[[], None]) -> None:
+        self._cancel_timers()
+        super().stop(done)
+
+    def submit(
+        self, api_key: int, api_version: int, request: object, client: ClientInfo, reply: Reply
+    ) -> None:
+        """Decides, appends, and answers when that is durable; `reply` is called exactly once."""
+        self.counters.requests += 1
+        now_ms = self.host.monotonic_ms()
+        self.node.observe_clock(now_ms)
+        question = Question(api_key, api_version, request, reply)
+        if (why := self._why_not(only_reads=api_key in READ_APIS)) is not None:
+            self.counters.refused += 1
+            response = question.refusal(why)
+            if why in (Why.OVERLOADED, Why.DISK_FULL):
+                self._note_refusal(question, client, response)
+            question.answer(response)
+            return
+        ctx = self._context(now_ms, client)
+        try:
+            outcome = self.machine.handle(api_key, api_version, request, ctx)
+        except Exception as error:
+            outcome = Outcome(error=error)
+        deadline_ms = now_ms + self._settings.held_reply_timeout_ms
+        self._conclude(question, client, deadline_ms, outcome, ctx)
+
+    def _conclude(
+        self, question: Question, client: ClientInfo, deadline_ms: float, outcome: Outcome, ctx: Context
+    ) -> None:
+        """One decision of a request: it is appended, and the last one's reply is held."""
+        api_key, now_ms = question.api_key, ctx.monotonic_ms
+        self._append(outcome, ctx)
+        has_written = bool(outcome.records)
+        if outcome.rest is not None:
+            self._unfinished.append(Unfinished(question, client, deadline_ms, outcome.rest))
+            if self._going_on is None:
+                self._going_on = self.host.call_later(0.0, self._go_on)
+        elif outcome.error is not None or outcome.reply is None:
+            response = question.refusal(Why.FAILED, self._report(outcome.error, api_key))
+            self._hold(now_ms, question, response, has_written)
+        else:
+            if not has_written and api_key in NOTED_APIS:
+                self._note_refusal(question, client, outcome.reply)
+            self._hold(now_ms, question, outcome.reply, has_written)
+        self._handled(api_key, question.request, outcome.reply, now_ms)
+
+    def _go_on(self) -> None:
+        """The next decision of the oldest unfinished request; one that may write waits while the log has no
+        room for it."""
+        self._going_on = None
+        now_ms = self.host.monotonic_ms()
+        self.node.observe_clock(now_ms)
+        pause_ms = 0.0
+        if self._unfinished and self._unfinished[0].deadline_ms <= now_ms:
+            self._unfinished.popleft().question.refuse(Why.TIMED_OUT)
+        elif (
+            self._unfinished
+            and self._unfinished[0].question.api_key not in READ_APIS
+            and not self._has_room()
+        ):
+            pause_ms = NO_ROOM_PAUSE_MS
+        elif self._unfinished:
+            asked = self._unfinished.popleft()
+            ctx = self._context(now_ms, asked.client)
+            try:
+                outcome = asked.rest(ctx)
+            except Exception as error:
+                outcome = Outcome(error=error)
+            self._conclude(asked.question, asked.client, asked.deadline_ms, outcome, ctx)
+        if self._unfinished and self._going_on is None:
+            self._going_on = self.host.call_later(pause_ms, self._go_on)
+
+    def _stand_down(self) -> None:
+        """What took several decisions and did not get to the last: nobody here knows what comes of it."""
+        super()._stand_down()
+        unfinished, self._unfinished = self._unfinished, deque()
+        for asked in unfinished:
+            asked.question.refuse(Why.DEPOSED)
+
+    def shift_deadlines(self, gap_ms: float) -> None:
+        super().shift_deadlines(gap_ms)
+        for asked in self._unfinished:
+            asked.deadline_ms += gap_ms
+
+    def _why_not(self, *, only_reads: bool = False) -> Why | None:
+        if self.standing.state is not ShardState.READY:
+            return Why.NOT_LEADER if self.standing.state is ShardState.DOWN else Why.LOADING
+        if only_reads:
+            if self.replica.is_handing_over:
+                return Why.NOT_LEADER
+            return None if self._can_hold else Why.OVERLOADED
+        if self._has_room():
+            return None
+        if self.replica.is_handing_over:
+            return Why.NOT_LEADER
+        return Why.DISK_FULL if self.replica.is_disk_full else Why.OVERLOADED
+
+    def _has_room(self) -> bool:
+        """Asked before the first record of a decision: afterwards there is no way back."""
+        return self._can_hold and self.replica.can_append
+
+    @property
+    def _can_hold(self) -> bool:
+        return len(self._held) + len(self._unfinished) < self._settings.held_replies_max
+
+    def _context(self, now_ms: float, client: ClientInfo) -> Context:
+        node = self.node
+        return Context(
+            monotonic_ms=now_ms,
+            wall_ms=max(self.host.wall_ms(), self.replica.last_timestamp_ms),
+            next_index=self.replica.next_index,
+            catalog=node.catalog,
+            settings=node.group_settings,
+            fresh_id=self.host.fresh_id,
+            fresh_uuid=self.host.fresh_uuid,
+            stopwatch_ms=self.host.monotonic_ms,
+            turn=node.turns.current(),
+            client_id=client.client_id,
+            client_host=client.host,
+            principal=client.principal,
+        )
+
+    def _append(self, outcome: Outcome, ctx: Context) -> None:
+        """One decision, one entry. A projection that is ahead of its log ends the node."""
+        if outcome.trouble is not None:
+            self._note_trouble(outcome.trouble)
+        self.counters.assignor_failures += outcome.has_assignor_failed
+        if not outcome.records:
+            if self.machine.applied_index >= ctx.next_index:
+                self.host.fatal(
+                    f"{self.name}: a decision changed the state and left no records: {outcome.error}"
+                )
+            return
+        try:
+            assert outcome.cause is not None, "records without a cause"
+            body = encode_entry(outcome.cause, outcome.records)
+            index = self.replica.propose(body, len(outcome.records), ctx.wall_ms)
+            assert index == ctx.next_index, f"appended at {index}, applied at {ctx.next_index}"
+        except Exception as error:
+            self.host.fatal(f"{self.name}: entry {ctx.next_index} is applied and cannot be appended: {error}")
+            return
+        self.counters.count(outcome.cause, outcome.records, len(body))
+        self._decided(index, outcome.records)
+
+    def when_consistent(self, told: Callable[[Why | None], None]) -> None:
+        """Calls `told(None)`, perhaps at once, when a read that had arrived now would be answered: everything
+        applied so far is committed, and this node was the leader meanwhile. Else `told(why)`."""
+        now_ms = self.host.monotonic_ms()
+        self.node.observe_clock(now_ms)
+        barrier = Barrier(told)
+        if (why := self._why_not(only_reads=True)) is not None:
+            barrier.refuse(why)
+        else:
+            self._hold(now_ms, barrier, None, has_written=False)
+
+    def _hold(self, now_ms: float, question: Question, response: object, has_written: bool) -> None:
+        """Waits for the last entry so far: the decision's own, or the newest that it has seen. The commit of
+        its own entry also proves the lead; who wrote nothing waits for a proof."""
+        index = self.replica.last_index
+        proof_ms = NO_PROOF if has_written else now_ms
+        if index <= self._committed_index and proof_ms <= self._proven_ms:
+            question.answer(response)
+            return
+        self._held.hold(index, now_ms, question, response, proof_ms)
+        self.counters.replies_held += 1
+        if proof_ms > self._proven_ms:
+            self.replica.ask_proof()
+        if self._held_timer is None:
+            self._held_timer = self.host.call_later(self._settings.held_reply_timeout_ms, self._expire_held)
+
+    def _note_trouble(self, trouble: Trouble) -> None:
+        """Work for a group failed: the node's log says so, and whoever explains the group later."""
+        LOG.warning("%s: %s", self.name, trouble.words)
+        self.node.evidence.trouble(
+            trouble.group_id, trouble.words, work=trouble.work, member_id=trouble.member_id
+        )
+
+    def _note_refusal(self, question: Question, client: ClientInfo, response: object) -> None:
+        """Keeps the reason of a refusal as evidence, for whoever explains the group later."""
+        error = first_error(response)
+        if error is not None:
+            self.node.evidence.refused(
+                api=question.api_key,
+                error=error[0],
+                reason=error[1],
+                group_id=getattr(question.request, "group_id", ""),
+                member_id=getattr(question.request, "member_id", ""),
+                client=f"{client.client_id}{client.host}",
+            )
+
+    def _report(self, error: BaseException | None, api_key: int) -> str:
+        """Logs a failure under an id that the client gets too."""
+        trace_id = self.host.fresh_id()
+        self.counters.failures += 1
+        LOG.error("%s: request to API %d failed, trace %s", self.name, api_key, trace_id, exc_info=error)
+        return f"{Why.FAILED.value} (trace {trace_id})"
+
+    def _expire_held(self) -> None:
+        self._held_timer = None
+        now_ms = self.host.monotonic_ms()
+        self.node.observe_clock(now_ms)
+        self.counters.replies_expired += self._held.expire(now_ms)
+        deadline_ms = self._held.next_deadline_ms
+        if deadline_ms is not None:
+            self._held_timer = self.host.call_later(max(1.0, deadline_ms - now_ms), self._expire_held)
+
+    @abstractmethod
+    def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
+        """A request was decided: deadlines may have moved."""
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._held_timer, self._going_on):
+            if timer is not None:
+                timer.cancel()
+        self._held_timer = self._going_on = None

@@ -1,0 +1,108 @@
+"""What a shard's runtime is given: its settings, what it takes from its node, what every projection has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from cluster.runtime.job_slots import JobSlots
+from coordinator.api import Context, JobKind, Outcome
+from coordinator.limits import SettingsView
+from coordinator.topics import CatalogView
+from raftlog.evidence import Evidence
+from raftlog.host import Host
+from raftlog.peers.links import Links
+from raftlog.settings import LogSettings
+from records import RawRecord
+
+if TYPE_CHECKING:
+    from cluster.runtime.shard_life import ShardLife
+
+SLICE_MS: Final = 5.0
+"""Work of one shard that has no end in sight may hold the loop this long: all shards in one turn stay below
+half of the longest stall."""
+
+
+class Projection(Protocol):
+    """What every shard's state machine has."""
+
+    def apply_all(self, raws: Iterable[RawRecord], index: int) -> None: ...
+
+    def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome: ...
+
+    def dissolve(self) -> Iterator[None]: ...
+
+    @property
+    def applied_index(self) -> int: ...
+
+    @property
+    def state_hash(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """Bounds of one shard's runtime (`cluster.settings` has defaults and reasons)."""
+
+    held_reply_timeout_ms: int = 5_000
+    held_replies_max: int = 100_000
+    log: LogSettings = field(default_factory=LogSettings)
+
+
+class TurnCounter:
+    """Numbers the turns of the loop, so that pure code can tell "again in this turn" from "later"."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._turn = 1
+        self._is_ending = False
+
+    def current(self) -> int:
+        if not self._is_ending:
+            self._is_ending = True
+            self._host.call_soon(self._end)
+        return self._turn
+
+    def _end(self) -> None:
+        self._turn += 1
+        self._is_ending = False
+
+
+class Surroundings(Protocol):
+    """What a shard's runtime takes from its node."""
+
+    host: Host
+    evidence: Evidence
+    turns: TurnCounter
+    group_settings: SettingsView
+    runtime_settings: RuntimeSettings
+    job_slots: dict[JobKind, JobSlots]
+    links: Links | None
+    """To the other nodes; None where there are none."""
+
+    @property
+    def catalog(self) -> CatalogView: ...
+
+    def is_catalog_usable(self, version: int) -> bool:
+        """Whether the committed catalog is at least this new."""
+
+    def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
+        """The committed catalog moved; not `is_complete`: there may have been topics that came and went."""
+
+    def configs_changed(self, group_ids: Sequence[str]) -> None:
+        """The committed configs of these groups changed."""
+
+    def catalog_moved(self) -> None:
+        """The committed catalog is at a newer version, perhaps with the same topics."""
+
+    def observe_clock(self, now_ms: float) -> None:
+        """A fresh reading, before any deadline is compared with it."""
+
+    def quiet_ms(self, now_ms: float) -> float:
+        """How much longer no timer may act, after a gap."""
+
+    def shard_moved(self, runtime: ShardLife) -> None:
+        """The state of a shard, its leader, or how current its follower is, changed."""
+
+    def shard_given_away(self, runtime: ShardLife) -> None:
+        """The lead of a shard was handed over on purpose."""

@@ -1,0 +1,115 @@
+"""The metadata shard: topics, group configs and the format level.
+
+Like a group shard it is a projection over records, changed by `apply` alone. Topics hold no data here: what
+counts of them is a name, an id and a number of partitions, so replica placement and topic configs of a
+request are accepted and have no effect. A topic's id is fresh at each creation, which is how everybody can
+tell a topic from one of the same name that was deleted before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any
+
+from coordinator.api import Context, Draft, Outcome, Refused, Steps
+from coordinator.catalog.configadmin import alter_configs
+from coordinator.catalog.topicadmin import create_partitions, create_topics, delete_topics
+from coordinator.limits import Limits
+from coordinator.state.statehash import EntryHashes
+from coordinator.steps import run_steps
+from coordinator.topics import CatalogTopic, CatalogView
+from records import (
+    FormatLevelKey,
+    FormatLevelValue,
+    GroupConfigKey,
+    GroupConfigValue,
+    Key,
+    RawRecord,
+    TermStartKey,
+    TermStartValue,
+    TopicKey,
+    TopicValue,
+    UnknownRecord,
+    Value,
+    decode_record,
+)
+from wire.apis import ApiKey
+from wire.refusals import refuse
+
+__all__ = ["CatalogShard", "CatalogTopic", "CatalogView"]
+
+_HANDLERS: dict[int, Callable[[CatalogView, Limits, Any, int, Context, Draft], Steps]] = {
+    ApiKey.CREATE_TOPICS: create_topics,
+    ApiKey.CREATE_PARTITIONS: create_partitions,
+    ApiKey.DELETE_TOPICS: delete_topics,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs,
+}
+
+
+class CatalogShard:
+    """The catalog of a cluster. `view` is live: it shows what was applied last."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.view = CatalogView()
+        self.format_level: int | None = None
+        self.term: TermStartValue | None = None
+        self.unknown_types: Counter[int] = Counter()
+        self.applied_index = 0
+        self._hashes = EntryHashes(self._projected)
+
+    @property
+    def state_hash(self) -> int:
+        """u64 over all projected entries; see `coordinator.state.statehash`."""
+        return self._hashes.total
+
+    def apply(self, raw: RawRecord, index: int) -> None:
+        """Takes in one record of the entry at `index`; the only way in which the catalog changes."""
+        self.applied_index = index
+        record = decode_record(raw)
+        if isinstance(record, UnknownRecord):
+            self.unknown_types[raw.type] += 1
+            return
+        key, value = record.key, record.value
+        if isinstance(key, FormatLevelKey):
+            self.format_level = value.level if isinstance(value, FormatLevelValue) else None
+        elif isinstance(key, TermStartKey):
+            self.term = value if isinstance(value, TermStartValue) else None
+        elif not self.view.learn(key, value, index):
+            self.unknown_types[raw.type] += 1
+            return
+        self._hashes.touch(raw, key)
+
+    def dissolve(self) -> Iterator[None]:
+        """The log tells everything once more, to another shard: lets go of the state in small steps."""
+        return self._hashes.dissolve()
+
+    def apply_all(self, raws: Iterable[RawRecord], index: int) -> None:
+        """`apply` for many records of one index."""
+        for raw in raws:
+            self.apply(raw, index)
+
+    def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome:
+        """A request that changes topics or configs, decided; KeyError for any other API."""
+        draft = Draft(by_operator=True)
+        steps: Generator[list[RawRecord], None, object] = _HANDLERS[api_key](
+            self.view, self.limits, request, api_version, ctx, draft
+        )
+        try:
+            return run_steps(steps, self.apply_all, ctx, draft)
+        except Refused as refused:
+            return Outcome(reply=refuse(api_key, api_version, request, refused.code, refused.message))
+
+    def _projected(self, key: Key) -> Value | None:
+        if isinstance(key, TopicKey):
+            topic = self.view.topic(key.name)
+            if topic is None:
+                return None
+            return TopicValue(topic_id=topic.topic_id, num_partitions=topic.num_partitions)
+        if isinstance(key, GroupConfigKey):
+            config = self.view.configs.of(key.group_id).get(key.name)
+            return None if config is None else GroupConfigValue(value=config)
+        if isinstance(key, FormatLevelKey):
+            return None if self.format_level is None else FormatLevelValue(level=self.format_level)
+        return self.term

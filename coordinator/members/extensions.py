@@ -1,0 +1,280 @@
+"""The three requests of client-side assignors: the extended heartbeat, Prepare and Install.
+
+KIP-848 describes them and Kafka never shipped them; they travel under private keys, as
+docs/protocol-extensions.md says. The heartbeat is the stock one (`coordinator.members.heartbeat`) with
+assignors coming in, and with more going out: whether to compute, and which partitions are still held by
+others. Prepare shows the group at one epoch. Install is judged by exactly that, however far the group has
+moved on; it is written against the group of now, and what is due then is due at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError
+from coordinator.core import Core
+from coordinator.limits import Limits
+from coordinator.members.heartbeat import heartbeat
+from coordinator.members.validation import invalid, validate_name
+from coordinator.state.model import Group, Member
+from coordinator.targets import clientside
+from coordinator.targets.clientside import offer, offers_of
+from coordinator.targets.clienttargets import answer_of, is_installed, metadata_fault
+from coordinator.targets.epochs import target_step
+from coordinator.targets.target import assignment_spec, install_records, subscribed_ids, topic_ids_by_name
+from coordinator.volatile.clientrounds import Choice, Prepared, Round
+from records import ClientAssignor, MemberState, Trigger
+from wire.errors import ErrorCode
+from wire.messages import consumer_group_install_assignment as install
+from wire.messages import consumer_group_prepare_assignment as prepare
+from wire.messages import extended_consumer_group_heartbeat as extended
+from wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+COORDINATOR_MAY_NAME = 0
+"""The version of the stock heartbeat in which a member may join without an id, as it may here."""
+
+
+def extended_heartbeat(
+    core: Core,
+    request: extended.ExtendedConsumerGroupHeartbeatRequest,
+    version: int,
+    ctx: Context,
+    draft: Draft,
+) -> Steps:
+    """The stock heartbeat's decision, with assignors; returns the extended response."""
+    offered = _offered(request.client_assignors, core.limits)
+    group = core.projection.groups.get(request.group_id)
+    member = group.member(request.member_id) if group is not None else None
+    before = member.current if member is not None else None
+    stock = ConsumerGroupHeartbeatRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        subscribed_topic_names=request.subscribed_topic_names,
+        subscribed_topic_regex=request.subscribed_topic_regex,
+        server_assignor=request.server_assignor,
+        topic_partitions=request.topic_partitions,
+    )
+    reply = yield from heartbeat(core, stock, COORDINATOR_MAY_NAME, ctx, draft, offered)
+    assert isinstance(reply, ConsumerGroupHeartbeatResponse)
+    response = extended.ExtendedConsumerGroupHeartbeatResponse(
+        member_id=reply.member_id,
+        member_epoch=reply.member_epoch,
+        heartbeat_interval_ms=reply.heartbeat_interval_ms,
+    )
+    if reply.member_epoch < 0:
+        return response
+    group = core.projection.groups[request.group_id]
+    member = group.members[draft.member_id]
+    response.should_compute_assignment = clientside.is_chosen(core, group, member.member_id)
+    is_settled = member.current is before and member.current.state is MemberState.STABLE
+    if reply.assignment is not None or not is_settled:
+        response.assignment = _assignment(group, member)
+    return response
+
+
+def _assignment(group: Group, member: Member) -> extended.Assignment:
+    """What the member may use, what it has to wait for, and what the assignor tells it."""
+    current = member.current
+    return extended.Assignment(
+        error=current.told.error,
+        assigned_topic_partitions=_wire(current.assigned.items()),
+        pending_topic_partitions=_wire(_held_by_others(group, member).items()),
+        metadata_version=current.told.metadata_version,
+        metadata_bytes=current.told.metadata_bytes,
+    )
+
+
+def _held_by_others(group: Group, member: Member) -> dict[bytes, list[int]]:
+    """Partitions of the member's target that their former owners have not given up yet."""
+    assert member.metadata is not None
+    subscribed = subscribed_ids(group, member.metadata, topic_ids_by_name(group))
+    held: dict[bytes, list[int]] = {}
+    for topic_id, partitions in group.target_of(member.member_id).items():
+        owner_of = group.owners.get(topic_id)
+        if not owner_of or topic_id not in subscribed:
+            continue
+        numbers = [one for one in partitions if owner_of.get(one, member.member_id) != member.member_id]
+        if numbers:
+            held[topic_id] = numbers
+    return held
+
+
+def _wire(partitions: Iterable[tuple[bytes, Iterable[int]]]) -> list[TopicPartitions]:
+    return [
+        TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+        for topic_id, numbers in sorted(partitions, key=lambda topic: topic[0])
+    ]
+
+
+def _offered(assignors: list[extended.Assignor] | None, limits: Limits) -> tuple[ClientAssignor, ...] | None:
+    """The assignors of a request, in order; raises `Refused` for what cannot be meant."""
+    if assignors is None:
+        return None
+    if len(assignors) > limits.client_assignors_max:
+        raise invalid(
+            f"ClientAssignors has {len(assignors)} assignors; "
+            f"at most {limits.client_assignors_max} are allowed."
+        )
+    names: set[str] = set()
+    for one in assignors:
+        validate_name("ClientAssignors.Name", one.name, limits.client_assignor_name_bytes_max)
+        if one.name in names:
+            raise invalid(f"ClientAssignors: Name {one.name} is there twice; each assignor may stand once.")
+        names.add(one.name)
+        if not 0 <= one.minimum_version <= one.maximum_version:
+            raise invalid(
+                f"ClientAssignors: {one.name} has MinimumVersion {one.minimum_version} and MaximumVersion "
+                f"{one.maximum_version}; versions begin with 0, the minimum first."
+            )
+        fault = metadata_fault(
+            one.metadata_version, one.metadata_bytes, one.minimum_version, one.maximum_version
+        )
+        if fault is not None:
+            raise invalid(f"ClientAssignors: {fault}, at {one.name}.")
+    size = sum(len(one.metadata_bytes) for one in assignors)
+    if size > limits.client_metadata_bytes_max:
+        raise invalid(
+            f"ClientAssignors: MetadataBytes are {size} bytes together; at most "
+            f"{limits.client_metadata_bytes_max} are allowed."
+        )
+    return tuple(
+        ClientAssignor(
+            reason=one.reason,
+            minimum_version=one.minimum_version,
+            maximum_version=one.maximum_version,
+            version=one.metadata_version,
+            name=one.name,
+            metadata=one.metadata_bytes,
+        )
+        for one in assignors
+    )
+
+
+def prepare_assignment(
+    core: Core, request: prepare.ConsumerGroupPrepareAssignmentRequest, ctx: Context, draft: Draft
+) -> prepare.ConsumerGroupPrepareAssignmentResponse:
+    """Shows the group to the chosen member. Asked again it shows the group as it is then."""
+    group, member = _member(core, request)
+    round_ = _round(core, group, member, ctx, draft)
+    spec = assignment_spec(group)
+    round_.prepared = Prepared(group.epoch, spec, core.pacing.bumped_at.get(group.group_id))
+    return prepare.ConsumerGroupPrepareAssignmentResponse(
+        group_epoch=group.epoch,
+        assignor_name=round_.choice.name,
+        assignor_version=round_.choice.version,
+        members=[_shown(group.members[member_id], spec, round_.choice) for member_id in sorted(spec.members)],
+        topics=[
+            prepare.Topic(topic_id=topic_id, topic_name=topic.topic_name, num_partitions=topic.num_partitions)
+            for topic_id, topic in sorted(spec.topics.items())
+        ],
+    )
+
+
+def _shown(member: Member, spec: AssignmentSpec, choice: Choice) -> prepare.Member:
+    own = offer(offers_of(member), choice.name)
+    assert own is not None, "the assignor is common to all"
+    part = spec.members[member.member_id]
+    return prepare.Member(
+        member_id=member.member_id,
+        member_epoch=member.current.epoch,
+        instance_id=part.instance_id,
+        rack_id=part.rack_id,
+        subscribed_topic_ids=sorted(part.subscribed_topics),
+        reason=own.reason,
+        metadata_version=own.version,
+        metadata_bytes=own.metadata,
+        topic_partitions=_wire(part.target_partitions.items()),
+    )
+
+
+def install_assignment(
+    core: Core,
+    request: install.ConsumerGroupInstallAssignmentRequest,
+    version: int,
+    ctx: Context,
+    draft: Draft,
+) -> Steps:
+    """Makes what the chosen member computed the target, for the epoch that it was shown. If the group has
+    moved on meanwhile, the next member is chosen at once."""
+    group, member = _member(core, request)
+    if is_installed(group, request):  # its reply was lost
+        return install.ConsumerGroupInstallAssignmentResponse()
+    round_ = _round(core, group, member, ctx, draft)
+    prepared = round_.prepared
+    if prepared is None:
+        raise _not_chosen(group, member, "it has not prepared one with this coordinator; prepare first")
+    if request.group_epoch != prepared.epoch:
+        raise Refused(
+            ErrorCode.INVALID_ASSIGNMENT,
+            f"GroupEpoch is {request.group_epoch}; what was prepared is of epoch {prepared.epoch}. "
+            "Prepare again.",
+        )
+    started_ms = ctx.stopwatch_ms()
+    try:
+        answer = answer_of(request, prepared.spec, round_.choice, core.limits)
+        records = install_records(
+            group, prepared.spec, answer, prepared.epoch, ctx, core.limits, round_.choice.name
+        )
+    except PartitionAssignorError as error:
+        clientside.fail(core, group, round_, f"computed a target that is not valid: {error}", ctx, draft)
+        core.pacing.defer(group.group_id, ctx)  # whoever is next, or the server assignor
+        raise Refused(ErrorCode.INVALID_ASSIGNMENT, str(error)) from None
+    draft.trigger = Trigger.ASSIGNMENT_INSTALLED
+    draft.member_id, draft.member_epoch = request.member_id, request.member_epoch
+    if prepared.bumped_at is not None:
+        draft.refer(core.shard_id, prepared.bumped_at)
+    yield records
+    core.client_side.forget(group.group_id)
+    bumped_at = core.pacing.bumped_at.get(group.group_id)
+    core.pacing.computed(group.group_id, ctx, ctx.stopwatch_ms() - started_ms)
+    if group.epoch > group.assignment_epoch:
+        if bumped_at is not None:
+            core.pacing.bumped_at[group.group_id] = bumped_at
+        yield from target_step(core, group.group_id, ctx, draft)
+    return install.ConsumerGroupInstallAssignmentResponse()
+
+
+# The checks that both have in common, in the order of KIP-848.
+
+
+def _member(
+    core: Core,
+    request: prepare.ConsumerGroupPrepareAssignmentRequest | install.ConsumerGroupInstallAssignmentRequest,
+) -> tuple[Group, Member]:
+    validate_name("GroupId", request.group_id, core.limits.group_id_bytes_max)
+    validate_name("MemberId", request.member_id, core.limits.member_id_bytes_max)
+    group = core.consumer_group(request.group_id)
+    member = core.consumer_member(group, request.member_id)
+    if request.member_epoch != member.current.epoch:
+        raise Refused(
+            ErrorCode.STALE_MEMBER_EPOCH,
+            f"MemberEpoch is {request.member_epoch}; member {member.member_id} has epoch "
+            f"{member.current.epoch}. Heartbeat first.",
+        )
+    return group, member
+
+
+def _round(core: Core, group: Group, member: Member, ctx: Context, draft: Draft) -> Round:
+    """The round in which the member is the chosen one."""
+    if clientside.round_of(core, group) is not None and clientside.wait_ms(core, group, ctx, draft) is None:
+        core.pacing.defer(group.group_id, ctx)  # the round has just ended: the server assignor's turn
+    round_ = clientside.round_of(core, group)
+    if round_ is None or round_.chosen != member.member_id:
+        raise _not_chosen(group, member, "ShouldComputeAssignment in a heartbeat says who is")
+    return round_
+
+
+def _not_chosen(group: Group, member: Member, why: str) -> Refused:
+    return Refused(
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        f"Member {member.member_id} is not the one to compute a target for group {group.group_id}: {why}.",
+    )

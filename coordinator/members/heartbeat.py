@@ -1,0 +1,322 @@
+"""ConsumerGroupHeartbeat (KIP-848): a member joins, acknowledges, stays and leaves.
+
+Three steps, each of which sees what the former one wrote: update the member (and with it the group's epoch),
+compute the target if one is due, reconcile this member with it. All refusals come before the first record.
+A target that fails does not take the join with it: the member is in, on the old target.
+
+Reply and records follow Kafka, with the newer behaviours where it changed: joining again with epoch 0 is
+always accepted from a member that exists (KAFKA-19233), and a member whose last reply was lost may repeat its
+heartbeat with the previous epoch as long as it owns nothing that it was not given; it then gets its
+assignment again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.core import Core
+from coordinator.limits import GroupSettings, Limits
+from coordinator.members.leaving import leave
+from coordinator.members.regexes import check_expression, drop_unsubscribed, is_resolved, want_resolution
+from coordinator.members.statics import existing_member, go_away, joining_member, take_place
+from coordinator.members.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
+from coordinator.state import writes
+from coordinator.state.model import Group, Member, told_by
+from coordinator.state.reconcile import AWAY_EPOCH, PartitionEpochs, Target, reconcile, still_owns
+from coordinator.targets import clientside
+from coordinator.targets.epochs import Before, epoch_step, target_step
+from coordinator.targets.target import subscribed_ids, topic_ids_by_name
+from records import (
+    ClientAssignor,
+    ConsumerGroupMemberMetadataValue,
+    MemberState,
+    RawRecord,
+    ReasonKind,
+    TopicPartitions,
+    Trigger,
+)
+from wire.errors import ErrorCode
+from wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from wire.messages.consumer_group_heartbeat import TopicPartitions as WirePartitions
+
+Owned = dict[bytes, set[int]]
+
+
+def heartbeat(
+    core: Core,
+    request: ConsumerGroupHeartbeatRequest,
+    version: int,
+    ctx: Context,
+    draft: Draft,
+    offered: tuple[ClientAssignor, ...] | None = None,
+) -> Steps:
+    """The decision of one heartbeat; raises `Refused` before the first step, or returns the response.
+
+    `offered` are the member's own assignors, None if it did not say (`coordinator.members.extensions`)."""
+    settings = ctx.settings.for_group(request.group_id)
+    validate_heartbeat(request, version, settings.assignors, core.limits)
+    draft.member_id, draft.member_epoch = request.member_id, request.member_epoch
+    if request.member_epoch in (LEAVE_EPOCH, AWAY_EPOCH):
+        for_good = request.member_epoch == LEAVE_EPOCH
+        yield from (leave if for_good else go_away)(core, request, ctx, draft)
+        return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+    owned = _owned(request)
+    group = core.projection.groups.get(request.group_id)
+    member = _admit(core, group, request, owned, settings, ctx)
+    check_expression(group, request.subscribed_topic_regex, core.limits)
+    if not request.member_id:
+        draft.member_id = ctx.fresh_id()
+    group_id, member_id = request.group_id, draft.member_id
+    assigned_before = member.current.assigned if member is not None else {}
+    lost_its_reply = member is not None and request.member_epoch < member.current.epoch
+
+    draft.trigger = _trigger(member, request, owned)
+    if draft.trigger is Trigger.MEMBER_ACKED:
+        draft.owned = _as_reported(owned or {})
+    _restart_session(core, group_id, member_id, settings, ctx)  # now, so that no failure leaves it without
+    if group is not None and group.classic is not None:
+        yield [writes.classic_tombstone(group_id)]
+    if group is not None and member is not None and member.is_away:
+        yield from take_place(core, group, member, member_id, draft)
+        member = group.members[member_id]
+    before: Before | None = None
+    metadata = clientside.with_assignors(
+        _updated(member, request, ctx), member, offered, is_join=not request.member_epoch
+    )
+    if member is None or metadata != member.metadata:
+        before = Before.of(group, ctx, group_id)
+        _say_what_changed(draft, group, member, metadata, member_id, core.limits)
+        bumps = bool(draft.reasons)
+        epoch = (group.epoch if group is not None else 0) + bumps
+        yield [writes.member_metadata(group_id, member_id, replace(metadata, group_epoch=epoch))]
+        yield from drop_unsubscribed(core, group_id)
+        want_resolution(core, group_id, metadata.subscribed_topic_regex, ctx)
+    yield from epoch_step(core, group_id, before, ctx, draft)
+    yield from target_step(core, group_id, ctx, draft)
+
+    group = core.projection.groups[group_id]
+    member = group.members[member_id]
+    records = _reconcile_step(group, member, owned)
+    if records:
+        yield records
+        core.member_moved(group, member, ctx)
+    is_full = _is_full(request) or lost_its_reply
+    return ConsumerGroupHeartbeatResponse(
+        member_id=member_id,
+        member_epoch=member.current.epoch,
+        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+        assignment=_assignment(member) if is_full or member.current.assigned != assigned_before else None,
+    )
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
+    if request.topic_partitions is None:
+        return None
+    owned: Owned = {}
+    for topic in request.topic_partitions:  # which may name a topic twice
+        owned.setdefault(topic.topic_id, set()).update(topic.partitions)
+    return owned
+
+
+def _admit(
+    core: Core,
+    group: Group | None,
+    request: ConsumerGroupHeartbeatRequest,
+    owned: Owned | None,
+    settings: GroupSettings,
+    ctx: Context,
+) -> Member | None:
+    """All that the group's state may have against the request; the member, or None for one that joins anew.
+    The member that a join comes back to may have another id: it is away then, and its place is taken."""
+    joins = request.member_epoch == JOIN_EPOCH
+    if not joins:
+        group = core.consumer_group(request.group_id)
+        core.require_catalog(group, ctx)
+        member = existing_member(core, group, request)
+        _check_epoch(member, request, owned)
+        return member
+    if group is None or not group.is_consumer:
+        _admit_new_group(core, group, request)
+        return None
+    core.require_catalog(group, ctx)
+    return joining_member(group, request, settings.max_size)
+
+
+def _admit_new_group(core: Core, group: Group | None, request: ConsumerGroupHeartbeatRequest) -> None:
+    if group is not None and group.classic is not None and group.classic.members:
+        raise Refused(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"Group {request.group_id} is a classic group with members; stop them first",
+        )
+    if group is None and len(core.projection.groups) >= core.limits.groups_max:
+        raise Refused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"This shard holds its {core.limits.groups_max} groups already; delete groups that are not used.",
+        )
+
+
+def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest, owned: Owned | None) -> None:
+    """The epoch rule: equal, or the previous one from a member whose last reply was lost."""
+    current, received = member.current, request.member_epoch
+    if current.state is MemberState.UNKNOWN and (owned is None or any(owned.values())):
+        raise Refused(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"Member {member.member_id} is in a state that this release does not know, and owns partitions. "
+            "Give up all partitions and join with member epoch 0.",
+        )
+    if received == current.epoch:
+        return
+    is_previous = received < current.epoch and received == current.previous_epoch
+    if is_previous and owned is not None and _is_part_of(owned, current.assigned):
+        return
+    raise Refused(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"Member {member.member_id} has epoch {current.epoch}, not {received}. "
+        "Give up all partitions and join with member epoch 0.",
+    )
+
+
+def _is_part_of(owned: Owned, assigned: PartitionEpochs) -> bool:
+    return all(partitions <= assigned.get(topic_id, {}).keys() for topic_id, partitions in owned.items())
+
+
+def _trigger(member: Member | None, request: ConsumerGroupHeartbeatRequest, owned: Owned | None) -> Trigger:
+    if member is None:
+        return Trigger.MEMBER_JOINED
+    if request.member_epoch == JOIN_EPOCH:
+        return Trigger.MEMBER_REJOINED
+    current = member.current
+    if current.state is MemberState.UNREVOKED_PARTITIONS and not still_owns(owned, current.pending):
+        return Trigger.MEMBER_ACKED
+    return Trigger.HEARTBEAT
+
+
+def _updated(
+    member: Member | None, request: ConsumerGroupHeartbeatRequest, ctx: Context
+) -> ConsumerGroupMemberMetadataValue:
+    """The member's metadata after this request; what is null in it stays as it was."""
+    old = member.metadata if member is not None else None
+    names = request.subscribed_topic_names
+    regex = request.subscribed_topic_regex
+    if old is None:
+        return ConsumerGroupMemberMetadataValue(
+            instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            client_id=ctx.client_id,
+            client_host=ctx.client_host,
+            subscribed_topic_names=tuple(sorted(set(names or ()))),
+            subscribed_topic_regex=regex or None,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            server_assignor=request.server_assignor,
+        )
+    if (
+        names is None
+        and regex is None
+        and request.rack_id is None
+        and request.server_assignor is None
+        and request.rebalance_timeout_ms == -1
+        and old.client_id == ctx.client_id
+        and old.client_host == ctx.client_host
+    ):
+        return old
+    timeout_ms = request.rebalance_timeout_ms
+    return replace(
+        old,
+        rack_id=request.rack_id if request.rack_id is not None else old.rack_id,
+        client_id=ctx.client_id,
+        client_host=ctx.client_host,
+        subscribed_topic_names=tuple(sorted(set(names))) if names is not None else old.subscribed_topic_names,
+        subscribed_topic_regex=(regex or None) if regex is not None else old.subscribed_topic_regex,
+        rebalance_timeout_ms=timeout_ms if timeout_ms != -1 else old.rebalance_timeout_ms,
+        server_assignor=request.server_assignor
+        if request.server_assignor is not None
+        else old.server_assignor,
+    )
+
+
+def _say_what_changed(
+    draft: Draft,
+    group: Group | None,
+    member: Member | None,
+    metadata: ConsumerGroupMemberMetadataValue,
+    member_id: str,
+    limits: Limits,
+) -> None:
+    """Reasons to bump: a new member, or another subscription. All else only changes record 5 (C.6)."""
+    if group is None or member is None or member.metadata is None:
+        draft.because(ReasonKind.MEMBER_JOINED, member_id=member_id)
+        return
+    if draft.trigger in (Trigger.HEARTBEAT, Trigger.MEMBER_ACKED):
+        draft.trigger = Trigger.MEMBER_UPDATED
+    if metadata.subscribed_topic_names != member.metadata.subscribed_topic_names:
+        draft.because(ReasonKind.SUBSCRIPTION_CHANGED, member_id=member_id)
+    regex = metadata.subscribed_topic_regex
+    if regex != member.metadata.subscribed_topic_regex and is_resolved(group, regex):
+        draft.because(ReasonKind.REGEX_CHANGED, member_id=member_id)  # else when it is resolved
+    if clientside.change_matters(group, member, metadata.assignors, limits):
+        draft.because(ReasonKind.CLIENT_ASSIGNORS_CHANGED, member_id=member_id)
+
+
+def _reconcile_step(group: Group, member: Member, owned: Owned | None) -> list[RawRecord]:
+    assert member.metadata is not None
+    target = Target(
+        group.assignment_epoch,
+        group.target_of(member.member_id),
+        subscribed_ids(group, member.metadata, topic_ids_by_name(group)),
+        told_by(group.target.get(member.member_id)),
+    )
+    current = reconcile(member.member_id, member.current, target, owned, group.owners)
+    if current is member.current:
+        return []
+    return [writes.current_assignment(group.group_id, member.member_id, current)]
+
+
+def _restart_session(
+    core: Core, group_id: str, member_id: str, settings: GroupSettings, ctx: Context
+) -> None:
+    key = (group_id, member_id)
+    timer = core.sessions.get(key)
+    if timer is not None and timer.timeout_ms == settings.session_timeout_ms:
+        timer.restart(ctx.monotonic_ms, ctx.wall_ms)
+    else:
+        core.sessions.arm(
+            key,
+            ctx.monotonic_ms,
+            ctx.wall_ms,
+            settings.session_timeout_ms,
+            last_heartbeat_wall_ms=ctx.wall_ms,
+        )
+        if timer is not None:
+            core.projection.groups[group_id].changes += 1  # no cached reply may go on to restart the old one
+
+
+def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """A join, or a heartbeat that says everything; it is answered in full."""
+    return request.member_epoch == JOIN_EPOCH or (
+        request.rebalance_timeout_ms != -1
+        and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        and request.topic_partitions is not None
+    )
+
+
+def _assignment(member: Member) -> Assignment:
+    """What the member may use; a revocation is told by leaving partitions out."""
+    return Assignment(
+        topic_partitions=[
+            WirePartitions(topic_id=topic_id, partitions=sorted(epochs))
+            for topic_id, epochs in sorted(member.current.assigned.items())
+        ]
+    )
+
+
+def _as_reported(owned: Owned) -> tuple[TopicPartitions, ...]:
+    """What an acknowledgement's cause records."""
+    return tuple(
+        TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(partitions)))
+        for topic_id, partitions in sorted(owned.items())
+    )

@@ -1,0 +1,96 @@
+"""Members that go: by their own leave, or because a deadline passed.
+
+All members of a group whose time has come in one turn go in one decision. Tombstones, the bump, and (unlike
+Kafka, which waits for somebody's next heartbeat) the target of those who stay, at once, so that freed
+partitions do not lie idle for a heartbeat interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.api import Context, Draft, Steps
+from coordinator.core import Core
+from coordinator.members.regexes import drop_unsubscribed
+from coordinator.members.statics import existing_member
+from coordinator.state import writes
+from coordinator.state.model import Member
+from coordinator.targets.epochs import Before, Step, epoch_step, target_step
+from coordinator.volatile.timers import Deadline
+from records import MemberState, RawRecord, ReasonKind, Trigger
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+
+def leave(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, draft: Draft) -> Step:
+    """A member says that it goes (epoch −1), a static one for good. Its epoch is not checked (C.4)."""
+    group = core.consumer_group(request.group_id)
+    core.require_catalog(group, ctx)
+    member_id = existing_member(core, group, request).member_id
+    draft.trigger = Trigger.MEMBER_LEFT
+    draft.because(ReasonKind.MEMBER_LEFT, member_id=member_id)
+    yield from remove(core, group.group_id, [member_id], ctx, draft)
+
+
+def expire(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
+    """Removes the members of one group whose session or rebalance timeout is over, if it still is.
+
+    A great many go in several decisions, as neither the loop nor an entry can take them all."""
+    due = sorted(core.expired.pop(group_id).items())
+    group = core.projection.groups.get(group_id)
+    gone: list[str] = []
+    for place, ((member_id, trigger), deadline) in enumerate(due):
+        if len(gone) == core.limits.expiries_max:
+            core.expired[group_id] = dict(due[place:])
+            break
+        member = group.members.get(member_id) if group is not None else None
+        if (
+            member is None
+            or member_id in gone[-1:]
+            or not _is_over(core, group_id, member, trigger, deadline, ctx)
+        ):
+            continue
+        gone.append(member_id)
+        draft.because(_REASONS[trigger], member_id=member_id)
+        draft.expiries.append(deadline.evidence(member_id))
+        if draft.trigger != Trigger.SESSION_EXPIRED:
+            draft.trigger = trigger
+    if gone:
+        yield from remove(core, group_id, gone, ctx, draft)
+    return None
+
+
+_REASONS = {
+    Trigger.SESSION_EXPIRED: ReasonKind.SESSION_EXPIRED,
+    Trigger.REBALANCE_EXPIRED: ReasonKind.REBALANCE_EXPIRED,
+}
+
+
+def _is_over(
+    core: Core, group_id: str, member: Member, trigger: Trigger, deadline: Deadline, ctx: Context
+) -> bool:
+    """Whether what the timer was for still holds."""
+    if core.was_rearmed(trigger, (group_id, member.member_id), deadline, ctx):
+        return False
+    return trigger is Trigger.SESSION_EXPIRED or (
+        member.current.state is MemberState.UNREVOKED_PARTITIONS
+        and member.current.epoch == deadline.member_epoch
+    )
+
+
+def remove(core: Core, group_id: str, member_ids: Sequence[str], ctx: Context, draft: Draft) -> Step:
+    """The end of these members; `draft` has a reason for each."""
+    group = core.projection.groups[group_id]
+    before = Before.of(group, ctx, group_id)
+    tombstones: list[RawRecord] = []
+    for member_id in member_ids:
+        tombstones += writes.member_tombstones(group, member_id)
+    yield tombstones
+    yield from drop_unsubscribed(core, group_id)
+    for member_id in member_ids:
+        core.forget_member(group_id, member_id)
+    left = core.projection.groups.get(group_id)
+    if left is None or not left.is_consumer:
+        return
+    yield from epoch_step(core, group_id, before, ctx, draft)
+    yield from target_step(core, group_id, ctx, draft)
+    core.expect_end(group_id, ctx)

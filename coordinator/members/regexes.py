@@ -1,0 +1,346 @@
+"""Subscriptions by regular expression (KIP-848): checked at the heartbeat, resolved off the request path.
+
+A member is in at once; what its expression matches is told by a record 16, which a *round* of resolution
+writes. One round resolves all expressions of a group that need it, each once however many members share it:
+small rounds are due work in a turn of their own, others the work of a child process. A round that finds other
+topics than before moves the group's epoch. What has been resolved once is later matched only against the
+topics that came since, as whether a name matches never changes; once in an interval all of it is done anew.
+
+What must stay true: only the leader resolves, and only against the committed catalog; a record 16 is right as
+of its catalog version; an expression whose last subscriber went has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.api import Context, Draft, Job, JobKind, Refused, Steps, Trouble
+from coordinator.core import Core
+from coordinator.limits import Limits
+from coordinator.regex import expressions
+from coordinator.regex.expressions import Budget, InvalidExpression
+from coordinator.regex.regexrounds import Answer, Round, Taking
+from coordinator.state import writes
+from coordinator.state.model import Group
+from coordinator.targets.epochs import REASONS_KEPT, Before, Step, epoch_step, target_step
+from coordinator.targets.target import subscribed_ids, topic_ids_by_name
+from coordinator.targets.targeting import specs_under_way
+from records import METADATA_SHARD, RawRecord, ReasonKind, Trigger
+from wire.errors import ErrorCode
+
+NAMES_SHOWN = 5
+"""Topics that a reason names, and entries of the catalog that a cause refers to for each expression."""
+
+EXPRESSION_SHOWN = 100
+"""Characters of an expression in messages and reasons."""
+
+CHILD_DEADLINE_MS = 30_000
+"""The child ends by itself long before it is ended."""
+
+
+# At the heartbeat.
+
+
+def check_expression(group: Group | None, regex: str | None, limits: Limits) -> None:
+    """INVALID_REGULAR_EXPRESSION for what RE2 does not take. What the group has already is valid."""
+    if not regex or (group is not None and regex in group.regex_subscribers):
+        return
+    try:
+        expressions.check_expression(regex, limits)
+    except InvalidExpression as error:
+        raise Refused(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex {shown(regex)!r} is not valid: {error}. Use RE2 syntax "
+            "(no lookaround, no backreferences).",
+        ) from error
+
+
+def is_resolved(group: Group | None, regex: str | None) -> bool:
+    """Whether it is known what the expression matches; no expression matches nothing."""
+    return not regex or (group is not None and regex in group.regexes)
+
+
+def want_resolution(core: Core, group_id: str, regex: str | None, ctx: Context) -> None:
+    """A member came with this expression: it is resolved in a later turn, if it is not yet."""
+    if not is_resolved(core.projection.groups.get(group_id), regex):
+        core.resolutions.want(group_id, ctx)
+
+
+def drop_unsubscribed(core: Core, group_id: str) -> Step:
+    """~16 for expressions that nobody subscribes by any more."""
+    group = core.projection.groups.get(group_id)
+    if group is None or not group.regexes:
+        return
+    gone = sorted(group.regexes.keys() - group.regex_subscribers.keys())
+    if gone:
+        yield [writes.regex_tombstone(group_id, regex) for regex in gone]
+
+
+# A round.
+
+
+def resolve(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
+    """The round that is due for a group: made here if it is small, begun if it is not."""
+    group = core.projection.groups.get(group_id)
+    if group is None or not group.regex_subscribers:
+        core.resolutions.forget(group_id)
+        core.jobs.pop((JobKind.RESOLVE, group_id), None)  # who comes now has a round of their own
+        return None
+    if core.is_working(JobKind.RESOLVE, group_id):
+        return None  # its end will look again
+    progress = core.resolutions.of(group_id)
+    if core.catalog_is_behind(group, ctx):
+        core.resolutions.want(group_id, ctx, core.limits.target_retry_ms)
+    elif progress.taking is not None:
+        yield from _take(core, group, progress.taking, ctx, draft)
+    else:
+        started_ms = ctx.stopwatch_ms()
+        asked = _plan(core, group, ctx)
+        answers = _answers_here(core, asked, ctx)
+        if answers is None:
+            progress.not_before_ms = ctx.monotonic_ms  # when it began, until it ends
+            core.start_job(_job(group_id, asked, core.limits), draft)
+            return None
+        taking = Taking.of(asked, answers, ctx.stopwatch_ms() - started_ms)
+        yield from _take(core, group, taking, ctx, draft)
+    return None
+
+
+def resolution_ended(
+    core: Core, job: Job, result: object, error: str | None, ctx: Context, draft: Draft
+) -> Steps:
+    """A child process has answered a round, or has failed to."""
+    group, asked = core.projection.groups.get(job.group_id), job.context
+    assert isinstance(asked, Round)
+    if group is None:
+        core.resolutions.forget(job.group_id)
+        return None
+    cost_ms = ctx.monotonic_ms - core.resolutions.of(job.group_id).not_before_ms
+    if error is None:
+        try:
+            taking = Taking.of(asked, result, cost_ms)
+        except (TypeError, ValueError) as failure:
+            error = _nonsense(failure)
+    if error is not None:
+        yield from _failed(core, group, asked, error, ctx, draft)
+    else:
+        yield from _take(core, group, taking, ctx, draft)
+    return None
+
+
+def _plan(core: Core, group: Group, ctx: Context) -> Round:
+    """What has to be matched against what."""
+    progress = core.resolutions.of(group.group_id)
+    catalog = ctx.catalog
+    fresh = tuple(sorted(group.regex_subscribers))
+    if _is_due_in_full(core, group, ctx):
+        return Round(catalog.version, True, fresh, catalog.names(), (), ())
+    stale = tuple([regex for regex in fresh if regex in group.regexes and regex not in progress.errors])
+    oldest = min((group.regexes[regex].version for regex in stale), default=0)
+    changed = tuple(catalog.changed_since(max(progress.seen_version, oldest))) if stale else ()
+    known = frozenset(stale)
+    fresh = tuple([regex for regex in fresh if regex not in known])
+    return Round(catalog.version, False, fresh, catalog.names() if fresh else (), stale, changed)
+
+
+def _is_due_in_full(core: Core, group: Group, ctx: Context) -> bool:
+    """Whether the interval is over since all was matched against all."""
+    progress = core.resolutions.of(group.group_id)
+    if progress.full_at_ms is None:
+        oldest_ms = min((value.timestamp_ms for value in group.regexes.values()), default=ctx.wall_ms)
+        progress.full_at_ms = ctx.monotonic_ms - max(0, ctx.wall_ms - oldest_ms)
+    interval_ms = ctx.settings.for_group(group.group_id).regex_refresh_interval_ms
+    return ctx.monotonic_ms - progress.full_at_ms >= interval_ms
+
+
+def _answers_here(core: Core, asked: Round, ctx: Context) -> list[Answer] | None:
+    """The round's answers, if finding them takes next to no time."""
+    limits = core.limits
+    if asked.cost > limits.resolve_inline_cost_max:
+        return None
+    milliseconds = limits.resolve_inline_ms_max
+    answers = asked.answers(limits, Budget(milliseconds, milliseconds), ctx.stopwatch_ms)
+    is_too_long = {expressions.TOO_COSTLY, expressions.OUT_OF_TIME}.intersection(
+        answer for answer in answers if isinstance(answer, str)
+    )
+    return None if is_too_long else answers
+
+
+def _job(group_id: str, asked: Round, limits: Limits) -> Job:
+    return Job(
+        kind=JobKind.RESOLVE,
+        group_id=group_id,
+        request=asked.question(limits),
+        deadline_ms=CHILD_DEADLINE_MS,
+        context=asked,
+    )
+
+
+# What a round found goes into the log.
+
+
+def _take(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draft) -> Step:
+    """A part of what there is to do with an answer: first all of it is looked through, then its news are
+    written. What is left is for another turn."""
+    progress = core.resolutions.of(group.group_id)
+    progress.taking = taking
+    try:
+        is_all = taking.look(group, progress.errors, ctx.catalog, core.limits.resolved_names_look_max)
+    except (TypeError, ValueError, LookupError) as failure:
+        yield from _failed(core, group, taking.asked, _nonsense(failure), ctx, draft)
+        return
+    if is_all:
+        progress.failure = None
+        yield from _install(core, group, taking, ctx, draft)
+    if not is_all or taking.news:
+        progress.not_before_ms = ctx.monotonic_ms + core.limits.resolved_pause_ms
+        core.resolutions.want(group.group_id, ctx)
+        return
+    progress.taking = None
+    core.resolutions.ended(group.group_id, ctx, taking.cost_ms)
+    progress.errors = {r: said for r, said in progress.errors.items() if r in group.regex_subscribers}
+    progress.seen_version = max(progress.seen_version, taking.asked.version)
+    if taking.asked.is_full:
+        progress.full_at_ms = ctx.monotonic_ms
+    _want_next(core, group, ctx)
+
+
+def _nonsense(failure: Exception) -> str:
+    return f"the answer makes no sense: {failure!r}"
+
+
+def _failed(core: Core, group: Group, asked: Round, error: str, ctx: Context, draft: Draft) -> Step:
+    """A round came to nothing: it is tried again after a pause."""
+    progress = core.resolutions.of(group.group_id)
+    said = f"Expressions of group {group.group_id} were not resolved: {error}"
+    if said != progress.failure:
+        draft.trouble = Trouble(group.group_id, said, JobKind.RESOLVE)
+    progress.failure = said
+    progress.taking = None
+    progress.not_before_ms = ctx.monotonic_ms + core.limits.regex_retry_ms
+    core.resolutions.want(group.group_id, ctx)
+    yield from _free_what_is_held(core, group, asked.fresh, ctx, draft)
+
+
+def _install(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draft) -> Step:
+    """Records 16 for what is news, and what follows for the group; a part of it if it is very much."""
+    if not taking.news:
+        return
+    group_id, asked = group.group_id, taking.asked
+    progress = core.resolutions.of(group_id)
+    draft.trigger = Trigger.REGEX_RESOLVED
+    before = Before.of(group, ctx, group_id)
+    records: list[RawRecord] = []
+    match_nothing: set[str] = set()
+    num_names = 0
+    num_kept = sum([len(value.topics) for value in group.regexes.values()])
+    fresh = frozenset(asked.fresh)
+    for regex in list(taking.news):
+        if num_names > core.limits.resolved_names_at_once_max:
+            break
+        names = taking.news.pop(regex)
+        old = group.regexes.get(regex)
+        if regex not in group.regex_subscribers or (old is None and regex not in fresh):
+            continue  # its last subscriber went meanwhile
+        old_names = old.topics if old is not None else ()
+        if not isinstance(names, str):
+            names = expressions.within_bounds(names, num_kept - len(old_names), core.limits)
+        if isinstance(names, str):
+            progress.errors[regex] = names
+            match_nothing.add(regex)
+            continue
+        progress.errors.pop(regex, None)
+        num_kept += len(names) - len(old_names)
+        if old is not None and names == old_names:
+            continue
+        num_names += len(names)
+        records.append(writes.resolved_regex(group_id, regex, names, asked.version, ctx.wall_ms))
+        if old is None and not names:
+            match_nothing.add(regex)
+        _say_what_changed(group, regex, old_names, names, old is not None, ctx, draft)
+    if records:
+        yield records
+    if match_nothing and not draft.reasons:
+        _say_who_holds_too_much(core, group, match_nothing, draft)
+    if records or draft.reasons:
+        yield from epoch_step(core, group_id, before, ctx, draft)
+        yield from target_step(core, group_id, ctx, draft)
+
+
+def _free_what_is_held(core: Core, group: Group, regexes: Iterable[str], ctx: Context, draft: Draft) -> Step:
+    """Nobody knows what these match. As long as that is so their members want nothing, so what the target
+    still has for them is for others."""
+    draft.trigger = Trigger.REGEX_RESOLVED
+    before = Before.of(group, ctx, group.group_id)
+    _say_who_holds_too_much(core, group, set(regexes), draft)
+    if draft.reasons:
+        yield from epoch_step(core, group.group_id, before, ctx, draft)
+        yield from target_step(core, group.group_id, ctx, draft)
+
+
+def _want_next(core: Core, group: Group, ctx: Context) -> None:
+    """The next round: soon if there is something to do by now, else when the interval is over."""
+    progress = core.resolutions.of(group.group_id)
+    is_missing = bool(group.regex_subscribers.keys() - group.regexes.keys() - progress.errors.keys())
+    if is_missing or ctx.catalog.version > progress.seen_version:
+        core.resolutions.want(group.group_id, ctx)
+        return
+    interval_ms = ctx.settings.for_group(group.group_id).regex_refresh_interval_ms
+    assert progress.full_at_ms is not None
+    core.resolutions.want(group.group_id, ctx, progress.full_at_ms + interval_ms - ctx.monotonic_ms)
+
+
+def _say_what_changed(
+    group: Group,
+    regex: str,
+    old: tuple[str, ...],
+    new: tuple[str, ...],
+    was_resolved: bool,
+    ctx: Context,
+    draft: Draft,
+) -> None:
+    """A reason, if the group has to act: not for a topic that is gone from catalog and group alike."""
+    noticed = {topic.topic_name for topic in group.topics}
+    came, went = (
+        sorted(name for name in names if name in noticed or ctx.catalog.topic(name) is not None)
+        for names in (set(new) - set(old), set(old) - set(new))
+    )
+    if (not came and not went) or len(draft.reasons) >= REASONS_KEPT:
+        return
+    said = [f"now matches {_some(came)}"] if came else []
+    said += [f"no longer matches {_some(went)}"] if went else []
+    draft.because(ReasonKind.REGEX_RESOLUTION_CHANGED, detail=f"{shown(regex)} {' and '.join(said)}")
+    if was_resolved:
+        for name in (*came[:NAMES_SHOWN], *went[:NAMES_SHOWN]):
+            draft.refer(METADATA_SHARD, ctx.catalog.changed_at(name))
+
+
+def _say_who_holds_too_much(core: Core, group: Group, regexes: set[str], draft: Draft) -> None:
+    """An expression that was changed to one that matches nothing, or that nobody can resolve: what the target
+    has for its members, or one that is being computed will have, is for others now."""
+    ids = topic_ids_by_name(group)
+    specs = specs_under_way(core, group.group_id)
+    for member in group.joined():
+        metadata = member.metadata
+        assert metadata is not None
+        regex = metadata.subscribed_topic_regex
+        if regex is None or regex not in regexes:
+            continue
+        granted = set(group.target_of(member.member_id))
+        for spec in specs:
+            if member.member_id in spec.members:
+                granted |= spec.members[member.member_id].subscribed_topics
+        if granted - subscribed_ids(group, metadata, ids):
+            what = "matches nothing" if regex in group.regexes else "is not resolved"
+            draft.because(ReasonKind.REGEX_RESOLUTION_CHANGED, detail=f"{shown(regex)} {what}")
+            return
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return " ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def shown(regex: str) -> str:
+    """An expression as messages show it."""
+    return regex if len(regex) <= EXPRESSION_SHOWN else regex[:EXPRESSION_SHOWN] + "…"

@@ -1,0 +1,1 @@
+"""Committed offsets: commits, fetches, and which offsets are over."""

@@ -1,0 +1,284 @@
+"""OffsetCommit: who may commit, with which epoch, and what is written.
+
+A commit of a member is checked against its epoch, not against what it owns. One epoch behind is enough where
+the member has held the partition since then (KIP-1251): that is the commit that was on its way when the epoch
+moved. One partition that fails this refuses the whole commit, as in Kafka. What a partition can be refused
+for by itself (unknown topic, metadata too long) leaves the others committed.
+
+Commits are the hot path of any coordinator: nothing is made per partition but the response's part and the
+record's bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.core import Core
+from coordinator.limits import DECISION_BYTES_MAX
+from coordinator.state.model import Group
+from coordinator.topics import CatalogTopic
+from records import RawRecord, Trigger, encode_offset_commit, offset_commit_key
+from wire.errors import ErrorCode
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+TOPIC_IDS_SINCE = 10
+MEMBER_EPOCHS_SINCE = 9
+NO_EXPIRY = -1
+EXPIRY_MAX_MS = (1 << 63) - 1
+
+
+def commit_offsets(
+    core: Core, request: OffsetCommitRequest, version: int, ctx: Context, draft: Draft
+) -> Steps:
+    """One record per accepted partition, all in one entry; `Refused` refuses the whole request."""
+    group_id = request.group_id
+    if len(group_id.encode()) > core.limits.group_id_bytes_max:
+        raise Refused(
+            ErrorCode.INVALID_GROUP_ID, f"Group id is longer than {core.limits.group_id_bytes_max} bytes."
+        )
+    try:
+        _check_member(core, request, version, ctx)
+    except Refused as refused:
+        if not _names_unknown(request, version, ctx):
+            raise
+        return _refused_beside_unknown(request, version, refused.code, ctx)
+    draft.trigger = Trigger.OFFSETS_COMMITTED
+    draft.member_id, draft.member_epoch = request.member_id, request.generation_id_or_member_epoch
+    draft.by_operator = not request.member_id
+    expire_ms = NO_EXPIRY
+    if request.retention_time_ms != -1:
+        expire_ms = min(ctx.wall_ms + request.retention_time_ms, EXPIRY_MAX_MS)
+    settings = ctx.settings.for_group(group_id)
+    metadata_max = settings.offset_metadata_max_bytes
+    records: list[RawRecord] = []
+    key_bytes = 0
+    response = OffsetCommitResponse()
+    for asked in request.topics:
+        topic = _topic(asked, version, ctx)
+        answered = OffsetCommitResponseTopic(topic_id=asked.topic_id, name=asked.name)
+        response.topics.append(answered)
+        if topic is None:
+            answered.partitions = [
+                OffsetCommitResponsePartition(
+                    partition_index=part.partition_index, error_code=_unknown(version)
+                )
+                for part in asked.partitions
+            ]
+        else:
+            key_bytes += len(asked.partitions) * (len(group_id) + len(topic.name))
+            _check_size(key_bytes)
+            answered.partitions = _commit_topic(asked, topic, group_id, metadata_max, expire_ms, ctx, records)
+    if records:
+        if expire_ms != NO_EXPIRY:
+            core.expect_expiry(group_id, expire_ms, ctx)
+        elif group_id not in core.expiry:
+            core.expect_expiry(group_id, ctx.wall_ms + settings.offsets_retention_ms, ctx)
+        yield records
+    return response
+
+
+def _topic(asked: OffsetCommitRequestTopic, version: int, ctx: Context) -> CatalogTopic | None:
+    if version >= TOPIC_IDS_SINCE:
+        return ctx.catalog.topic_by_id(asked.topic_id)
+    return ctx.catalog.topic(asked.name)
+
+
+def _unknown(version: int) -> ErrorCode:
+    return ErrorCode.UNKNOWN_TOPIC_ID if version >= TOPIC_IDS_SINCE else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _is_partition(topic: CatalogTopic | None, partition: int) -> bool:
+    return topic is not None and 0 <= partition < topic.num_partitions
+
+
+def _names_unknown(request: OffsetCommitRequest, version: int, ctx: Context) -> bool:
+    return any(
+        not _is_partition(_topic(asked, version, ctx), part.partition_index)
+        for asked in request.topics
+        for part in asked.partitions
+    )
+
+
+def _refused_beside_unknown(
+    request: OffsetCommitRequest, version: int, code: int, ctx: Context
+) -> OffsetCommitResponse:
+    """A refusal of the whole commit, in which partitions that do not exist are told apart, as Kafka does: its
+    listener looks at topics before its coordinator looks at the member."""
+    response = OffsetCommitResponse()
+    for asked in request.topics:
+        topic = _topic(asked, version, ctx)
+        absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is not None else _unknown(version)
+        answered = OffsetCommitResponseTopic(topic_id=asked.topic_id, name=asked.name)
+        for part in asked.partitions:
+            error = code if _is_partition(topic, part.partition_index) else absent
+            answered.partitions.append(
+                OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=error)
+            )
+        response.topics.append(answered)
+    return response
+
+
+def _check_size(key_bytes: int) -> None:
+    """A few bytes on the wire ask for a large key each: refused before the memory for them is taken."""
+    if key_bytes > DECISION_BYTES_MAX:
+        raise Refused(
+            ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+            f"The commit would take {key_bytes} bytes of log, more than {DECISION_BYTES_MAX}. "
+            "Commit fewer partitions at a time.",
+        )
+
+
+def _commit_topic(
+    asked: OffsetCommitRequestTopic,
+    topic: CatalogTopic,
+    group_id: str,
+    metadata_max: int,
+    expire_ms: int,
+    ctx: Context,
+    records: list[RawRecord],
+) -> list[OffsetCommitResponsePartition]:
+    name, topic_id, num_partitions = topic.name, topic.topic_id, topic.num_partitions
+    wall_ms = ctx.wall_ms
+    answers = []
+    for part in asked.partitions:
+        partition = part.partition_index
+        metadata = part.committed_metadata or ""
+        error = 0
+        if not 0 <= partition < num_partitions:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif metadata and len(metadata.encode()) > metadata_max:
+            error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        else:
+            records.append(
+                encode_offset_commit(
+                    offset_commit_key(group_id, name, partition),
+                    part.committed_offset,
+                    part.committed_leader_epoch,
+                    metadata,
+                    wall_ms,
+                    expire_ms,
+                    topic_id,
+                )
+            )
+        answers.append(OffsetCommitResponsePartition(partition_index=partition, error_code=error))
+    return answers
+
+
+def _check_member(core: Core, request: OffsetCommitRequest, version: int, ctx: Context) -> None:
+    """May this member, or nobody, commit to this group (E.1)?"""
+    group = core.projection.groups.get(request.group_id)
+    epoch = request.generation_id_or_member_epoch
+    if group is None or not (group.is_consumer or group.classic is not None):
+        _check_simple_group(core, request, epoch, version)
+        return
+    if not group.is_consumer:
+        _check_classic_member(group, request.member_id, epoch)
+        return
+    if epoch < 0 and not group.num_members:
+        return
+    member = group.member(request.member_id)
+    if member is None:
+        raise Refused(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"{request.member_id or 'Nobody'} is not a member of {request.group_id}.",
+        )
+    if version < MEMBER_EPOCHS_SINCE:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Members of consumer groups commit with version {MEMBER_EPOCHS_SINCE} or newer, not {version}.",
+        )
+    if epoch != member.current.epoch:
+        _check_partition_epochs(group, request, version, ctx)
+
+
+def _check_simple_group(core: Core, request: OffsetCommitRequest, epoch: int, version: int) -> None:
+    """A group without members, and perhaps not even offsets yet: only nobody can commit to it."""
+    offsets = core.projection.offsets
+    exists = offsets.has_group(request.group_id)
+    if epoch >= 0 and exists:
+        raise Refused(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"{request.member_id or 'Nobody'} is not a member of {request.group_id}, which has none.",
+        )
+    if epoch >= 0:
+        is_new_enough = version >= MEMBER_EPOCHS_SINCE
+        code = ErrorCode.GROUP_ID_NOT_FOUND if is_new_enough else ErrorCode.ILLEGAL_GENERATION
+        raise Refused(code, f"Group {request.group_id} does not exist.")
+    if not exists and offsets.num_groups >= core.limits.groups_max:
+        raise Refused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"This shard holds offsets of its {core.limits.groups_max} groups already; delete unused ones.",
+        )
+
+
+def _check_partition_epochs(group: Group, request: OffsetCommitRequest, version: int, ctx: Context) -> None:
+    """KIP-1251: an older epoch commits what the member has held, assigned or pending, since that epoch."""
+    current = group.members[request.member_id].current
+    epoch = request.generation_id_or_member_epoch
+    stale = Refused(
+        ErrorCode.STALE_MEMBER_EPOCH,
+        f"Member {request.member_id} has epoch {current.epoch}, not {epoch}, and has not held every one of "
+        "these partitions since then.",
+    )
+    if epoch > current.epoch:
+        raise stale
+    metadata_max = ctx.settings.for_group(request.group_id).offset_metadata_max_bytes
+    for topic_id, partition in _partitions(request, version, metadata_max, ctx):
+        assigned_at = current.assigned.get(topic_id, {}).get(partition)
+        if assigned_at is None:
+            assigned_at = current.pending.get(topic_id, {}).get(partition)
+        if assigned_at is None or epoch < assigned_at:
+            raise stale
+
+
+def _partitions(
+    request: OffsetCommitRequest, version: int, metadata_max: int, ctx: Context
+) -> Iterator[tuple[bytes, int]]:
+    """What will be committed: the others are refused by themselves."""
+    for asked in request.topics:
+        topic = _topic(asked, version, ctx)
+        for part in asked.partitions:
+            is_too_large = len((part.committed_metadata or "").encode()) > metadata_max
+            if topic is not None and part.partition_index < topic.num_partitions and not is_too_large:
+                yield topic.topic_id, part.partition_index
+
+
+def _check_classic_member(group: Group, member_id: str, generation: int) -> None:
+    """A classic group known from an imported or older log: its members are what record 2 says."""
+    classic = group.classic
+    assert classic is not None
+    if generation < 0 and not classic.members:
+        return
+    if all(member.member_id != member_id for member in classic.members):
+        raise Refused(
+            ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id or 'Nobody'} is not a member of {group.group_id}."
+        )
+    if generation != classic.generation:
+        raise Refused(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"Group {group.group_id} is at generation {classic.generation}, not {generation}.",
+        )
+
+
+def check_reader(core: Core, group_id: str, member_id: str | None, member_epoch: int) -> None:
+    """May this member, or nobody, read the group's offsets (E.2)? Nobody always may: null id, epoch −1."""
+    if member_id is None and member_epoch < 0:
+        return
+    group = core.projection.groups.get(group_id)
+    if group is None or not group.is_consumer:  # of classic groups anybody may read
+        return
+    member = group.member(member_id or "")
+    if member is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id or 'Nobody'} is not a member of {group_id}.")
+    if member_epoch != member.current.epoch:
+        raise Refused(
+            ErrorCode.STALE_MEMBER_EPOCH,
+            f"Member {member_id} has epoch {member.current.epoch}, not {member_epoch}.",
+        )

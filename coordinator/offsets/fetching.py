@@ -1,0 +1,169 @@
+"""OffsetFetch: reads of committed offsets, in the shapes of its ten versions.
+
+A partition without an offset answers −1, and so does one whose offset belongs to a topic that was deleted
+since: the topic that has the name now is another one. requireStable needs no more than any read here, as all
+reads are linearizable and no transaction is ever pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.core import Core
+from coordinator.offsets.commits import TOPIC_IDS_SINCE, check_reader
+from records import ZERO_UUID, OffsetCommitValue, offset_commit_key
+from wire.errors import ErrorCode
+from wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+GROUPS_SINCE = 8
+PARTITIONS_AT_ONCE = 2_000
+"""Read in one turn of the loop: about 15 ms. A hundred thousand at once would cost the node every shard that
+it leads."""
+NO_OFFSET = OffsetCommitValue(offset=-1, commit_timestamp_ms=-1)
+
+T = TypeVar("T", OffsetFetchResponseTopic, OffsetFetchResponseTopics)
+
+
+def fetch_offsets(core: Core, request: OffsetFetchRequest, version: int, ctx: Context, draft: Draft) -> Steps:
+    """The response; errors are per group. Many partitions are read in several turns, each as it is then."""
+    response = OffsetFetchResponse()
+    if version < GROUPS_SINCE:
+        asked = None
+        if request.topics is not None:
+            asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
+        reads = _read(core, request.group_id, asked, response.topics, _old_topic, ctx)
+    else:
+        reads = _read_groups(core, request, version, response, ctx)
+    return _read_on(response, reads, draft)
+
+
+def _read_on(response: OffsetFetchResponse, reads: Iterator[None], draft: Draft) -> Steps:
+    """The next partitions, and the response when there are no more."""
+    if sum(1 for _ in islice(reads, PARTITIONS_AT_ONCE)) == PARTITIONS_AT_ONCE:
+        draft.rest = lambda ctx, draft: _read_on(response, reads, draft)
+    yield from ()  # nothing is written
+    return response
+
+
+def _old_topic(name: str, _ctx: Context) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(name=name)
+
+
+def _topic(name: str, ctx: Context) -> OffsetFetchResponseTopics:
+    known = ctx.catalog.topic(name)
+    return OffsetFetchResponseTopics(topic_id=known.topic_id if known is not None else ZERO_UUID, name=name)
+
+
+def _read_groups(
+    core: Core, request: OffsetFetchRequest, version: int, response: OffsetFetchResponse, ctx: Context
+) -> Iterator[None]:
+    """Fills the response, a partition at a step."""
+    for group in request.groups:
+        answer = OffsetFetchResponseGroup(group_id=group.group_id)
+        response.groups.append(answer)
+        try:
+            check_reader(core, group.group_id, group.member_id, group.member_epoch)
+        except Refused as refused:
+            answer.error_code = refused.code
+            continue
+        asked = None
+        if group.topics is not None:
+            asked = []
+            for wanted in group.topics:
+                name = wanted.name
+                if version >= TOPIC_IDS_SINCE:
+                    topic = ctx.catalog.topic_by_id(wanted.topic_id)
+                    if topic is None:
+                        answer.topics.append(_unknown_topic(wanted.topic_id, wanted.partition_indexes))
+                        continue
+                    name = topic.name
+                asked.append((name, wanted.partition_indexes))
+        yield from _read(core, group.group_id, asked, answer.topics, _topic, ctx)
+
+
+def _unknown_topic(topic_id: bytes, partitions: Iterable[int]) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=partition,
+                committed_offset=-1,
+                metadata="",
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            )
+            for partition in partitions
+        ],
+    )
+
+
+def _read(
+    core: Core,
+    group_id: str,
+    asked: list[tuple[str, list[int]]] | None,
+    topics: list[T],
+    make_topic: Callable[[str, Context], T],
+    ctx: Context,
+) -> Iterator[None]:
+    """Fills `topics` with the offsets asked for, or (None) with all that the group has, a partition at a
+    step. Of all, the keys are those of the beginning."""
+    offsets = core.projection.offsets
+    if asked is not None:
+        for name, partitions in asked:
+            topic = make_topic(name, ctx)
+            topics.append(topic)
+            for partition in partitions:
+                value = offsets.get(offset_commit_key(group_id, name, partition))
+                _add(topic, partition, _valid(name, value, ctx))
+                yield
+        return
+    found: dict[str, T] = {}
+    for key in sorted(offsets.keys(group_id)):  # of one topic by number: that is how msgpack orders them
+        offset = offsets.committed(key)
+        if offset is not None and _valid(offset.topic, offset.value, ctx) is offset.value:
+            topic = found.get(offset.topic) or found.setdefault(offset.topic, make_topic(offset.topic, ctx))
+            _add(topic, offset.partition, offset.value)
+        yield
+    topics += [found[name] for name in sorted(found)]
+
+
+def _add(
+    topic: OffsetFetchResponseTopic | OffsetFetchResponseTopics, partition: int, value: OffsetCommitValue
+) -> None:
+    if isinstance(topic, OffsetFetchResponseTopic):
+        old = OffsetFetchResponsePartition(
+            partition_index=partition,
+            committed_offset=value.offset,
+            committed_leader_epoch=value.leader_epoch,
+            metadata=value.metadata,
+        )
+        topic.partitions.append(old)
+        return
+    row = OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+    )
+    topic.partitions.append(row)
+
+
+def _valid(name: str, value: OffsetCommitValue | None, ctx: Context) -> OffsetCommitValue:
+    """The offset, unless it belongs to a topic that no longer exists. Imported offsets name no id."""
+    if value is None:
+        return NO_OFFSET
+    if value.topic_id != ZERO_UUID:
+        topic = ctx.catalog.topic(name)
+        if topic is None or topic.topic_id != value.topic_id:
+            return NO_OFFSET
+    return value

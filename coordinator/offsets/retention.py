@@ -1,0 +1,193 @@
+"""Offsets and groups that are over (E.5): which ones, and the decisions that end them.
+
+An offset is over when its topic is not subscribed to by the group and its time has come: the one that the
+commit named itself (versions 2 to 4), else the retention after the commit; for a group of the classic
+protocol without members, after it lost the last one. A group is over when it has neither members nor offsets.
+A topic that members subscribe to keeps its offsets, however old they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from coordinator.api import Context, Draft, Steps
+from coordinator.core import Core
+from coordinator.state import writes
+from coordinator.state.model import Group
+from coordinator.state.offsetstore import CommittedOffset, tombstone
+from coordinator.volatile.expiry import Look, Reading
+from records import Expiry, GroupMetadataValue, OffsetCommitValue, RawRecord, Trigger
+
+NO_TIME: Final = -1
+_CONSUMER: Final = "consumer"
+_PREFIX: Final = Struct(">hi")
+_SIZE: Final = Struct(">h")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What keeps a group's offsets: a subscription, and time, from `base_ms` or (None) from each commit."""
+
+    subscribed: Container[str]
+    base_ms: int | None = None
+
+
+def terms_of(group: Group | None) -> Terms | None:
+    """The terms of a group, None while nothing of it may expire. One that is only offsets is no `Group`."""
+    if group is None:
+        return Terms(())
+    classic = group.classic
+    if group.is_consumer or classic is None:
+        return Terms(group.subscriptions)
+    if not classic.protocol_type:
+        return Terms(())
+    if not classic.members:
+        state_ms = classic.current_state_timestamp_ms
+        return Terms((), state_ms if state_ms >= 0 else None)
+    topics = _classic_subscriptions(classic)
+    return None if topics is None else Terms(topics)
+
+
+def _classic_subscriptions(classic: GroupMetadataValue) -> set[str] | None:
+    """What the members of a classic group subscribe to; None if they are no consumers, or unreadable."""
+    if classic.protocol_type != _CONSUMER or classic.protocol is None:
+        return None
+    topics: set[str] = set()
+    try:
+        for member in classic.members:
+            topics.update(_subscribed_topics(member.subscription))
+    except (ValueError, IndexError):
+        return None
+    return topics
+
+
+def _subscribed_topics(subscription: bytes) -> list[str]:
+    """The topics at the front of a consumer's subscription, the same in all its versions; ValueError."""
+    if len(subscription) < _PREFIX.size:
+        raise ValueError("a subscription without topics")
+    _, number = _PREFIX.unpack_from(subscription)
+    topics, start = [], _PREFIX.size
+    for _ in range(number):
+        end = start + _SIZE.size
+        if end > len(subscription):
+            raise ValueError("a subscription that ends early")
+        (size,) = _SIZE.unpack_from(subscription, start)
+        if size < 0 or end + size > len(subscription):
+            raise ValueError("a topic that ends early")
+        topics.append(subscription[end : end + size].decode())
+        start = end + size
+    return topics
+
+
+def over_at_ms(value: OffsetCommitValue, terms: Terms, retention_ms: int) -> int:
+    """When an offset is over, unless a subscription keeps it."""
+    if value.expire_timestamp_ms != NO_TIME:
+        return value.expire_timestamp_ms
+    return (value.commit_timestamp_ms if terms.base_ms is None else terms.base_ms) + retention_ms
+
+
+def expire_offsets(core: Core, ctx: Context, draft: Draft) -> Steps:
+    """One slice of the looks that are due: it ends with the first records, or when it has read enough."""
+    draft.trigger = Trigger.OFFSETS_EXPIRED
+    table, room, has_written = core.expiry, core.limits.expiry_slice_max, False
+    while room > 0 and not has_written:
+        room -= 1
+        if table.reading is None and not _take_up(core, ctx):
+            break
+        reading = table.reading
+        if reading is None:
+            continue
+        keys = reading.keys[reading.position : reading.position + room]
+        room -= len(keys)
+        tombstones = _read(core, reading, keys, ctx, draft)
+        if tombstones:
+            has_written = True
+            yield tombstones
+        if reading.position == len(reading.keys):
+            table.reading = None
+            end = _end(core, reading, ctx)
+            if end:
+                has_written = True
+                yield end
+                core.forget_group(reading.group_id)
+    table.aim(ctx, core.limits.expiry_pause_ms)
+    return None
+
+
+def _take_up(core: Core, ctx: Context) -> bool:
+    """Begins to read the group that is due for longest, or puts its look back if it would find nothing.
+
+    False if none is due."""
+    due = core.expiry.take_due(ctx)
+    if due is None:
+        return False
+    group_id, look = due
+    settings = ctx.settings.for_group(group_id)
+    terms = terms_of(core.projection.groups.get(group_id))
+    if terms is None or look.has_nothing(terms.subscribed, ctx.wall_ms):
+        not_before_ms = ctx.wall_ms + settings.offsets_retention_check_interval_ms
+        look.due_ms = not_before_ms if terms is None else look.next_due_ms(not_before_ms)
+        core.expiry.put(group_id, look, ctx)
+    else:
+        keys = core.projection.offsets.keys(group_id)
+        core.expiry.reading = Reading(group_id, keys, ctx.wall_ms + settings.offsets_retention_ms)
+    return True
+
+
+def _read(core: Core, reading: Reading, keys: list[bytes], ctx: Context, draft: Draft) -> list[RawRecord]:
+    """Tombstones for what is over among these; the reading learns when the others will be."""
+    group_id, offsets = reading.group_id, core.projection.offsets
+    retention_ms = ctx.settings.for_group(group_id).offsets_retention_ms
+    terms = terms_of(core.projection.groups.get(group_id))
+    reading.position += len(keys)
+    tombstones: list[RawRecord] = []
+    oldest: Expiry | None = None
+    for key in keys:
+        offset = offsets.committed(key)
+        if offset is None:  # gone since the reading began
+            continue
+        if terms is None:
+            reading.free_ms = ctx.wall_ms
+            continue
+        at_ms = over_at_ms(offset.value, terms, retention_ms)
+        if offset.topic in terms.subscribed:
+            reading.held_ms = min(reading.held_ms, at_ms) if reading.held else at_ms
+            reading.held.add(offset.topic)
+        elif ctx.wall_ms < at_ms:
+            reading.free_ms = min(reading.free_ms, at_ms)
+        else:
+            tombstones.append(tombstone(key))
+            oldest = _older(oldest, offset, at_ms)
+    if oldest is not None:
+        draft.expiries.append(oldest)
+    return tombstones
+
+
+def _older(oldest: Expiry | None, offset: CommittedOffset, at_ms: int) -> Expiry:
+    """The evidence of a decision is that of the offset which was committed first."""
+    committed_ms = offset.value.commit_timestamp_ms
+    if oldest is not None and oldest.armed_ms <= committed_ms:
+        return oldest
+    return Expiry(
+        member_id="",
+        timeout_ms=at_ms - committed_ms,
+        armed_ms=committed_ms,
+        last_heartbeat_ms=NO_TIME,
+        deadline_ms=at_ms,
+    )
+
+
+def _end(core: Core, reading: Reading, ctx: Context) -> list[RawRecord]:
+    """The group was read: its tombstones if it is over, else it gets its next look."""
+    group_id = reading.group_id
+    if core.projection.offsets.has_group(group_id):
+        interval_ms = ctx.settings.for_group(group_id).offsets_retention_check_interval_ms
+        look = Look(0, reading.free_ms, frozenset(reading.held), reading.held_ms)
+        look.due_ms = look.next_due_ms(ctx.wall_ms + interval_ms)
+        core.expiry.merge(group_id, look, ctx)
+        return []
+    group = core.projection.groups.get(group_id)
+    return writes.group_tombstones(group) if group is not None and group.is_empty else []

@@ -1,0 +1,1 @@
+"""What regular expressions match: which are valid, and a round of many over many names."""

@@ -1,0 +1,178 @@
+"""The two state machines of a consumer group, as tables.
+
+A *member* moves by reconciliation (KIP-848, "Member's State Machine"): `MEMBER_TRANSITIONS` maps its state
+and what reconciliation found to the next state and epoch; `coordinator.state.reconcile` finds, this table
+decides. A *group's* state is never stored: it is read off the group by the first row of `GROUP_STATES` that
+holds.
+
+docs/state-machines.md is rendered from these tables by `render_markdown`; a test keeps the two equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from records import MemberState
+
+
+class Finding(Enum):
+    """What reconciliation found when it compared a member with its target; the value is for readers."""
+
+    SETTLED = "at the target epoch, subscribed to all it has"
+    NOT_ACKED = "has not reported that it gave up what is pending"
+    MUST_REVOKE = "owns partitions outside its target and has not given them up"
+    BLOCKED = "nothing to revoke; partitions of its target are still owned by others"
+    FREE = "nothing to revoke; all partitions of its target are free or its own"
+
+
+class Epoch(Enum):
+    """Which epoch the member has after the transition."""
+
+    SAME = "same"
+    TARGET = "target"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    to: MemberState
+    epoch: Epoch
+
+
+_STABLE = MemberState.STABLE
+_UNREVOKED = MemberState.UNREVOKED_PARTITIONS
+_UNRELEASED = MemberState.UNRELEASED_PARTITIONS
+_UNKNOWN = MemberState.UNKNOWN
+
+MEMBER_TRANSITIONS: dict[tuple[MemberState, Finding], Transition] = {
+    (_STABLE, Finding.SETTLED): Transition(_STABLE, Epoch.SAME),
+    (_STABLE, Finding.FREE): Transition(_STABLE, Epoch.TARGET),
+    (_STABLE, Finding.BLOCKED): Transition(_UNRELEASED, Epoch.TARGET),
+    (_STABLE, Finding.MUST_REVOKE): Transition(_UNREVOKED, Epoch.SAME),
+    (_UNREVOKED, Finding.NOT_ACKED): Transition(_UNREVOKED, Epoch.SAME),
+    (_UNREVOKED, Finding.FREE): Transition(_STABLE, Epoch.TARGET),
+    (_UNREVOKED, Finding.BLOCKED): Transition(_UNRELEASED, Epoch.TARGET),
+    (_UNREVOKED, Finding.MUST_REVOKE): Transition(_UNREVOKED, Epoch.SAME),
+    (_UNRELEASED, Finding.FREE): Transition(_STABLE, Epoch.TARGET),
+    (_UNRELEASED, Finding.BLOCKED): Transition(_UNRELEASED, Epoch.TARGET),
+    (_UNRELEASED, Finding.MUST_REVOKE): Transition(_UNREVOKED, Epoch.SAME),
+    # A state byte of a newer release. Such a member is only served once it owns nothing, else it is fenced.
+    (_UNKNOWN, Finding.FREE): Transition(_STABLE, Epoch.TARGET),
+    (_UNKNOWN, Finding.BLOCKED): Transition(_UNRELEASED, Epoch.TARGET),
+}
+
+
+def member_transition(state: MemberState, finding: Finding) -> Transition:
+    """Looks the transition up; a pair that is not in the table cannot happen and raises KeyError."""
+    return MEMBER_TRANSITIONS[state, finding]
+
+
+_MEMBER_STATES = {int(state): state for state in MemberState}
+
+
+def member_state(number: int) -> MemberState:
+    """The state that a record's number means; numbers of newer releases are UNKNOWN."""
+    return _MEMBER_STATES.get(number, MemberState.UNKNOWN)
+
+
+class GroupState(Enum):
+    """Names as Kafka writes them in ListGroups and in the describe APIs."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What the state of a consumer group depends on."""
+
+    has_members: bool
+    epoch: int
+    assignment_epoch: int
+    all_members_settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStateRow:
+    state: GroupState
+    holds: Callable[[GroupFacts], bool]
+    when: str
+
+
+GROUP_STATES: tuple[GroupStateRow, ...] = (
+    GroupStateRow(GroupState.EMPTY, lambda facts: not facts.has_members, "no members"),
+    GroupStateRow(
+        GroupState.ASSIGNING,
+        lambda facts: facts.epoch > facts.assignment_epoch,
+        "group epoch > assignment epoch: a target is still to be computed",
+    ),
+    GroupStateRow(
+        GroupState.RECONCILING,
+        lambda facts: not facts.all_members_settled,
+        "some member is not STABLE at the assignment epoch",
+    ),
+    GroupStateRow(GroupState.STABLE, lambda facts: True, "every member is STABLE at the assignment epoch"),
+)
+
+_GROUP_DIAGRAM = (
+    "[*] --> Assigning : first member joins",
+    "Empty --> Assigning : member joins",
+    "Assigning --> Reconciling : target computed",
+    "Reconciling --> Stable : last member settles",
+    "Reconciling --> Assigning : epoch bump",
+    "Stable --> Assigning : epoch bump",
+    "Assigning --> Empty : last member goes",
+    "Reconciling --> Empty : last member goes",
+    "Stable --> Empty : last member goes",
+    "Empty --> [*] : deleted",
+)
+
+
+def group_state(facts: GroupFacts) -> GroupState:
+    """The first row that holds. DEAD is only an answer for a group that does not exist."""
+    return next(row.state for row in GROUP_STATES if row.holds(facts))
+
+
+def render_markdown() -> str:
+    """docs/state-machines.md: both machines as a table and as a Mermaid diagram."""
+    lines = [
+        "# State machines",
+        "",
+        "Rendered from `coordinator/state/machines.py`; do not edit, but run",
+        "`python -m coordinator.state.machines > docs/state-machines.md`.",
+        "",
+        "## Member of a consumer group",
+        "",
+        "| State | Reconciliation finds | Next state | Member epoch |",
+        "|---|---|---|---|",
+    ]
+    for (state, finding), step in MEMBER_TRANSITIONS.items():
+        lines.append(f"| {state.name} | {finding.value} | {step.to.name} | {step.epoch.value} |")
+    lines += ["", "```mermaid", "stateDiagram-v2", "    [*] --> STABLE : joins, owns nothing yet"]
+    for (state, finding), step in MEMBER_TRANSITIONS.items():
+        lines.append(f"    {state.name} --> {step.to.name} : {finding.name}")
+    lines += [
+        "    STABLE --> [*] : leaves or expires",
+        "    UNREVOKED_PARTITIONS --> [*] : leaves or expires",
+        "    UNRELEASED_PARTITIONS --> [*] : leaves or expires",
+        "```",
+        "",
+        "## Consumer group",
+        "",
+        "Read off the group, never stored; the first row that holds counts.",
+        "",
+        "| State | When |",
+        "|---|---|",
+    ]
+    lines += [f"| {row.state.value} | {row.when} |" for row in GROUP_STATES]
+    lines += [f"| {GroupState.DEAD.value} | only as an answer: there is no such group |"]
+    lines += ["", "```mermaid", "stateDiagram-v2", *(f"    {arrow}" for arrow in _GROUP_DIAGRAM), "```", ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(render_markdown(), end="")

@@ -1,0 +1,180 @@
+"""The records that decisions write, one small function each, and the orders that Kafka keeps between them.
+
+Tombstones of a member come as 8, 7, 5 and those of a group last (Kafka's replay depends on it, and so will a
+Kafka that reads an export); a target's members come before its epoch, record 4 before record 3.
+"""
+
+from __future__ import annotations
+
+from coordinator.assignors.spi import MemberAssignment
+from coordinator.state.model import Group, Member, topic_partitions_of
+from coordinator.state.reconcile import Current
+from records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataKey,
+    Key,
+    RawRecord,
+    Record,
+    TopicMetadata,
+    TopicPartitions,
+    Value,
+    encode_record,
+)
+
+
+def write(key: Key, value: Value | None) -> RawRecord:
+    return encode_record(Record(key, value))
+
+
+def member_metadata(group_id: str, member_id: str, value: ConsumerGroupMemberMetadataValue) -> RawRecord:
+    return write(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), value)
+
+
+def group_epoch(group: Group, epoch: int, wall_ms: int) -> RawRecord:
+    """Record 3; the creation time of a group is that of its first epoch."""
+    created_ms = group.metadata.creation_time_ms if group.metadata is not None else wall_ms
+    value = ConsumerGroupMetadataValue(epoch=epoch, creation_time_ms=created_ms)
+    return write(ConsumerGroupMetadataKey(group_id=group.group_id), value)
+
+
+def subscribed_topics(
+    group_id: str, topics: tuple[TopicMetadata, ...], epoch: int, catalog_version: int
+) -> RawRecord:
+    """Record 4, with the epoch and the catalog version at which the topics were so."""
+    value = ConsumerGroupPartitionMetadataValue(topics=topics, epoch=epoch, catalog_version=catalog_version)
+    return write(ConsumerGroupPartitionMetadataKey(group_id=group_id), value)
+
+
+def target_member(group_id: str, member_id: str, part: MemberAssignment, epoch: int) -> RawRecord:
+    """Record 7, its topics in the order of their ids."""
+    topics = tuple(
+        [
+            TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(numbers)))
+            for topic_id, numbers in sorted(part.target_partitions.items())
+            if numbers
+        ]
+    )
+    value = ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=topics,
+        assignment_epoch=epoch,
+        error=part.error,
+        metadata_version=part.metadata_version,
+        metadata_bytes=part.metadata_bytes,
+    )
+    return write(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), value)
+
+
+def target_epoch(group_id: str, epoch: int, wall_ms: int) -> RawRecord:
+    """Record 6, which closes a target."""
+    return write(
+        ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
+        ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp_ms=wall_ms),
+    )
+
+
+def current_assignment(group_id: str, member_id: str, current: Current) -> RawRecord:
+    """Record 8."""
+    return write(
+        ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
+        ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=current.epoch,
+            previous_member_epoch=current.previous_epoch,
+            state=current.state,
+            assigned_partitions=topic_partitions_of(current.assigned),
+            partitions_pending_revocation=topic_partitions_of(current.pending),
+            error=current.told.error,
+            metadata_version=current.told.metadata_version,
+            metadata_bytes=current.told.metadata_bytes,
+        ),
+    )
+
+
+def resolved_regex(
+    group_id: str, regex: str, topics: tuple[str, ...], version: int, wall_ms: int
+) -> RawRecord:
+    """Record 16: what the expression matches as of that version of the catalog."""
+    return write(
+        ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
+        ConsumerGroupRegularExpressionValue(version=version, timestamp_ms=wall_ms, topics=topics),
+    )
+
+
+def regex_tombstone(group_id: str, regex: str) -> RawRecord:
+    """~16: nobody subscribes by the expression any more."""
+    return write(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
+
+
+def member_tombstones(group: Group, member_id: str) -> list[RawRecord]:
+    """~8 ~7 ~5 of a member that goes, those that there are."""
+    group_id = group.group_id
+    member = group.members[member_id]
+    gone: list[RawRecord] = []
+    if member.current_value is not None:
+        gone.append(
+            write(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None)
+        )
+    if member_id in group.target:
+        gone.append(
+            write(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None)
+        )
+    gone.append(write(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None))
+    return gone
+
+
+def member_replaced(group: Group, old: Member, member_id: str, current: Current) -> list[RawRecord]:
+    """~8 ~7 ~5 of a static member, then 5 7 8 with all that it had for the one that takes its place."""
+    group_id = group.group_id
+    assert old.metadata is not None
+    records = [*member_tombstones(group, old.member_id), member_metadata(group_id, member_id, old.metadata)]
+    target = group.target.get(old.member_id)
+    if target is not None:
+        records.append(
+            write(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), target)
+        )
+    return [*records, current_assignment(group_id, member_id, current)]
+
+
+def classic_tombstone(group_id: str) -> RawRecord:
+    """~2: the group is no classic one any more."""
+    return write(GroupMetadataKey(group_id=group_id), None)
+
+
+def group_tombstones(group: Group) -> list[RawRecord]:
+    """Everything of a group but its offsets: ~8 ~7 ~6 ~5 ~16 ~4 ~3, or ~2 for a classic group."""
+    group_id = group.group_id
+    members = [
+        write(key_class(group_id=group_id, member_id=member_id), None)
+        for key_class, member_ids in (
+            (ConsumerGroupCurrentMemberAssignmentKey, group.members),
+            (ConsumerGroupTargetAssignmentMemberKey, group.target),
+        )
+        for member_id in member_ids
+    ]
+    gone = members
+    if group.target_metadata is not None:
+        gone.append(write(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))
+    gone += [
+        write(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None)
+        for member_id in group.members
+    ]
+    gone += [regex_tombstone(group_id, regex) for regex in group.regexes]
+    if group.partition_metadata is not None:
+        gone.append(write(ConsumerGroupPartitionMetadataKey(group_id=group_id), None))
+    if group.metadata is not None:
+        gone.append(write(ConsumerGroupMetadataKey(group_id=group_id), None))
+    if group.classic is not None:
+        gone.append(classic_tombstone(group_id))
+    return gone

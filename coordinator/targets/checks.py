@@ -1,0 +1,75 @@
+"""Due work that no request asks for: topic changes, the check at the beginning of a term, deferred targets.
+
+Groups and offsets are compared with the catalog by topic id, so that a topic that was deleted and made again
+under its name is another topic, also when that happened while nobody was looking. A change is found here at
+once, without waiting for a heartbeat as Kafka does; a heartbeat that comes first finds it just as well.
+"""
+
+from __future__ import annotations
+
+from coordinator.api import Context, Draft, Steps
+from coordinator.core import Core
+from coordinator.state.offsetstore import removal_bytes, tombstone, topic_of
+from coordinator.targets.epochs import REASONS_KEPT, epoch_step, target_step
+from coordinator.topics import created_at
+from records import METADATA_SHARD, ZERO_UUID, RawRecord, ReasonKind, Trigger
+
+_TRIGGER_OF_REASON = {
+    ReasonKind.TOPIC_CREATED: Trigger.TOPIC_CREATED,
+    ReasonKind.TOPIC_GROWN: Trigger.TOPIC_GROWN,
+    ReasonKind.TOPIC_DELETED: Trigger.TOPIC_DELETED,
+}
+
+
+def check_group(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
+    """Compares one group with the catalog: offsets of topics that are gone go, topics that changed bump."""
+    draft.trigger = core.checks.pop(group_id)
+    tombstones = _offsets_without_topic(core, group_id, ctx, draft)
+    if tombstones:
+        if len(tombstones) == _removals_max(core, group_id):
+            core.checks[group_id] = Trigger(draft.trigger)  # the rest, after all that is due already
+        if draft.trigger is Trigger.CATALOG_CHANGED:
+            draft.trigger = Trigger.TOPIC_DELETED
+        yield tombstones
+        core.expect_end(group_id, ctx)
+    group = core.projection.groups.get(group_id)
+    if group is not None and group.is_consumer:
+        yield from epoch_step(core, group_id, None, ctx, draft)
+        kinds = {reason.kind for reason in draft.reasons}
+        if draft.trigger is Trigger.CATALOG_CHANGED and len(kinds) == 1:
+            draft.trigger = _TRIGGER_OF_REASON.get(ReasonKind(kinds.pop()), draft.trigger)
+        yield from target_step(core, group_id, ctx, draft)
+    return None
+
+
+def _removals_max(core: Core, group_id: str) -> int:
+    return max(1, core.limits.removal_bytes_max // removal_bytes(group_id))
+
+
+def _offsets_without_topic(core: Core, group_id: str, ctx: Context, draft: Draft) -> list[RawRecord]:
+    """Tombstones for offsets of topics that were deleted, by topic id; as many as one decision may have.
+
+    A topic that this catalog does not have may also be one that it does not have *yet*: offsets carry no
+    catalog version, and another node may have accepted them on a newer one. The id tells the two apart.
+    """
+    offsets = core.projection.offsets
+    gone: list[bytes] = []
+    room = _removals_max(core, group_id)
+    for topic_id in sorted(offsets.topic_ids(group_id) - {ZERO_UUID}):
+        is_gone = ctx.catalog.topic_by_id(topic_id) is None and created_at(topic_id) <= ctx.catalog.version
+        if is_gone and len(gone) < room:
+            keys = offsets.keys_of_topic(group_id, topic_id)
+            gone += keys[: room - len(gone)]
+            if len(draft.refs) < REASONS_KEPT:
+                draft.refer(METADATA_SHARD, ctx.catalog.changed_at(topic_of(keys[0])))
+    return [tombstone(key) for key in gone]
+
+
+def compute_deferred_target(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
+    """A target whose turn has come."""
+    if group_id in core.projection.groups:
+        draft.trigger = Trigger.TARGET_COMPUTED
+        if (index := core.pacing.bumped_at.get(group_id)) is not None:
+            draft.refer(core.shard_id, index)
+        yield from target_step(core, group_id, ctx, draft)
+    return None

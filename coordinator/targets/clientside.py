@@ -1,0 +1,269 @@
+"""Client-side assignors (KIP-848): which one a group uses, and which member is asked to run it.
+
+The choice is a function of what the members offer (`common_assignor`), so every leader comes to the same. Who
+computes is volatile: a *round* (`coordinator.volatile.clientrounds`) begins when a target is due, asks one
+member at a time, each until its own rebalance timeout, and ends with any new target. A member that lets its
+time pass, leaves, or hands in a target that is not valid is not asked again in that round; when nobody is
+left, or after a time that holds for all of them together, the server assignor computes, so that no client can
+keep a group without a target, whatever it takes for its rebalance timeout. A new leader begins a round of its
+own.
+
+What must stay true: at most one member is chosen for a group at a time; only that one may prepare and
+install; and what it installs is judged by what it was shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from coordinator.api import Context, Draft, JobKind, Trouble
+from coordinator.core import Core
+from coordinator.limits import Limits
+from coordinator.state.model import Group, Member
+from coordinator.targets.target import preferred_assignor
+from coordinator.volatile.clientrounds import Choice, Round
+from records import ClientAssignor, ConsumerGroupMemberMetadataValue, MemberState
+
+Offers = Sequence[ClientAssignor]
+"""What one member offers, best first."""
+
+
+# What members offer.
+
+
+def common_assignor(offers: Iterable[Offers]) -> Choice | None:
+    """The assignor that all members have, in versions that overlap; None where there is none.
+
+    Each member votes for the first of its list that qualifies. Ties go to the one that stands higher in the
+    lists, all places added up, then to the first by name."""
+    lists = list(offers)
+    common: dict[str, tuple[int, int]] | None = None
+    for offered in lists:
+        own = {one.name: (one.minimum_version, one.maximum_version) for one in offered}
+        if common is None:
+            common = own
+        else:
+            common = {
+                name: (max(low, own[name][0]), min(high, own[name][1]))
+                for name, (low, high) in common.items()
+                if name in own
+            }
+        if not common:
+            return None
+    found = {name: versions for name, versions in (common or {}).items() if versions[0] <= versions[1]}
+    if not found:
+        return None
+    votes: Counter[str] = Counter()
+    places: Counter[str] = Counter()
+    for offered in lists:
+        ranked = [one.name for one in offered if one.name in found]
+        votes[ranked[0]] += 1
+        places.update({name: place for place, name in enumerate(ranked)})
+    name = min(found, key=lambda name: (-votes[name], places[name], name))
+    return Choice(name, *found[name])
+
+
+def offers_of(member: Member) -> Offers:
+    return member.metadata.assignors if member.metadata is not None else ()
+
+
+def offer(offers: Offers, name: str) -> ClientAssignor | None:
+    """What a member says for the assignor of that name."""
+    return next((one for one in offers if one.name == name), None)
+
+
+def chosen_assignor(group: Group) -> Choice | None:
+    """The client-side assignor that the group's next target is due from; None for the server's."""
+    return common_assignor(offers_of(member) for member in group.joined())
+
+
+def assignor_name(group: Group, configured: Sequence[str]) -> str:
+    """The assignor that computes for the group, a client-side or a server one."""
+    choice = chosen_assignor(group)
+    return choice.name if choice is not None else preferred_assignor(group, configured)
+
+
+def change_matters(group: Group, member: Member, new: Offers, limits: Limits) -> bool:
+    """Whether a member's new offers call for a new target: another assignor or version is chosen now, or the
+    chosen one hears something else. What an assignor says that nobody uses is only kept; so is whatever is
+    said in a group that is too large for any of them."""
+    old = offers_of(member)
+    if old == new or group.num_members > limits.client_members_max:
+        return False
+    others = [offers_of(other) for other in group.joined() if other.member_id != member.member_id]
+    before, after = common_assignor([*others, old]), common_assignor([*others, new])
+    if before != after:
+        return True
+    return after is not None and _says(old, after.name) != _says(new, after.name)
+
+
+def _says(offers: Offers, name: str) -> tuple[int, int, bytes] | None:
+    one = offer(offers, name)
+    return None if one is None else (one.reason, one.version, one.metadata)
+
+
+def with_assignors(
+    metadata: ConsumerGroupMemberMetadataValue,
+    member: Member | None,
+    offered: tuple[ClientAssignor, ...] | None,
+    *,
+    is_join: bool,
+) -> ConsumerGroupMemberMetadataValue:
+    """The metadata with the assignors that a heartbeat offers. One that offers none leaves them as they are,
+    but a join says everything, so a client that came back without assignors has none."""
+    if offered is None:
+        if not is_join or not metadata.assignors:
+            return metadata
+        offered = ()
+    return metadata if metadata.assignors == offered else replace(metadata, assignors=offered)
+
+
+# Who computes.
+
+
+def wait_ms(core: Core, group: Group, ctx: Context, draft: Draft) -> float | None:
+    """How long the member that is asked for the group's target still has, after asking one if need be; None
+    where it is the server assignor's turn."""
+    round_ = _round(core, group)
+    if round_ is None or round_.is_over:
+        return None
+    if not round_.chosen:
+        _elect(core, group, round_, ctx)
+    elif not _may_compute(group.member(round_.chosen)):
+        fail(core, group, round_, "is gone", ctx, draft)
+    elif ctx.monotonic_ms >= round_.deadline_ms:
+        fail(core, group, round_, "did not install a target in time", ctx, draft)
+    return None if round_.is_over else max(0.0, round_.deadline_ms - ctx.monotonic_ms)
+
+
+def round_of(core: Core, group: Group) -> Round | None:
+    """The round under way in which somebody is chosen."""
+    round_ = core.client_side.rounds.get(group.group_id)
+    if round_ is None or not round_.chosen or round_.assignment_epoch != group.assignment_epoch:
+        return None
+    return round_
+
+
+def assignor_error(core: Core, group_id: str) -> str | None:
+    """What went wrong last with the group's assignors, on either side."""
+    said = (core.pacing.errors.get(group_id), core.client_side.errors.get(group_id))
+    return "; ".join(filter(None, said)) or None
+
+
+def is_chosen(core: Core, group: Group, member_id: str) -> bool:
+    round_ = round_of(core, group)
+    return round_ is not None and round_.chosen == member_id
+
+
+def fail(core: Core, group: Group, round_: Round, why: str, ctx: Context, draft: Draft) -> None:
+    """The chosen member is not asked again in this round; somebody else is, or nobody is left."""
+    said = f"Assignor {round_.choice.name}: {round_.chosen} {why}; see docs/protocol-extensions.md."
+    core.client_side.errors[group.group_id] = said
+    if _may_compute(group.member(round_.chosen)):  # to leave meanwhile is nobody's fault
+        draft.trouble = Trouble(group.group_id, said, JobKind.ASSIGN, round_.chosen)
+    round_.failed.add(round_.chosen)
+    _elect(core, group, round_, ctx)
+
+
+def _round(core: Core, group: Group) -> Round | None:
+    """The round for the group's next target, begun if there is none; None where members have no assignor in
+    common, or the group is too large to be shown to one of them."""
+    rounds = core.client_side.rounds
+    round_ = rounds.get(group.group_id)
+    is_first = group.target_metadata is None  # an empty target is written then, for the epoch of now
+    began_at = group.epoch if is_first else group.assignment_epoch
+    if round_ is not None and round_.assignment_epoch == began_at and round_.epoch == group.epoch:
+        return round_
+    choice = chosen_assignor(group)
+    error = _too_large(group, choice, core.limits) if choice is not None else None
+    if error is not None:
+        core.client_side.errors[group.group_id] = error
+        choice = None
+    elif choice is None:
+        core.client_side.errors.pop(group.group_id, None)
+    if choice is None:
+        rounds.pop(group.group_id, None)
+        return None
+    if round_ is None or round_.assignment_epoch != began_at:
+        round_ = rounds[group.group_id] = Round(choice, began_at, group.epoch)
+    elif round_.choice != choice:  # all are asked anew, for the same target, in the time that is left for it
+        round_ = rounds[group.group_id] = Round(choice, began_at, group.epoch, until_ms=round_.until_ms)
+    round_.epoch = group.epoch
+    return round_
+
+
+def _elect(core: Core, group: Group, round_: Round, ctx: Context) -> None:
+    """The first by name among those who can read what all members say and have nothing to give up or to wait
+    for, as far as there are such; nobody once the group has waited long enough."""
+    now_ms = ctx.monotonic_ms
+    if round_.until_ms is None:
+        round_.until_ms = now_ms + core.limits.client_round_max_ms
+    candidates = [
+        member for member in group.joined() if member.member_id not in round_.failed and _may_compute(member)
+    ]
+    round_.prepared = None
+    if not candidates or now_ms >= round_.until_ms:
+        round_.chosen, round_.is_over = "", True
+        core.client_side.errors[group.group_id] = (
+            f"Assignor {round_.choice.name}: no member installed a target, so the server assignor computes. "
+            f"The last: {core.client_side.errors.get(group.group_id, 'nobody is there')}"
+        )
+        return
+    said = [one for member in group.joined() if (one := offer(offers_of(member), round_.choice.name))]
+    written = [one.version for one in said if one.version >= 0]
+
+    def rank(member: Member) -> tuple[bool, bool, bool, str]:
+        own = offer(offers_of(member), round_.choice.name)
+        reads_all = not written or (
+            own is not None and own.minimum_version <= min(written) and max(written) <= own.maximum_version
+        )
+        is_stable = member.current.state is MemberState.STABLE
+        return not reads_all, not is_stable, member.current.epoch == 0, member.member_id
+
+    chosen = min(candidates, key=rank)
+    assert chosen.metadata is not None
+    timeout_ms = chosen.metadata.rebalance_timeout_ms
+    if timeout_ms < 0:  # not given; only in imported logs
+        timeout_ms = ctx.settings.for_group(group.group_id).session_timeout_ms
+    round_.chosen = chosen.member_id
+    round_.deadline_ms = min(now_ms + timeout_ms, round_.until_ms)
+
+
+def _may_compute(member: Member | None) -> bool:
+    """Whether the member is there to be asked."""
+    return member is not None and not member.is_away
+
+
+def _too_large(group: Group, choice: Choice, limits: Limits) -> str | None:
+    """Why the group's target cannot be computed by a member, if so."""
+    partitions = sum(topic.num_partitions for topic in group.topics)
+    for what, number, number_max in (
+        ("members", group.num_members, limits.client_members_max),
+        ("partitions", partitions, limits.client_partitions_max),
+        ("bytes to be shown", size_to_show(group, choice), limits.prepare_bytes_max),
+    ):
+        if number > number_max:
+            return (
+                f"Assignor {choice.name}: the group has {number} {what}, more than {number_max}, so the "
+                "server assignor computes. Split the group."
+            )
+    return None
+
+
+MEMBER_BYTES = 48
+"""Of a member in the answer to Prepare, beside its id, its topics, its metadata and its partitions."""
+
+
+def size_to_show(group: Group, choice: Choice) -> int:
+    """Bytes that showing the group to a member takes, at most."""
+    size = sum(32 + len(topic.topic_name) * 3 for topic in group.topics)
+    for member in group.joined():
+        metadata = member.metadata
+        assert metadata is not None
+        own = offer(metadata.assignors, choice.name)
+        named = len(metadata.subscribed_topic_names) + len(group.resolved(metadata.subscribed_topic_regex))
+        size += MEMBER_BYTES + 3 * len(member.member_id) + 16 * named + len(own.metadata if own else b"")
+        size += sum(20 + 4 * len(numbers) for numbers in group.target_of(member.member_id).values())
+    return size

@@ -1,0 +1,170 @@
+"""What a member hands in as its group's target: whether it can be meant, and whether it is there already.
+
+A target is judged by what its author was shown (`AssignmentSpec`), so that a group that moved on meanwhile
+makes nothing wrong that was right. Complaints name the member and the partition; a request that is longer
+than any valid one is refused before it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from coordinator.assignors.spi import AssignmentSpec, MemberAssignment, PartitionAssignorError
+from coordinator.limits import Limits
+from coordinator.state.model import Group, told_by
+from coordinator.state.reconcile import Told
+from coordinator.volatile.clientrounds import Choice
+from wire.messages import consumer_group_install_assignment as install
+
+
+def metadata_fault(version: int, metadata: bytes, low: int, high: int) -> str | None:
+    """What is wrong with versioned metadata, if anything."""
+    if version == -1:
+        return f"MetadataVersion -1 means none, but there are {len(metadata)} bytes" if metadata else None
+    if not low <= version <= high:
+        return f"MetadataVersion is {version}, outside {low} to {high}"
+    return None
+
+
+def is_installed(group: Group, request: install.ConsumerGroupInstallAssignmentRequest) -> bool:
+    """Whether the group's target is this very one already."""
+    if request.group_epoch != group.assignment_epoch or not request.members:
+        return False
+    parts = {part.member_id: part for part in request.members}
+    if len(parts) < len(request.members):
+        return False
+    for member in group.joined():
+        part = parts.get(member.member_id, install.Member(member_id=member.member_id))
+        told = Told(part.error, part.metadata_version, part.metadata_bytes)
+        if told_by(group.target.get(member.member_id)) != told:
+            return False
+        if not part.error and not _is_part(part, group.target_of(member.member_id)):
+            return False
+    return True
+
+
+def _is_part(part: install.Member, target: Mapping[bytes, tuple[int, ...]]) -> bool:
+    """Whether the part names just the target's partitions; lengths first, as a stranger may send any."""
+    given = [topic for topic in part.topic_partitions if topic.partitions]
+    return len(given) == len(target) and all(
+        len(numbers := target.get(topic.topic_id, ())) == len(topic.partitions)
+        and numbers == tuple(sorted(topic.partitions))
+        for topic in given
+    )
+
+
+def answer_of(
+    request: install.ConsumerGroupInstallAssignmentRequest,
+    spec: AssignmentSpec,
+    choice: Choice,
+    limits: Limits,
+) -> Mapping[str, MemberAssignment]:
+    """The request in the form of an assignor's answer; raises `PartitionAssignorError`, which names the
+    member and the partition."""
+    _check_size(request, spec)
+    owners: dict[bytes, dict[int, str]] = {topic_id: {} for topic_id in spec.topics}
+    answer: dict[str, MemberAssignment] = {}
+    for part in request.members:
+        member_id = part.member_id
+        if member_id not in spec.members:
+            raise PartitionAssignorError(
+                f"Members: {member_id} is not a member of epoch {request.group_epoch}."
+            )
+        if member_id in answer:
+            raise PartitionAssignorError(f"Members: {member_id} is there twice.")
+        if len(part.metadata_bytes) > limits.client_metadata_bytes_max:
+            raise PartitionAssignorError(
+                f"Members: MetadataBytes of {member_id} are {len(part.metadata_bytes)} bytes; at most "
+                f"{limits.client_metadata_bytes_max} are allowed."
+            )
+        fault = metadata_fault(part.metadata_version, part.metadata_bytes, choice.version_min, choice.version)
+        if fault is not None:
+            raise PartitionAssignorError(f"Members: {fault}, at {member_id}.")
+        if part.error:
+            if part.topic_partitions:
+                raise PartitionAssignorError(
+                    f"Members: {member_id} has error {part.error}, so it keeps what it has; "
+                    "give it no partitions."
+                )
+            partitions = _kept(spec, member_id)
+        else:
+            partitions = _given(part)
+        _own(spec, owners, member_id, partitions)
+        answer[member_id] = MemberAssignment(
+            partitions, part.error, part.metadata_version, part.metadata_bytes
+        )
+    return answer
+
+
+def _check_size(request: install.ConsumerGroupInstallAssignmentRequest, spec: AssignmentSpec) -> None:
+    """What is longer than any valid target is not looked at any further."""
+    partitions_max = sum(topic.num_partitions for topic in spec.topics.values())
+    for what, number, number_max in (
+        ("members", len(request.members), len(spec.members)),
+        (
+            "topics",
+            sum(len(part.topic_partitions) for part in request.members),
+            len(spec.members) * len(spec.topics),
+        ),
+        (
+            "partitions",
+            sum(len(topic.partitions) for part in request.members for topic in part.topic_partitions),
+            partitions_max,
+        ),
+    ):
+        if number > number_max:
+            raise PartitionAssignorError(
+                f"Members: {number} {what} are named, more than there are to give: at most {number_max}."
+            )
+
+
+def _given(part: install.Member) -> dict[bytes, tuple[int, ...]]:
+    given: dict[bytes, list[int]] = {}
+    for topic in part.topic_partitions:
+        given.setdefault(topic.topic_id, []).extend(topic.partitions)
+    return {topic_id: tuple(sorted(numbers)) for topic_id, numbers in given.items() if numbers}
+
+
+def _kept(spec: AssignmentSpec, member_id: str) -> dict[bytes, tuple[int, ...]]:
+    """The member's old target, as far as it subscribes to it and it still exists."""
+    member = spec.members[member_id]
+    kept = {
+        topic_id: tuple(one for one in numbers if one < spec.topics[topic_id].num_partitions)
+        for topic_id, numbers in member.target_partitions.items()
+        if topic_id in member.subscribed_topics
+    }
+    return {topic_id: numbers for topic_id, numbers in kept.items() if numbers}
+
+
+def _own(
+    spec: AssignmentSpec,
+    owners: dict[bytes, dict[int, str]],
+    member_id: str,
+    partitions: Mapping[bytes, tuple[int, ...]],
+) -> None:
+    """Notes who gets what, once."""
+    subscribed = spec.members[member_id].subscribed_topics
+    for topic_id, numbers in partitions.items():
+        if topic_id not in subscribed:
+            raise PartitionAssignorError(
+                f"Members: {member_id} is given topic id {topic_id.hex()}, to which it does not subscribe."
+            )
+        topic = spec.topics[topic_id]
+        owner_of = owners[topic_id]
+        for number in numbers:
+            if not 0 <= number < topic.num_partitions:
+                raise PartitionAssignorError(
+                    f"Members: {member_id} is given {topic.topic_name}-{number}; "
+                    f"the topic has partitions 0 to {topic.num_partitions - 1}."
+                )
+            other = owner_of.setdefault(number, member_id)
+            if other != member_id:
+                raise PartitionAssignorError(
+                    f"Members: {topic.topic_name}-{number} is given to both {other} and {member_id}."
+                )
+        if len(set(numbers)) != len(numbers):
+            twice = next(one for one, two in pairwise(numbers) if one == two)
+            raise PartitionAssignorError(
+                f"Members: {topic.topic_name}-{twice} is given to {member_id} twice."
+            )

@@ -1,0 +1,112 @@
+"""The steps that move a group: its epoch, then its target.
+
+Both are shared by everything that changes a group: heartbeats, leaves, expiries, topic changes, the check
+at the beginning of a term. `epoch_step` compares the group with the catalog, and bumps the epoch by one if
+there is any reason to, whatever their number; every reason goes into the cause. `target_step` computes the
+target of the new epoch, if the group's pacing and its assignment interval allow. They are generators: what
+they yield is applied before they go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator.api import Context, Draft
+from coordinator.core import Core
+from coordinator.state import writes
+from coordinator.state.model import Group
+from coordinator.targets.target import preferred_assignor
+from coordinator.targets.targeting import Step as Step
+from coordinator.targets.targeting import target_step as target_step
+from coordinator.topics import CatalogView
+from records import METADATA_SHARD, RawRecord, ReasonKind, TopicMetadata
+
+REASONS_KEPT = 100
+"""Topic reasons per cause: enough to explain, and a change of thousands of topics still fits in an entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a change of membership may change, as it was before it."""
+
+    names: frozenset[str]
+    assignor: str | None
+    """None while the group has no members: the first ones change nobody's assignor."""
+
+    @staticmethod
+    def of(group: Group | None, ctx: Context, group_id: str) -> Before:
+        if group is None or not group.num_members:
+            return Before(frozenset(), None)
+        configured = ctx.settings.for_group(group_id).assignors
+        return Before(frozenset(group.subscriptions), preferred_assignor(group, configured))
+
+
+def subscription_metadata(group: Group, catalog: CatalogView) -> tuple[TopicMetadata, ...]:
+    """The subscribed topics that exist, by topic id."""
+    found = [
+        TopicMetadata(num_partitions=topic.num_partitions, topic_id=topic.topic_id, topic_name=topic.name)
+        for name in group.subscriptions
+        if (topic := catalog.topic(name)) is not None
+    ]
+    found.sort(key=lambda topic: topic.topic_id)
+    return tuple(found)
+
+
+def epoch_step(core: Core, group_id: str, before: Before | None, ctx: Context, draft: Draft) -> Step:
+    """Records 4 and 3 where they are due. `before` is None when no membership changed.
+
+    Bumps if `draft` has a reason already (a member came, went or subscribed anew) or finds one: a subscribed
+    topic changed, or the preferred assignor did."""
+    group = core.projection.groups[group_id]
+    if core.catalog_is_behind(group, ctx):
+        topics = group.topics
+    else:
+        topics = _compare_topics(core, group, before, ctx, draft)
+    if before is not None and before.assignor is not None and group.num_members:
+        assignor = preferred_assignor(group, ctx.settings.for_group(group_id).assignors)
+        if assignor != before.assignor:
+            draft.because(ReasonKind.ASSIGNOR_CHANGED, detail=f"{before.assignor} to {assignor}")
+            core.pacing.forgive(group_id)
+    epoch = group.epoch + 1 if draft.reasons else group.epoch
+    records: list[RawRecord] = []
+    if topics != group.topics or group.partition_metadata is None:
+        records.append(writes.subscribed_topics(group_id, topics, epoch, ctx.catalog.version))
+    if epoch != group.epoch:
+        records.append(writes.group_epoch(group, epoch, ctx.wall_ms))
+        core.pacing.bumped_at[group_id] = ctx.next_index
+        core.bumped_ms[group_id] = ctx.wall_ms
+    if records:
+        yield records
+
+
+def _compare_topics(
+    core: Core, group: Group, before: Before | None, ctx: Context, draft: Draft
+) -> tuple[TopicMetadata, ...]:
+    """The group's topics by today's catalog, with a reason for each that changed under a subscription."""
+    version = ctx.catalog.version
+    same_names = before is None or before.names == group.subscriptions.keys()
+    if same_names and core.checked_version.get(group.group_id) == version:
+        return group.topics
+    core.checked_version[group.group_id] = version
+    topics = subscription_metadata(group, ctx.catalog)
+    if topics == group.topics or group.partition_metadata is None:
+        return topics
+    old = {topic.topic_name: topic for topic in group.topics}
+    new = {topic.topic_name: topic for topic in topics}
+    stayed = group.subscriptions.keys() if before is None else before.names & group.subscriptions.keys()
+    for name in sorted(name for name in stayed if old.get(name) != new.get(name))[:REASONS_KEPT]:
+        kind, detail = _what_changed(old.get(name), new.get(name))
+        draft.because(kind, topic=name, detail=detail)
+        draft.refer(METADATA_SHARD, ctx.catalog.changed_at(name))
+    return topics
+
+
+def _what_changed(old: TopicMetadata | None, new: TopicMetadata | None) -> tuple[ReasonKind, str]:
+    if old is None:
+        assert new is not None
+        return ReasonKind.TOPIC_CREATED, f"{new.num_partitions} partitions"
+    if new is None:
+        return ReasonKind.TOPIC_DELETED, f"{old.num_partitions} partitions"
+    if old.topic_id != new.topic_id:
+        return ReasonKind.TOPIC_RECREATED, f"{old.num_partitions} to {new.num_partitions} partitions"
+    return ReasonKind.TOPIC_GROWN, f"{old.num_partitions} to {new.num_partitions} partitions"

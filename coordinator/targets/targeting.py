@@ -1,0 +1,236 @@
+"""When a group gets its next target, and by whom it is computed.
+
+`target_step` is a step of every decision that changes a group. A small group's target is computed in the
+decision itself; a large one's, and whatever a user's assignor is to compute, by a child process, while the
+group goes on with the target that it has. What the child answers is installed even if the group has moved
+on, and the next target is due at once then: to drop it would starve a group that changes all the time
+(KIP-848 says the same of client-side assignors).
+
+What must stay true: at most one computation or installation of a group is under way; whatever becomes of it
+costs no member its place: the old target stays in force, the error is shown by describe, and the assignor is
+asked again after a pause that grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from coordinator.api import Context, Draft, Job, JobKind, Trouble
+from coordinator.assignors.assigning import parts_of, question
+from coordinator.assignors.spi import AssignmentSpec, PartitionAssignorError, is_homogeneous
+from coordinator.core import Core
+from coordinator.limits import GroupSettings
+from coordinator.state import writes
+from coordinator.state.model import Group
+from coordinator.targets import clientside
+from coordinator.targets.target import assignment_spec, install_records, preferred_assignor
+from coordinator.volatile.installing import Computation, Installation, Installing
+from records import RawRecord, Trigger
+
+Step = Generator[list[RawRecord], None, None]
+
+MEMBER_COST_US = 20
+"""Of a target in one decision, per member: its part is encoded, written and applied."""
+
+TOPIC_COST_US = 8
+"""Per topic: whoever gets some of its partitions has an entry for it."""
+
+PARTITION_COST_NS = 800
+"""Per partition, all members subscribing to the same; four times that where they do not."""
+
+
+def cost_us(spec: AssignmentSpec) -> int:
+    """About what computing and installing the target takes, the worst case of installing."""
+    partitions = sum([topic.num_partitions for topic in spec.topics.values()])
+    factor = 1 if is_homogeneous(spec) else 4
+    by_partitions = partitions * PARTITION_COST_NS * factor // 1_000
+    return len(spec.members) * MEMBER_COST_US + len(spec.topics) * TOPIC_COST_US + by_partitions
+
+
+def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
+    """Records 7 and 6, or a child process or a member that computes them, if the group's epoch has no target
+    yet and it is the group's turn. A group that has no target at all, and gets none now, gets an empty one,
+    so that its members have an epoch to heartbeat with."""
+    group = core.projection.groups[group_id]
+    if group.epoch <= group.assignment_epoch:
+        return
+    if not group.num_members:
+        forget_target(core, group_id)
+        yield [writes.target_epoch(group_id, group.epoch, 0)]
+        return
+    settings = ctx.settings.for_group(group_id)
+    name = preferred_assignor(group, settings.assignors)
+    if _is_under_way(core, group_id, name):
+        return
+    is_behind = core.catalog_is_behind(group, ctx)
+    wait_ms = core.limits.target_retry_ms if is_behind else _interval_left_ms(core, group, settings, ctx)
+    if wait_ms or not core.pacing.may_compute(group_id, ctx):
+        core.pacing.defer(group_id, ctx, wait_ms)
+        yield from _empty_first_target(group, ctx)
+        return
+    left_ms = clientside.wait_ms(core, group, ctx, draft)
+    if left_ms is not None:  # a member computes; this looks after its deadline
+        core.pacing.defer(group_id, ctx, left_ms)
+        yield from _empty_first_target(group, ctx)
+        return
+    started_ms = ctx.stopwatch_ms()
+    spec = assignment_spec(group)
+    assignor = core.assignors.get(name)
+    if assignor is None or cost_us(spec) > core.limits.assign_inline_cost_max:
+        yield from _empty_first_target(group, ctx)
+        _have_computed(core, group, spec, name, started_ms, ctx, draft)
+        return
+    try:
+        answer = assignor.assign(spec).members
+        records = install_records(group, spec, answer, group.epoch, ctx, core.limits, name)
+    except Exception as error:
+        _failed(core, group_id, name, repr(error), ctx, draft)
+        yield from _empty_first_target(group, ctx)
+        return
+    yield records
+    core.pacing.computed(group_id, ctx, ctx.stopwatch_ms() - started_ms)
+
+
+def forget_target(core: Core, group_id: str) -> None:
+    """Nobody needs a target (any more): what is under way for one is given up."""
+    core.pacing.forget(group_id)
+    core.client_side.forget(group_id)
+    core.jobs.pop((JobKind.ASSIGN, group_id), None)
+    core.installs.pop(group_id, None)
+
+
+def specs_under_way(core: Core, group_id: str) -> list[AssignmentSpec]:
+    """What those were told who compute a target for the group now, or whose target is being installed."""
+    specs: list[AssignmentSpec] = []
+    job, installing = core.jobs.get((JobKind.ASSIGN, group_id)), core.installs.get(group_id)
+    if job is not None:
+        assert isinstance(job.context, Computation)
+        specs.append(job.context.spec)
+    if installing is not None:
+        specs.append(installing.computation.spec)
+    round_ = core.client_side.rounds.get(group_id)
+    if round_ is not None and round_.prepared is not None:
+        specs.append(round_.prepared.spec)
+    return specs
+
+
+def _is_under_way(core: Core, group_id: str, assignor: str) -> bool:
+    """Whether a target is being computed or installed, by the assignor that the group wants."""
+    if group_id in core.installs:
+        return True
+    job = core.jobs.get((JobKind.ASSIGN, group_id))
+    if job is None:
+        return False
+    assert isinstance(job.context, Computation)
+    if job.context.assignor == assignor:
+        return True
+    del core.jobs[job.key]  # it may hang; nobody waits for it any more
+    return False
+
+
+def _interval_left_ms(core: Core, group: Group, settings: GroupSettings, ctx: Context) -> float:
+    """How long the group's assignment interval keeps it from its next target; its first one never waits."""
+    last = group.target_metadata
+    timestamp_ms = last.assignment_timestamp_ms if last is not None else 0
+    interval_ms = settings.assignment_interval_ms
+    return core.pacing.interval_left_ms(group.group_id, timestamp_ms, interval_ms, ctx)
+
+
+def _empty_first_target(group: Group, ctx: Context) -> Step:
+    """A first target that nobody could compute is empty, and the epoch moves on to ask for another one."""
+    if group.target_metadata is None:
+        yield [
+            writes.target_epoch(group.group_id, group.epoch, 0),
+            writes.group_epoch(group, group.epoch + 1, ctx.wall_ms),
+        ]
+
+
+def _have_computed(
+    core: Core, group: Group, spec: AssignmentSpec, name: str, started_ms: float, ctx: Context, draft: Draft
+) -> None:
+    """Starts the child process."""
+    group_id, limits = group.group_id, core.limits
+    asked = question(spec, name)
+    asked["memory_bytes_max"] = limits.assign_memory_bytes_max
+    computation = Computation(
+        spec, group.epoch, name, core.pacing.bumped_at.get(group_id), ctx.stopwatch_ms() - started_ms
+    )
+    job = Job(
+        kind=JobKind.ASSIGN,
+        group_id=group_id,
+        request=asked,
+        deadline_ms=limits.assign_deadline_ms,
+        context=computation,
+        lane=name,
+        is_retry=core.pacing.has_failed(group_id),
+    )
+    core.start_job(job, draft)
+    core.pacing.begun(group_id, ctx, computation.cost_ms)
+
+
+def assignment_ended(
+    core: Core, job: Job, result: object, error: str | None, ctx: Context, draft: Draft
+) -> Generator[list[RawRecord], None, object]:
+    """A child process has computed a target, or has not."""
+    computation = job.context
+    assert isinstance(computation, Computation)
+    group_id = job.group_id
+    group = core.projection.groups.get(group_id)
+    if group is None or not group.num_members:
+        return None
+    draft.trigger = Trigger.TARGET_COMPUTED
+    started_ms = ctx.stopwatch_ms()
+    try:
+        if error is not None:
+            raise PartitionAssignorError(error)
+        answer = parts_of(computation.spec, result)
+    except Exception as failure:
+        _failed(core, group_id, computation.assignor, str(failure), ctx, draft)
+        return None
+    installation = Installation(computation.spec, answer, computation.epoch)
+    cost_ms = computation.cost_ms + ctx.stopwatch_ms() - started_ms
+    core.installs[group_id] = Installing(computation, installation, cost_ms)
+    if len(answer) <= core.limits.install_records_max:
+        yield from install_step(core, group_id, ctx, draft)
+    return None
+
+
+def install_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
+    """Writes the next part of an answer; the last one closes the target, and the next target may be due."""
+    installing = core.installs.pop(group_id)
+    group = core.projection.groups.get(group_id)
+    if group is None or not group.num_members:
+        return
+    draft.trigger = Trigger.TARGET_COMPUTED
+    computation, installation = installing.computation, installing.installation
+    if computation.bumped_at is not None:
+        draft.refer(core.shard_id, computation.bumped_at)
+    started_ms = ctx.stopwatch_ms()
+    records = installation.records(group, ctx.wall_ms, core.limits.install_records_max)
+    if records:
+        yield records
+    installing.cost_ms += ctx.stopwatch_ms() - started_ms
+    if not installation.is_done:
+        core.installs[group_id] = installing
+        return
+    bumped_at = core.pacing.bumped_at.get(group_id)
+    core.pacing.computed(group_id, ctx, installing.cost_ms)
+    if group.epoch > group.assignment_epoch:
+        if bumped_at is not None:
+            core.pacing.bumped_at[group_id] = bumped_at
+        yield from target_step(core, group_id, ctx, draft)
+
+
+def install_more(
+    core: Core, group_id: str, ctx: Context, draft: Draft
+) -> Generator[list[RawRecord], None, object]:
+    """Due work: the next part of an answer."""
+    yield from install_step(core, group_id, ctx, draft)
+    return None
+
+
+def _failed(core: Core, group_id: str, name: str, error: str, ctx: Context, draft: Draft) -> None:
+    """An assignor may be anybody's code; the group must live on without it."""
+    said = f"Assignor {name} failed for group {group_id}: {' | '.join(error.splitlines())}"
+    draft.trouble, draft.has_assignor_failed = Trouble(group_id, said, JobKind.ASSIGN), True
+    core.pacing.failed(group_id, ctx, said)

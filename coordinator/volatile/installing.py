@@ -1,0 +1,116 @@
+"""A computed target on its way into the group: what is written is the delta, one record 7 per member whose
+part differs, closed by a record 6 (KIP-848, "Target Assignment").
+
+Volatile: a leader who finds a target half written computes another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coordinator.assignors.spi import AssignmentSpec, MemberAssignment
+from coordinator.state import writes
+from coordinator.state.model import Group
+from records import RawRecord
+
+NO_PART = MemberAssignment({})
+
+
+class Installation:
+    """An answer on its way into the group: written against the group as it is whenever a part of it is
+    written, not as it was when the assignor was asked (KAFKA-20292).
+
+    Who left since gets nothing, a static member that was replaced since passes its part on, who joined
+    since has to wait. A large target takes several decisions, because each record costs every node some 20
+    µs in one go. What is half written is no target yet: it is one when record 6 closes it, partitions are
+    handed over by the ownership of today alone, and a leader who finds it half written computes another."""
+
+    def __init__(self, spec: AssignmentSpec, answer: Mapping[str, MemberAssignment], epoch: int) -> None:
+        self.epoch = epoch
+        self.is_done = False
+        self._spec = spec
+        self._answer = answer
+        self._left = iter(spec.members)
+
+    def records(self, group: Group, wall_ms: int, records_max: int) -> list[RawRecord]:
+        """The next records 7, or the last ones and record 6; nothing where the group has a target of that
+        epoch already."""
+        changed: list[RawRecord] = []
+        if self.epoch <= group.assignment_epoch:
+            self.is_done = True
+            return changed
+        heirs = _heirs(group, self._spec)
+        for member_id in self._left:
+            present_id = member_id if group.member(member_id) is not None else heirs.get(member_id)
+            if present_id is None:
+                continue
+            part = self._answer.get(member_id, NO_PART)
+            if _differs(group, present_id, part):
+                changed.append(writes.target_member(group.group_id, present_id, part, self.epoch))
+                if len(changed) == records_max:
+                    return changed
+        covered = set(heirs.values())
+        changed += [
+            writes.target_member(group.group_id, member_id, NO_PART, self.epoch)
+            for member_id in group.target  # or its partitions might be in two members' parts
+            if member_id not in self._spec.members
+            and member_id not in covered
+            and group.member(member_id) is not None
+            and _differs(group, member_id, NO_PART)
+        ]
+        self.is_done = True
+        return [*changed, writes.target_epoch(group.group_id, self.epoch, wall_ms)]
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """What a child process was asked: the group as it was, at which epoch, and which entry made that
+    epoch."""
+
+    spec: AssignmentSpec
+    epoch: int
+    assignor: str
+    bumped_at: int | None
+    cost_ms: float
+
+
+@dataclass(slots=True)
+class Installing:
+    """An answer that is being installed; `cost_ms` of the loop so far."""
+
+    computation: Computation
+    installation: Installation
+    cost_ms: float
+
+
+def _heirs(group: Group, spec: AssignmentSpec) -> dict[str, str]:
+    """Static members that another one replaced since the spec was taken: the old member id → the new one."""
+    gone = {
+        member.instance_id: member_id
+        for member_id, member in spec.members.items()
+        if member.instance_id is not None and group.member(member_id) is None
+    }
+    if not gone:
+        return {}
+    return {
+        gone[instance_id]: member.member_id
+        for member in group.joined()
+        if (instance_id := member.metadata and member.metadata.instance_id) in gone
+        and member.member_id not in spec.members
+    }
+
+
+def _differs(group: Group, member_id: str, part: MemberAssignment) -> bool:
+    """Whether the part is another one than the member's record 7 holds; no record is as good as nothing."""
+    present = group.target_of(member_id)
+    if part.target_partitions is not present and part.target_partitions != present:
+        return True
+    value = group.target.get(member_id)
+    if value is None:
+        return part[1:] != NO_PART[1:]
+    return (part.error, part.metadata_version, part.metadata_bytes) != (
+        value.error,
+        value.metadata_version,
+        value.metadata_bytes,
+    )
