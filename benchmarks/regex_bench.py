@@ -43,7 +43,7 @@ REST_S = 0.001
 LOOK_S = 0.004
 """Between two looks for a child."""
 
-BEFORE_S, AFTER_S = 0.015, 0.06
+BEFORE_S, AFTER_S = 0.015, 0.12
 """Of a round, without its child: the question is made, the answer is taken."""
 
 CALM_S = 8.0

@@ -135,9 +135,9 @@ class Limits:
         10_000, "topics", "in the records of one decision, but for the last: at most 20 ms of the loop"
     )
     resolved_names_look_max: int = bound(
-        500,
+        250,
         "topics",
-        "of an answer that are compared with what the group has, in one turn of the loop: about 0.2 ms",
+        "of an answer that are compared with what the group has, in one turn of the loop: about 0.1 ms",
     )
     resolved_pause_ms: int = bound(
         1, "ms", "between two turns that take an answer: others' heartbeats are answered in it"
