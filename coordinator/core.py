@@ -21,6 +21,7 @@ from coordinator.state.projection import Projection
 from coordinator.volatile.clientrounds import ClientSide
 from coordinator.volatile.expiry import ExpiryTable
 from coordinator.volatile.installing import Installing
+from coordinator.volatile.news import TopicNews
 from coordinator.volatile.pacing import TargetPacing
 from coordinator.volatile.resolutions import Resolutions
 from coordinator.volatile.timers import Deadline, Deadlines, MemberKey
@@ -48,6 +49,9 @@ class Core:
         self.checked_version: dict[str, int] = {}
         self.checks: dict[str, Trigger] = {}
         self.known_topics: dict[str, bytes] = {}
+        self.news = TopicNews()
+        self.offset_scans: dict[str, Iterator[tuple[bytes, bytes]]] = {}
+        """Searches for offsets without a topic that go on at the group's next check."""
         self.expired: dict[str, dict[tuple[str, Trigger], Deadline]] = {}
         self.bumped_ms: dict[str, int] = {}
         """Wall clock of the newest epoch of each group, where this leader began it."""
@@ -67,6 +71,7 @@ class Core:
         )  # fmt: skip
         self.checked_version, self.checks, self.known_topics, self.expired = {}, {}, {}, {}
         self.bumped_ms, self.moved_ms = {}, {}
+        self.news = TopicNews()
         self.jobs.clear()
         self.installs.clear()
         timers = (
@@ -130,8 +135,7 @@ class Core:
         return ctx.wall_ms + ctx.settings.for_group(group_id).offsets_retention_check_interval_ms
 
     def topics_changed(self, topic_names: Iterable[str], ctx: Context, *, is_complete: bool) -> None:
-        """Queues a look at every group that subscribes to one of the topics, and at all groups that have
-        offsets if one of them is gone, or may be: not `is_complete`, there are others that came and went."""
+        """Notes that topics came, went or grew; not `is_complete`: there are others that came and went."""
         names = set(topic_names)
         is_one_gone = is_one_new = not is_complete
         for name in names:
@@ -141,14 +145,22 @@ class Core:
             is_one_gone |= topic is None or (known is not None and topic.topic_id != known)
             if topic is not None:
                 self.known_topics[name] = topic.topic_id
-        for group_id, group in self.projection.groups.items():
-            if not group.subscriptions.keys().isdisjoint(names):  # which goes through the smaller of the two
+        self.news.note(names, is_one_new=is_one_new, is_one_gone=is_one_gone)
+
+    def spread_news(self, ctx: Context) -> None:
+        """Goes on to queue a look at every group that subscribes to a topic that changed, and at all groups
+        that have offsets if one is gone, or may be."""
+        projection = self.projection
+        news, group_ids = self.news.some(chain(list(projection.groups), projection.offsets.group_ids()))
+        for group_id in group_ids:  # one that has both comes twice
+            group = projection.groups.get(group_id)
+            if group is not None and news.concerns(group):
                 group.changes += 1
                 self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
-            if group.regex_subscribers and (is_one_new or is_one_gone):
+            if group is not None and news.concerns_expressions(group):
                 self.resolutions.want(group_id, ctx)
-        if is_one_gone:
-            for group_id in self.projection.offsets.group_ids():
+            if news.is_one_gone and projection.offsets.has_group(group_id):
+                self.offset_scans.pop(group_id, None)  # from the beginning
                 self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
 
     def member_moved(self, group: Group, member: Member, ctx: Context) -> None:
@@ -205,6 +217,7 @@ class Core:
         self.checked_version.pop(group_id, None)
         self.checks.pop(group_id, None)
         self.installs.pop(group_id, None)
+        self.offset_scans.pop(group_id, None)
         self.bumped_ms.pop(group_id, None)
         self.expiry.forget(group_id)
         for kind in JobKind:

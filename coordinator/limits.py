@@ -79,7 +79,7 @@ class Limits:
     )
     expiries_max: int = bound(500, "members", "removed in one decision: about 20 ms of the loop")
     removal_bytes_max: int = bound(
-        6_291_456, "bytes", "of offsets removed in one decision: 20,000 of them, about 25 ms of the loop"
+        2_097_152, "bytes", "of offsets removed in one decision: 7,000 of them, about 10 ms of the loop"
     )
     offsets_deleted_max: int = bound(
         50_000, "partitions", "looked for by one OffsetDelete: about 50 ms of the loop at most"

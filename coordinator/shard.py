@@ -9,7 +9,7 @@ the log then. Everything is synchronous and pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -37,6 +37,9 @@ from records import MemberState
 from wire.apis import ApiKey
 from wire.refusals import refuse
 
+GROUPS_PER_STEP = 1_000
+"""Counted in one step: about a millisecond."""
+
 Handler = Callable[[Core, Any, int, Context, Draft], Any]
 
 _HANDLERS: dict[int, Handler] = {
@@ -48,7 +51,7 @@ _HANDLERS: dict[int, Handler] = {
     ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: install_assignment,
     ApiKey.OFFSET_COMMIT: commit_offsets,
     ApiKey.OFFSET_FETCH: fetch_offsets,
-    ApiKey.LIST_GROUPS: lambda core, request, version, ctx, draft: admin.list_groups(core, request),
+    ApiKey.LIST_GROUPS: lambda core, request, version, ctx, draft: admin.list_groups(core, request, draft),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (
         lambda core, request, version, ctx, draft: admin.describe_consumer_groups(core, request, ctx, draft)
     ),
@@ -118,14 +121,16 @@ class GroupShard:
         group = self.projection.groups.get(group_id)
         return 0 if group is None else group.num_members
 
-    def counts(self) -> Counts:
-        """Numbers for metrics; O(groups)."""
+    def counting(self) -> Generator[None, None, Counts]:
+        """Numbers for metrics, in steps, as they take time for every group; each counts as it is then."""
         states: Counter[str] = Counter()
         members = 0
-        for group_id in admin.group_ids(self.core):
+        for number, group_id in enumerate(admin.group_ids(self.core), 1):
             group = self.projection.groups.get(group_id)
             states[admin.state_of(group).value] += 1
             members += group.num_members if group is not None else 0
+            if not number % GROUPS_PER_STEP:
+                yield
         return Counts(dict(states), members, len(self.projection.offsets))
 
     # Requests and due work.
@@ -147,7 +152,7 @@ class GroupShard:
     def next_deadline_ms(self) -> float | None:
         """When `next_work` has something to do, on the monotonic clock; in the past for at once."""
         core = self.core
-        if core.checks or core.expired or core.installs:
+        if core.news or core.checks or core.expired or core.installs:
             return 0.0
         times = (
             core.sessions.next_ms(),
@@ -159,8 +164,9 @@ class GroupShard:
         return min((time for time in times if time is not None), default=None)
 
     def next_work(self, ctx: Context) -> Outcome | None:
-        """One decision of due work: the expiries of one group, a check, a target, a round of regular
-        expressions, or a part of the search for offsets that are over; None if none is due.
+        """One decision of due work: the expiries of one group, a part of the search for groups that a topic's
+        change concerns, a check, a target, a round of regular expressions, or a part of the search for
+        offsets that are over; None if none is due.
 
         What raises before its first record stays due, behind everything else."""
         draft = Draft()
@@ -181,6 +187,8 @@ class GroupShard:
         if core.expired:
             group_id, members = next(iter(core.expired.items()))
             return expire(core, group_id, ctx, draft), partial(core.expired.__setitem__, group_id, members)
+        if core.news:
+            return _spread_news(core, ctx), _nothing
         if core.checks:
             group_id, trigger = next(iter(core.checks.items()))
             work = checks.check_group(core, group_id, ctx, draft)
@@ -248,7 +256,8 @@ class GroupShard:
     def on_catalog_changed(
         self, ctx: Context, topic_names: Iterable[str], *, is_complete: bool = True
     ) -> None:
-        """Topics were created, grew or were deleted; affected groups become due for a check.
+        """Topics were created, grew or were deleted; affected groups become due for a check when they are
+        found, and from now on no cached reply of theirs is valid.
 
         Not `is_complete`: other topics may have come and gone since the last call."""
         self.core.topics_changed(topic_names, ctx, is_complete=is_complete)
@@ -270,6 +279,8 @@ class GroupShard:
         timer = self.core.sessions.get((group_id, member_id))
         if group is None or member is None or timer is None or group_id in self.core.checks:
             return None
+        if self.core.news and self.core.news.concerns(group):
+            return None
         current = member.current
         if (
             current.state is not MemberState.STABLE
@@ -285,7 +296,16 @@ class FastEntry:
     It ends with any record of the group, any change of a topic it subscribes to, a change of settings and the
     end of the leadership."""
 
-    __slots__ = ("_changes", "_group", "_serving", "_settings", "_settings_version", "_shard", "touch")
+    __slots__ = (
+        "_changed",
+        "_changes",
+        "_group",
+        "_serving",
+        "_settings",
+        "_settings_version",
+        "_shard",
+        "touch",
+    )
 
     def __init__(self, shard: GroupShard, group: Group, timer: Deadline) -> None:
         self._shard = shard
@@ -294,6 +314,7 @@ class FastEntry:
         """`touch(monotonic_ms, wall_ms)`: the heartbeat came, the session starts anew."""
         self._serving = shard.serving
         self._changes = group.changes
+        self._changed = shard.core.news.names
         self._settings = shard.settings
         self._settings_version = shard.settings.version
 
@@ -302,7 +323,18 @@ class FastEntry:
             self._group.changes == self._changes
             and self._shard.serving == self._serving
             and self._settings.version == self._settings_version
+            and not (self._changed and not self._changed.isdisjoint(self._group.subscriptions))
         )
+
+
+def _nothing() -> None:
+    """What is to be done again is due already."""
+
+
+def _spread_news(core: Core, ctx: Context) -> Steps:
+    yield from ()  # nothing is written
+    core.spread_news(ctx)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ class CatalogView:
         self._changed_at: dict[str, int] = {}
         self._deleted_at: dict[str, int] = {}
         self._names: tuple[str, ...] | None = None
+        self._in_order: list[CatalogTopic] | None = None
         for topic in topics:
             self.put(topic, version)
 
@@ -84,8 +85,10 @@ class CatalogView:
         return self._names
 
     def topics(self) -> Iterator[CatalogTopic]:
-        """All topics in the order of their names."""
-        return iter(sorted(self._by_name.values(), key=lambda topic: topic.name))
+        """All topics of now in the order of their names, whatever changes while they are gone through."""
+        if self._in_order is None:
+            self._in_order = [self._by_name[name] for name in sorted(self._by_name)]
+        return iter(self._in_order)
 
     def changed_at(self, name: str) -> int:
         """Log index of the newest change of this name; the catalog's version where it is not known."""
@@ -116,6 +119,7 @@ class CatalogView:
         return True
 
     def put(self, topic: CatalogTopic, index: int) -> None:
+        self._in_order = None
         old = self._by_name.get(topic.name)
         if old is not None and self._by_id.get(old.topic_id) is old:
             del self._by_id[old.topic_id]
@@ -129,6 +133,7 @@ class CatalogView:
         self._deleted_at.pop(topic.name, None)
 
     def remove(self, name: str, index: int) -> None:
+        self._in_order = None
         topic = self._by_name.pop(name, None)
         self.version = index
         if topic is None:

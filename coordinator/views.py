@@ -3,12 +3,18 @@
 Times are ms since the epoch, partitions are by topic name, and what is not known is None. A view shows the
 newest projection; whoever sends it waits until that is committed. What only a leader knows, such as when
 somebody was told to give up a partition, is None elsewhere.
+
+A group may have ten thousand members, and a shard a hundred thousand groups, so views are generators that
+stop now and then. What must stay true: a view of one group is of one moment, that of the first step. There it
+takes what it refers to and what changes in place; records and what is made of them never do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import nsmallest
+from itertools import islice
 from typing import Any
 
 from coordinator import admin
@@ -18,11 +24,21 @@ from coordinator.limits import SettingsView
 from coordinator.shard import GroupShard
 from coordinator.state.machines import GroupState
 from coordinator.state.model import Group, Member
-from coordinator.state.reconcile import PartitionEpochs
+from coordinator.state.reconcile import Current, PartitionEpochs
 from coordinator.targets import clientside
-from records import topic_id_text
+from records import (
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    topic_id_text,
+)
 
 Json = dict[str, Any]
+
+GROUPS_AT_ONCE = 2_000
+"""Ids looked at between two stops: about a millisecond."""
+
+MEMBERS_AT_ONCE = 50
+"""Described between two stops: about a millisecond, where each owns a part of a hundred topics."""
 
 
 def list_groups(shard: GroupShard) -> list[str]:
@@ -30,15 +46,22 @@ def list_groups(shard: GroupShard) -> list[str]:
     return sorted(admin.group_ids(shard.core))
 
 
-def page_of_groups(shards: Sequence[GroupShard], after: str, limit: int) -> list[Json]:
-    """The first `limit` summaries after the group id `after`, over all shards, by group id."""
-    following = (
-        (group_id, position)
-        for position, shard in enumerate(shards)
-        for group_id in admin.group_ids(shard.core)
-        if group_id > after
-    )
-    return [group_summary(shards[position], group_id) for group_id, position in nsmallest(limit, following)]
+def page_of_groups(shards: Sequence[GroupShard], after: str, limit: int) -> Generator[None, None, list[Json]]:
+    """The first `limit` summaries after the group id `after`, over all shards, by group id.
+
+    Ids are gone through in several steps, the groups that they came to are shown as they are at the last."""
+    found: list[tuple[str, int]] = []
+    for position, shard in enumerate(shards):
+        ids = admin.group_ids(shard.core)
+        while some := list(islice(ids, GROUPS_AT_ONCE)):
+            found += [(group_id, position) for group_id in some if group_id > after]
+            found = nsmallest(limit, found)
+            yield
+    return [
+        group_summary(shards[position], group_id)
+        for group_id, position in found
+        if admin.exists(shards[position].core, group_id)
+    ]
 
 
 def group_summary(shard: GroupShard, group_id: str) -> Json:
@@ -55,7 +78,9 @@ def group_summary(shard: GroupShard, group_id: str) -> Json:
     }
 
 
-def group_view(shard: GroupShard, group_id: str, now_ms: float, settings: SettingsView) -> Json | None:
+def group_view(
+    shard: GroupShard, group_id: str, now_ms: float, settings: SettingsView
+) -> Generator[None, None, Json | None]:
     """All that is known of one group but its offsets' values; None if there is no such group.
 
     `now_ms` is the monotonic clock of deadlines."""
@@ -101,10 +126,15 @@ def group_view(shard: GroupShard, group_id: str, now_ms: float, settings: Settin
         }
         for topic in group.topics
     }
-    view["members"] = [
-        _member(core, group, member, names, now_ms)
-        for member in sorted(group.joined(), key=lambda m: m.member_id)
-    ]
+    owners = {topic_id: dict(partitions) for topic_id, partitions in group.owners.items()}
+    seen = [_see(core, group, member, now_ms) for member in sorted(group.joined(), key=lambda m: m.member_id)]
+    notices = {
+        member.member_id: notice for member in seen if (notice := _notice(core, group, member, now_ms))
+    }
+    for number, member in enumerate(seen, 1):
+        view["members"].append(_member(member, names, _waits_for(member, owners, names, notices)))
+        if not number % MEMBERS_AT_ONCE:
+            yield
     return view
 
 
@@ -159,13 +189,38 @@ def _num_members(group: Group | None) -> int:
     return group.num_members or (len(group.classic.members) if group.classic is not None else 0)
 
 
-def _member(core: Core, group: Group, member: Member, names: Mapping[bytes, str], now_ms: float) -> Json:
-    metadata = member.metadata
-    assert metadata is not None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """A member as it was at the moment of the view."""
+
+    member_id: str
+    metadata: ConsumerGroupMemberMetadataValue
+    current: Current
+    target: ConsumerGroupTargetAssignmentMemberValue | None
+    is_away: bool
+    since_ms: int | None
+    heartbeat_ms: int
+    session_left_ms: float | None
+
+
+def _see(core: Core, group: Group, member: Member, now_ms: float) -> _Seen:
     key = (group.group_id, member.member_id)
     timer = core.sessions.get(key)
-    heartbeat_ms = timer.last_heartbeat_wall_ms if timer is not None else -1
-    target = group.target_of(member.member_id)
+    assert member.metadata is not None
+    return _Seen(
+        member_id=member.member_id,
+        metadata=member.metadata,
+        current=member.current,
+        target=group.target.get(member.member_id),
+        is_away=member.is_away,
+        since_ms=core.moved_ms.get(key),
+        heartbeat_ms=timer.last_heartbeat_wall_ms if timer is not None else -1,
+        session_left_ms=timer.left_ms(now_ms) if timer is not None else None,
+    )
+
+
+def _member(member: _Seen, names: Mapping[bytes, str], waits_for: list[Json]) -> Json:
+    metadata, current = member.metadata, member.current
     return {
         "member_id": member.member_id,
         "instance_id": metadata.instance_id,
@@ -177,68 +232,80 @@ def _member(core: Core, group: Group, member: Member, names: Mapping[bytes, str]
         "regex": metadata.subscribed_topic_regex,
         "server_assignor": metadata.server_assignor,
         "client_assignors": [one.name for one in metadata.assignors],
-        "assignment_error": member.current.told.error,
-        "state": member.current.state.name,
-        "since_ms": core.moved_ms.get(key),
-        "member_epoch": member.current.epoch,
-        "previous_member_epoch": member.current.previous_epoch,
-        "assigned": _by_name(member.current.assigned, names),
-        "pending_revocation": _by_name(member.current.pending, names),
-        "target": {_name(topic_id, names): list(partitions) for topic_id, partitions in target.items()},
-        "waits_for": _waits_for(core, group, member, target, names, now_ms),
+        "assignment_error": current.told.error,
+        "state": current.state.name,
+        "since_ms": member.since_ms,
+        "member_epoch": current.epoch,
+        "previous_member_epoch": current.previous_epoch,
+        "assigned": _by_name(current.assigned, names),
+        "pending_revocation": _by_name(current.pending, names),
+        "target": {_name(topic_id, names): list(partitions) for topic_id, partitions in _parts(member)},
+        "waits_for": waits_for,
         "rebalance_timeout_ms": metadata.rebalance_timeout_ms,
-        "last_heartbeat_ms": heartbeat_ms if heartbeat_ms >= 0 else None,
-        "session_left_ms": timer.left_ms(now_ms) if timer is not None else None,
+        "last_heartbeat_ms": member.heartbeat_ms if member.heartbeat_ms >= 0 else None,
+        "session_left_ms": member.session_left_ms,
     }
 
 
+def _parts(member: _Seen) -> Iterator[tuple[bytes, tuple[int, ...]]]:
+    """The member's target: topic ids, each with its partitions."""
+    if member.target is not None:
+        for part in member.target.topic_partitions:
+            yield part.topic_id, part.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class _Notice:
+    """Since when somebody has been giving up partitions, and for how much longer he may."""
+
+    pending: PartitionEpochs | None
+    """None for one who is away: any of his partitions, once his session ends."""
+    told_ms_ago: float | None
+    left_ms: float | None
+
+
 def _waits_for(
-    core: Core,
-    group: Group,
-    member: Member,
-    target: Mapping[bytes, Iterable[int]],
+    member: _Seen,
+    owners: Mapping[bytes, Mapping[int, str]],
     names: Mapping[bytes, str],
-    now_ms: float,
+    notices: Mapping[str, _Notice],
 ) -> list[Json]:
     """The partitions of the member's target that somebody else still owns: who that is, how long ago it was
     told to give them up, and how much of its time for that is left."""
     waits: list[Json] = []
     own = member.member_id
-    for topic_id, partitions in target.items():
-        owners = group.owners.get(topic_id, {})
+    for topic_id, partitions in _parts(member):
+        owners_of_topic = owners.get(topic_id, {})
         for partition in partitions:
-            owner = owners.get(partition, own)
+            owner = owners_of_topic.get(partition, own)
             if owner != own:
-                told_ms_ago, left_ms = _notice(core, group, owner, topic_id, partition, now_ms)
+                notice = notices.get(owner)
+                if notice is not None and notice.pending is not None:
+                    notice = notice if partition in notice.pending.get(topic_id, ()) else None
                 waits.append(
                     {
                         "topic": _name(topic_id, names),
                         "partition": partition,
                         "owner": owner,
-                        "told_ms_ago": told_ms_ago,
-                        "left_ms": left_ms,
+                        "told_ms_ago": None if notice is None else notice.told_ms_ago,
+                        "left_ms": None if notice is None else notice.left_ms,
                     }
                 )
     return waits
 
 
-def _notice(
-    core: Core, group: Group, owner_id: str, topic_id: bytes, partition: int, now_ms: float
-) -> tuple[float | None, float | None]:
-    """How long ago the owner was told, and how long it may take; (None, None) for one that was not told.
+def _notice(core: Core, group: Group, owner: _Seen, now_ms: float) -> _Notice | None:
+    """How long ago the owner was told, and how long it may take; None for one that was not told.
 
     Its rebalance timer began with the reply that told it. A new leader begins all of them anew, and does not
     know when the former one said so. Who is away is told nothing, and has until the end of its session."""
-    key = (group.group_id, owner_id)
-    owner = group.members[owner_id]
     if owner.is_away:
-        session = core.sessions.get(key)
-        return None, session.left_ms(now_ms) if session is not None else None
-    timer = core.rebalances.get(key)
-    if timer is None or partition not in owner.current.pending.get(topic_id, ()):
-        return None, None
+        return _Notice(None, None, owner.session_left_ms)
+    timer = core.rebalances.get((group.group_id, owner.member_id)) if owner.current.pending else None
+    if timer is None:
+        return None
     told_ms_ago = max(now_ms - timer.armed_ms, 0.0) if timer.armed_ms > core.began_ms else None
-    return told_ms_ago, timer.left_ms(now_ms)
+    return _Notice(owner.current.pending, told_ms_ago, timer.left_ms(now_ms))
 
 
 def _by_name(partitions: PartitionEpochs, names: Mapping[bytes, str]) -> dict[str, list[int]]:

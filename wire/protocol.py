@@ -6,6 +6,7 @@ does not yet know what the node speaks can read it (KIP-511). Bytes after a body
 request of `SURPLUS_IGNORED`.
 """
 
+from collections.abc import Generator
 from functools import cache
 from struct import Struct
 from struct import error as StructError
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 from wire.apis import API_VERSIONS, ApiKey, api_name, message_classes
 from wire.decoding import Decoder, decoder, skip_tags, uvarint
-from wire.encoding import Encoder, encoder
+from wire.encoding import Encoder, PieceEncoder, encoder, piece_encoder
 from wire.errors import MalformedFrame, UnsupportedApi
 from wire.schema import Message
 
@@ -72,8 +73,17 @@ def _request_decoder(api_key: int, api_version: int) -> Decoder:
 @cache
 def _response_encoder(api_key: int, api_version: int) -> tuple[Encoder, Struct]:
     route = _route(api_key, api_version)
-    start = _flexible_frame_start if route.flexible_response else _frame_start
-    return encoder(route.response, api_version), start
+    return encoder(route.response, api_version), _response_start(route)
+
+
+@cache
+def _response_piece_encoder(api_key: int, api_version: int) -> tuple[PieceEncoder, Struct]:
+    route = _route(api_key, api_version)
+    return piece_encoder(route.response, api_version), _response_start(route)
+
+
+def _response_start(route: _Route) -> Struct:
+    return _flexible_frame_start if route.flexible_response else _frame_start
 
 
 def parse_request_header(payload: bytes) -> RequestHeader:
@@ -121,6 +131,18 @@ def encode_response(api_key: int, api_version: int, correlation_id: int, body: M
     encode, start = _response_encoder(api_key, api_version)
     frame = bytearray(start.pack(0, correlation_id))
     encode(body, frame)
+    _length.pack_into(frame, 0, len(frame) - LENGTH_BYTES)
+    return bytes(frame)
+
+
+def encode_response_in_pieces(
+    api_key: int, api_version: int, correlation_id: int, body: Message
+) -> Generator[None, None, bytes]:
+    """`encode_response` that stops after each piece (`wire.encoding`); the frame is what it returns."""
+    encode, start = _response_piece_encoder(api_key, api_version)
+    frame = bytearray(start.pack(0, correlation_id))
+    for _ in encode(body, frame):
+        yield
     _length.pack_into(frame, 0, len(frame) - LENGTH_BYTES)
     return bytes(frame)
 

@@ -2,15 +2,17 @@
 
 What must stay true: every refusal is JSON with error, message and hint, also for what aiohttp itself refuses
 (what is no HTTP at all gets its plain 400);
-requests at work and long polls are bounded. What of the files is served, which is the log, is in `feed`.
+requests at work and long polls are bounded; an answer is read and encoded in slices, so that a long one does
+not hold up the Kafka port, which lives on the same loop. What of the files is served, which is the log, is in
+`feed`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from typing import Any, TypeVar
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -21,12 +23,16 @@ from cluster.http.hosts import check_host
 from cluster.http.metrics import NodeMetrics
 from cluster.http.node_view import HttpNode, Json, ShardView
 from cluster.http.routes import ROUTES, HttpError, Route, openapi
+from cluster.http.text import json_text
 from cluster.kafka.listener import KafkaListener
+from cluster.runtime.slices import Slices
 from cluster.settings import Settings
 
 LOG = logging.getLogger("quorate.http")
 
 Handler = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
+
+T = TypeVar("T")
 
 
 def application(
@@ -67,6 +73,7 @@ class Api:
         self._metrics = metrics
         self._release = release
         self._document = openapi(release)
+        self._slices = Slices(node.host)
         self._at_work = 0
         self._waiting = 0
         self._feed = Feed()
@@ -162,17 +169,26 @@ class Api:
             message = f"node {self._node.info.node_id} cannot prove that it leads {reads.shard_name(shard)}"
             raise HttpError(503, "NOT_PROVEN", f"{message}: {reason}", "ask again")
 
+    async def in_slices(self, work: Generator[None, None, T]) -> T:
+        """What the work comes to; its first step is done in this turn."""
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._slices.run(_settling(work, outcome), lambda: not outcome.done())
+        return await outcome
+
+    async def json(self, answer: Json) -> web.Response:
+        """A long answer."""
+        return web.Response(text=await self.in_slices(json_text(answer)), content_type="application/json")
+
     async def read(
-        self, request: web.Request, shard: ShardView, consistent: int, take: Callable[[], Json]
+        self, request: web.Request, shard: ShardView, consistent: int, answer: Generator[None, None, Json]
     ) -> Json:
-        """What `take` reads of a shard, when it may be told."""
+        """What is read of a shard, when it may be told."""
         proof = self.proof(request, shard) if consistent else None
-        machine, answer = shard.machine, take()
-        await asyncio.sleep(0)  # a group may have thousands of members: others have a turn before the text
+        machine, found = shard.machine, await self.in_slices(answer)
         if proof is not None:
             await self.proven(shard, proof)
-        await self.as_of(shard, machine, answer["as_of_index"])
-        return answer
+        await self.as_of(shard, machine, found["as_of_index"])
+        return found
 
     async def _committed(self, shard: ShardView, index: int, wait_ms: int) -> bool:
         if shard.commit_index >= index:
@@ -203,9 +219,8 @@ class Api:
 
     async def metrics(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         counts = []
-        for shard in self._node.shards:  # each is O(groups): other work gets its turn in between
-            counts.append((shard.shard, shard.machine.counts()))
-            await asyncio.sleep(0)
+        for shard in self._node.shards:
+            counts.append((shard.shard, await self.in_slices(shard.machine.counting())))
         return web.Response(body=self._metrics.render(counts), content_type="text/plain", charset="utf-8")
 
     async def cluster(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
@@ -213,28 +228,28 @@ class Api:
 
     async def topics(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         node = self._node
-        answer = await self.read(request, node.metadata, given["consistent"], lambda: reads.topics(node))
-        return web.json_response(answer)
+        answer = await self.read(request, node.metadata, given["consistent"], reads.topics(node))
+        return await self.json(answer)
 
     async def groups(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         machines = [shard.machine for shard in self._node.shards]
-        answer = reads.groups(self._node, given["after"], given["limit"])
+        answer = await self.in_slices(reads.groups(self._node, given["after"], given["limit"]))
         for shard, machine, read in zip(self._node.shards, machines, answer["as_of"], strict=True):
             await self.as_of(shard, machine, read["as_of_index"])
-        return web.json_response(answer)
+        return await self.json(answer)
 
     async def group(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         node, group_id = self._node, given["group_id"]
         shard = node.shard_for(group_id)
-        answer = await self.read(request, shard, given["consistent"], lambda: reads.group(node, group_id))
+        answer = await self.read(request, shard, given["consistent"], reads.group(node, group_id))
         if answer["group"] is None:
             raise reads.no_group(group_id)
-        return web.json_response(answer)
+        return await self.json(answer)
 
     async def group_configs(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         node, group_id = self._node, given["group_id"]
         shard, consistent = node.shard_for(group_id), given["consistent"]
-        answer = await self.read(request, shard, consistent, lambda: reads.group_configs(node, group_id))
+        answer = await self.read(request, shard, consistent, reads.group_configs(node, group_id))
         return web.json_response(answer)
 
     async def transfer(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
@@ -268,6 +283,18 @@ class Api:
             await self._committed(shard, index, wait_ms)
         finally:
             self._waiting -= 1
+
+
+def _settling(work: Generator[None, None, T], outcome: asyncio.Future[T]) -> Iterator[None]:
+    """Does the work, and tells whoever waits, unless it has gone, what it came to."""
+    try:
+        value = yield from work
+    except Exception as error:
+        if not outcome.done():
+            outcome.set_exception(error)
+    else:
+        if not outcome.done():
+            outcome.set_result(value)
 
 
 def _of_aiohttp(error: web.HTTPException) -> HttpError:

@@ -2,12 +2,14 @@
 
 Every node answers, leader or not, from its own projection. A leader's may be ahead of what is committed, and
 so may one's that was a leader. So each answer comes with the index that it was read at, taken in the same
-turn as the state, and whoever sends it first waits until that index is committed (`app.Api.as_of`).
+turn as the state, and whoever sends it first waits until that index is committed (`app.Api.as_of`). What may
+be large is read in steps (`cluster.runtime.slices`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Generator
 
 from cluster.http.node_view import HttpNode, Json, ShardView
 from cluster.http.routes import HttpError
@@ -117,26 +119,33 @@ def http_url(info: NodeInfo) -> str:
     return f"http://{host}:{info.http_port}"
 
 
-def topics(node: HttpNode) -> Json:
+TOPICS_AT_ONCE = 1_000
+"""Described between two steps: about a millisecond."""
+
+
+def topics(node: HttpNode) -> Generator[None, None, Json]:
+    """All topics, as the catalog has them at the first step."""
     check_readable(node.metadata)
-    return {
-        "as_of_index": node.catalog.version,
-        "topics": [
+    rows: list[Json] = []
+    answer = {"as_of_index": node.catalog.version, "topics": rows}
+    for topic in node.catalog.topics():
+        rows.append(
             {
                 "name": topic.name,
                 "topic_id": topic_id_text(topic.topic_id),
                 "num_partitions": topic.num_partitions,
             }
-            for topic in node.catalog.topics()
-        ],
-    }
+        )
+        if not len(rows) % TOPICS_AT_ONCE:
+            yield
+    return answer
 
 
-def groups(node: HttpNode, after: str, limit: int) -> Json:
-    """One page of all shards' groups, in the order of their names."""
+def groups(node: HttpNode, after: str, limit: int) -> Generator[None, None, Json]:
+    """One page of all shards' groups, in the order of their names, as they are at the last step."""
     for shard in node.shards:
         check_readable(shard)
-    page = views.page_of_groups([shard.machine for shard in node.shards], after, limit)
+    page = yield from views.page_of_groups([shard.machine for shard in node.shards], after, limit)
     return {
         "as_of": [
             {"shard": shard.shard, "as_of_index": shard.machine.applied_index} for shard in node.shards
@@ -150,23 +159,26 @@ STRANGERS_MAX = 20
 """Refused requests shown of clients that are no members (any more) of a group: the newest."""
 
 
-def group(node: HttpNode, group_id: str) -> Json:
+def group(node: HttpNode, group_id: str) -> Generator[None, None, Json]:
     """`group` is None where there is none. Refused requests are those that this node refused since its
-    start: of a group that it leads."""
+    start: of a group that it leads. All of it is as at the first step."""
     shard = node.shard_for(group_id)
     check_readable(shard)
-    view = views.group_view(shard.machine, group_id, node.host.monotonic_ms(), node.group_settings)
-    if view is not None:
-        refused = {refusal.member_id: _refusal(refusal) for refusal in node.evidence.refusals(group_id)}
-        for member in view["members"]:
-            member["last_refused"] = refused.pop(member["member_id"], None)
-        view["refused_strangers"] = list(refused.values())[:STRANGERS_MAX]
-    return {
+    answer: Json = {
         "shard": shard.shard,
         "as_of_index": shard.machine.applied_index,
         "at_ms": node.host.wall_ms(),
-        "group": view,
+        "group": None,
     }
+    refused = {refusal.member_id: _refusal(refusal) for refusal in node.evidence.refusals(group_id)}
+    now_ms = node.host.monotonic_ms()
+    view = yield from views.group_view(shard.machine, group_id, now_ms, node.group_settings)
+    if view is not None:
+        for member in view["members"]:
+            member["last_refused"] = refused.pop(member["member_id"], None)
+        view["refused_strangers"] = list(refused.values())[:STRANGERS_MAX]
+        answer["group"] = view
+    return answer
 
 
 def _refusal(refusal: Refusal) -> Json:
@@ -186,8 +198,9 @@ def _refusal(refusal: Refusal) -> Json:
     }
 
 
-def group_configs(node: HttpNode, group_id: str) -> Json:
-    """What the group is configured to, and what this node tells its members: it need not exist."""
+def group_configs(node: HttpNode, group_id: str) -> Generator[None, None, Json]:
+    """What the group is configured to, and what this node tells its members: it need not exist. One step."""
+    yield from ()
     shard = node.shard_for(group_id)
     check_readable(node.metadata)
     check_readable(shard)

@@ -11,10 +11,11 @@ coordinator that this one has no link to; while there is none, an answer waits f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cluster.kafka.exchange import ELEMENTS_AT_ONCE
 from coordinator.topics import CatalogTopic, CatalogView
 from records import METADATA_SHARD, ZERO_UUID, shard_of
 from wire.apis import API_VERSIONS, is_private
@@ -74,21 +75,17 @@ def with_catalog(listener: KafkaListener, exchange: Exchange, then: Callable[[],
 
     An answer from a half-loaded catalog would take topics away from every consumer that asks.
     """
-    deadline_ms = exchange.started_ms + listener.settings.held_reply_timeout_ms
-
-    def look() -> None:
-        exchange.timer = None
-        connection = exchange.connection
-        if connection is None:
-            return
-        if listener.node.is_catalog_current:
-            then()
-        elif listener.host.monotonic_ms() >= deadline_ms:
-            connection.refuse("loading", "the catalog of topics is still being loaded; the client may retry")
-        else:
-            exchange.timer = listener.host.call_later(CATALOG_POLL_MS, look)
-
-    look()
+    exchange.timer = None
+    connection = exchange.connection
+    if connection is None:
+        return
+    now_ms = listener.host.monotonic_ms()
+    if listener.node.is_catalog_current:
+        then()
+    elif now_ms >= exchange.started_ms + listener.settings.held_reply_timeout_ms:
+        connection.refuse("loading", "the catalog of topics is still being loaded; the client may retry")
+    else:
+        exchange.timer = listener.host.call_later(CATALOG_POLL_MS, with_catalog, listener, exchange, then)
 
 
 EXTENSIONS_FOR = "quorate"
@@ -118,7 +115,7 @@ def metadata(listener: KafkaListener, exchange: Exchange, request: MetadataReque
     """Metadata 0–13: all topics, by name, or (from version 12) by id (KIP-516)."""
 
     def answer() -> None:
-        exchange.reply(metadata_response(listener.node, exchange.api_version, request))
+        exchange.reply_in_slices(metadata_answer(listener.node, exchange.api_version, request))
 
     with_leader(listener, exchange, len(request.topics or ()), answer)
 
@@ -158,21 +155,37 @@ class Leadership:
         )
 
 
-def metadata_response(node: KafkaNode, version: int, request: MetadataRequest) -> MetadataResponse:
+def metadata_answer(
+    node: KafkaNode, version: int, request: MetadataRequest
+) -> Generator[None, None, MetadataResponse]:
+    """The catalog as it is at the first step: topics do not change, others take their place."""
     topic_operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     cluster_operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
     led = Leadership.of(node)
-    topics = [_topic(led, found, topic_operations) for found in _asked(node.catalog, version, request.topics)]
-    return MetadataResponse(
+    response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=info.node_id, host=info.kafka_host, port=info.kafka_port)
             for info in node.nodes
         ],
         cluster_id=node.info.cluster_id,
         controller_id=led.leader_id,
-        topics=topics,
         cluster_authorized_operations=cluster_operations,
     )
+    num_made = 0
+    for found in _asked(node.catalog, version, request.topics):
+        topic = _topic(found, topic_operations)
+        response.topics.append(topic)
+        num_partitions = found.num_partitions if isinstance(found, CatalogTopic) else 0
+        for first in range(0, num_partitions, ELEMENTS_AT_ONCE):
+            some = range(first, min(first + ELEMENTS_AT_ONCE, num_partitions))
+            topic.partitions += [_partition(led, partition) for partition in some]
+            if len(some) == ELEMENTS_AT_ONCE:
+                yield
+        num_made += 1 + num_partitions % ELEMENTS_AT_ONCE
+        if num_made >= ELEMENTS_AT_ONCE:
+            num_made = 0
+            yield
+    return response
 
 
 Found = CatalogTopic | tuple[ErrorCode, str | None, bytes]
@@ -212,26 +225,24 @@ def is_legal_topic(name: str) -> bool:
     return 0 < len(name) <= TOPIC_NAME_MAX and name not in (".", "..") and _LEGAL.issuperset(name)
 
 
-def _topic(led: Leadership, found: Found, operations: int) -> MetadataResponseTopic:
+def _topic(found: Found, operations: int) -> MetadataResponseTopic:
     if not isinstance(found, CatalogTopic):
         error_code, name, topic_id = found
         return MetadataResponseTopic(error_code=error_code, name=name, topic_id=topic_id)
     return MetadataResponseTopic(
-        name=found.name,
-        topic_id=found.topic_id,
-        partitions=[
-            MetadataResponsePartition(
-                error_code=led.error_code,
-                partition_index=partition,
-                leader_id=led.leader_id,
-                leader_epoch=led.term,
-                replica_nodes=led.replicas,
-                isr_nodes=led.in_contact,
-                offline_replicas=led.offline,
-            )
-            for partition in range(found.num_partitions)
-        ],
-        topic_authorized_operations=operations,
+        name=found.name, topic_id=found.topic_id, topic_authorized_operations=operations
+    )
+
+
+def _partition(led: Leadership, partition: int) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=led.error_code,
+        partition_index=partition,
+        leader_id=led.leader_id,
+        leader_epoch=led.term,
+        replica_nodes=led.replicas,
+        isr_nodes=led.in_contact,
+        offline_replicas=led.offline,
     )
 
 

@@ -8,6 +8,8 @@ What must stay true
 - Memory is bounded: requests in flight, replies that wait for an earlier one, and replies that the client
   does not read. At the first bound the connection is no longer read; at the last it is closed. Frames that
   were read and not served yet are at most one read's worth.
+- What comes behind a request that is decided in several parts waits for its answer (`serve_alone`): a later
+  commit must not be overtaken by the rest of an earlier one.
 - After a planned hand-over of a shard that it used (`drain`) a connection takes nothing more, gives the
   replies that it owes, and closes: its client then looks for the new coordinator at once.
 - The fast path (a heartbeat equal to an earlier one after its correlation id) answers what the slow path
@@ -26,6 +28,7 @@ from cluster.kafka.exchange import Exchange
 from cluster.kafka.node_view import FastEntry
 from cluster.kafka.waiting import hurry
 from cluster.node_info import ClientInfo
+from cluster.runtime.slices import SLICE_MS
 from raftlog.host import Stream
 from records import shard_of
 from wire.apis import ApiKey
@@ -35,11 +38,9 @@ from wire.framing import Framer
 if TYPE_CHECKING:
     from cluster.kafka.listener import KafkaListener
 
-SLICE_MS = 5.0
-"""A connection's share of one turn of the loop: a tenth of the longest stall that is allowed."""
-
 SLICE_REQUESTS = 256
-"""The same in requests, where time does not pass within a turn (simulation)."""
+"""A connection's share of one turn is a slice; the same in requests, where time does not pass within a turn
+(simulation)."""
 
 FAST_REPLIES_MAX = 64
 """Cached heartbeats of one connection: a consumer needs one, a load generator that stands for many a few."""
@@ -88,6 +89,7 @@ class Connection:
         self._pause_bytes = settings.connection_outbound_pause_bytes
         self._outbound_max_bytes = settings.connection_outbound_max_bytes
         self._waiting: deque[Exchange] = deque()
+        self._alone: Exchange | None = None  # nothing behind it is served until it has its answer
         self._early_bytes = 0  # replies that wait for an earlier one
         self._ready: list[bytes] = []
         self._backlog: list[bytes] = []
@@ -122,6 +124,7 @@ class Connection:
         self._backlog.clear()
         self._fast.clear()
         self.patient.clear()
+        self._alone = None
         self._early_bytes = 0
         self.listener.lost(self)
 
@@ -212,6 +215,10 @@ class Connection:
         self._waiting.append(exchange)
         dispatch.serve(self, exchange, payload)
 
+    def serve_alone(self, exchange: Exchange) -> None:
+        """What the client sends behind this request stays unread until it is answered."""
+        self._alone = exchange
+
     def uses(self, group_id: str) -> None:
         """A request names a group: remembers its shard."""
         if group_id != self._last_group:
@@ -288,6 +295,7 @@ class Connection:
             or len(self._waiting) >= self._requests_max
             or self._early_bytes > self._pause_bytes
             or bool(self._draining)
+            or (self._alone is not None and self._alone.data is None)
         )
 
     def _resume_soon(self) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cluster.kafka import cluster_apis, configs, fetching, producing, topic_pages
 from cluster.kafka.waiting import hurry
 from cluster.runtime.fanout import FANS, ONE_GROUP_APIS
+from coordinator.offsets.commits import is_in_parts
 from wire.apis import API_VERSIONS, HEARTBEATS, ApiKey, api_name
 from wire.errors import ErrorCode, MalformedFrame, UnsupportedApi
 from wire.messages.api_versions import ApiVersionsResponse
@@ -135,6 +136,8 @@ def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: byte
             exchange.tail = payload[8:]
     elif api_key in ONE_GROUP_APIS:
         connection.uses(body.group_id)
+        if api_key == ApiKey.OFFSET_COMMIT and is_in_parts(body):
+            connection.serve_alone(exchange)
     elif api_key == ApiKey.OFFSET_FETCH:
         for group in body.groups or (body,):  # up to version 7 one group stands at the top
             connection.uses(group.group_id)
@@ -143,7 +146,7 @@ def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: byte
 
 def fail(exchange: Exchange, body: Any, code: ErrorCode, message: str) -> None:
     """Answers with an error in the API's own shape, unless there was an answer already."""
-    if exchange.connection is not None and exchange.data is None:
+    if exchange.connection is not None and not exchange.is_answered:
         exchange.entry = None
         exchange.reply(refuse(ApiKey(exchange.api_key), exchange.api_version, body, code, message))
 

@@ -4,21 +4,24 @@ An exchange is the place in a connection's queue that a reply must take: Kafka c
 so a reply that is ready early waits here as bytes until those before it have gone.
 
 What must stay true: a reply is given at most once; after the connection is gone it goes nowhere, and nothing
-that is held elsewhere (a shard that waits for the disk, a timer) keeps the connection alive.
+that is held elsewhere (a shard that waits for the disk, a timer) keeps the connection alive. An answer may
+have a hundred thousand elements, so it is made and encoded in slices (`runtime.slices`), and what it is made
+of must not change meanwhile: whoever answers takes what it refers to first, and hands over nothing that
+anybody changes later.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from cluster.kafka.counters import KafkaCounters
 from cluster.kafka.node_view import FastEntry
 from cluster.node_info import ClientInfo
 from raftlog.host import Timer
 from wire.apis import ApiKey, api_name
-from wire.protocol import encode_response
+from wire.protocol import encode_response, encode_response_in_pieces
 
 if TYPE_CHECKING:
     from cluster.kafka.connection import Connection
@@ -27,6 +30,12 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("quorate.kafka")
 
 NOBODY = ClientInfo()
+
+ELEMENTS_AT_ONCE: Final = 1_000
+"""Of an answer, made or looked at between two stops: about a millisecond."""
+
+Answer = Generator[None, None, object]
+"""Makes the body of a response, which it returns, in steps of about `ELEMENTS_AT_ONCE`."""
 
 
 class Exchange:
@@ -40,6 +49,7 @@ class Exchange:
         "correlation_id",
         "data",
         "entry",
+        "is_answered",
         "on_drop",
         "started_ms",
         "tail",
@@ -54,6 +64,7 @@ class Exchange:
         self.correlation_id = 0
         self.client = NOBODY
         self.data: bytes | None = None
+        self.is_answered = False  # or is being answered, if `data` is None
         self.entry: FastEntry | None = None  # taken before the heartbeat was handled, see `connection`
         self.tail = b""  # the heartbeat's bytes after its correlation id
         self.timer: Timer | None = None  # of a reply that waits for time to pass; ended with the connection
@@ -69,20 +80,38 @@ class Exchange:
         return encode_response(self.api_key, self.api_version, self.correlation_id, body)
 
     def reply(self, body: object) -> None:
-        """Answers with a response dataclass of this API."""
+        """Answers with a response dataclass of this API, which must not change any more."""
+        self.reply_in_slices(_at_hand(body))
+
+    def reply_in_slices(self, answer: Answer) -> None:
+        """Answers with the response that `answer` makes; within this turn, if that is short."""
         connection = self.connection
         if connection is None:
             return
+        if self.is_answered:
+            raise RuntimeError(f"API {self.api_key} was answered twice")
+        self.is_answered = True
+        connection.listener.slices.run(self._answering(answer), self._is_wanted)
+
+    def _is_wanted(self) -> bool:
+        return self.connection is not None
+
+    def _answering(self, answer: Answer) -> Iterator[None]:
         try:
-            data = self.encode(body)
+            body: Any = yield from answer
+            data = yield from encode_response_in_pieces(
+                self.api_key, self.api_version, self.correlation_id, body
+            )
         except Exception:  # ours, not the client's: say so, and do not leave it waiting
             LOG.exception(
                 "the reply to %s version %d cannot be encoded", api_name(self.api_key), self.api_version
             )
-            connection.refuse("failed", "the node failed to answer; its log says why")
+            if (connection := self.connection) is not None:
+                connection.refuse("failed", "the node failed to answer; its log says why")
             return
-        count_errors(connection.listener.counters, self.api_key, body)
-        if self.entry is not None:
+        if (listener := self.listener) is not None:
+            yield from count_errors(listener.counters, self.api_key, body)
+        if self.entry is not None and (connection := self.connection) is not None:
             connection.remember(self, body, data)
         self.send(data)
 
@@ -98,6 +127,7 @@ class Exchange:
             return
         if self.data is not None:
             raise RuntimeError(f"API {self.api_key} was answered twice")
+        self.is_answered = True
         if connection.patient:
             connection.patient.pop(self, None)
         self.data = data
@@ -138,7 +168,13 @@ _NESTED_ERRORS: dict[int, tuple[str, ...]] = {
 """Where a response has its error codes, besides at the top."""
 
 
-def count_errors(counters: KafkaCounters, api_key: int, body: Any) -> None:
+def _at_hand(body: object) -> Answer:
+    """An answer that is there already."""
+    yield from ()
+    return body
+
+
+def count_errors(counters: KafkaCounters, api_key: int, body: Any) -> Iterator[None]:
     """Counts every error code of a response, one per group, topic or partition that has one."""
     code = getattr(body, "error_code", 0)
     if code:
@@ -146,10 +182,18 @@ def count_errors(counters: KafkaCounters, api_key: int, body: Any) -> None:
     path = _NESTED_ERRORS.get(api_key)
     if path is None:
         return
-    items = getattr(body, path[0], None) or ()
-    for name in path[1:]:
-        items = [inner for item in items for inner in getattr(item, name, None) or ()]
-    for item in items:
+    for number, item in enumerate(_items(body, path), 1):
         code = getattr(item, "error_code", 0)
         if code:
             counters.errors[api_key, code] += 1
+        if not number % ELEMENTS_AT_ONCE:
+            yield
+
+
+def _items(body: Any, path: tuple[str, ...]) -> Iterator[Any]:
+    items = getattr(body, path[0], None) or ()
+    if len(path) == 1:
+        yield from items
+        return
+    for item in items:
+        yield from _items(item, path[1:])

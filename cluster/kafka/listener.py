@@ -17,6 +17,7 @@ from cluster.kafka.connection import Connection
 from cluster.kafka.counters import KafkaCounters
 from cluster.kafka.quiet import QuietLog
 from cluster.kafka.waiting import LeaderWaits
+from cluster.runtime.slices import Slices
 from cluster.settings import Settings, is_loopback
 from raftlog.host import Host, Listener, Timer
 
@@ -46,6 +47,7 @@ class KafkaListener:
         self.connections: dict[Connection, None] = {}  # in the order in which they were accepted
         self.fetches_waiting = 0
         self.leaders = LeaderWaits(self)
+        self.slices = Slices(host)
         self._partial_bytes = 0
         self._unread: dict[Connection, None] = {}
         self._server: Listener | None = None

@@ -161,7 +161,7 @@ class CatalogRuntime(ShardRuntime):
     # Replies that wait for the other nodes.
 
     def _hold(self, now_ms: float, question: Question, response: object, has_written: bool) -> None:
-        if has_written and not self._is_alone:
+        if (has_written or question.has_written) and not self._is_alone:
             question.reply = partial(self._spread, self.replica.last_index, question.reply)
         super()._hold(now_ms, question, response, has_written)
 

@@ -22,7 +22,8 @@ from cluster.runtime.job_slots import Slot
 from cluster.runtime.regularity import MeasuredEntry, Regularity
 from cluster.runtime.shard_runtime import NO_ROOM_PAUSE_MS, ShardRuntime
 from cluster.runtime.shard_state import ShardState
-from cluster.runtime.surroundings import SLICE_MS, Surroundings
+from cluster.runtime.slices import SLICE_MS
+from cluster.runtime.surroundings import Surroundings
 from coordinator.api import Context, Job, JobKind, Outcome
 from coordinator.shard import GroupShard
 from raftlog.directory import NodeDirectory

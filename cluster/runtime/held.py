@@ -43,6 +43,8 @@ class Question:
     index: int = 0
     proof_ms: float = NO_PROOF
     deadline_ms: float = 0.0
+    has_written: bool = False
+    """Whether any of its decisions left records."""
 
     def answer(self, response: object) -> None:
         """Hands the response over. A listener's failure must not keep other replies from going."""

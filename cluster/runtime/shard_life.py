@@ -24,7 +24,8 @@ from cluster.runtime.answers import Why
 from cluster.runtime.held import HeldReplies
 from cluster.runtime.shard_counters import ShardCounters
 from cluster.runtime.shard_state import ShardEvent, ShardState, Standing
-from cluster.runtime.surroundings import SLICE_MS, Projection, Surroundings
+from cluster.runtime.slices import SLICE_MS
+from cluster.runtime.surroundings import Projection, Surroundings
 from cluster.runtime.waiters import Waiter, Waiters
 from raftlog.directory import NodeDirectory, shard_name
 from raftlog.host import Timer

@@ -100,6 +100,7 @@ class ShardRuntime(ShardLife):
         api_key, now_ms = question.api_key, ctx.monotonic_ms
         self._append(outcome, ctx)
         has_written = bool(outcome.records)
+        question.has_written |= has_written
         if outcome.rest is not None:
             self._unfinished.append(Unfinished(question, client, deadline_ms, outcome.rest))
             if self._going_on is None:

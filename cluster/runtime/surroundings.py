@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cluster.runtime.job_slots import JobSlots
 from coordinator.api import Context, JobKind, Outcome
@@ -18,10 +18,6 @@ from records import RawRecord
 
 if TYPE_CHECKING:
     from cluster.runtime.shard_life import ShardLife
-
-SLICE_MS: Final = 5.0
-"""Work of one shard that has no end in sight may hold the loop this long: all shards in one turn stay below
-half of the longest stall."""
 
 
 class Projection(Protocol):

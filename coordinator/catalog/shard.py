@@ -9,7 +9,8 @@ tell a topic from one of the same name that was deleted before.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from coordinator.api import Context, Draft, Outcome, Refused, Steps
@@ -93,13 +94,21 @@ class CatalogShard:
     def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome:
         """A request that changes topics or configs, decided; KeyError for any other API."""
         draft = Draft(by_operator=True)
-        steps: Generator[list[RawRecord], None, object] = _HANDLERS[api_key](
-            self.view, self.limits, request, api_version, ctx, draft
-        )
+        steps = _HANDLERS[api_key](self.view, self.limits, request, api_version, ctx, draft)
         try:
-            return run_steps(steps, self.apply_all, ctx, draft)
+            return self._run(steps, ctx, draft)
         except Refused as refused:
             return Outcome(reply=refuse(api_key, api_version, request, refused.code, refused.message))
+
+    def _run(self, steps: Steps, ctx: Context, draft: Draft) -> Outcome:
+        outcome = run_steps(steps, self.apply_all, ctx, draft)
+        if draft.rest is not None and outcome.error is None:
+            outcome.rest = partial(self._go_on, draft.rest)
+        return outcome
+
+    def _go_on(self, rest: Callable[[Context, Draft], Steps], ctx: Context) -> Outcome:
+        draft = Draft(by_operator=True)
+        return self._run(rest(ctx, draft), ctx, draft)
 
     def _projected(self, key: Key) -> Value | None:
         if isinstance(key, TopicKey):

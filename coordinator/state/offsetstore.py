@@ -127,8 +127,8 @@ class OffsetStore:
         return len(self._groups.get(_prefix_of_group(group_id), ()))
 
     def group_ids(self) -> Iterator[str]:
-        """The groups that have offsets."""
-        return map(_group_of_prefix, self._groups)
+        """The groups that have offsets now, whatever comes and goes while they are gone through."""
+        return map(_group_of_prefix, list(self._groups))
 
     def committed(self, key: bytes) -> CommittedOffset | None:
         """The offset under this key, with the key decoded too."""
@@ -152,22 +152,20 @@ class OffsetStore:
         found.sort(key=lambda offset: (offset.topic, offset.partition))
         return found
 
-    def topic_ids(self, group_id: str) -> set[bytes]:
-        """The topics that the group has offsets of. The id is the last field of a value that has them all."""
-        offsets = self._groups.get(_prefix_of_group(group_id), _NOTHING)
-        return {
-            value[-_TOPIC_ID_BYTES:] if value[0] == _ALL_FIELDS else _decoded(key, value).topic_id
-            for key, value in offsets.items()
-        }
+    def topic_ids(self, group_id: str) -> Iterator[tuple[bytes, bytes]]:
+        """The keys that the group has now, each with the topic id of its offset; those that go meanwhile are
+        left out."""
+        prefix = _prefix_of_group(group_id)
+        for key in self.keys(group_id):
+            value = self._groups.get(prefix, _NOTHING).get(key)
+            if value is not None:  # the id is the last field of a value that has them all
+                is_whole = value[0] == _ALL_FIELDS
+                yield key, value[-_TOPIC_ID_BYTES:] if is_whole else _decoded(key, value).topic_id
 
     def dissolve(self) -> Iterator[None]:
         """Lets go of everything in steps; nothing may be asked any more."""
         while self._groups:
             yield from emptied(self._groups.popitem()[1])
-
-    def keys_of_topic(self, group_id: str, topic_id: bytes) -> list[bytes]:
-        offsets = self._groups.get(_prefix_of_group(group_id), _NOTHING)
-        return [key for key, value in offsets.items() if value.endswith(topic_id)]
 
 
 _NOTHING: dict[bytes, bytes] = {}

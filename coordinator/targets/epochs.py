@@ -10,6 +10,7 @@ they yield is applied before they go on.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from coordinator.api import Context, Draft
 from coordinator.core import Core
@@ -42,13 +43,24 @@ class Before:
 
 
 def subscription_metadata(group: Group, catalog: CatalogView) -> tuple[TopicMetadata, ...]:
-    """The subscribed topics that exist, by topic id."""
-    found = [
-        TopicMetadata(num_partitions=topic.num_partitions, topic_id=topic.topic_id, topic_name=topic.name)
-        for name in group.subscriptions
-        if (topic := catalog.topic(name)) is not None
-    ]
-    found.sort(key=lambda topic: topic.topic_id)
+    """The subscribed topics that exist, by topic id. Those that are as the group knows them are the same
+    objects: of ten thousand topics one changes."""
+    known = {topic.topic_name: topic for topic in group.topics}
+    found: list[TopicMetadata] = []
+    for name in group.subscriptions:
+        topic, metadata = catalog.topic(name), known.get(name)
+        if topic is None:
+            continue
+        if (
+            metadata is None
+            or metadata.topic_id != topic.topic_id
+            or metadata.num_partitions != topic.num_partitions
+        ):
+            metadata = TopicMetadata(
+                num_partitions=topic.num_partitions, topic_id=topic.topic_id, topic_name=topic.name
+            )
+        found.append(metadata)
+    found.sort(key=attrgetter("topic_id"))
     return tuple(found)
 
 

@@ -39,6 +39,11 @@ PARTITION_COST_NS = 800
 """Per partition, all members subscribing to the same; four times that where they do not."""
 
 
+TOPICS_INLINE = 1_000
+"""A group of more has its target computed, and installed, in turns of their own: what makes it due names all
+topics too, in the group's records."""
+
+
 def cost_us(spec: AssignmentSpec) -> int:
     """About what computing and installing the target takes, the worst case of installing."""
     partitions = sum([topic.num_partitions for topic in spec.topics.values()])
@@ -71,6 +76,10 @@ def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
     left_ms = clientside.wait_ms(core, group, ctx, draft)
     if left_ms is not None:  # a member computes; this looks after its deadline
         core.pacing.defer(group_id, ctx, left_ms)
+        yield from _empty_first_target(group, ctx)
+        return
+    if len(group.topics) > TOPICS_INLINE and draft.trigger != Trigger.TARGET_COMPUTED:
+        core.pacing.defer(group_id, ctx)
         yield from _empty_first_target(group, ctx)
         return
     started_ms = ctx.stopwatch_ms()
@@ -190,7 +199,7 @@ def assignment_ended(
     installation = Installation(computation.spec, answer, computation.epoch)
     cost_ms = computation.cost_ms + ctx.stopwatch_ms() - started_ms
     core.installs[group_id] = Installing(computation, installation, cost_ms)
-    if len(answer) <= core.limits.install_records_max:
+    if len(answer) <= core.limits.install_records_max and len(group.topics) <= TOPICS_INLINE:
         yield from install_step(core, group_id, ctx, draft)
     return None
 

@@ -69,9 +69,21 @@ def test_topic_ids_are_read_off_the_end_of_a_value() -> None:
     keys = [offset_commit_key("g", "t", partition) for partition in range(3)]
     for number, key in enumerate(keys):
         store.apply(encode_offset_commit(key, 1 << 40, 7, "note", 5, 9, bytes(15) + bytes([number // 2])))
-    assert store.topic_ids("g") == {bytes(16), bytes(15) + b"\x01"}
-    assert store.keys_of_topic("g", bytes(16)) == keys[:2]
-    assert store.keys_of_topic("g", bytes(15) + b"\x01") == keys[2:]
+    first, second = bytes(16), bytes(15) + b"\x01"
+    assert list(store.topic_ids("g")) == [(keys[0], first), (keys[1], first), (keys[2], second)]
+
+
+def test_topic_ids_are_of_the_keys_of_the_beginning_that_are_still_there() -> None:
+    store = OffsetStore()
+    keys = [offset_commit_key("g", "t", partition) for partition in range(4)]
+    commits = [encode_offset_commit(key, 1, 7, "", 5, -1, bytes(16)) for key in keys]
+    for commit in commits[:3]:
+        store.apply(commit)
+    found = store.topic_ids("g")
+    assert next(found)[0] == keys[0]
+    store.apply(tombstone(keys[1]))
+    store.apply(commits[3])
+    assert [key for key, _ in found] == keys[2:3]
 
 
 def test_two_keys_that_exchange_their_values_are_noticed() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from cluster.runtime.slices import finished
 from coordinator import views
 from records import topic_id_text
 from tests.coordinator.world import FIRST_TOPIC, WALL_START_MS, Client, World
 
 
 def view_of(world: World, group_id: str = "g") -> dict[str, Any]:
-    view = views.group_view(world.shard, group_id, world.now_ms, world.settings)
+    view = finished(views.group_view(world.shard, group_id, world.now_ms, world.settings))
     assert view is not None
     json.dumps(view)
     return view
@@ -60,9 +61,9 @@ def test_other_groups() -> None:
         [],
         1,
     )
-    assert views.group_view(world.shard, "nowhere", 0.0, world.settings) is None
+    assert finished(views.group_view(world.shard, "nowhere", 0.0, world.settings)) is None
     assert views.list_groups(world.shard) == ["g", "simple"]
-    counts = world.shard.counts()
+    counts = finished(world.shard.counting())
     assert (counts.groups_by_state, counts.members, counts.offsets) == ({"Reconciling": 1, "Empty": 1}, 2, 2)
 
 
@@ -73,10 +74,10 @@ def test_pages_go_over_all_shards_in_order() -> None:
     for number in range(6):
         (one if number % 2 else other).join("a", group_id=f"g{number}")
     shards = [one.shard, other.shard]
-    first = views.page_of_groups(shards, "", 4)
+    first = finished(views.page_of_groups(shards, "", 4))
     assert [group["group_id"] for group in first] == ["g0", "g1", "g2", "g3"]
     assert first[0]["members"] == 1
-    assert [group["group_id"] for group in views.page_of_groups(shards, "g3", 4)] == ["g4", "g5"]
+    assert [group["group_id"] for group in finished(views.page_of_groups(shards, "g3", 4))] == ["g4", "g5"]
 
 
 def test_offsets_are_decoded() -> None:

@@ -291,12 +291,18 @@ class World:
         outcome = self.catalog.handle(api_key, version, request, self.ctx(next_index=self.catalog_index))
         return outcome.reply
 
+    def learn(self, *names: str) -> None:
+        """The shard is told that topics changed, and finds the groups that it concerns."""
+        self.shard.on_catalog_changed(self.ctx(), names)
+        while self.shard.core.news:
+            self.shard.core.spread_news(self.ctx())
+
     def create_topic(self, name: str, partitions: int) -> bytes:
         request = CreateTopicsRequest(
             topics=[CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)]
         )
         assert self.admin(ApiKey.CREATE_TOPICS, 7, request).topics[0].error_code == 0
-        self.shard.on_catalog_changed(self.ctx(), [name])
+        self.learn(name)
         topic = self.catalog.view.topic(name)
         assert topic is not None
         return topic.topic_id
@@ -306,12 +312,12 @@ class World:
             topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)]
         )
         assert self.admin(ApiKey.CREATE_PARTITIONS, 3, request).results[0].error_code == 0
-        self.shard.on_catalog_changed(self.ctx(), [name])
+        self.learn(name)
 
     def delete_topic(self, name: str) -> None:
         request = DeleteTopicsRequest(topic_names=[name])
         assert self.admin(ApiKey.DELETE_TOPICS, 5, request).responses[0].error_code == 0
-        self.shard.on_catalog_changed(self.ctx(), [name])
+        self.learn(name)
 
     # Groups.
 

@@ -226,7 +226,7 @@ def populated() -> World:
 
 def counted(api_key: ApiKey, answer: Any) -> dict[tuple[int, int], int]:
     counters = KafkaCounters()
-    count_errors(counters, api_key, answer)
+    list(count_errors(counters, api_key, answer))
     return dict(counters.errors)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.runtime.slices import finished
 from coordinator.assignors import (
     AssignmentMemberSpec,
     AssignmentSpec,
@@ -320,8 +321,8 @@ def test_kafka_16106_counts_do_not_drift(world: World) -> None:
     world.commit({("orders", 0): 1}, group_id="simple")
     world.failover()
     world.sleep(46_000)
-    counts = world.shard.counts()
+    counts = finished(world.shard.counting())
     assert (counts.members, counts.offsets) == (0, 1)
     assert counts.groups_by_state == {"Empty": 2}
     settle(members[:1])
-    assert world.shard.counts().members == world.group().num_members == 1
+    assert finished(world.shard.counting()).members == world.group().num_members == 1

@@ -236,7 +236,7 @@ class Schedules(RuleBasedStateMachine):
         self.world.work()
         offsets = self.world.shard.projection.offsets
         for group in GROUPS:
-            for topic_id in offsets.topic_ids(group):
+            for _, topic_id in offsets.topic_ids(group):
                 assert self.world.catalog.view.topic_by_id(topic_id) is not None
 
     @rule(group=st.sampled_from(GROUPS), names=st.sets(st.sampled_from(NAMES), min_size=1))

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
+from cluster.runtime.slices import finished
 from coordinator.api import JobKind
 from coordinator.limits import GroupSettings, Limits
 from coordinator.views import group_view, list_groups
@@ -207,7 +208,7 @@ class EveryRequest(Schedules):
     @invariant()
     def views_are_json(self) -> None:
         for group in GROUPS:
-            view = group_view(self.world.shard, group, self.world.now_ms, self.world.settings)
+            view = finished(group_view(self.world.shard, group, self.world.now_ms, self.world.settings))
             json.dumps(view)
 
     # The end.

@@ -1,0 +1,135 @@
+"""Long answers are made in slices: the same bytes, of one moment, and others are served meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.kafka.cluster_apis import metadata_answer
+from cluster.runtime.slices import finished
+from coordinator.offsets import commits as offsets
+from coordinator.topics import CatalogTopic, CatalogView
+from tests.listeners.rig import CLIENT_ID, ORDERS, Client, Rig, heartbeat
+from wire.apis import ApiKey
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from wire.protocol import encode_request, encode_response
+
+MANY = 20_000
+CLOCK_STEP_MS = 0.5
+"""What passes at each look at the clock, so that slices end in virtual time too."""
+
+
+def metadata(correlation_id: int) -> bytes:
+    return encode_request(ApiKey.METADATA, 12, correlation_id, CLIENT_ID, MetadataRequest(topics=None))
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig(clock_step_ms=CLOCK_STEP_MS)
+    large = CatalogTopic(name="large", topic_id=b"large-topic-id-!", num_partitions=MANY)
+    small = [CatalogTopic(f"small-{n}", n.to_bytes(16, "big"), 1) for n in range(2_500)]
+    rig.node.catalog = CatalogView([ORDERS, large, *small], version=5)
+    return rig
+
+
+def whole(rig: Rig, request: MetadataRequest, version: int = 12, correlation_id: int = 1) -> bytes:
+    body = finished(metadata_answer(rig.node, version, request))
+    return encode_response(ApiKey.METADATA, version, correlation_id, body)[4:]
+
+
+def ask(rig: Rig, client: Client, data: bytes) -> bytes:
+    before = len(client.frames)
+    client.send(data)
+    assert rig.world.run_until(lambda: len(client.frames) > before, within_ms=10_000)
+    return client.frames[-1]
+
+
+@pytest.mark.parametrize("version", range(13))
+def test_metadata_of_very_many_partitions(rig: Rig, version: int) -> None:
+    request = MetadataRequest(topics=None if version else [])
+    data = encode_request(ApiKey.METADATA, version, 1, CLIENT_ID, request)
+    body = finished(metadata_answer(rig.node, version, request))
+    assert [len(topic.partitions) for topic in body.topics][:2] == [MANY, ORDERS.num_partitions]
+    assert [part.partition_index for part in body.topics[0].partitions] == list(range(MANY))
+    assert len(body.topics) == 2_502
+    assert ask(rig, rig.connect(), data) == whole(rig, request, version)
+
+
+def test_metadata_of_very_many_unknown_topics(rig: Rig) -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=f"nothing-{n}") for n in range(5_000)])
+    assert sum(1 for _ in metadata_answer(rig.node, 12, request)) == 5
+    data = encode_request(ApiKey.METADATA, 12, 1, CLIENT_ID, request)
+    assert ask(rig, rig.connect(), data) == whole(rig, request)
+
+
+def test_the_catalog_of_the_request_is_what_is_shown(rig: Rig) -> None:
+    client = rig.connect()
+    expected = whole(rig, MetadataRequest(topics=None))
+    client.send(metadata(1))
+    assert rig.world.run_until(lambda: len(rig.listener.slices) == 1, within_ms=1_000)
+    rig.node.catalog.remove("orders", 6)
+    rig.node.catalog.put(CatalogTopic("late", b"a-late-topic-id!", 2), 7)
+    assert rig.world.run_until(lambda: bool(client.frames), within_ms=10_000)
+    assert client.frames == [expected]
+    assert ask(rig, client, metadata(2)) == whole(rig, MetadataRequest(topics=None), correlation_id=2)
+
+
+def test_others_are_served_meanwhile_and_the_own_connection_in_order(rig: Rig) -> None:
+    greedy, modest = rig.connect(), rig.connect()
+    greedy.send(metadata(1) + heartbeat(2))
+    assert rig.world.run_until(lambda: len(rig.listener.slices) == 1, within_ms=1_000)
+    modest.send(heartbeat(3))
+    assert rig.world.run_until(lambda: bool(modest.frames), within_ms=10_000)
+    assert not greedy.frames
+    assert rig.world.run_until(lambda: len(greedy.frames) == 2, within_ms=10_000)
+    assert greedy.correlation_ids == [1, 2]
+
+
+def test_a_client_that_goes_leaves_no_work_behind(rig: Rig) -> None:
+    clients = [rig.connect() for _ in range(3)]
+    for client in clients:
+        client.send(metadata(1))
+    assert rig.world.run_until(lambda: len(rig.listener.slices) == 3, within_ms=1_000)
+    for client in clients[:2]:
+        client.transport.abort()
+    assert rig.world.run_until(lambda: len(rig.listener.slices) == 0, within_ms=10_000)
+    rig.run()
+    assert [len(client.frames) for client in clients] == [0, 0, 1]
+    assert not rig.listener.counters.connections_closed["failed"]
+
+
+def commit(correlation_id: int, partitions: int) -> bytes:
+    asked = [OffsetCommitRequestPartition(partition_index=index) for index in range(partitions)]
+    request = OffsetCommitRequest(
+        group_id="g", topics=[OffsetCommitRequestTopic(name="orders", partitions=asked)]
+    )
+    return encode_request(ApiKey.OFFSET_COMMIT, 9, correlation_id, CLIENT_ID, request)
+
+
+def test_a_commit_does_not_overtake_one_that_takes_several_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last part would put older offsets over newer ones."""
+    monkeypatch.setattr(offsets, "PARTITIONS_AT_ONCE", 3)
+    rig = Rig()
+    client, other = rig.connect(), rig.connect()
+    rig.node.holding = True
+    client.send(commit(1, 3) + commit(2, 4) + commit(3, 1) + heartbeat(4))
+    rig.run()
+    assert len(rig.node.asked) == 2, "one that is decided at once holds nobody up"
+    other.send(heartbeat(5))
+    client.send(heartbeat(6))
+    rig.run()
+    assert len(rig.node.asked) == 3, "another connection is served"
+    rig.node.release(0)
+    rig.run()
+    assert len(rig.node.asked) == 3
+    rig.node.release(0)
+    rig.run()
+    assert len(rig.node.asked) == 6
+    while rig.node.held:
+        rig.node.release()
+    rig.run()
+    assert client.correlation_ids == [1, 2, 3, 4, 6]
