@@ -85,11 +85,28 @@ class Evidence:
         self._refusals: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
 
     def refused(
-        self, *, api: int, error: int, reason: str, group_id: str = "", member_id: str = "", client: str = ""
+        self,
+        *,
+        api: int,
+        error: int,
+        reason: str,
+        group_id: str = "",
+        member_id: str = "",
+        client: str = "",
+        owned: dict[str, list[int]] | None = None,
     ) -> None:
-        """A request was refused: Kafka's API key and error code, and the reason in words."""
+        """A request was refused: Kafka's API key and error code, and the reason in words; of a heartbeat that
+        said so, what its member owns (topic id -> partitions), which the caller bounds."""
+        said = {} if owned is None else {"owned": owned}
         self._note(
-            "refused", api=api, error=error, reason=reason, group=group_id, member=member_id, client=client
+            "refused",
+            api=api,
+            error=error,
+            reason=reason,
+            group=group_id,
+            member=member_id,
+            client=client,
+            **said,
         )
         if group_id:
             group_id, member_id = group_id[:TEXT_CHARACTERS_MAX], member_id[:TEXT_CHARACTERS_MAX]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from records.ids import topic_id_text
 from wire.apis import ApiKey
 
 NOTED_APIS: Final = frozenset(
@@ -28,6 +29,23 @@ NOTED_APIS: Final = frozenset(
 
 _ITEMS: Final = ("topics", "groups", "results", "responses", "partitions", "members")
 """Where a response keeps what it answers item by item."""
+
+
+PARTITIONS_NOTED_MAX: Final = 200
+"""A heartbeat that names more is noted without them: a note stays small, whatever a client sends."""
+
+
+def owned_partitions(request: Any) -> dict[str, list[int]] | None:
+    """What a heartbeat says that its member owns: topic id -> partitions; None where it does not say.
+
+    Of a member that was removed for not giving partitions up, it shows whether this was the acknowledgement.
+    """
+    topics = getattr(request, "topic_partitions", None)
+    if topics is None or getattr(request, "member_epoch", None) is None:
+        return None
+    if len(topics) + sum(len(topic.partitions) for topic in topics) > PARTITIONS_NOTED_MAX:
+        return None
+    return {topic_id_text(topic.topic_id): list(topic.partitions) for topic in topics}
 
 
 def first_error(response: Any) -> tuple[int, str] | None:

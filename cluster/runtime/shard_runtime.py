@@ -26,7 +26,7 @@ from typing import Any, Final
 from cluster.node_info import ClientInfo
 from cluster.runtime.answers import READ_APIS, Why
 from cluster.runtime.held import NO_PROOF, Barrier, Question, Reply
-from cluster.runtime.refusal_notes import NOTED_APIS, first_error
+from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partitions
 from cluster.runtime.shard_life import ShardLife
 from cluster.runtime.shard_state import ShardState
 from cluster.runtime.surroundings import Projection, Surroundings
@@ -256,6 +256,7 @@ class ShardRuntime(ShardLife):
                 group_id=getattr(question.request, "group_id", ""),
                 member_id=getattr(question.request, "member_id", ""),
                 client=f"{client.client_id}{client.host}",
+                owned=owned_partitions(question.request),
             )
 
     def _report(self, error: BaseException | None, api_key: int) -> str:

@@ -18,6 +18,7 @@ from history.state.track import MEMBERSHIP_TYPES, GroupTrack, Partition
 from history.words import is_takeover
 from raftlog.frames import Frame
 from records import (
+    Cause,
     Entry,
     RawRecord,
     RecordsError,
@@ -79,7 +80,8 @@ class FactsBuilder:
         self._terms: list[TermRow] = []
         self._term: TermRow | None = None
         """The newest one, until it is known to matter."""
-        self._gone: list[tuple[int, int]] = []
+        self._gone: list[tuple[Place, Cause]] = []
+        self._gaps: list[tuple[int, int, int]] = []
         self._unreadable: list[tuple[int, int, str]] = []
         self._last = Place(0, -1)
 
@@ -131,13 +133,14 @@ class FactsBuilder:
             )
         )
         if change.existed and not change.exists:
-            self._gone.append((index, timestamp_ms))
+            self._gone.append((at, entry.cause))
         self._keep_term()
         self._last = at
 
     def go_on_from(self, index: int, timestamp_ms: int, raws: Iterable[RawRecord]) -> None:
         """Goes on from a snapshot, where the entries before it are missing: the rows say what is known."""
         last, at = self._last, Place(index, timestamp_ms)
+        self._gaps.append((last.index, last.ms, index))
         self._epochs.cut(last, self._follower.state)
         self._waits.cut(last)
         self._ownership.cut(last)
@@ -162,7 +165,9 @@ class FactsBuilder:
             spans=self._ownership.spans(self.group_id, self._shard, named),
             sessions=self._sessions.rows(self.group_id, self._shard),
             terms=tuple(self._terms),
-            gone=tuple(self._gone),
+            gone=tuple((at.index, at.ms) for at, _ in self._gone),
+            gone_causes=tuple(cause for _, cause in self._gone),
+            gaps=tuple(self._gaps),
             last_index=self._last.index,
             last_ms=self._last.ms,
             state=state,
@@ -265,13 +270,16 @@ def windowed(facts: GroupFacts, from_index: int | None, from_ms: int | None) -> 
     def is_in(end_index: int | None, end_ms: int | None) -> bool:
         return end_index is None or end_ms is None or (end_index > index and end_ms > ms)
 
+    gone = [number for number, place in enumerate(facts.gone) if place[0] >= index and place[1] >= ms]
     return replace(
         facts,
         epochs=tuple(row for row in facts.epochs if is_in(row.end_index, row.end_ms)),
         spans=tuple(row for row in facts.spans if is_in(row.to_index, row.to_ms)),
         sessions=tuple(row for row in facts.sessions if is_in(row.to_index, row.to_ms)),
         terms=tuple(row for row in facts.terms if row.index >= index and row.timestamp_ms >= ms),
-        gone=tuple(gone for gone in facts.gone if gone[0] >= index and gone[1] >= ms),
+        gone=tuple(facts.gone[number] for number in gone),
+        gone_causes=tuple(facts.gone_causes[number] for number in gone),
+        gaps=tuple(one for one in facts.gaps if one[2] >= index),
         unreadable=tuple(one for one in facts.unreadable if one[0] >= index and one[1] >= ms),
     )
 

@@ -322,6 +322,10 @@ class GroupFacts:
     """Kafka's name of the group's state at the end of what was read."""
     unreadable: tuple[tuple[int, int, str], ...] = ()
     """(index, ms, what) of entries of the shard that cannot be decoded, and were passed over."""
+    gone_causes: tuple[Cause, ...] = ()
+    """Why, of each of ``gone``."""
+    gaps: tuple[tuple[int, int, int], ...] = ()
+    """(index, ms, index) of the last entry before a gap, and of the snapshot behind it."""
     basis: Basis | None = None
     """What the rows rest on; ``None`` where somebody else than `facts_of` walked."""
 

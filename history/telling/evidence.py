@@ -74,7 +74,9 @@ def _folded(notes: Sequence[Note], say_member: Callable[[str], str], style: Time
         text = _refusal_words(run.first, say_member) if is_refusal else run.first["said"]
         if run.count > 1:
             text += f" ({run.count} times until {style.clock(run.last_ms)})"
-        yield NoteStep(index=None, timestamp_ms=run.first["at_ms"], text=text)
+        member_id = run.first.get("member") or ""
+        members = (member_id,) if member_id else ()
+        yield NoteStep(index=None, timestamp_ms=run.first["at_ms"], text=text, members=members)
 
 
 def _refusal_words(note: Note, say_member: Callable[[str], str]) -> str:

@@ -1,50 +1,31 @@
-"""`explain`: why each epoch of a group, from the files of one node.
+"""`explain`: why each epoch of a group, from one node's log.
 
-Reads the group's shard from its oldest entry on, and the metadata shard for what its causes refer to. The
-answer carries what it rests on (`Basis`), so that "nothing happened" and "nothing is known" never look the
-same.
+The answer is made of facts and of what the node noted beside its log, and carries what it rests on (`Basis`),
+so that "nothing happened" and "nothing is known" never look the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from history.facts.group import facts_of
+from history.facts.rows import GroupFacts
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
-from history.reading.source import Basis, Gap, NothingToRead, SnapshotLike, Walk
-from history.render import LOCAL, TimeStyle, duration
-from history.state.track import MEMBERSHIP_TYPES, GroupTrack
-from raftlog.frames import Frame
-from records import (
-    Entry,
-    RawRecord,
-    RecordsError,
-    RecordType,
-    TermStartValue,
-    Trigger,
-    decode_cause,
-    decode_value,
-    group_id_of,
-    iter_records,
-)
+from history.reading.source import Basis
+from history.render import LOCAL, TimeStyle
+from records import Trigger
 
+from .choosing import EVERYTHING_ASKED, Choice, chosen
+from .counterfactuals import Counterfactual, counterfactuals
 from .evidence import UNKNOWN, longest_gap, with_notes
-from .story import Acknowledgement, EpochStep, Move, NoteStep, Step, Storyteller, TermStep
+from .story import EpochStep, Focus, NoteStep, Step, Teller
+from .voice import Voice
 
-__all__ = [
-    "Acknowledgement",
-    "EpochStep",
-    "Explanation",
-    "Move",
-    "NoteStep",
-    "Step",
-    "TermStep",
-    "explain",
-    "explanation_text",
-]
+Notes = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +34,12 @@ class Explanation:
 
     group_id: str
     shard: int
+    said: tuple[str, ...] = ()
+    """The answer in a few lines, where a moment, a member or a partition was asked for."""
     steps: tuple[Step, ...]
     members: dict[str, str]
     """Compact name -> member id and what the member said of itself, for names that are not the id."""
+    counterfactuals: tuple[Counterfactual, ...] = ()
     basis: Basis
     notes: tuple[str, ...] = ()
 
@@ -69,162 +53,131 @@ def explain(
     group_id: str,
     *,
     shard: int | None = None,
+    from_index: int | None = None,
+    from_ms: int | None = None,
     to_index: int | None = None,
     to_ms: int | None = None,
+    choice: Choice = EVERYTHING_ASKED,
     style: TimeStyle = LOCAL,
 ) -> Explanation:
-    """Why each epoch of ``group_id``, up to an index or a moment (epoch ms) if given.
+    """Why each epoch of ``group_id`` between two indexes or moments (epoch ms), narrowed to a choice.
 
     ``shard`` is needed only where a partial copy does not say how many shards the cluster has.  Raises
-    `NothingToRead` when the directory or the shard is not there, or the log does not know the group.
+    `NothingToRead` when the directory or the shard is not there, or the log does not know the group, or has
+    nothing of what was chosen.
     """
-    node = open_node(path)
-    number = node.shard_of_group(group_id) if shard is None else shard
-    walk = Walk(number, node.reader(number), to_index=to_index, to_ms=to_ms)
-    catalog = node.catalog()
-    teller = Storyteller(group_id, catalog, style)
-    tell(teller, walk)
-    steps = teller.finish()
-    if not any(isinstance(step, EpochStep) for step in steps) and not teller.track.exists:
-        raise NothingToRead(_unknown_group(node, group_id, walk.basis))
-    evidence = node.reader(number).evidence(group_id)
+    log = open_node(path)
+    facts = facts_of(
+        log,
+        group_id,
+        shard=shard,
+        from_index=from_index,
+        from_ms=from_ms,
+        to_index=to_index,
+        to_ms=to_ms,
+    )
+    catalog = log.catalog()
+    voice = Voice(facts, catalog, style)
+    focus, said = chosen(facts, voice, choice)
+    notes = log.reader(facts.shard).evidence(group_id)
+    what_if = counterfactuals(facts, notes or None, voice, focus)
+    window = _Window.of(facts, focus, from_index, from_ms, to_ms, has_end=(to_index, to_ms) != (None, None))
+    teller = Teller(facts, voice, focus)
+    epochs = [_with_asides(step, notes, what_if, group_id) for step in teller.epochs()]
+    between: list[Step] = [*teller.terms(), *teller.notes()]
+    beside = [step for step in between if window.has_step(step)]
+    steps = with_notes(
+        sorted([*epochs, *beside], key=_place),
+        [note for note in notes if window.has(note["at_ms"], note.get("member") or "")],
+        group_id,
+        voice.member,
+        style,
+    )
+    assert facts.basis is not None
     return Explanation(
         group_id=group_id,
-        shard=number,
-        steps=_with_evidence(steps, evidence, teller, style),
-        members={name: _described(member_id, teller) for name, member_id in teller.names.legend().items()},
-        basis=walk.basis,
-        notes=(*_notes(catalog, group_id), *(() if evidence else (UNKNOWN,))),
+        shard=facts.shard,
+        said=said,
+        steps=steps,
+        members=voice.legend(),
+        counterfactuals=what_if,
+        basis=facts.basis,
+        notes=(*_limits(catalog, group_id), *(() if notes else (UNKNOWN,))),
     )
 
 
-def _with_evidence(
-    steps: tuple[Step, ...], evidence: list[dict[str, Any]], teller: Storyteller, style: TimeStyle
-) -> tuple[Step, ...]:
-    group_id = teller.track.group_id
-    told: list[Step] = []
-    for step in steps:
-        if isinstance(step, EpochStep) and step.trigger == Trigger.SESSION_EXPIRED.name:
-            silent = [member for member in step.members if member not in step.away]
-            gaps = (longest_gap(evidence, group_id, member, step.timestamp_ms) for member in silent)
-            told.append(replace(step, evidence=tuple(gap for gap in gaps if gap is not None)))
-        else:
-            told.append(step)
-    return with_notes(told, evidence, group_id, teller.say_member, style)
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The times that are told, of what stands between the epochs."""
+
+    times: tuple[tuple[int, int | None], ...]
+    """From, and up to but without; ``None``: open."""
+    from_index: int
+    members: frozenset[str] | None
+    has_partition: bool
+
+    @classmethod
+    def of(
+        cls,
+        facts: GroupFacts,
+        focus: Focus,
+        from_index: int | None,
+        from_ms: int | None,
+        to_ms: int | None,
+        *,
+        has_end: bool,
+    ) -> _Window:
+        start = from_ms or -1
+        if from_index is not None and facts.epochs:
+            start = facts.epochs[0].timestamp_ms
+        end = None
+        if has_end:
+            end = (facts.last_ms if to_ms is None else to_ms) + 1
+        times: tuple[tuple[int, int | None], ...] = ((start, end),)
+        if focus.rows is not None:
+            rows = [row for row in facts.epochs if focus.has_row(row)]
+            times = tuple((max(row.timestamp_ms, start), row.end_ms or end) for row in rows)
+        return cls(times, from_index or 0, focus.members, focus.partition is not None)
+
+    def has(self, ms: int, member_id: str) -> bool:
+        """Whether something at this time is told; of a member that was asked for, all is."""
+        if self.has_partition or (self.members is not None and member_id):
+            return self.members is not None and member_id in self.members
+        return any(start <= ms and (end is None or ms < end) for start, end in self.times)
+
+    def has_step(self, step: Step) -> bool:
+        if step.index is not None and step.index < self.from_index:
+            return False
+        if isinstance(step, NoteStep) and step.members:
+            return any(self.has(step.timestamp_ms, member_id) for member_id in step.members)
+        return any(
+            start <= step.timestamp_ms and (end is None or step.timestamp_ms < end)
+            for start, end in self.times
+        )
 
 
-def _described(member_id: str, teller: Storyteller) -> str:
-    said = teller.described.get(member_id)
-    return f"{member_id} ({said})" if said else member_id
+def _place(step: Step) -> tuple[int, int]:
+    """The order of the log; who took whose place stands before what followed from it."""
+    if isinstance(step, EpochStep):
+        return step.index, 1
+    is_about_all = isinstance(step, NoteStep) and not step.members
+    return step.index or 0, 2 if is_about_all else 0
 
 
-def _unknown_group(node: NodeLog, group_id: str, basis: Basis) -> str:
-    return f"no epoch of group {group_id!r} in {node.path} ({basis.words()}): check the name, or the copy"
+def _with_asides(
+    step: EpochStep, notes: Notes, what_if: Sequence[Counterfactual], group_id: str
+) -> EpochStep:
+    evidence: list[str] = []
+    if step.trigger == Trigger.SESSION_EXPIRED.name:
+        silent = [member for member in step.members if member not in step.away]
+        gaps = (longest_gap(notes, group_id, member, step.timestamp_ms) for member in silent)
+        evidence = [gap for gap in gaps if gap is not None]
+    said = tuple(one.words for one in what_if if one.index == step.index)
+    return replace(step, evidence=tuple(evidence), what_if=said)
 
 
-def _notes(catalog: CatalogHistory, group_id: str) -> tuple[str, ...]:
+def _limits(catalog: CatalogHistory, group_id: str) -> tuple[str, ...]:
     if catalog.present:
         return ()
     said = "the metadata shard is not in this directory: topic changes are told without their details"
     return (f"{said}, and topic names come from the records of group {group_id}",)
-
-
-def tell(teller: Storyteller, items: Iterable[Frame | Gap | SnapshotLike]) -> None:
-    """Feeds a walk to a storyteller; entries about other groups only pass by, undecoded."""
-    group_id = teller.track.group_id
-    needle = group_id.encode()
-    last_ms = -1
-    for item in items:
-        if isinstance(item, Frame):
-            last_ms = item.timestamp_ms
-            try:
-                if needle in item.body or item.record_count == 1:
-                    _tell_frame(teller, item, group_id)
-                else:
-                    teller.passed(last_ms)
-            except RecordsError as error:
-                teller.note(item.index, last_ms, f"this entry cannot be decoded: {error}")
-        elif isinstance(item, Gap):
-            teller.note(None, last_ms, item.words())
-        else:
-            teller.go_on_from(track_from_snapshot(group_id, item.records))
-
-
-def _tell_frame(teller: Storyteller, frame: Frame, group_id: str) -> None:
-    mine: list[RawRecord] = []
-    for raw in iter_records(frame.body):
-        if raw.type == RecordType.TERM_START:
-            term = decode_value(raw)
-            if isinstance(term, TermStartValue):
-                teller.term(frame.index, frame.timestamp_ms, term)
-        elif raw.type in MEMBERSHIP_TYPES and group_id_of(raw) == group_id:
-            mine.append(raw)
-    if mine:
-        entry = Entry(cause=decode_cause(frame.body), records=tuple(mine))
-        teller.entry(frame.index, frame.timestamp_ms, entry)
-    else:
-        teller.passed(frame.timestamp_ms)
-
-
-def track_from_snapshot(group_id: str, raws: Iterable[RawRecord]) -> GroupTrack:
-    """The group as a snapshot has it."""
-    track = GroupTrack(group_id)
-    for raw in raws:
-        if raw.type in MEMBERSHIP_TYPES and group_id_of(raw) == group_id:
-            track.apply(raw)
-    return track
-
-
-def explanation_text(explanation: Explanation, style: TimeStyle = LOCAL) -> Iterator[str]:
-    """Lines for people: what the answer rests on, then a paragraph per step."""
-    yield f"Group {explanation.group_id}"
-    yield f"from {explanation.basis.words()}"
-    for note in explanation.notes:
-        yield f"note: {note}"
-    for name, described in explanation.members.items():
-        yield f"{name} is {described}"
-    for step in explanation.steps:
-        yield ""
-        if isinstance(step, EpochStep):
-            yield from _epoch_text(step, style)
-        else:
-            place = "" if step.index is None else f"  index {step.index}"
-            yield f"{style.full(step.timestamp_ms)}{place}"
-            yield f"  {step.why if isinstance(step, TermStep) else step.text}{_silence(step)}"
-
-
-def _silence(step: TermStep | NoteStep) -> str:
-    if isinstance(step, TermStep) and step.silent_ms is not None and not step.is_takeover:
-        return f"; {duration(step.silent_ms)} after the entry before"
-    return ""
-
-
-def _epoch_text(step: EpochStep, style: TimeStyle) -> Iterator[str]:
-    inferred = " (inferred, not recorded)" if step.inferred else ""
-    yield f"{style.full(step.timestamp_ms)}  index {step.index}  epoch {step.epoch_before} -> {step.epoch}"
-    for reason in step.why:
-        yield f"  because   {reason}{inferred}"
-    for noted in step.evidence:
-        yield f"  noted     {noted}"
-    for move in step.moves:
-        yield f"  moved     {move.words()}"
-    for said in step.acknowledgements:
-        yield f"  progress  {_progress_text(said, step)}"
-    if step.took_ms is not None:
-        when = "at once" if step.settled_index == step.index else f"after {duration(step.took_ms)}"
-        settled = "empty" if step.state == "Empty" else "stable"
-        yield f"  {settled}    {when}, index {step.settled_index}".replace("empty    ", "empty     ")
-    elif step.overtaken_by is not None:
-        yield f"  overtaken by epoch {step.overtaken_by}, while {step.state}"
-    else:
-        yield f"  not stable at the end of what was read: {step.state}"
-    for member, owned in step.owners.items():
-        yield f"  owned by  {member}: {owned or 'nothing'}"
-
-
-def _progress_text(said: Acknowledgement, step: EpochStep) -> str:
-    parts = [f"gave up {said.released}" if said.released else "", f"took {said.took}" if said.took else ""]
-    if said.reached:
-        parts.append(f"reached epoch {step.epoch}")
-    when = "at once" if said.index == step.index else f"after {duration(said.after_ms)}, index {said.index}"
-    return f"{said.member} {', '.join(part for part in parts if part)} {when}"

@@ -1,28 +1,35 @@
-"""Why each epoch: one group's log told as steps.
+"""The story of one group: its facts as steps in the order of the log, in words.
 
-Every epoch of a group is one step: the entry that opened it and each reason it gives, what the target moved
-from whom to whom, when each member gave up and took what it had to, and when the group was stable again.
-The terms of the shard stand between them, since a restart explains a silence. What the log does not say is
-not guessed: an epoch that was overtaken says so, and a cause that was inferred is marked.
-
-The builder walks the entries once, in order, and holds one `GroupTrack`; memory grows with the number of
-epochs and not with the length of the log.
+Every epoch is a step: the entry that opened it and each reason it gives, what its target moved from whom to
+whom, when each member was told, gave up and took, who waited for whom, and when the group was stable again.
+Between the epochs stand the terms of the shard, and what moves no epoch but explains why partitions were
+idle. What the facts do not hold is not told: a cause that was inferred is marked, an epoch that was overtaken
+says so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from history.reading.catalog import CatalogHistory, TopicChange, changes_between
-from history.render import LOCAL, MemberNames, TimeStyle, ranges
-from history.state.track import GroupTrack, MemberTrack, Partition, Partitions, grouped
-from history.words import Speaker, cause_words, is_takeover, reasons_words, term_words
-from records import Cause, Certainty, Entry, RecordType, TermStartValue, Trigger
+from history.facts.rows import (
+    EpochRow,
+    GroupFacts,
+    Moved,
+    Progress,
+    SpanKind,
+    TermRow,
+    TopicPartition,
+    Wait,
+    WaitEnd,
+    waits_during,
+)
+from history.render import duration
+from history.words import cause_words, reasons_words, term_words
+from records import Cause, Certainty, Trigger
 
-SETTLED_STATES = ("Stable", "Empty")
-BESIDE_EPOCHS = (Trigger.MEMBER_AWAY, Trigger.MEMBER_REPLACED, Trigger.ASSIGNMENT_INSTALLED)
-"""They open no epoch, and explain why somebody's partitions were idle or changed hands: the comings and
-goings of static members, and a target that a member computed."""
+from .owners import Owners
+from .voice import Voice, partitions_words, term_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,24 +42,53 @@ class Move:
     target: str | None
 
     def words(self) -> str:
-        source, target = self.source or "nobody", self.target or "nobody"
-        return f"{self.topic} {ranges(self.partitions)}: {source} -> {target}"
+        named = partitions_words(TopicPartition(topic=self.topic, partition=n) for n in self.partitions)
+        return f"{named}: {self.source or 'nobody'} -> {self.target or 'nobody'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Acknowledgement:
-    """A member's progress inside an epoch: it released partitions, or reached the epoch, or both."""
+class Advance:
+    """A member's progress inside an epoch; partitions in words, empty where there are none."""
 
     member: str
     index: int
     timestamp_ms: int
     after_ms: int
     """Since the epoch opened."""
+    told: str = ""
+    """What it was told to give up."""
     released: str = ""
-    """Partitions that it gave up, in words; empty when it only reached the epoch."""
-    reached: bool = False
+    """What it gave up."""
+    since_told_ms: int | None = None
+    """From being told to giving up, the longest of them."""
     took: str = ""
-    """Partitions that it got, in words."""
+    idle_ms: int | None = None
+    """How long nobody had what it took, the longest of them."""
+    idle_ms_min: int | None = None
+    """And the shortest."""
+    reached: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitStep:
+    """A member waited for partitions that another one held: all with the same beginning and end."""
+
+    waiter: str
+    holder: str
+    partitions: str
+    num_partitions: int
+    epoch: int
+    """In which the wait began."""
+    from_index: int
+    from_ms: int
+    told_index: int | None
+    told_ms: int | None
+    to_index: int | None
+    to_ms: int | None
+    waited_ms: int
+    """Up to the end of what was read, where it is open."""
+    end: str
+    words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +110,16 @@ class EpochStep:
     """Ids of the static members that were away when it began."""
     evidence: tuple[str, ...] = ()
     """What the node noted beside the log, in words."""
+    stands_out: tuple[str, ...] = ()
+    """Diagnoses that this epoch is part of, in words."""
     moves: tuple[Move, ...]
-    acknowledgements: tuple[Acknowledgement, ...]
+    target_index: int | None
+    """The entry that wrote its target, where that is another one than ``index``."""
+    target_after_ms: int | None
+    progress: tuple[Advance, ...]
+    waits: tuple[WaitStep, ...]
+    what_if: tuple[str, ...] = ()
+    """What would have been otherwise, where that is certain, and what of it is unknown."""
     settled_index: int | None
     """The entry after which the group was first Stable (or Empty) in this epoch; ``None``: never."""
     took_ms: int | None
@@ -85,6 +129,8 @@ class EpochStep:
     """The next epoch, where that began before this one was settled."""
     owners: dict[str, str]
     """Member -> partitions in words, at the end of the epoch."""
+    is_begin_known: bool = True
+    is_end_known: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,243 +152,267 @@ class TermStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteStep:
-    """Something beside the epochs: the group was deleted, entries are missing, a request was refused."""
+    """Something beside the epochs: a static member went, the group was deleted, a request was refused."""
 
     kind: str = "note"
     index: int | None
     timestamp_ms: int
     text: str
+    members: tuple[str, ...] = ()
+    """Ids of the members that it is about; none: the group."""
 
 
 Step = EpochStep | TermStep | NoteStep
 
 
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """What a story is narrowed to; ``None``: all of it."""
+
+    rows: frozenset[int] | None = None
+    """Indexes of the entries that opened the epochs that are told."""
+    members: frozenset[str] | None = None
+    partition: TopicPartition | None = None
+
+    def has_row(self, row: EpochRow) -> bool:
+        return self.rows is None or row.index in self.rows
+
+    def has_member(self, *member_ids: str | None) -> bool:
+        return self.members is None or not self.members.isdisjoint(member_ids)
+
+    def has_partition(self, partitions: Iterable[TopicPartition]) -> bool:
+        return self.partition is None or self.partition in partitions
+
+    def has_move(self, moved: Moved) -> bool:
+        return self.has_member(moved.source, moved.target) and self.has_partition((moved.partition,))
+
+    def has_wait(self, wait: Wait) -> bool:
+        return self.has_member(wait.waiter, wait.holder) and self.has_partition((wait.partition,))
+
+    def has_step(self, step: Progress) -> bool:
+        parts = (*step.released, *step.told, *step.took)
+        return self.has_member(step.member_id) and self.has_partition(parts)
+
+
+EVERYTHING = Focus()
+
+
 @dataclass(slots=True)
-class _OpenEpoch:
-    """An `EpochStep` while its epoch goes on."""
+class Teller:
+    """Tells the facts of one group."""
 
-    index: int
-    timestamp_ms: int
-    epoch_before: int
-    epoch: int
-    cause: Cause
-    why: tuple[str, ...]
-    away: frozenset[str]
-    target_before: dict[Partition, str]
-    acknowledgements: list[Acknowledgement] = field(default_factory=list)
-    moves: tuple[Move, ...] = ()
-    settled_index: int | None = None
-    settled_ms: int = 0
-    state: str = ""
-    overtaken_by: int | None = None
-    owners: dict[str, str] = field(default_factory=dict)
+    facts: GroupFacts
+    voice: Voice
+    focus: Focus = EVERYTHING
+    _told: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    """When a member was told to give a partition up, ms."""
 
-    def frozen(self) -> EpochStep:
-        settled = self.settled_index is not None
+    def epochs(self) -> Iterator[EpochStep]:
+        idle = {
+            (span.partition, span.to_index): span.from_ms
+            for span in self.facts.spans
+            if span.kind is SpanKind.UNOWNED
+        }
+        owners = Owners(self.facts, self.voice)
+        for row, waits in waits_during(self.facts.epochs):
+            progress = self._progress(row, idle)
+            if self.focus.has_row(row):
+                yield self._epoch(row, waits, progress, owners.at_end_of(row))
+
+    def terms(self) -> Iterator[TermStep]:
+        return (self._term(row) for row in self.facts.terms)
+
+    def notes(self) -> Iterator[NoteStep]:
+        """What moves no epoch: comings and goings of static members, targets that members computed, the end
+        of the group, entries that are missing or cannot be read."""
+        opened = {row.index for row in self.facts.epochs}
+        for session in self.facts.sessions:
+            member_id = session.member_id
+            for away in session.aways:
+                cause = Cause(trigger=Trigger.MEMBER_AWAY, member_id=member_id)
+                yield self._note(away.from_index, away.from_ms, cause, member_id)
+            for index, ms in session.rejoined:
+                if index not in opened:
+                    cause = Cause(trigger=Trigger.MEMBER_REJOINED, member_id=member_id)
+                    yield self._note(index, ms, cause, member_id)
+            if session.replaced is not None:
+                cause = Cause(trigger=Trigger.MEMBER_REPLACED, member_id=member_id, detail=session.replaced)
+                yield self._note(session.from_index, session.from_ms, cause, member_id, session.replaced)
+        for row in self.facts.epochs:
+            made = row.target_cause
+            if made is not None and made.trigger == Trigger.ASSIGNMENT_INSTALLED:
+                assert row.target_index is not None
+                assert row.target_ms is not None
+                yield self._note(row.target_index, row.target_ms, made, made.member_id)
+        yield from self._breaks()
+
+    def _breaks(self) -> Iterator[NoteStep]:
+        for (index, ms), cause in zip(self.facts.gone, self.facts.gone_causes, strict=True):
+            said = reasons_words(cause, ms, self.voice.speaker(cause))[0]
+            yield NoteStep(index=index, timestamp_ms=ms, text=f"the group is gone: {said}")
+        for index, ms, what in self.facts.unreadable:
+            yield NoteStep(index=index, timestamp_ms=ms, text=f"this entry cannot be decoded: {what}")
+        before = {index: ms for index, ms, _ in self.facts.gaps}
+        for gap in self.facts.basis.gaps if self.facts.basis is not None else ():
+            ms = before.get(gap.after_index, self.facts.last_ms)
+            yield NoteStep(index=gap.after_index, timestamp_ms=ms, text=gap.words())
+
+    def _note(self, index: int, ms: int, cause: Cause, *member_ids: str) -> NoteStep:
+        said = cause_words(cause, ms, self.voice.speaker(cause))
+        return NoteStep(index=index, timestamp_ms=ms, text=said, members=member_ids)
+
+    def _term(self, row: TermRow) -> TermStep:
+        return TermStep(
+            index=row.index,
+            timestamp_ms=row.timestamp_ms,
+            term=row.term,
+            node_id=row.node_id,
+            previous_leader=row.previous_leader,
+            is_takeover=row.is_takeover,
+            why=term_words(term_of(row), row.gap_ms),
+            silent_ms=row.gap_ms,
+        )
+
+    def _epoch(
+        self, row: EpochRow, waits: Sequence[Wait], progress: tuple[Advance, ...], owners: dict[str, str]
+    ) -> EpochStep:
+        cause, settled_ms = row.cause, row.settled_ms
+        why: tuple[str, ...] = ("it began in entries that are missing: its cause is not known",)
+        if row.is_begin_known:
+            speaker = self.voice.speaker(cause, row.away, row.topics)
+            why = reasons_words(cause, row.timestamp_ms, speaker)
+        is_apart = row.target_index is not None and row.target_index != row.index
         return EpochStep(
-            index=self.index,
-            timestamp_ms=self.timestamp_ms,
-            epoch_before=self.epoch_before,
-            epoch=self.epoch,
-            trigger=trigger_name(self.cause.trigger),
-            why=self.why,
-            inferred=self.cause.certainty != Certainty.RECORDED,
-            members=tuple(dict.fromkeys(r.member_id for r in self.cause.reasons if r.member_id)),
-            away=tuple(sorted(self.away)),
-            moves=self.moves,
-            acknowledgements=tuple(self.acknowledgements),
-            settled_index=self.settled_index,
-            took_ms=self.settled_ms - self.timestamp_ms if settled else None,
-            state=self.state,
-            overtaken_by=None if settled else self.overtaken_by,
-            owners=self.owners,
+            index=row.index,
+            timestamp_ms=row.timestamp_ms,
+            epoch_before=row.epoch_before,
+            epoch=row.epoch,
+            trigger=trigger_name(cause.trigger) if row.is_begin_known else "UNKNOWN",
+            why=why,
+            inferred=row.is_begin_known and cause.certainty != Certainty.RECORDED,
+            members=tuple(dict.fromkeys(r.member_id for r in cause.reasons if r.member_id)),
+            away=row.away,
+            moves=self._moves(row),
+            target_index=row.target_index if is_apart else None,
+            target_after_ms=row.target_ms - row.timestamp_ms if is_apart and row.target_ms else None,
+            progress=progress,
+            waits=self._waits(wait for wait in waits if self.focus.has_wait(wait)),
+            settled_index=row.settled_index,
+            took_ms=None if settled_ms is None else settled_ms - row.timestamp_ms,
+            state=row.state,
+            overtaken_by=row.overtaken_by,
+            owners=owners if self.focus.partition is None and self.focus.members is None else {},
+            is_begin_known=row.is_begin_known,
+            is_end_known=row.is_end_known,
         )
 
-
-class Storyteller:
-    """Builds the steps of one group from the entries of its shard, given in order."""
-
-    def __init__(self, group_id: str, catalog: CatalogHistory, style: TimeStyle = LOCAL) -> None:
-        self.track = GroupTrack(group_id)
-        self.names = MemberNames()
-        self.described: dict[str, str] = {}
-        self._steps: list[_OpenEpoch | TermStep | NoteStep] = []
-        self._catalog = catalog
-        self._style = style
-        self._open: _OpenEpoch | None = None
-        self._seen: dict[str, TopicChange] = {}
-        self._last_ms: int | None = None
-
-    def passed(self, timestamp_ms: int) -> None:
-        """An entry of the shard that says nothing about the group."""
-        self._last_ms = timestamp_ms
-
-    def term(self, index: int, timestamp_ms: int, term: TermStartValue) -> None:
-        """A term of the shard begins."""
-        silent_ms = None if self._last_ms is None else timestamp_ms - self._last_ms
-        self._steps.append(
-            TermStep(
-                index=index,
-                timestamp_ms=timestamp_ms,
-                term=term.term,
-                node_id=term.node_id,
-                previous_leader=term.previous_leader,
-                is_takeover=is_takeover(term),
-                why=term_words(term, silent_ms),
-                silent_ms=silent_ms,
+    def _moves(self, row: EpochRow) -> tuple[Move, ...]:
+        together: dict[tuple[str, str | None, str | None], list[int]] = {}
+        for moved in row.moves:
+            if self.focus.has_move(moved):
+                key = (moved.partition.topic, moved.source, moved.target)
+                together.setdefault(key, []).append(moved.partition.partition)
+        return tuple(
+            Move(
+                topic=topic,
+                partitions=tuple(sorted(numbers)),
+                source=None if source is None else self.voice.short(source),
+                target=None if target is None else self.voice.short(target),
             )
+            for (topic, source, target), numbers in together.items()
         )
-        self._last_ms = timestamp_ms
-
-    def note(self, index: int | None, timestamp_ms: int, text: str) -> None:
-        """Something beside the entries, at its place among them."""
-        self._steps.append(NoteStep(index=index, timestamp_ms=timestamp_ms, text=text))
-
-    def go_on_from(self, track: GroupTrack) -> None:
-        """Goes on from a snapshot, where the entries before it are missing."""
-        self._conclude()
-        self._open = None
-        self.track = track
-        self._learn()
-
-    def entry(self, index: int, timestamp_ms: int, entry: Entry) -> None:
-        """An entry about the group; ``entry.records`` holds the group's own ones only."""
-        track = self.track
-        epoch_before, existed = track.epoch, track.exists
-        members_before, topics_before = dict(track.members), track.topics
-        target_before: dict[Partition, str] = {}
-        if any(raw.type == RecordType.CONSUMER_GROUP_METADATA for raw in entry.records):
-            target_before = self._conclude()
-        for raw in entry.records:
-            track.apply(raw)
-        self._learn()
-        self._seen = changes_between(topics_before, track.topics) if topics_before else {}
-        away = frozenset(member_id for member_id, member in members_before.items() if member.is_away)
-        speaker = self.speaker(entry.cause, away)
-        if entry.cause.trigger in BESIDE_EPOCHS:
-            self.note(index, timestamp_ms, cause_words(entry.cause, timestamp_ms, speaker))
-        if existed and not track.exists:
-            self._open = None
-            said = reasons_words(entry.cause, timestamp_ms, speaker)[0]
-            self.note(index, timestamp_ms, f"the group is gone: {said}")
-        elif track.epoch != epoch_before and track.epoch >= 0:
-            self._begin(index, timestamp_ms, epoch_before, entry.cause, speaker, target_before)
-        if self._open is not None:
-            self._progress(self._open, index, timestamp_ms, members_before)
-        self._last_ms = timestamp_ms
-
-    def finish(self) -> tuple[Step, ...]:
-        """The steps; call once, after the last entry."""
-        self._conclude()
-        return tuple(step.frozen() if isinstance(step, _OpenEpoch) else step for step in self._steps)
-
-    def say_member(self, member_id: str) -> str:
-        """``m3 (client app-1, 127.0.0.1)``"""
-        if not member_id:
-            return "a member that the log does not name"
-        name, description = self.names.name(member_id), self.described.get(member_id)
-        return f"{name} ({description})" if description else name
-
-    def speaker(self, cause: Cause, away: frozenset[str] = frozenset()) -> Speaker:
-        changes = self._catalog.words_for(cause.refs, self._seen)
-        return Speaker(self._style, self.say_member, self._catalog.name, changes, away)
-
-    def _learn(self) -> None:
-        self._catalog.learn(self.track.topics)
-        for member_id, member in self.track.members.items():
-            if member.described and member_id not in self.described:
-                self.described[member_id] = describe_client(member)
-                self.names.name(member_id)
-
-    def _begin(
-        self,
-        index: int,
-        timestamp_ms: int,
-        epoch_before: int,
-        cause: Cause,
-        speaker: Speaker,
-        target_before: dict[Partition, str],
-    ) -> None:
-        if self._open is not None:
-            self._open.overtaken_by = self.track.epoch
-        self._open = _OpenEpoch(
-            index=index,
-            timestamp_ms=timestamp_ms,
-            epoch_before=max(epoch_before, 0),
-            epoch=self.track.epoch,
-            cause=cause,
-            why=reasons_words(cause, timestamp_ms, speaker),
-            away=speaker.away,
-            target_before=target_before,
-        )
-        self._steps.append(self._open)
 
     def _progress(
-        self, step: _OpenEpoch, index: int, timestamp_ms: int, before: dict[str, MemberTrack]
-    ) -> None:
-        """Notes which members moved on by this entry, and whether the group is settled now."""
-        for member_id, new in self.track.members.items():
-            old = before.get(member_id) or MemberTrack(member_id=member_id)
-            released, took = old.owned - new.owned, new.assigned - old.owned
-            reached = new.epoch == step.epoch and old.epoch != step.epoch
-            if old is new or not (released or took or reached):
+        self, row: EpochRow, idle: Mapping[tuple[TopicPartition, int | None], int]
+    ) -> tuple[Advance, ...]:
+        told: list[Advance] = []
+        for step in row.progress:
+            self._told.update({(step.member_id, part): step.timestamp_ms for part in step.told})
+            since = [self._told.pop((step.member_id, part), None) for part in step.released]
+            if not self.focus.has_row(row) or not self.focus.has_step(step):
                 continue
-            step.acknowledgements.append(
-                Acknowledgement(
-                    member=self.names.name(member_id),
-                    index=index,
-                    timestamp_ms=timestamp_ms,
-                    after_ms=timestamp_ms - step.timestamp_ms,
-                    released=self._partitions(released),
-                    took=self._partitions(took),
-                    reached=reached,
+            unowned = [
+                step.timestamp_ms - idle.get((part, step.index), step.timestamp_ms) for part in step.took
+            ]
+            told.append(
+                Advance(
+                    member=self.voice.short(step.member_id),
+                    index=step.index,
+                    timestamp_ms=step.timestamp_ms,
+                    after_ms=step.timestamp_ms - row.timestamp_ms,
+                    told=partitions_words(step.told) if step.told else "",
+                    released=partitions_words(step.released) if step.released else "",
+                    since_told_ms=_longest(since, step.timestamp_ms),
+                    took=partitions_words(step.took) if step.took else "",
+                    idle_ms=max(unowned, default=None),
+                    idle_ms_min=min(unowned, default=None),
+                    reached=step.reached,
                 )
             )
-        if step.settled_index is None and self.track.state in SETTLED_STATES:
-            step.settled_index, step.settled_ms = index, timestamp_ms
+        return tuple(told)
 
-    def _conclude(self) -> dict[Partition, str]:
-        """Brings the open epoch up to date with its end; returns the target as it stands."""
-        target = self.track.target_owners()
-        step = self._open
-        if step is not None:
-            step.moves = self._moves(step.target_before, target)
-            step.state = self.track.state
-            step.owners = {
-                self.names.name(member_id): self._partitions(member.owned)
-                for member_id, member in self.track.members.items()
-            }
-        return target
+    def _waits(self, waits: Iterable[Wait]) -> tuple[WaitStep, ...]:
+        together: dict[tuple[object, ...], list[Wait]] = {}
+        for wait in waits:
+            key = (wait.from_index, wait.waiter, wait.holder, wait.told_index, wait.to_index, wait.end)
+            together.setdefault(key, []).append(wait)
+        return tuple(self._wait(same) for same in together.values())
 
-    def _partitions(self, parts: Partitions) -> str:
-        return Speaker(topic=self._catalog.name).partitions(grouped(parts)) if parts else ""
+    def _wait(self, same: Sequence[Wait]) -> WaitStep:
+        wait = same[0]
+        to_ms = self.facts.last_ms if wait.to_ms is None else wait.to_ms
+        waited_ms = max(to_ms - wait.from_ms, 0)
+        parts = partitions_words(one.partition for one in same)
+        waiter, holder = self.voice.short(wait.waiter), self.voice.short(wait.holder)
+        them = "it" if len(same) == 1 else "them"
+        told = self._told_words(wait)
+        return WaitStep(
+            waiter=waiter,
+            holder=holder,
+            partitions=parts,
+            num_partitions=len(same),
+            epoch=wait.epoch,
+            from_index=wait.from_index,
+            from_ms=wait.from_ms,
+            told_index=wait.told_index,
+            told_ms=wait.told_ms,
+            to_index=wait.to_index,
+            to_ms=wait.to_ms,
+            waited_ms=waited_ms,
+            end=wait.end.value,
+            words=f"{waiter} waited {duration(waited_ms)} for {parts}, held by {holder}, which {told} "
+            + _end_words(wait, them),
+        )
 
-    def _moves(self, before: dict[Partition, str], after: dict[Partition, str]) -> tuple[Move, ...]:
-        moved: dict[tuple[str, str | None, str | None], list[int]] = {}
-        for partition in before.keys() | after.keys():
-            source, target = before.get(partition), after.get(partition)
-            if source != target:
-                named = (
-                    self._catalog.name(partition[0]),
-                    None if source is None else self.names.name(source),
-                    None if target is None else self.names.name(target),
-                )
-                moved.setdefault(named, []).append(partition[1])
-        return tuple(
-            Move(topic=topic, partitions=tuple(sorted(numbers)), source=source, target=target)
-            for (topic, source, target), numbers in sorted(
-                moved.items(), key=lambda item: (item[0][0], min(item[1]), item[0][1] or "", item[0][2] or "")
-            )
+    def _told_words(self, wait: Wait) -> str:
+        if wait.told_ms is None or wait.told_index is None:
+            return "was not told before it" if wait.end in _HOLDER_ACTS else "was not told"
+        return f"was told at {self.voice.style.clock(wait.told_ms)} (index {wait.told_index})" + (
+            " and" if wait.end in _HOLDER_ACTS else ""
         )
 
 
-def describe_client(member: MemberTrack) -> str:
-    """``client app-1, 127.0.0.1``, as far as the member said."""
-    host = member.client_host.removeprefix("/")
-    parts = [f"client {member.client_id}" if member.client_id else "", host]
-    if member.instance_id:
-        parts.append(f"instance {member.instance_id}")
-    return ", ".join(part for part in parts if part)
+_HOLDER_ACTS = (WaitEnd.RELEASED, WaitEnd.FENCED, WaitEnd.LEFT)
+
+
+def _end_words(wait: Wait, them: str) -> str:
+    match wait.end:
+        case WaitEnd.RELEASED:
+            return f"gave {them} up at index {wait.to_index}"
+        case WaitEnd.FENCED:
+            return f"was removed at index {wait.to_index}"
+        case WaitEnd.LEFT:
+            return f"left at index {wait.to_index}"
+        case WaitEnd.OVERTAKEN:
+            return f"until another target, at index {wait.to_index}, made the wait pointless"
+        case WaitEnd.UNKNOWN:
+            return "and how it ended is in entries that are missing"
+        case _:
+            return f"and still had {them} at the end of what was read"
+
+
+def _longest(starts: Iterable[int | None], now_ms: int) -> int | None:
+    return max((now_ms - start for start in starts if start is not None), default=None)
 
 
 def trigger_name(trigger: int) -> str:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from history.checking.verify import report_text, verify
 from history.render import UTC_STYLE
-from history.telling.explain import NoteStep, explain, explanation_text
+from history.telling.explain import explain
+from history.telling.prose import explanation_text
+from history.telling.story import NoteStep
 from history.telling.timeline import timeline
 from tests.coordinator.computing import dealt_round, offer
 from wire.apis import ApiKey

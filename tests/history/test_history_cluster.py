@@ -15,7 +15,9 @@ from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
 from history.state.replay import replay, replay_all
 from history.telling.dump import DumpedSource, dump, dump_json, dump_text
-from history.telling.explain import TermStep, explain, explanation_text
+from history.telling.explain import explain
+from history.telling.prose import explanation_text
+from history.telling.story import TermStep
 from history.telling.terms import Term, terms, terms_text
 from history.telling.timeline import timeline
 from quorate.app import run as run_quorate

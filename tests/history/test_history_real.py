@@ -19,7 +19,9 @@ from history.reading.source import Gap, NothingToRead, Walk
 from history.render import UTC_STYLE
 from history.state.replay import Replay, replay, replay_all
 from history.telling.dump import dump, dump_json
-from history.telling.explain import EpochStep, NoteStep, TermStep, explain, explanation_text
+from history.telling.explain import explain
+from history.telling.prose import explanation_text
+from history.telling.story import EpochStep, NoteStep, TermStep
 from history.telling.timeline import timeline
 from raftlog.reader import Damaged
 from raftlog.settings import LogSettings

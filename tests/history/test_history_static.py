@@ -9,7 +9,9 @@ import pytest
 from history.checking.verify import report_text, verify
 from history.render import UTC_STYLE
 from history.state.replay import replay, state_text
-from history.telling.explain import EpochStep, NoteStep, explain, explanation_text
+from history.telling.explain import explain
+from history.telling.prose import explanation_text
+from history.telling.story import EpochStep, NoteStep
 from history.telling.timeline import timeline
 
 from .reallog import Node

@@ -12,7 +12,8 @@ import pytest
 from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
 from history.state.replay import replay, state_text
-from history.telling.explain import Explanation, explain, explanation_text
+from history.telling.explain import Explanation, explain
+from history.telling.prose import explanation_text
 from history.telling.story import EpochStep, NoteStep
 from history.telling.timeline import timeline, timeline_text
 from records import Cause, Reason, ReasonKind, Trigger

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from quorate.commands.log.common import (
     At,
@@ -15,30 +17,62 @@ from quorate.commands.log.common import (
     style_of,
     terminal_width,
 )
-from quorate.commands.log.subject import DirGroup, DirOnly, Live, moment, subject
+from quorate.commands.log.subject import DirGroup, DirOnly, Live, Since, Until, moment, subject
 from quorate.commands.options import Json
 from quorate.output import print_json, say
 
 if TYPE_CHECKING:
     from history.reading.node import NodeLog
+    from history.telling.choosing import Choice
+    from history.telling.explain import Explanation
 
 
 def explain(
     words: DirGroup = None,
     url: Live = None,
+    epoch: Annotated[
+        int | None, typer.Option("--epoch", metavar="N", help="Only this epoch of the group.")
+    ] = None,
+    member: Annotated[
+        str | None,
+        typer.Option(
+            "--member",
+            metavar="MEMBER",
+            help="Only what concerns this member: its id, its name here (m3), instance id or client id.",
+        ),
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option("--partition", metavar="TOPIC-N", help="Only what concerns this partition: orders-3."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="INDEX|TIME|SPAN",
+            help="Only what was going on then: from the last stable epoch on until it was stable again.",
+        ),
+    ] = None,
+    since: Since = None,
+    until: Until = None,
     shard: Shard = None,
-    at: At = None,
     utc: Utc = False,
     json: Json = False,
 ) -> None:
-    """Why each epoch of a group: who did what, what moved, how long it took. --at ends the story there.
+    """Why each epoch of a group: who did what, what moved, who waited for whom, what it took.
 
-    Example: quorate log explain quorate-data billing
+    Choices narrow each other; what of them does not exist gets an answer that says what does.
+
+    Example: quorate log explain quorate-data billing --at 03:12
     """
-    from history.telling.explain import explanation_text
+    from history.telling.choosing import Choice
+    from history.telling.prose import explanation_text
 
     log, (group,) = subject(words, url, "GROUP")
-    explanation = _explanation(log, group, shard, at, utc)
+    number = None if shard is None else shard_number(shard)
+    at_index, at_ms = moment(log, at, utc=utc, group=group, shard=number)
+    choice = Choice(epoch=epoch, member=member, partition=partition, at_index=at_index, at_ms=at_ms)
+    explanation = _explanation(log, group, number, since, until, utc, choice)
     if json:
         print_json(plain(explanation))
     else:
@@ -61,7 +95,8 @@ def timeline(
     from history.telling.timeline import timeline_text
 
     log, (group,) = subject(words, url, "GROUP")
-    explanation = _explanation(log, group, shard, at, utc)
+    number = None if shard is None else shard_number(shard)
+    explanation = _explanation(log, group, number, None, at, utc)
     rows = rows_of(explanation)
     if json:
         print_json({"group_id": group, "members": explanation.members, "rows": [plain(row) for row in rows]})
@@ -92,12 +127,31 @@ def terms(
     print_lines(log.path, terms_text(found, width=width, style=style_of(utc)))
 
 
-def _explanation(log: NodeLog, group: str, shard: str | None, at: str | None, utc: bool) -> Any:
+def _explanation(
+    log: NodeLog,
+    group: str,
+    number: int | None,
+    since: str | None,
+    until: str | None,
+    utc: bool,
+    choice: Choice | None = None,
+) -> Explanation:
+    from history.telling.choosing import EVERYTHING_ASKED
     from history.telling.explain import explain as read
 
-    number = None if shard is None else shard_number(shard)
-    index, time_ms = moment(log, at, utc=utc, group=group, shard=number)
+    from_index, from_ms = moment(log, since, utc=utc, group=group, shard=number)
+    to_index, to_ms = moment(log, until, utc=utc, group=group, shard=number)
     return read_log(
         log.path,
-        lambda: read(log, group, shard=number, to_index=index, to_ms=time_ms, style=style_of(utc)),
+        lambda: read(
+            log,
+            group,
+            shard=number,
+            from_index=from_index,
+            from_ms=from_ms,
+            to_index=to_index,
+            to_ms=to_ms,
+            choice=EVERYTHING_ASKED if choice is None else choice,
+            style=style_of(utc),
+        ),
     )

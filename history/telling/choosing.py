@@ -1,0 +1,244 @@
+"""What of a group's story is asked for: an epoch, a member, a partition, a moment.
+
+Choices narrow each other. What does not exist gets an answer that says what does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from history.facts.rows import (
+    EpochRow,
+    GroupFacts,
+    MemberSession,
+    OwnershipSpan,
+    SessionEnd,
+    SpanKind,
+    TopicPartition,
+    waits_during,
+)
+from history.reading.source import NothingToRead
+from history.render import duration, plural, ranges
+
+from .story import Focus
+from .voice import Voice
+
+SPANS_TOLD_MAX = 20
+"""The newest: of a partition that moved more often the whole list is another command's."""
+TOPICS_NAMED_MAX = 8
+SETTLED = ("Stable", "Empty")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What somebody asked for, as they typed it; a moment is an index or a time in epoch ms."""
+
+    epoch: int | None = None
+    member: str | None = None
+    partition: str | None = None
+    at_index: int | None = None
+    at_ms: int | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        return self == EVERYTHING_ASKED
+
+
+EVERYTHING_ASKED = Choice()
+
+
+def chosen(facts: GroupFacts, voice: Voice, choice: Choice) -> tuple[Focus, tuple[str, ...]]:
+    """The focus of the story, and what is to be said first. Raises `NothingToRead`."""
+    rows: list[EpochRow] = list(facts.epochs)
+    said: list[str] = []
+    if choice.epoch is not None:
+        rows = [row for row in rows if row.epoch == choice.epoch]
+        if not rows:
+            raise NothingToRead(_no_epoch(facts, choice.epoch))
+    if choice.at_index is not None or choice.at_ms is not None:
+        around = _around(facts, choice.at_index, choice.at_ms)
+        rows = [row for row in rows if row in around]
+        said.append(_at_words(facts, around, voice, choice))
+    members = None
+    if choice.member is not None:
+        members = frozenset(voice.find(choice.member))
+        said += (line for s in facts.sessions if s.member_id in members for line in _session_words(s, voice))
+        rows = [row for row, waits in waits_during(rows) if _concerns(row, members) or any(
+            wait.waiter in members or wait.holder in members for wait in waits
+        )]  # fmt: skip
+    partition = None
+    if choice.partition is not None:
+        partition = _partition(facts, choice.partition)
+        said += _span_words([span for span in facts.spans if span.partition == partition], voice)
+        rows = [row for row in rows if _touches(row, partition)]
+    is_all = choice.is_everything
+    return Focus(None if is_all else frozenset(row.index for row in rows), members, partition), tuple(said)
+
+
+def _no_epoch(facts: GroupFacts, epoch: int) -> str:
+    have = ranges(row.epoch for row in facts.epochs)
+    return f"no epoch {epoch} of group {facts.group_id!r} in what was read: it has epochs {have}"
+
+
+def _concerns(row: EpochRow, members: frozenset[str]) -> bool:
+    return (
+        any(reason.member_id in members for reason in row.cause.reasons)
+        or any(moved.source in members or moved.target in members for moved in row.moves)
+        or any(step.member_id in members for step in row.progress)
+    )
+
+
+def _touches(row: EpochRow, partition: TopicPartition) -> bool:
+    return (
+        any(moved.partition == partition for moved in row.moves)
+        or any(wait.partition == partition for wait in row.waits)
+        or any(partition in (*step.released, *step.told, *step.took) for step in row.progress)
+    )
+
+
+# A moment.
+
+
+def _around(facts: GroupFacts, index: int | None, ms: int | None) -> list[EpochRow]:
+    """The epoch in force at a moment; where the group was not stable then, back to the epoch in which it
+    last was, and on to the one in which it was again."""
+    rows = list(facts.epochs)
+    now = next((n for n in reversed(range(len(rows))) if _has_begun(rows[n], index, ms)), None)
+    if now is None or (rows[now].end_index is not None and _is_over(rows[now], index, ms)):
+        raise NothingToRead(_not_there(facts, now))
+    if _was_settled(rows[now], index, ms):
+        return [rows[now]]
+    first = last = now
+    while first > 0 and _follows(rows[first], rows[first - 1]):
+        first -= 1
+        if rows[first].settled_index is not None:
+            break
+    while rows[last].settled_index is None and last + 1 < len(rows) and _follows(rows[last + 1], rows[last]):
+        last += 1
+    return rows[first : last + 1]
+
+
+def _follows(row: EpochRow, before: EpochRow) -> bool:
+    return before.end_index == row.index
+
+
+def _has_begun(row: EpochRow, index: int | None, ms: int | None) -> bool:
+    return row.index <= index if index is not None else row.timestamp_ms <= (ms or 0)
+
+
+def _is_over(row: EpochRow, index: int | None, ms: int | None) -> bool:
+    """The row is the last one that had begun, and what ended it is not another epoch."""
+    assert row.end_index is not None
+    assert row.end_ms is not None
+    return row.end_index <= index if index is not None else row.end_ms <= (ms or 0)
+
+
+def _was_settled(row: EpochRow, index: int | None, ms: int | None) -> bool:
+    if row.settled_index is None or row.settled_ms is None:
+        return False
+    return row.settled_index <= index if index is not None else row.settled_ms <= (ms or 0)
+
+
+def _not_there(facts: GroupFacts, now: int | None) -> str:
+    first = facts.epochs[0].index if facts.epochs else None
+    if now is None:
+        return f"group {facts.group_id!r} was not there yet: its first epoch is that of index {first}"
+    row = facts.epochs[now]
+    return (
+        f"group {facts.group_id!r} was not there then: its epoch {row.epoch} ended at index {row.end_index}"
+    )
+
+
+def _at_words(facts: GroupFacts, around: Sequence[EpochRow], voice: Voice, choice: Choice) -> str:
+    index, ms = choice.at_index, choice.at_ms
+    row = next(row for row in reversed(around) if _has_begun(row, index, ms))
+    when = f"at index {index}" if index is not None else f"at {voice.style.full(ms or 0)}"
+    said = f"{when} epoch {row.epoch} was in force, since index {row.index}"
+    if _was_settled(row, index, ms):
+        since = voice.style.full(row.settled_ms or 0)
+        return f"{said}, and the group at rest since {since} (index {row.settled_index})"
+    end = around[-1]
+    if end.settled_index is None or end.settled_ms is None:
+        return f"{said}, and the group was not stable; nor was it at the end of what was read"
+    lasted = duration(end.settled_ms - _unrest_ms(around))
+    since = voice.style.full(end.settled_ms)
+    return (
+        f"{said}, and the group was not stable; it was again with epoch {end.epoch} at {since}"
+        f" (index {end.settled_index}), after {lasted} of unrest"
+    )
+
+
+def _unrest_ms(around: Sequence[EpochRow]) -> int:
+    """When the group stopped being stable: with the epoch behind the last one that was settled."""
+    if len(around) > 1 and around[0].settled_index is not None:
+        return around[1].timestamp_ms
+    return around[0].timestamp_ms
+
+
+# A member.
+
+
+def _session_words(session: MemberSession, voice: Voice) -> Iterator[str]:
+    who = voice.member(session.member_id)
+    came = "was there at" if not session.is_begin_known else "came at"
+    said = f"{who} {came} {voice.style.full(session.from_ms)} (index {session.from_index})"
+    if session.replaced is not None:
+        said += f", in the place of {voice.short(session.replaced)}"
+    if session.rejoins:
+        said += f", joined again {plural(session.rejoins, 'time')}"
+    if session.to_index is None or session.to_ms is None:
+        yield f"{said} and was there at the end of what was read"
+    else:
+        stayed = duration(session.to_ms - session.from_ms)
+        yield f"{said} and {_ENDS[session.end]} at index {session.to_index}, after {stayed}"
+
+
+_ENDS = {
+    SessionEnd.LEFT: "left",
+    SessionEnd.SESSION_EXPIRED: "was removed, as its session was over,",
+    SessionEnd.REBALANCE_EXPIRED: "was removed, as it did not give up its partitions in time,",
+    SessionEnd.REMOVED: "was removed by an operator",
+    SessionEnd.REPLACED: "lost its place to another process with its instance id",
+    SessionEnd.OPEN: "was there",
+    SessionEnd.UNKNOWN: "was gone, the log does not say how,",
+}
+
+
+# A partition.
+
+
+def _partition(facts: GroupFacts, text: str) -> TopicPartition:
+    known = {span.partition for span in facts.spans}
+    known.update(moved.partition for row in facts.epochs for moved in row.moves)
+    topic, _, number = text.rpartition("-")
+    if topic and number.isdecimal():
+        asked = TopicPartition(topic=topic, partition=int(number))
+        if asked in known:
+            return asked
+    topics: dict[str, list[int]] = {}
+    for one in known:
+        topics.setdefault(one.topic, []).append(one.partition)
+    shown = sorted(topics)[:TOPICS_NAMED_MAX]
+    have = "; ".join(f"{name} {ranges(topics[name])}" for name in shown) or "none"
+    rest = f" and {plural(len(topics) - len(shown), 'more topic')}" if len(topics) > len(shown) else ""
+    raise NothingToRead(
+        f"no partition {text!r} in group {facts.group_id!r}: it has {have}{rest} (orders 0-3 are orders-0 to"
+        " orders-3)"
+    )
+
+
+def _span_words(spans: Sequence[OwnershipSpan], voice: Voice) -> Iterator[str]:
+    if len(spans) > SPANS_TOLD_MAX:
+        yield f"{len(spans) - SPANS_TOLD_MAX:,} earlier hands are left out"
+    for span in spans[-SPANS_TOLD_MAX:]:
+        since = f"{voice.style.full(span.from_ms)} (index {span.from_index})"
+        lasted = "to the end" if span.to_ms is None else f"for {duration(span.to_ms - span.from_ms)}"
+        match span.kind:
+            case SpanKind.UNOWNED:
+                said = "nobody had it"
+            case SpanKind.REVOKING:
+                said = f"{voice.short(span.member_id)} was to give it up"
+            case _:
+                said = f"{voice.member(span.member_id or '')} had it"
+        yield f"{span.partition}: {said} from {since} on, {lasted}"

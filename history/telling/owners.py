@@ -1,0 +1,54 @@
+"""Who owned what at the end of an epoch, in words."""
+
+from __future__ import annotations
+
+from history.facts.rows import EpochRow, GroupFacts, MemberSession, OwnershipSpan, TopicPartition
+
+from .voice import Voice, partitions_words
+
+OWNERS_TOLD_MAX = 100
+"""Of a group with more members nobody reads on: who owned one partition is another question."""
+
+
+class Owners:
+    """Asked of one epoch after another, in their order: spans and sessions are gone through once."""
+
+    def __init__(self, facts: GroupFacts, voice: Voice) -> None:
+        self._voice = voice
+        self._spans = sorted(facts.spans, key=lambda span: span.from_index)
+        self._sessions = sorted(facts.sessions, key=lambda session: session.from_index)
+        self._next_span = self._next_session = 0
+        self._owned: dict[tuple[str, int], OwnershipSpan] = {}
+        self._present: list[MemberSession] = []
+
+    def at_end_of(self, row: EpochRow) -> dict[str, str]:
+        """Member -> its partitions in words; empty above `OWNERS_TOLD_MAX` members."""
+        while self._next_span < len(self._spans) and _is_before(self._spans[self._next_span].from_index, row):
+            span = self._spans[self._next_span]
+            self._owned[span.topic_id, span.partition.partition] = span
+            self._next_span += 1
+        while self._next_session < len(self._sessions) and _is_before(
+            self._sessions[self._next_session].from_index, row
+        ):
+            self._present.append(self._sessions[self._next_session])
+            self._next_session += 1
+        self._present = [session for session in self._present if _outlasts(session.to_index, row)]
+        if len(self._present) > OWNERS_TOLD_MAX:
+            return {}
+        parts: dict[str, list[TopicPartition]] = {session.member_id: [] for session in self._present}
+        for span in self._owned.values():
+            if span.member_id in parts and _outlasts(span.to_index, row):
+                parts[span.member_id].append(span.partition)
+        return {self._voice.short(member_id): _owned_words(owned) for member_id, owned in parts.items()}
+
+
+def _owned_words(owned: list[TopicPartition]) -> str:
+    return partitions_words(owned) if owned else ""
+
+
+def _is_before(index: int, row: EpochRow) -> bool:
+    return row.end_index is None or index < row.end_index
+
+
+def _outlasts(index: int | None, row: EpochRow) -> bool:
+    return index is None or (row.end_index is not None and index >= row.end_index)

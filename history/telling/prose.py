@@ -1,0 +1,114 @@
+"""An explanation as lines for people: what it rests on, what stands out, then a paragraph per step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from history.render import LOCAL, TimeStyle, duration, plural
+
+from .explain import Explanation
+from .story import Advance, EpochStep, NoteStep, TermStep
+
+LINES_MAX = 40
+"""Of one kind in one epoch: in a group of thousands nobody reads on, and JSON has them all."""
+
+
+def explanation_text(explanation: Explanation, style: TimeStyle = LOCAL) -> Iterator[str]:
+    """Lines without ends."""
+    yield f"Group {explanation.group_id}"
+    yield f"from {explanation.basis.words()}"
+    for note in explanation.notes:
+        yield f"note: {note}"
+    for name, described in _cut(explanation.members.items(), "member"):
+        yield f"{name} is {described}" if described else name
+    yield from explanation.said
+    if not explanation.steps:
+        yield ""
+        yield "nothing of what was asked for happened in what was read"
+    for step in explanation.steps:
+        yield ""
+        if isinstance(step, EpochStep):
+            yield from _epoch_text(step, style)
+        else:
+            place = "" if step.index is None else f"  index {step.index}"
+            yield f"{style.full(step.timestamp_ms)}{place}"
+            yield f"  {step.why if isinstance(step, TermStep) else step.text}{_silence(step)}"
+
+
+def _silence(step: TermStep | NoteStep) -> str:
+    if isinstance(step, TermStep) and step.silent_ms is not None and not step.is_takeover:
+        return f"; {duration(step.silent_ms)} after the entry before"
+    return ""
+
+
+def _epoch_text(step: EpochStep, style: TimeStyle) -> Iterator[str]:
+    inferred = " (inferred, not recorded)" if step.inferred else ""
+    yield f"{style.full(step.timestamp_ms)}  index {step.index}  epoch {step.epoch_before} -> {step.epoch}"
+    for finding in step.stands_out:
+        yield f"  stands out  {finding}"
+    for reason in _cut_lines(step.why, "reason"):
+        yield f"  because   {reason}{inferred}"
+    for noted in step.evidence:
+        yield f"  noted     {noted}"
+    if step.target_index is not None:
+        yield f"  target    computed after {duration(step.target_after_ms or 0)}, index {step.target_index}"
+    for line in _cut_lines([move.words() for move in step.moves], "more move"):
+        yield f"  moved     {line}"
+    for line in _cut_lines([_progress_text(said, step) for said in step.progress], "more step"):
+        yield f"  progress  {line}"
+    for line in _cut_lines([wait.words for wait in step.waits], "more wait"):
+        yield f"  waited    {line}"
+    yield from _end_text(step)
+    for said in step.what_if:
+        yield f"  what if   {said}"
+    owned = [f"{member}: {owned or 'nothing'}" for member, owned in step.owners.items()]
+    for line in _cut_lines(owned, "more member"):
+        yield f"  owned by  {line}"
+
+
+def _end_text(step: EpochStep) -> Iterator[str]:
+    if step.took_ms is not None:
+        when = "at once" if step.settled_index == step.index else f"after {duration(step.took_ms)}"
+        settled = "empty " if step.state == "Empty" else "stable"
+        yield f"  {settled}    {when}, index {step.settled_index}"
+    elif not step.is_end_known:
+        yield f"  not stable before entries are missing: {step.state}"
+    elif step.overtaken_by is not None:
+        yield f"  overtaken by epoch {step.overtaken_by}, while {step.state}"
+    else:
+        yield f"  not stable at the end of what was read: {step.state}"
+
+
+def _progress_text(said: Advance, step: EpochStep) -> str:
+    parts = []
+    if said.told:
+        parts.append(f"was told to give up {said.told}")
+    if said.released:
+        since = "" if said.since_told_ms is None else f" ({duration(said.since_told_ms)} after it was told)"
+        parts.append(f"gave up {said.released}{since}")
+    if said.took:
+        parts.append(f"took {said.took}{_idle_words(said)}")
+    if said.reached:
+        parts.append(f"reached epoch {step.epoch}")
+    when = "at once" if said.index == step.index else f"after {duration(said.after_ms)}, index {said.index}"
+    return f"{said.member} {', '.join(parts)} {when}"
+
+
+def _idle_words(said: Advance) -> str:
+    if not said.idle_ms:
+        return ""
+    most = "" if said.idle_ms == said.idle_ms_min else "up to "
+    return f" (idle for {most}{duration(said.idle_ms)})"
+
+
+def _cut_lines(lines: Sequence[str], noun: str) -> Iterator[str]:
+    yield from lines[:LINES_MAX]
+    if len(lines) > LINES_MAX:
+        yield f"… and {plural(len(lines) - LINES_MAX, noun)} (--json has them all)"
+
+
+def _cut(pairs: Iterable[tuple[str, str]], noun: str) -> Iterator[tuple[str, str]]:
+    every = list(pairs)
+    yield from every[:LINES_MAX]
+    if len(every) > LINES_MAX:
+        yield f"… and {plural(len(every) - LINES_MAX, f'more {noun}')} (--json has them all)", ""
