@@ -187,12 +187,14 @@ class FactsBuilder:
             spans=self._ownership.drain(self.group_id, self._shard, named),
             sessions=self._sessions.drain(self.group_id, self._shard),
             terms=tuple(self._terms),
-            gone=tuple(self._gone),
+            gone=tuple((at.index, at.ms) for at, _ in self._gone),
+            gone_causes=tuple(cause for _, cause in self._gone),
+            gaps=tuple(self._gaps),
             last_index=self._last.index,
             last_ms=self._last.ms,
             unreadable=tuple(self._unreadable),
         )
-        self._terms, self._gone, self._unreadable = [], [], []
+        self._terms, self._gone, self._gaps, self._unreadable = [], [], [], []
         return drained
 
     def _keep_term(self) -> None:

@@ -246,7 +246,7 @@ def _back_again(session: MemberSession, facts: GroupFacts) -> MemberSession | No
 
 def _why_unknown(notes: Notes | None) -> str:
     if notes is None:
-        return "no evidence file is here"
+        return "no evidence of the group is here"
     return "the evidence file has no later request of it"
 
 
@@ -371,5 +371,5 @@ def _longest_gap(
 
 def _no_rhythm(notes: Notes | None) -> str:
     if notes is None:
-        return "no evidence file is here"
+        return "no evidence of the group is here"
     return "the evidence file does not say how often it was heard of then"

@@ -19,7 +19,7 @@ from .story import NoteStep, Step
 
 Note = Mapping[str, Any]
 REFUSED, TROUBLE, HEARTBEAT_GAP = "refused", "trouble", "heartbeat_gap"
-UNKNOWN = "no evidence file is here: refused requests and the regularity of heartbeats are unknown"
+UNKNOWN = "no evidence of the group is here: refused requests and the regularity of heartbeats are unknown"
 GAP_WINDOW_MS = 600_000
 """How far back heartbeat gaps are of interest to an expiry: a few of its longest usual timeouts."""
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from history.facts.group import facts_of
-from history.facts.rows import GroupFacts
+from history.diagnoses import RULES, findings_of, words_of
+from history.facts.group import facts_of, windowed
+from history.facts.rows import Finding, GroupFacts
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
@@ -36,6 +37,8 @@ class Explanation:
     shard: int
     said: tuple[str, ...] = ()
     """The answer in a few lines, where a moment, a member or a partition was asked for."""
+    findings: tuple[Finding, ...] = ()
+    """What stands out in what is told, in the order in which it began; ``words`` with the members' names."""
     steps: tuple[Step, ...]
     members: dict[str, str]
     """Compact name -> member id and what the member said of itself, for names that are not the id."""
@@ -67,23 +70,18 @@ def explain(
     nothing of what was chosen.
     """
     log = open_node(path)
-    facts = facts_of(
-        log,
-        group_id,
-        shard=shard,
-        from_index=from_index,
-        from_ms=from_ms,
-        to_index=to_index,
-        to_ms=to_ms,
-    )
+    whole = facts_of(log, group_id, shard=shard, to_index=to_index, to_ms=to_ms)
+    facts = windowed(whole, from_index, from_ms)
     catalog = log.catalog()
-    voice = Voice(facts, catalog, style)
+    voice = Voice(whole, catalog, style)
     focus, said = chosen(facts, voice, choice)
     notes = log.reader(facts.shard).evidence(group_id)
     what_if = counterfactuals(facts, notes or None, voice, focus)
     window = _Window.of(facts, focus, from_index, from_ms, to_ms, has_end=(to_index, to_ms) != (None, None))
     teller = Teller(facts, voice, focus)
-    epochs = [_with_asides(step, notes, what_if, group_id) for step in teller.epochs()]
+    findings = [one for one in findings_of(whole, notes or None) if window.has_finding(one, focus)]
+    findings = [replace(one, words=words_of(one, voice.member)) for one in findings]
+    epochs = [_with_asides(step, notes, what_if, findings, group_id) for step in teller.epochs()]
     between: list[Step] = [*teller.terms(), *teller.notes()]
     beside = [step for step in between if window.has_step(step)]
     steps = with_notes(
@@ -98,6 +96,7 @@ def explain(
         group_id=group_id,
         shard=facts.shard,
         said=said,
+        findings=tuple(findings),
         steps=steps,
         members=voice.legend(),
         counterfactuals=what_if,
@@ -143,16 +142,24 @@ class _Window:
         """Whether something at this time is told; of a member that was asked for, all is."""
         if self.has_partition or (self.members is not None and member_id):
             return self.members is not None and member_id in self.members
-        return any(start <= ms and (end is None or ms < end) for start, end in self.times)
+        return self.has_time(ms, ms)
 
     def has_step(self, step: Step) -> bool:
         if step.index is not None and step.index < self.from_index:
             return False
         if isinstance(step, NoteStep) and step.members:
             return any(self.has(step.timestamp_ms, member_id) for member_id in step.members)
+        return self.has_time(step.timestamp_ms, step.timestamp_ms)
+
+    def has_finding(self, one: Finding, focus: Focus) -> bool:
+        """Whether it is of what is told."""
+        is_it = focus.has_member(*one.members) and focus.has_partition(one.partitions)
+        return is_it and self.has_time(one.from_ms, one.to_ms)
+
+    def has_time(self, from_ms: int, to_ms: int | None) -> bool:
+        """Whether a time is told, in part at least."""
         return any(
-            start <= step.timestamp_ms and (end is None or step.timestamp_ms < end)
-            for start, end in self.times
+            (to_ms is None or start <= to_ms) and (end is None or from_ms < end) for start, end in self.times
         )
 
 
@@ -165,7 +172,11 @@ def _place(step: Step) -> tuple[int, int]:
 
 
 def _with_asides(
-    step: EpochStep, notes: Notes, what_if: Sequence[Counterfactual], group_id: str
+    step: EpochStep,
+    notes: Notes,
+    what_if: Sequence[Counterfactual],
+    findings: Sequence[Finding],
+    group_id: str,
 ) -> EpochStep:
     evidence: list[str] = []
     if step.trigger == Trigger.SESSION_EXPIRED.name:
@@ -173,7 +184,8 @@ def _with_asides(
         gaps = (longest_gap(notes, group_id, member, step.timestamp_ms) for member in silent)
         evidence = [gap for gap in gaps if gap is not None]
     said = tuple(one.words for one in what_if if one.index == step.index)
-    return replace(step, evidence=tuple(evidence), what_if=said)
+    odd = tuple(f"{one.kind}: {RULES[one.kind].title}" for one in findings if step.epoch in one.epochs)
+    return replace(step, evidence=tuple(evidence), what_if=said, stands_out=tuple(dict.fromkeys(odd)))
 
 
 def _limits(catalog: CatalogHistory, group_id: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from history.facts.rows import Severity
 from history.render import LOCAL, TimeStyle, duration, plural
 
 from .explain import Explanation
@@ -22,6 +23,7 @@ def explanation_text(explanation: Explanation, style: TimeStyle = LOCAL) -> Iter
     for name, described in _cut(explanation.members.items(), "member"):
         yield f"{name} is {described}" if described else name
     yield from explanation.said
+    yield from _findings_text(explanation, style)
     if not explanation.steps:
         yield ""
         yield "nothing of what was asked for happened in what was read"
@@ -33,6 +35,24 @@ def explanation_text(explanation: Explanation, style: TimeStyle = LOCAL) -> Iter
             place = "" if step.index is None else f"  index {step.index}"
             yield f"{style.full(step.timestamp_ms)}{place}"
             yield f"  {step.why if isinstance(step, TermStep) else step.text}{_silence(step)}"
+
+
+def _findings_text(explanation: Explanation, style: TimeStyle) -> Iterator[str]:
+    """The gravest first."""
+    if not explanation.findings:
+        return
+    yield ""
+    yield "what stands out:"
+    rank = [Severity.ERROR, Severity.WARNING, Severity.NOTE]
+    worst = sorted(explanation.findings, key=lambda one: (rank.index(one.severity), one.from_ms))
+    lines = []
+    for one in worst:
+        where = f"index {one.from_index}"
+        if one.to_index not in (None, one.from_index):
+            where += f" to {one.to_index}"
+        lines.append(f"{one.severity} {one.kind}  {style.full(one.from_ms)}, {where}: {one.words}")
+    for line in _cut_lines(lines, "more finding"):
+        yield f"  {line}"
 
 
 def _silence(step: TermStep | NoteStep) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.refusal_notes import PARTITIONS_NOTED_MAX, owned_partitions
+from cluster.runtime.refusal_notes import PARTITIONS_NOTED_MAX, owned_partitions
 from records.ids import topic_id_text
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from wire.messages.delete_topics import DeleteTopicsRequest

@@ -7,8 +7,10 @@ from typing import Any
 
 from history.reading.node import NodeLog
 from history.render import UTC_STYLE
+from history.telling.choosing import Choice
 from history.telling.counterfactuals import Counterfactual
 from history.telling.explain import explain
+from history.telling.prose import explanation_text
 from records import Cause, Expiry, MemberState, Reason, ReasonKind, Trigger
 from records.ids import topic_id_text
 
@@ -123,7 +125,7 @@ def test_without_one_nothing_is_claimed() -> None:
     assert (one.is_certain, one.late_ms) == (False, None)
     assert one.words == (
         "had a heartbeat of bob come before 12:00:11.200 it would not have been removed; whether it was"
-        " late or gone is not known: no evidence file is here"
+        " late or gone is not known: no evidence of the group is here"
     )
     (one,) = what_if(
         session_expired(),
@@ -187,15 +189,15 @@ def test_a_heartbeat_that_still_has_it_or_does_not_say_is_no_acknowledgement() -
             " acknowledgement is not known"
         )
     (one,) = what_if(slow_to_give_up())
-    assert one.words.endswith("late or never would have is not known: no evidence file is here")
+    assert one.words.endswith("late or never would have is not known: no evidence of the group is here")
 
 
-def three_members_and_a_slow_one() -> Writer:
+def three_members_and_a_slow_one(slow_ms: int = 7_700) -> Writer:
     """bob joins ann (0-5) and eve (6, 7) at noon; eve gives up 7 at once, ann takes 8.2 s for 3-5."""
     log = Writer()
     log.append(
         joined("ann"),
-        *(member(name, "app") for name in ("ann", "eve")),
+        *(member(name, "app", host="") for name in ("ann", "eve")),
         group_topics(8, 1),
         group_epoch(1),
         target("ann", 0, 1, 2, 3, 4, 5),
@@ -220,7 +222,7 @@ def three_members_and_a_slow_one() -> Writer:
     log.after(100).append(beat, current("eve", 1, (6,), (7,), unrevoked))
     log.after(100).append(beat, current("eve", 2, (6,)))
     log.after(300).append(beat, current("bob", 2, (7,), state=unreleased))
-    log.after(7_700).append(beat, current("ann", 2, (0, 1, 2)))
+    log.after(slow_ms).append(beat, current("ann", 2, (0, 1, 2)))
     log.after(200).append(beat, current("bob", 2, (3, 4, 5, 7)))
     return log
 
@@ -233,7 +235,7 @@ def test_how_much_sooner_without_a_slow_revoker() -> None:
     assert one.words == (
         "without the 8.3 s wait for ann the epoch would have been stable up to 7.9 s sooner: all else was"
         " done at 12:00:00.600 (index 6); how soon bob would have come for what it gave up is not known: no"
-        " evidence file is here"
+        " evidence of the group is here"
     )
 
 
@@ -272,3 +274,36 @@ def test_a_quick_rebalance_is_no_matter() -> None:
     log.append(Cause(trigger=Trigger.HEARTBEAT), current("ann", 2, (0, 1, 2)))
     log.after(200).append(Cause(trigger=Trigger.HEARTBEAT), current("bob", 2, (3, 4, 5, 7)))
     assert what_if(log) == []
+
+
+def test_a_slow_revoker_stands_out_first_and_at_its_epoch() -> None:
+    log = three_members_and_a_slow_one(slow_ms=20_000)
+    node = NodeLog("node-1", {0: log.log}, 1)
+    told = explain(node, GROUP, style=UTC_STYLE)
+    (finding,) = told.findings
+    assert (finding.kind, finding.members, finding.epochs) == (
+        "SLOW_REVOKER",
+        ("ann", "bob"),
+        (2,),
+    )
+    assert [step.stands_out for step in told.epochs] == [
+        (),
+        ("SLOW_REVOKER: a member gave up partitions slowly",),
+    ]
+    lines = list(explanation_text(told, UTC_STYLE))
+    at = lines.index("what stands out:")
+    assert lines[at + 1].startswith("  warning SLOW_REVOKER  2026-03-01 12:00:00.")
+    assert "ann (client app)" in lines[at + 1]
+    assert at < next(number for number, line in enumerate(lines) if "epoch 0 -> 1" in line)
+    for choice, found in (
+        (Choice(epoch=1), 0),
+        (Choice(epoch=2), 1),
+        (Choice(member="ann"), 1),
+        (Choice(member="eve"), 0),
+        (Choice(partition="orders-4"), 1),
+        (Choice(partition="orders-7"), 0),
+        (Choice(at_ms=NOON_MS + 5_000), 1),
+    ):
+        narrowed = explain(node, GROUP, choice=choice)
+        assert len(narrowed.findings) == found, choice
+    assert explain(node, GROUP, from_ms=NOON_MS + 60_000).findings == ()

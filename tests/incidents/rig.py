@@ -21,7 +21,7 @@ from coordinator.api import Job, JobKind, Outcome
 from coordinator.assignors import BUILT_IN
 from coordinator.assignors.assigning import answer
 from coordinator.limits import GroupSettings, Limits
-from coordinator.members.regexes import answer_round
+from coordinator.regex.regexrounds import answer_round
 from history.facts.rows import TopicPartition
 from history.reading.node import NodeLog
 from raftlog.directory import NodeIdentity, format_node, shard_name
