@@ -1,0 +1,457 @@
+"""Plays what members did to the coordinator, on virtual time.
+
+The shard is the one that serves; only its surroundings are made up. Time is what the script says. Targets
+take no time and wait only where they waited in the record, which is said to the shard as an assignment
+interval. No timer runs by itself: a steady heartbeat leaves no trace in the log, so who expires, and when,
+is `Conduct`'s to say, and the shard is told by a session that began so long ago.
+
+What must stay true: the same script gives the same entries, and under the recorded settings the entries
+that were recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+from coordinator.api import Context, Outcome
+from coordinator.assignors import BUILT_IN, PartitionAssignor
+from coordinator.limits import GroupSettings, Limits
+from coordinator.shard import GroupShard
+from coordinator.state.model import Group, Member
+from coordinator.topics import CatalogTopic, CatalogView
+from records import ConsumerGroupMemberMetadataValue, Entry, TopicMetadata, Trigger
+from wire.apis import ApiKey
+from wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+
+from .conduct import LAST, Conduct
+from .due import Due, DueKind, Watch
+from .recorded import Act, ActKind, Recorded
+from .settings import BUILT_IN_NAMES, WhatIf, WhatIfError
+
+NEVER_MS: Final = 10**13
+"""Three centuries: of timers that are not to fire by themselves."""
+
+UNBOUNDED: Final = 1 << 62
+
+LIMITS: Final = Limits(
+    assign_inline_cost_max=UNBOUNDED,
+    resolve_inline_cost_max=UNBOUNDED,
+    target_bytes_max=UNBOUNDED,
+    install_records_max=UNBOUNDED,
+    regex_pause_ms=0,
+)
+"""There is no loop to be kept free: everything is done in place."""
+
+RESOLVED_SOON_MS: Final = 10_000
+"""A round of regular expressions that is due waits for a recorded one for so long, the longest pause
+between two."""
+
+WORK_MAX: Final = 10_000
+"""Decisions of due work in a row: one group has a handful at most, so more means that it does not end."""
+
+HEARTBEAT_VERSION: Final = 1
+LEAVE_GROUP_VERSION: Final = 5
+DELETE_GROUPS_VERSION: Final = 2
+
+Sink = Callable[[int, int, Entry], None]
+"""Takes the entries of a replay: (index, ms, entry)."""
+
+
+@dataclass(slots=True)
+class _Settings:
+    """The settings view of the one group: the same for good, but for the interval that holds a target
+    back."""
+
+    open: GroupSettings
+    held: GroupSettings
+    is_held: bool = False
+    version: int = 1
+
+    @property
+    def defaults(self) -> GroupSettings:
+        return self.open
+
+    def for_group(self, group_id: str) -> GroupSettings:
+        return self.held if self.is_held else self.open
+
+
+@dataclass(frozen=True, slots=True)
+class _Does:
+    """A member does what it has due, if it still has."""
+
+    member_id: str
+    due: Due
+    owns_nothing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Out:
+    """A member's time is over; with `due`, if it still has that due."""
+
+    member_id: str
+    trigger: Trigger
+    heard_ms: int
+    timeout_ms: int
+    due: Due | None = None
+    returns_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Back:
+    """A member that was removed without deserving it learns of it, and joins again."""
+
+    member_id: str
+    metadata: ConsumerGroupMemberMetadataValue
+
+
+_Event = Act | _Does | _Out | _Back
+
+
+@dataclass
+class Replay:
+    """One course of one group; `run` once."""
+
+    script: Recorded
+    asked: WhatIf
+    order: tuple[str, ...] = BUILT_IN_NAMES
+    """Assignors as the recorded node had them configured: the first is the default."""
+    sink: Sink = lambda _index, _ms, _entry: None
+    conduct: Conduct = field(init=False)
+
+    def __post_init__(self) -> None:
+        chosen = self.asked.assignor
+        assignors: tuple[PartitionAssignor, ...] = BUILT_IN if chosen is None else (chosen,)
+        self.order = self.order if chosen is None else (chosen.name,)
+        self.conduct = Conduct(self.script, self.asked)
+        self._shard = GroupShard(self.script.shard, LIMITS, assignors)
+        settings = GroupSettings(
+            session_timeout_ms=NEVER_MS,
+            offsets_retention_check_interval_ms=NEVER_MS,
+            regex_refresh_interval_ms=NEVER_MS,
+            max_size=UNBOUNDED,
+            assignors=self.order,
+        )
+        self._settings = _Settings(settings, replace(settings, assignment_interval_ms=NEVER_MS))
+        self._catalog = CatalogView()
+        self._watch = Watch()
+        self._queue: list[tuple[int, int, int, _Event]] = []
+        self._numbers = count()
+        self._now_ms = self.script.first_ms
+        self._index = 0
+        self._spared: set[str] = set()
+        """Members that expired in the record and did not here: they do not join again either."""
+        self._resolves = [act.at_ms for act in self.script.acts if act.kind is ActKind.RESOLVE][::-1]
+
+    def run(self) -> Conduct:
+        """Plays everything; afterwards the entries have gone to `sink`, and the conduct says what it rests
+        on.
+
+        Raises `WhatIfError` when the assignor fails."""
+        self._begin()
+        for act in self.script.acts:
+            self._put(act.at_ms, act.index, act)
+        self._put_sessions()
+        while self._queue:
+            at_ms, index, _, event = heappop(self._queue)
+            if at_ms > self.script.last_ms:
+                break
+            self._now_ms = max(self._now_ms, at_ms)
+            if isinstance(event, _Out):
+                self._end(self._together(event, at_ms, index))
+            elif isinstance(event, Act):
+                self._act(event)
+            elif isinstance(event, _Does):
+                self._get_on(event)
+            elif self._member(event.member_id) is None:
+                self._join(event.member_id, event.metadata)
+            self._work()
+        return self.conduct
+
+    # The surroundings.
+
+    def _put(self, at_ms: int, index: int, event: _Event) -> None:
+        heappush(self._queue, (at_ms, index, next(self._numbers), event))
+
+    def _put_sessions(self) -> None:
+        conduct, timeout_ms = self.conduct, self.asked.session_timeout_ms
+        for ended in self.script.sessions_ended:
+            end = conduct.session_end(ended)
+            if end is None:
+                self._spared.add(ended.member_id)
+                continue
+            span_ms = timeout_ms or ended.timeout_ms
+            self._put(*end, _Out(ended.member_id, Trigger.SESSION_EXPIRED, ended.heard_ms, span_ms))
+        for member_id, end_ms, back_ms in conduct.silences_over():
+            assert timeout_ms is not None
+            heard_ms = end_ms - timeout_ms
+            out = _Out(member_id, Trigger.SESSION_EXPIRED, heard_ms, timeout_ms, returns_ms=back_ms)
+            self._put(end_ms, LAST, out)
+
+    def _begin(self) -> None:
+        """The group as the log begins with it."""
+        self._shard.apply_all(self.script.start, 0)
+        group = self._group
+        if group is not None:
+            self._catalog.version = max(group.catalog_version, 0)
+            for topic in group.topics:
+                self._learn(topic)
+        self._shard.on_ready(self._ctx())
+        self._expect(self._watch.look(group, self.script.start, self._now_ms))
+        self._work()
+
+    def _ctx(self, client_id: str = "", client_host: str = "") -> Context:
+        return Context(
+            monotonic_ms=float(self._now_ms),
+            wall_ms=self._now_ms,
+            next_index=self._index + 1,
+            catalog=self._catalog,
+            settings=self._settings,
+            fresh_id=lambda: f"fresh-{next(self._numbers)}",
+            fresh_uuid=lambda: bytes(16),
+            client_id=client_id,
+            client_host=client_host,
+        )
+
+    @property
+    def _group(self) -> Group | None:
+        return self._shard.projection.groups.get(self.script.group_id)
+
+    def _member(self, member_id: str) -> Member | None:
+        group = self._group
+        return group.member(member_id) if group is not None and group.is_consumer else None
+
+    def _learn(self, topic: TopicMetadata) -> None:
+        known = CatalogTopic(topic.topic_name, topic.topic_id, topic.num_partitions)
+        self._catalog.put(known, self._catalog.version + 1)
+
+    # What a decision came to.
+
+    def _ask(self, api: ApiKey, version: int, request: object, client: tuple[str, str] = ("", "")) -> object:
+        """One request, decided; what it answers."""
+        outcome = self._shard.handle(api, version, request, self._ctx(*client))
+        self._take(outcome)
+        while outcome.rest is not None:
+            outcome = outcome.rest(self._ctx(*client))
+            self._take(outcome)
+        return outcome.reply
+
+    def _take(self, outcome: Outcome) -> None:
+        if outcome.error is not None:
+            raise outcome.error
+        if outcome.trouble is not None:
+            raise WhatIfError(outcome.trouble.words)
+        if not outcome.records:
+            return
+        assert outcome.cause is not None
+        self._index += 1
+        self.sink(self._index, self._now_ms, Entry(outcome.cause, tuple(outcome.records)))
+        self._expect(self._watch.look(self._group, outcome.records, self._now_ms, outcome.cause))
+
+    def _expect(self, fresh: dict[str, Due]) -> None:
+        """Members have something due: what they will do about it."""
+        for member_id, due in fresh.items():
+            key = (self.script.group_id, member_id)
+            self._shard.core.rebalances.cancel(key)  # the conduct says whose time runs out
+            member = self._member(member_id)
+            assert member is not None
+            assert member.metadata is not None
+            own_ms = member.metadata.rebalance_timeout_ms
+            plan = self.conduct.plan(member_id, due, own_ms if own_ms >= 0 else NEVER_MS)
+            if plan.is_spared:
+                self._spared.add(member_id)
+            if plan.at_ms is not None:
+                self._put(plan.at_ms, plan.index, _Does(member_id, due, plan.owns_nothing))
+            if plan.fenced_ms is not None:
+                span_ms = self.asked.rebalance_timeout_ms or own_ms
+                out = _Out(member_id, Trigger.REBALANCE_EXPIRED, due.since_ms, span_ms, due, plan.returns_ms)
+                self._put(plan.fenced_ms, plan.fenced_index, out)
+
+    def _work(self, *, is_round: bool = False) -> None:
+        """All that the coordinator has to do by itself; `is_round`: a recorded round of expressions is
+        now."""
+        for _ in range(WORK_MAX):
+            if not self._has_work(is_round):
+                return
+            outcome = self._shard.next_work(self._ctx())
+            if outcome is None:
+                return
+            self._take(outcome)
+        raise AssertionError("due work does not end")
+
+    def _has_work(self, is_round: bool) -> bool:
+        core = self._shard.core
+        if core.checks or core.expired or core.installs:
+            return True
+        deferred_ms, round_ms = core.pacing.next_ms(), core.resolutions.next_ms()
+        if deferred_ms is not None and deferred_ms <= self._now_ms:
+            return True
+        return (
+            round_ms is not None and round_ms <= self._now_ms and (is_round or not self._is_resolved_soon())
+        )
+
+    def _is_resolved_soon(self) -> bool:
+        """Whether a round is recorded for soon: the topics that it found are not known before."""
+        return bool(self._resolves) and self._resolves[-1] <= self._now_ms + RESOLVED_SOON_MS
+
+    # What happens.
+
+    def _act(self, act: Act) -> None:
+        for topic in act.topics:
+            self._learn(topic)
+        for name in act.gone:
+            self._catalog.remove(name, self._catalog.version + 1)
+        if act.target_waits is not None:
+            self._settings.is_held = act.target_waits
+        if act.kind is ActKind.RESOLVE:
+            self._resolves.pop()
+            self._shard.core.resolutions.want(self.script.group_id, self._ctx())
+            self._work(is_round=True)
+        elif act.kind is ActKind.CHECK:
+            names = [topic.topic_name for topic in act.topics]
+            self._shard.on_catalog_changed(self._ctx(), [*names, *act.gone])
+            self._work()
+        elif act.kind is ActKind.JOIN:
+            self._join_as_recorded(act)
+        elif act.kind is ActKind.REMOVE:
+            self._remove(act)
+        elif act.kind is ActKind.DELETE:
+            self._delete()
+        elif act.kind in (ActKind.UPDATE, ActKind.HEARTBEAT, ActKind.LEAVE, ActKind.AWAY):
+            self._speak(act)
+        if act.target_waits is False:
+            self._shard.on_configs_changed(self._ctx(), [self.script.group_id])
+
+    def _join_as_recorded(self, act: Act) -> None:
+        if act.member_id in self._spared:
+            self._spared.discard(act.member_id)
+            if self._member(act.member_id) is not None:
+                return  # it was not removed, so it has no reason to join again
+        if act.metadata is not None:
+            self._join(act.member_id, act.metadata)
+
+    def _join(self, member_id: str, metadata: ConsumerGroupMemberMetadataValue) -> None:
+        self._heartbeat(member_id, 0, metadata, is_full=True, owned=[])
+
+    def _speak(self, act: Act) -> None:
+        """A member says something of its own accord."""
+        member = self._member(act.member_id)
+        metadata = act.metadata if member is None or act.kind is ActKind.UPDATE else member.metadata
+        if member is None:
+            if act.kind is ActKind.UPDATE and metadata is not None:
+                self._join(act.member_id, metadata)
+            else:
+                self.conduct.assumed.not_applied += 1
+            return
+        assert metadata is not None
+        if act.kind in (ActKind.LEAVE, ActKind.AWAY):
+            self._heartbeat(act.member_id, -1 if act.kind is ActKind.LEAVE else -2, metadata)
+            return
+        owned = [] if act.owns_nothing else _owned(member) if act.acknowledges else None
+        is_update = act.kind is ActKind.UPDATE
+        self._heartbeat(act.member_id, member.current.epoch, metadata, is_full=is_update, owned=owned)
+
+    def _get_on(self, does: _Does) -> None:
+        """A member does what it has due."""
+        member = self._member(does.member_id)
+        if member is None or self._watch.due.get(does.member_id) is not does.due:
+            return
+        assert member.metadata is not None
+        owned = _owned(member) if does.due.kind is DueKind.ACKNOWLEDGEMENT else None
+        if does.owns_nothing:
+            owned = []
+        self._heartbeat(does.member_id, member.current.epoch, member.metadata, owned=owned)
+
+    def _heartbeat(
+        self,
+        member_id: str,
+        epoch: int,
+        metadata: ConsumerGroupMemberMetadataValue,
+        *,
+        is_full: bool = False,
+        owned: list[TopicPartitions] | None = None,
+    ) -> None:
+        joins = epoch == 0
+        is_full |= joins
+        vote = metadata.server_assignor
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.script.group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=metadata.instance_id,
+            rack_id=metadata.rack_id if is_full else None,
+            rebalance_timeout_ms=max(metadata.rebalance_timeout_ms, 0) if is_full else -1,
+            subscribed_topic_names=list(metadata.subscribed_topic_names) if is_full else None,
+            subscribed_topic_regex=(metadata.subscribed_topic_regex or "") if is_full else None,
+            server_assignor=vote if is_full and vote in self.order else None,
+            topic_partitions=[] if joins else owned,
+        )
+        client = (metadata.client_id, metadata.client_host)
+        answer = self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, HEARTBEAT_VERSION, request, client)
+        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+        if answer.error_code:
+            self.conduct.assumed.refused += 1
+
+    def _remove(self, act: Act) -> None:
+        members = [MemberIdentity(member_id=member_id) for member_id in act.members]
+        request = LeaveGroupRequest(group_id=self.script.group_id, members=members)
+        self._ask(ApiKey.LEAVE_GROUP, LEAVE_GROUP_VERSION, request)
+
+    def _delete(self) -> None:
+        request = DeleteGroupsRequest(groups_names=[self.script.group_id])
+        answer = self._ask(ApiKey.DELETE_GROUPS, DELETE_GROUPS_VERSION, request)
+        assert isinstance(answer, DeleteGroupsResponse)
+        self.conduct.assumed.not_applied += sum(result.error_code != 0 for result in answer.results)
+
+    def _together(self, first: _Out, at_ms: int, index: int) -> list[_Out]:
+        """All whose time is over by the same entry."""
+        outs = [first]
+        while self._queue and self._queue[0][:2] == (at_ms, index) and index != LAST:
+            event = self._queue[0][3]
+            if not isinstance(event, _Out):
+                break
+            outs.append(event)
+            heappop(self._queue)
+        return outs
+
+    def _end(self, outs: list[_Out]) -> None:
+        core, group_id = self._shard.core, self.script.group_id
+        is_any = False
+        for out in outs:
+            member = self._member(out.member_id)
+            is_meant = out.due is None or self._watch.due.get(out.member_id) is out.due
+            if member is None or not is_meant:
+                continue
+            is_any = True
+            timers = core.sessions if out.trigger is Trigger.SESSION_EXPIRED else core.rebalances
+            timers.arm(
+                (group_id, out.member_id),
+                self._now_ms - out.timeout_ms,
+                out.heard_ms,
+                out.timeout_ms,
+                last_heartbeat_wall_ms=out.heard_ms,
+                member_epoch=member.current.epoch,
+            )
+            if out.returns_ms is not None and member.metadata is not None:
+                self._put(out.returns_ms, LAST, _Back(out.member_id, member.metadata))
+        if is_any:
+            outcome = self._shard.next_work(self._ctx())
+            if outcome is not None:
+                self._take(outcome)
+
+
+def _owned(member: Member) -> list[TopicPartitions]:
+    """What a member reports that gave up what it had to."""
+    return [
+        TopicPartitions(topic_id=topic_id, partitions=sorted(epochs))
+        for topic_id, epochs in member.current.assigned.items()
+    ]

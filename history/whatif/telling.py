@@ -1,0 +1,212 @@
+"""Two courses of a group in words and figures.
+
+What the answer rests on comes with it: whether a replay under the recorded settings is what really happened,
+which assumptions about the members were made and how often, and what nobody can know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from history.render import duration, plural, sentence_list
+
+from .answer import WhatIfAnswer, WhatIfResult
+from .measures import Measures
+
+HEADERS = ("", "really", "what if", "difference")
+NAMES = {
+    "epochs": "epochs",
+    "moved": "partitions moved between members",
+    "unowned_ms": "unowned, partition-seconds",
+    "revoking_ms": "being given up, partition-seconds",
+    "unstable_ms": "not stable",
+    "sessions_expired": "sessions expired",
+    "fenced_revoking": "fenced while giving up",
+    "spread": "largest difference in partitions between members",
+    "spread_at_end": "the same at the end",
+}
+GROUP_HEADERS = (
+    "group",
+    "epochs",
+    "moved",
+    "unowned p-s",
+    "giving up p-s",
+    "not stable",
+    "fences",
+    "spread",
+    "note",
+)
+UNFAITHFUL = "the replay under the recorded settings is not what happened"
+
+
+def whatif_text(answer: WhatIfAnswer, group_id: str | None = None) -> Iterator[str]:
+    """Lines for people: one group in full, or a table of all."""
+    if group_id is not None:
+        (result,) = answer.results
+        yield f"Group {result.group_id}: what if {sentence_list(result.asked)}"
+        yield from (f"from {basis.words()}" for basis in answer.basis)
+        yield from _one(result)
+        return
+    asked = answer.results[0].asked if answer.results else ()
+    yield f"What if {sentence_list(asked)}" if asked else "There are no groups"
+    yield from (f"from {basis.words()}" for basis in answer.basis)
+    yield from _all(answer.results)
+
+
+def _one(result: WhatIfResult) -> Iterator[str]:
+    if result.left_out:
+        yield f"left out: {result.left_out}"
+        return
+    yield ""
+    yield from _columns([HEADERS, *figures(result)])
+    yield ""
+    yield from rests_on(result)
+
+
+def figures(result: WhatIfResult) -> list[tuple[str, str, str, str]]:
+    """A row for each measure: its name, both figures, and by how much they differ."""
+    assert result.really is not None
+    assert result.whatif is not None
+    by = result.whatif.minus(result.really)
+    return [
+        (
+            words,
+            _figure(name, getattr(result.really, name)),
+            _figure(name, getattr(result.whatif, name)),
+            _signed(name, by[name]),
+        )
+        for name, words in NAMES.items()
+    ]
+
+
+def _figure(name: str, value: int) -> str:
+    if name == "unstable_ms":
+        return duration(value)
+    return f"{value / 1000:.1f}" if name.endswith("_ms") else str(value)
+
+
+def _signed(name: str, value: int) -> str:
+    if not value:
+        return "="
+    return ("+" if value > 0 else "-") + _figure(name, abs(value))
+
+
+def rests_on(result: WhatIfResult) -> Iterator[str]:
+    """What the answer rests on, a sentence a line."""
+    yield _faith(result)
+    assumed = result.assumed
+    assert assumed is not None
+    delays = [
+        (assumed.as_then, "as the member took at that very time"),
+        (assumed.usual, "as it usually took"),
+        (
+            assumed.one_interval,
+            f"one heartbeat interval ({duration(result.interval_ms)}), as nothing is known",
+        ),
+    ]
+    said = [f"{count} {words}" for count, words in delays if count]
+    if said:
+        yield f"how long members took to do what was due: {sentence_list(said)}"
+    if assumed.gaps_placed:
+        silences = plural(assumed.gaps_placed, "silence")
+        yield (
+            f"{silences} longer than the session timeout: only the minute of each was noted, so when in it is"
+            " assumed"
+        )
+    unknown = [
+        (assumed.unknown_sessions, "expired member", "the longer session timeout would have kept"),
+        (assumed.unknown_revocations, "fenced member", "more time to give up would have kept"),
+    ]
+    for count, who, what in unknown:
+        if count:
+            yield f"unknown: nothing shows whether {plural(count, who)} {what}; they go when they really went"
+    if assumed.unknown_absences:
+        absences = plural(assumed.unknown_absences, "absence")
+        yield f"unknown: {absences} of static members took nearly the session timeout, which may have ended"
+    if assumed.not_applied:
+        yield f"{plural(assumed.not_applied, 'recorded act')} made no sense any more and were left out"
+    if assumed.refused:
+        yield f"{plural(assumed.refused, 'recorded request')} would have been refused"
+    if any("session" in words or "rebalance" in words for words in result.asked) and not result.has_evidence:
+        yield (
+            "no evidence file is here: how regular heartbeats were is unknown, so only expiries that the log"
+            " has are judged"
+        )
+    for note in result.notes:
+        yield f"note: {note}"
+
+
+def _faith(result: WhatIfResult) -> str:
+    if result.is_faithful:
+        return f"the replay under the recorded settings (assignor {result.assignor}) is what really happened"
+    assert result.really is not None
+    assert result.replayed is not None
+    by = result.replayed.minus(result.really)
+    off = [f"{NAMES[name]} {_signed(name, value)}" for name, value in by.items() if value]
+    return (
+        f"{UNFAITHFUL} (nearest: assignor {result.assignor}; {sentence_list(off)}):"
+        " take differences of that size for nothing"
+    )
+
+
+def _all(results: Sequence[WhatIfResult]) -> Iterator[str]:
+    rows = [_row(result) for result in results if not result.left_out]
+    if rows:
+        yield ""
+        yield from _columns([GROUP_HEADERS, *rows])
+    left_out: dict[str, list[str]] = {}
+    for result in results:
+        if result.left_out:
+            left_out.setdefault(result.left_out, []).append(result.group_id)
+    if left_out:
+        yield ""
+    for why, names in left_out.items():
+        shown = ", ".join(names[:LEFT_OUT_NAMED])
+        more = f" and {len(names) - LEFT_OUT_NAMED} more" if len(names) > LEFT_OUT_NAMED else ""
+        yield f"left out: {shown}{more}: {why}"
+
+
+LEFT_OUT_NAMED = 5
+"""Groups that are named for each reason to leave them out."""
+
+
+def _row(result: WhatIfResult) -> tuple[str, ...]:
+    really, what_if = result.really, result.whatif
+    assert really is not None
+    assert what_if is not None
+    notes = [] if result.is_faithful else [UNFAITHFUL]
+    assumed = result.assumed
+    unknown = assumed.unknown_sessions + assumed.unknown_revocations if assumed is not None else 0
+    notes += [f"{unknown} unknown"] if unknown else []
+    return (
+        result.group_id,
+        _pair("epochs", really.epochs, what_if.epochs),
+        _pair("moved", really.moved, what_if.moved),
+        _pair("unowned_ms", really.unowned_ms, what_if.unowned_ms),
+        _pair("revoking_ms", really.revoking_ms, what_if.revoking_ms),
+        _pair("unstable_ms", really.unstable_ms, what_if.unstable_ms),
+        _pair("fences", _fences(really), _fences(what_if)),
+        _pair("spread", really.spread, what_if.spread),
+        ", ".join(notes),
+    )
+
+
+def _fences(measures: Measures) -> int:
+    return measures.sessions_expired + measures.fenced_revoking
+
+
+def _pair(name: str, really: int, what_if: int) -> str:
+    before, after = _figure(name, really), _figure(name, what_if)
+    return before if before == after else f"{before} -> {after}"
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows as aligned columns; all but the first and a note at the end stand to the right."""
+    sizes = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    is_note = [name == "note" for name in rows[0]]
+    for row in rows:
+        cells = [
+            cell.ljust(size) if at == 0 or is_note[at] else cell.rjust(size)
+            for at, (cell, size) in enumerate(zip(row, sizes, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()

@@ -1,0 +1,110 @@
+"""`quorate log whatif`: a group's recorded membership under other settings, beside what really happened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.commands.log.common import plain, print_lines, read_log
+from quorate.commands.log.subject import Live, subject
+from quorate.commands.options import Json
+from quorate.errors import CommandError, ExitCode
+from quorate.output import print_json
+
+if TYPE_CHECKING:
+    from history.whatif.answer import WhatIfAnswer
+    from history.whatif.settings import WhatIf
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="DIR [GROUP]",
+        help="A node's data directory or the folder that holds a cluster's (not with --url), then the group's"
+        " id; all groups without one.",
+        show_default=False,
+    ),
+]
+Assignor = Annotated[
+    str | None,
+    typer.Option(
+        "--assignor", metavar="NAME|MODULE:CLASS", help="uniform, range, or one of your own to import."
+    ),
+]
+Session = Annotated[
+    str | None, typer.Option("--session-timeout", metavar="SPAN", help="Of every member: 6s, 500ms, 1m.")
+]
+Rebalance = Annotated[
+    str | None,
+    typer.Option("--rebalance-timeout", metavar="SPAN", help="What every member has to give partitions up."),
+]
+Interval = Annotated[
+    str | None,
+    typer.Option(
+        "--interval", metavar="SPAN", help="Between heartbeats: what waits for one takes so much longer."
+    ),
+]
+
+
+def whatif(
+    words: Words = None,
+    url: Live = None,
+    assignor: Assignor = None,
+    session_timeout: Session = None,
+    rebalance_timeout: Rebalance = None,
+    interval: Interval = None,
+    json: Json = False,
+) -> None:
+    """Replay recorded membership under other settings, beside what really happened.
+
+    Example: quorate log whatif quorate-data billing --assignor range --session-timeout 6s
+    """
+    from history.whatif.answer import whatif_of
+    from history.whatif.settings import WhatIfError
+    from history.whatif.telling import whatif_text
+
+    spare = len(words or ()) - (url is None)
+    log, asked_of = subject(words, url, *(("GROUP",) if spare > 0 else ()))
+    group = asked_of[0] if asked_of else None
+    try:
+        asked = _asked(assignor, session_timeout, rebalance_timeout, interval)
+        answer = read_log(log.path, lambda: whatif_of(log, asked, group))
+    except WhatIfError as error:
+        raise CommandError(str(error), code=ExitCode.USAGE) from error
+    if json:
+        _print_json(answer)
+    else:
+        print_lines(log.path, whatif_text(answer, group))
+
+
+def _asked(assignor: str | None, session: str | None, rebalance: str | None, interval: str | None) -> WhatIf:
+    from history.whatif.settings import WhatIf, assignor_named
+
+    return WhatIf(
+        assignor=None if assignor is None else assignor_named(assignor),
+        session_timeout_ms=_span("--session-timeout", session),
+        rebalance_timeout_ms=_span("--rebalance-timeout", rebalance),
+        heartbeat_interval_ms=_span("--interval", interval),
+    )
+
+
+def _span(option: str, text: str | None) -> int | None:
+    from history.moments import parse_span
+
+    if text is None:
+        return None
+    try:
+        return int(text) if text.isdecimal() else parse_span(text)
+    except ValueError as error:
+        raise CommandError(f"{option}: {error}", code=ExitCode.USAGE) from error
+
+
+def _print_json(answer: WhatIfAnswer) -> None:
+    """Without the rows: `quorate log export` has those of what happened."""
+    results = [plain(replace(result, facts=None, really_facts=None)) for result in answer.results]
+    for result, told in zip(answer.results, results, strict=True):
+        del told["facts"], told["really_facts"]
+        told["is_faithful"] = result.is_faithful
+        told["difference"] = result.difference
+    print_json({"results": results, "basis": [plain(basis) for basis in answer.basis]})
