@@ -52,6 +52,17 @@ def test_the_protocols_sections_have_their_tests() -> None:
     assert named == there
 
 
+@pytest.mark.parametrize("house", ["coordinator", "cluster"])
+def test_the_map_names_every_room(house: str) -> None:
+    """docs/architecture.md, and what the house says of itself; where each may look is held by contracts."""
+    rooms = {f"{path.parent.name}/" for path in (ROOT / house).glob("*/__init__.py")}
+    assert rooms
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    floors = text[text.rindex(f"\n{house}/  ") :].partition("\n\n")[0]
+    for page in (floors, (ROOT / house / "__init__.py").read_text()):
+        assert rooms <= set(re.findall(r"\w+/", page)), page
+
+
 def test_every_benchmark_has_its_figures() -> None:
     text = (ROOT / "docs" / "performance.md").read_text()
     named = set(re.findall(r"`python -m benchmarks (\w+)`", text))

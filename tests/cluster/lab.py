@@ -10,6 +10,7 @@ from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.simulator import Machine, Network, WireClient, World
 from coordinator.catalog.shard import CatalogShard
 from coordinator.shard import GroupShard
+from raftlog.frames import frames_in
 from records import iter_records
 from wire.apis import ApiKey
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -165,7 +166,7 @@ def replayed(runtime: ShardRuntime, up_to: int) -> GroupShard | CatalogShard:
     fresh = GroupShard(runtime.shard) if isinstance(runtime, GroupRuntime) else CatalogShard()
     index = 1
     while index <= up_to:
-        for frame in runtime.replica.read_committed(index, 1 << 20):
+        for frame in frames_in(runtime.replica.read_committed(index, 1 << 20)):
             index = frame.index + 1
             if frame.index <= up_to:
                 for raw in iter_records(bytes(frame.body)):

@@ -9,6 +9,7 @@ import pytest
 
 from cluster.node_info import ClientInfo
 from coordinator.limits import DECISION_BYTES_MAX
+from raftlog.frames import frames_in
 from raftlog.settings import LogSettings
 from raftlog.simfiles import Crash
 from records import iter_records
@@ -43,7 +44,7 @@ def test_a_projection_that_ran_ahead_of_its_log_stops_the_node() -> None:
     machine = lab.node.shards[0].machine
 
     def half_done(api_key: int, api_version: int, request: Any, ctx: Any) -> Any:
-        commit = next(iter(lab.node.shards[0].replica.read_committed(1, 1 << 20)))
+        commit = frames_in(lab.node.shards[0].replica.read_committed(1, 1 << 20))[0]
         machine.apply(iter_records(bytes(commit.body))[0], ctx.next_index)
         raise RuntimeError("after the first record")
 
@@ -59,7 +60,7 @@ def test_due_work_that_ran_ahead_of_its_log_stops_the_node() -> None:
     lab = Lab(num_shards=1)
     consumer, machine = lab.consumer("one"), lab.node.shards[0].machine
     consumer.heartbeat()
-    record = iter_records(bytes(lab.node.shards[0].replica.read_committed(2, 1)[0].body))[0]
+    record = iter_records(bytes(frames_in(lab.node.shards[0].replica.read_committed(2, 1))[0].body))[0]
 
     def half_done(ctx: Any) -> Any:
         machine.apply(record, ctx.next_index)

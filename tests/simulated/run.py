@@ -19,6 +19,7 @@ from cluster.simulator import Network, SimCluster, WireClient, World
 from cluster.simulator.machine import KAFKA_PORT, address_of
 from coordinator.groupconfigs import HEARTBEAT_INTERVAL
 from history.checking.invariants import InvariantChecker
+from raftlog.frames import frames_in
 from raftlog.replica import Replica
 from records import RecordType, TermStartKey, TermStartValue, decode_cause, decode_key_and_value, iter_records
 from tests.cluster.lab import GROUPS
@@ -294,7 +295,7 @@ class Run:
         index = 1
         while index <= replica.commit_index:
             try:
-                frames = replica.read_committed(index, 1 << 20)
+                frames = frames_in(replica.read_committed(index, 1 << 20))
             except KeyError:  # below what was installed on a new disk
                 index += 1
                 continue
