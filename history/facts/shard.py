@@ -6,7 +6,8 @@ rows every so many entries, so that its memory is bounded by the state and not b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
 
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
@@ -33,12 +34,13 @@ DRAIN_ENTRIES = 20_000
 
 
 class ShardFacts:
-    """A `FactsBuilder` for each group of one shard; entries of the others only pass by."""
+    """A `FactsBuilder` for each group of one shard, or for ``only`` some of them."""
 
-    def __init__(self, shard: int, catalog: CatalogHistory) -> None:
+    def __init__(self, shard: int, catalog: CatalogHistory, only: Container[str] | None = None) -> None:
         self.builders: dict[str, FactsBuilder] = {}
         self._shard = shard
         self._catalog = catalog
+        self._only = only
         self._last = (0, -1)
         """Index and ms of the newest entry."""
         self._term: tuple[tuple[int, int], Frame, TermStartValue] | None = None
@@ -73,7 +75,9 @@ class ShardFacts:
         mine: dict[str, list[RawRecord]] = {}
         for raw in iter_records(frame.body):
             if raw.type in MEMBERSHIP_TYPES:
-                mine.setdefault(group_id_of(raw) or "", []).append(raw)
+                group_id = group_id_of(raw) or ""
+                if self._only is None or group_id in self._only:
+                    mine.setdefault(group_id, []).append(raw)
             elif raw.type == RecordType.TERM_START:
                 term = decode_value(raw)
                 if isinstance(term, TermStartValue):
@@ -90,8 +94,9 @@ class ShardFacts:
         index, ms = snapshot.header.last_index, snapshot.header.last_timestamp_ms
         by_group: dict[str, list[RawRecord]] = {group_id: [] for group_id in self.builders}
         for raw in snapshot.records:
-            if raw.type in MEMBERSHIP_TYPES:
-                by_group.setdefault(group_id_of(raw) or "", []).append(raw)
+            group_id = group_id_of(raw) or ""
+            if raw.type in MEMBERSHIP_TYPES and (self._only is None or group_id in self._only):
+                by_group.setdefault(group_id, []).append(raw)
         for group_id, raws in by_group.items():
             self._builder(group_id).go_on_from(index, ms, raws)
         self._last = (index, ms)
@@ -134,9 +139,14 @@ def rows_of(
     yield from facts.finish()
 
 
-def facts_of_all(log: NodeLog, shard: int) -> Iterator[GroupFacts]:
-    """The facts of every group of one shard, whole, by group id: for logs whose rows fit into memory."""
-    facts = ShardFacts(shard, log.catalog())
-    for item in Walk(shard, log.reader(shard)):
+def facts_of_all(log: NodeLog, shard: int, only: Container[str] | None = None) -> Iterator[GroupFacts]:
+    """The facts of every group of one shard (of ``only`` some), whole, by group id, with what they rest on.
+
+    All of them are in memory at once: `rows_of` is for logs where they do not fit.
+    """
+    facts = ShardFacts(shard, log.catalog(), only)
+    walk = Walk(shard, log.reader(shard))
+    for item in walk:
         facts.take(item)
-    yield from facts.finish()
+    for found in facts.finish():
+        yield replace(found, basis=walk.basis)

@@ -79,6 +79,10 @@ class CatalogHistory:
         if changed:
             self.changes[index] = changed
 
+    def counts(self) -> dict[str, int]:
+        """Name -> number of partitions of the topics that there are now."""
+        return {name: shape[1] for name, shape in self._topics.items()}
+
     def name(self, topic_id: bytes) -> str:
         """The topic's name; its id in Kafka's text form where no record tells the name."""
         return self.names.get(topic_id) or topic_id_text(topic_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from pathlib import Path
 
@@ -43,15 +42,12 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> NodeLog:
     return open_node(home)
 
 
-def _whole(facts: GroupFacts) -> GroupFacts:
-    return dataclasses.replace(facts, basis=None)
-
-
 def test_the_same_rows_as_one_at_a_time(log: NodeLog) -> None:
     found = {facts.group_id: facts for facts in facts_of_all(log, 0)}
     assert sorted(found) == sorted(GROUPS)
     for group in GROUPS:
-        assert found[group] == _whole(facts_of(log, group))
+        assert found[group] == facts_of(log, group)
+    assert [facts.group_id for facts in facts_of_all(log, 0, {"search"})] == ["search"]
 
 
 def test_in_parts_they_are_the_same_rows(log: NodeLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,23 @@ from quorate.commands.log.causes import explain, terms, timeline
 from quorate.commands.log.changes import diff
 from quorate.commands.log.checks import compare, verify
 from quorate.commands.log.entries import dump
+from quorate.commands.log.owners import owner
 from quorate.commands.log.states import replay
 from quorate.commands.log.whatif import whatif
 from quorate.commands.options import new_app
 
 app = new_app("Read a node's log: what happened, and why.")
-for _command in (dump, verify, compare, replay, explain, timeline, terms, diff, whatif):
+_COMMANDS = (
+    explain,
+    timeline,
+    owner,
+    diff,
+    whatif,
+    replay,
+    terms,
+    dump,
+    verify,
+    compare,
+)
+for _command in _COMMANDS:
     app.command(_command.__name__)(_command)

@@ -1,0 +1,302 @@
+"""`owner`: who held a partition, at a moment or all along, in every group that shares it out.
+
+The answer names for each group the span that the moment is in (owned, to be given up, nobody's), what began
+it, who held the partition before and after, and what was last committed of it until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from history.facts.rows import CommitRow, EpochRow, GroupFacts, OwnershipSpan, SpanKind, TopicPartition
+from history.facts.shard import facts_of_all
+from history.reading.catalog import CatalogHistory
+from history.reading.node import NodeLog
+from history.reading.source import Basis, Gap, NothingToRead, Walk
+from history.render import LOCAL, TimeStyle, duration, sentence_list
+from history.telling.voice import Voice
+from history.words import reasons_words
+from raftlog.frames import Frame
+from records import (
+    OffsetCommitValue,
+    RawRecord,
+    RecordType,
+    decode_cause,
+    decode_value,
+    group_id_of,
+    iter_records,
+    offset_commit_key,
+)
+from records.ids import METADATA_SHARD
+
+TOPICS_NAMED_MAX = 8
+"""As many names as a line of help can hold."""
+
+_ASSIGNING = (
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
+    RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
+    RecordType.CONSUMER_GROUP_PARTITION_METADATA,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """One span, and why it began, in words."""
+
+    kind: SpanKind
+    member_id: str | None
+    name: str
+    """The member's compact name; ``nobody``."""
+    epoch: int
+    why: str
+    from_index: int
+    from_ms: int
+    to_index: int | None
+    to_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOwners:
+    """One group that shares the partition out."""
+
+    group_id: str
+    shard: int
+    members: dict[str, str]
+    """Compact name -> member id and what the member said of itself."""
+    held: tuple[Held, ...]
+    """All along, in order."""
+    at: Held | None
+    """At the moment asked for; ``None``: none was, or the group did not subscribe to the topic then."""
+    before: Held | None
+    after: Held | None
+    last_commit: CommitRow | None
+    """At or before the moment (the end of the log)."""
+    basis: Basis | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owners:
+    """A partition in all groups; ``at_index`` and ``at_ms`` are the moment asked for, if any."""
+
+    partition: TopicPartition
+    at_index: int | None
+    at_ms: int | None
+    groups: tuple[GroupOwners, ...]
+
+
+def parse_partition(text: str) -> TopicPartition:
+    """``orders-3``; raises `ValueError` saying what is expected."""
+    topic, dash, number = text.rpartition("-")
+    if not (topic and dash and number.isdecimal()):
+        raise ValueError(f"{text!r} is not TOPIC-PARTITION, for example orders-3")
+    return TopicPartition(topic=topic, partition=int(number))
+
+
+def owner(
+    log: NodeLog,
+    partition: TopicPartition,
+    *,
+    group: str | None = None,
+    at_index: int | None = None,
+    at_ms: int | None = None,
+    style: TimeStyle = LOCAL,
+) -> Owners:
+    """Who held ``partition``, in one group or in all; an index belongs to the group's shard.
+
+    Raises `NothingToRead`, saying what there is, where no group ever shared it out.
+    """
+    catalog = log.catalog()
+    ids = {topic_id for topic_id, name in catalog.names.items() if name == partition.topic}
+    shards = [log.shard_of_group(group)] if group is not None else log.shards
+    found: list[GroupOwners] = []
+    for shard in shards:
+        if shard == METADATA_SHARD:
+            continue
+        names = {group} if group is not None else _sharing(log, shard, ids)
+        for facts in facts_of_all(log, shard, names) if names else ():
+            if any(span.partition == partition for span in facts.spans):
+                found.append(_owners(log, facts, catalog, partition, at_index, at_ms, style))
+    if not found:
+        raise NothingToRead(_nobody_ever(catalog, partition, group))
+    return Owners(partition=partition, at_index=at_index, at_ms=at_ms, groups=tuple(found))
+
+
+def _sharing(log: NodeLog, shard: int, topic_ids: set[bytes]) -> set[str]:
+    """The groups whose records name one of the topics."""
+    found: set[str] = set()
+    for item in Walk(shard, log.reader(shard)):
+        if isinstance(item, Gap):
+            continue
+        if isinstance(item, Frame):
+            named = any(topic_id in item.body for topic_id in topic_ids)
+            raws: Sequence[RawRecord] = iter_records(item.body) if named else ()
+        else:
+            raws = item.records
+        for raw in raws:
+            if raw.type in _ASSIGNING and any(topic_id in (raw.value or b"") for topic_id in topic_ids):
+                found.add(group_id_of(raw) or "")
+    return found
+
+
+def _nobody_ever(catalog: CatalogHistory, partition: TopicPartition, group: str | None) -> str:
+    who = "no group" if group is None else f"group {group!r}"
+    said = f"{who} ever shared out {partition}: "
+    counts = catalog.counts()
+    if partition.topic in counts:
+        return said + f"topic {partition.topic} has partitions 0 to {counts[partition.topic] - 1}"
+    if not counts:
+        return said + "the log knows no topic"
+    shown, rest = sorted(counts)[:TOPICS_NAMED_MAX], len(counts) - TOPICS_NAMED_MAX
+    return said + f"there is no such topic, but {sentence_list(shown)}" + (f" and {rest} more" * (rest > 0))
+
+
+def _owners(
+    log: NodeLog,
+    facts: GroupFacts,
+    catalog: CatalogHistory,
+    partition: TopicPartition,
+    at_index: int | None,
+    at_ms: int | None,
+    style: TimeStyle,
+) -> GroupOwners:
+    voice = Voice(facts, catalog, style)
+    spans = [span for span in facts.spans if span.partition == partition]
+    held = tuple(_held(span, facts.epochs, voice) for span in spans)
+    place: int | None = None
+    if at_index is not None or at_ms is not None:
+        place = next((n for n, span in enumerate(spans) if _is_in(span, at_index, at_ms)), None)
+    return GroupOwners(
+        group_id=facts.group_id,
+        shard=facts.shard,
+        members=voice.legend(),
+        held=held,
+        at=None if place is None else held[place],
+        before=None if not place else held[place - 1],
+        after=None if place is None or place + 1 == len(held) else held[place + 1],
+        last_commit=_last_commit(log, facts, partition, at_index, at_ms),
+        basis=facts.basis,
+    )
+
+
+def _is_in(span: OwnershipSpan, at_index: int | None, at_ms: int | None) -> bool:
+    if at_index is not None:
+        return span.from_index <= at_index and (span.to_index is None or at_index < span.to_index)
+    assert at_ms is not None
+    return span.from_ms <= at_ms and (span.to_ms is None or at_ms < span.to_ms)
+
+
+def _held(span: OwnershipSpan, epochs: Sequence[EpochRow], voice: Voice) -> Held:
+    row = next((row for row in reversed(epochs) if row.index <= span.from_index), None)
+    why = ""
+    if row is not None and row.is_begin_known:
+        speaker = voice.speaker(row.cause, row.away, row.topics)
+        why = sentence_list(reasons_words(row.cause, row.timestamp_ms, speaker))
+    return Held(
+        kind=span.kind,
+        member_id=span.member_id,
+        name=voice.short(span.member_id),
+        epoch=span.epoch,
+        why=why,
+        from_index=span.from_index,
+        from_ms=span.from_ms,
+        to_index=span.to_index,
+        to_ms=span.to_ms,
+    )
+
+
+def _last_commit(
+    log: NodeLog, facts: GroupFacts, partition: TopicPartition, at_index: int | None, at_ms: int | None
+) -> CommitRow | None:
+    key = offset_commit_key(facts.group_id, partition.topic, partition.partition)
+    found: tuple[Frame, RawRecord] | None = None
+    walk = Walk(facts.shard, log.reader(facts.shard), to_index=at_index, to_ms=at_ms, stateless=True)
+    for item in walk:
+        if isinstance(item, Frame) and key in item.body:
+            for raw in iter_records(item.body):
+                if raw.type == RecordType.OFFSET_COMMIT and raw.key == key:
+                    found = item, raw
+    return None if found is None else _commit_row(facts, partition, *found)
+
+
+def _commit_row(facts: GroupFacts, partition: TopicPartition, frame: Frame, raw: RawRecord) -> CommitRow:
+    cause = decode_cause(frame.body)
+    value = None if raw.value is None else decode_value(raw)
+    committed = value if isinstance(value, OffsetCommitValue) else None
+    return CommitRow(
+        group_id=facts.group_id,
+        shard=facts.shard,
+        partition=partition,
+        index=frame.index,
+        timestamp_ms=frame.timestamp_ms,
+        offset=None if committed is None else committed.offset,
+        leader_epoch=-1 if committed is None else committed.leader_epoch,
+        metadata="" if committed is None else committed.metadata,
+        member_id=cause.member_id,
+        member_epoch=cause.member_epoch,
+    )
+
+
+def owner_text(found: Owners, style: TimeStyle = LOCAL) -> Iterator[str]:
+    """Lines for people: per group who held it at the moment, or all along."""
+    moment = ""
+    if found.at_index is not None:
+        moment = f" at index {found.at_index}"
+    elif found.at_ms is not None:
+        moment = f" at {style.full(found.at_ms)}"
+    yield f"{found.partition}{moment}"
+    for group in found.groups:
+        yield ""
+        yield f"Group {group.group_id}"
+        if group.basis is not None:
+            yield f"  from {group.basis.words()}"
+        yield from _group_text(group, style, is_moment=bool(moment))
+        yield from _commit_text(group, found.at_ms, style)
+        for name, described in group.members.items():
+            yield f"  {name} is {described}"
+
+
+def _group_text(group: GroupOwners, style: TimeStyle, *, is_moment: bool) -> Iterator[str]:
+    if not is_moment:
+        for held in group.held:
+            yield f"  {_span_words(held, style)}"
+        return
+    if group.at is None:
+        yield "  the group did not share it out then"
+        first, last = group.held[0], group.held[-1]
+        until = "" if last.to_ms is None else f" until {style.full(last.to_ms)} (index {last.to_index})"
+        yield f"  it did from {style.full(first.from_ms)} (index {first.from_index}) on{until}"
+        return
+    for word, span in (("before", group.before), ("then", group.at), ("after", group.after)):
+        if span is not None:
+            yield f"  {word:<7} {_span_words(span, style)}"
+
+
+def _span_words(held: Held, style: TimeStyle) -> str:
+    said = {
+        SpanKind.OWNED: f"{held.name} owned it",
+        SpanKind.REVOKING: f"{held.name} was to give it up",
+        SpanKind.UNOWNED: "nobody owned it",
+    }[held.kind]
+    because = f", because {held.why}" if held.why else ""
+    return f"{said} {_when(held, style)}, epoch {held.epoch}{because}"
+
+
+def _when(held: Held, style: TimeStyle) -> str:
+    since = f"from {style.full(held.from_ms)} (index {held.from_index})"
+    if held.to_ms is None:
+        return f"{since} on"
+    return f"{since} for {duration(held.to_ms - held.from_ms)} (until index {held.to_index})"
+
+
+def _commit_text(group: GroupOwners, at_ms: int | None, style: TimeStyle) -> Iterator[str]:
+    commit = group.last_commit
+    if commit is None:
+        yield "  nothing of it was committed until then"
+        return
+    names = {held.member_id: held.name for held in group.held}
+    who = names.get(commit.member_id, commit.member_id) or "a client without membership"
+    ago = "" if at_ms is None else f", {duration(at_ms - commit.timestamp_ms)} before"
+    what = "its offset was removed" if commit.offset is None else f"offset {commit.offset} was committed"
+    place = f"{style.full(commit.timestamp_ms)} (index {commit.index}{ago})"
+    yield f"  last {what} by {who} at {place}"

@@ -1,0 +1,47 @@
+"""`quorate log owner`: who held a partition."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quorate.commands.log.common import At, Utc, plain, print_lines, read_log, style_of, usage
+from quorate.commands.log.subject import DirPartition, Live, moment, subject
+from quorate.commands.options import Json
+from quorate.errors import CommandError, ExitCode
+from quorate.output import print_json
+
+
+def owner(
+    words: DirPartition = None,
+    url: Live = None,
+    at: At = None,
+    group: Annotated[str | None, typer.Option("--group", help="Only in this group.")] = None,
+    utc: Utc = False,
+    json: Json = False,
+) -> None:
+    """Who held a partition, in every group that shares it out: at a moment with --at, else all along.
+
+    Example: quorate log owner quorate-data orders-3 --at 03:12
+    """
+    from history.answers.owner import owner as read
+    from history.answers.owner import owner_text, parse_partition
+
+    log, (text,) = subject(words, url, "TOPIC-PARTITION")
+    partition = usage(parse_partition, text)
+    index, time_ms = moment(log, at, utc=utc, group=group)
+    if index is not None and group is None:
+        raise CommandError(
+            f"--at {at} is an index, and every shard counts its own",
+            hint="name a group with --group, or give a time",
+            code=ExitCode.USAGE,
+        )
+    style = style_of(utc)
+    found = read_log(
+        log.path, lambda: read(log, partition, group=group, at_index=index, at_ms=time_ms, style=style)
+    )
+    if json:
+        print_json(plain(found))
+    else:
+        print_lines(log.path, owner_text(found, style))

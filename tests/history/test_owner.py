@@ -1,0 +1,117 @@
+"""Who held a partition: at a moment and all along, in every group, against what the story did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from history.answers.owner import Owners, owner, owner_text, parse_partition
+from history.facts.rows import SpanKind
+from history.reading.node import NodeLog
+from history.reading.opening import open_node
+from history.reading.source import NothingToRead
+from history.render import UTC_STYLE
+
+from .reallog import Node
+
+ORDERS_0 = parse_partition("orders-0")
+
+
+class Story:
+    """Group payments: ann has all, goes, bob comes later; group audit: cid has all the time."""
+
+    def __init__(self, home: str) -> None:
+        self.node = Node(home, num_shards=1)
+        self.node.create_topic("orders", 2)
+        self.node.create_topic("other", 1)
+        ann = self.node.member("payments", "app-1", "orders").join()
+        cid = self.node.member("audit", "app-9", "orders").join()
+        ann.commit({0: 7})
+        self.node.pass_ms(1_000, ann, cid)
+        self.with_ann_ms = self.node.host.wall_ms()
+        self.node.pass_ms(1_000, ann, cid)
+        ann.leave()
+        self.node.pass_ms(1_000, cid)
+        self.without_ms = self.node.host.wall_ms()
+        self.node.pass_ms(1_000, cid)
+        bob = self.node.member("payments", "app-2", "orders").join()
+        self.node.pass_ms(2_000, bob, cid)
+        self.node.stop()
+        self.ann, self.bob, self.cid = ann, bob, cid
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    return Story(str(tmp_path / "node-1"))
+
+
+@pytest.fixture
+def log(story: Story) -> NodeLog:
+    return open_node(story.node.path)
+
+
+def _told(found: Owners) -> str:
+    return "\n".join(owner_text(found, UTC_STYLE))
+
+
+def test_all_along_in_every_group(story: Story, log: NodeLog) -> None:
+    found = owner(log, ORDERS_0)
+    held = {group.group_id: [(one.kind, one.member_id) for one in group.held] for group in found.groups}
+    assert held == {
+        "audit": [(SpanKind.OWNED, story.cid.member_id)],
+        "payments": [(SpanKind.OWNED, story.ann.member_id), (SpanKind.OWNED, story.bob.member_id)],
+    }
+
+
+def test_at_a_moment_with_what_was_before_and_after(story: Story, log: NodeLog) -> None:
+    found = owner(log, ORDERS_0, group="payments", at_ms=story.with_ann_ms)
+    (group,) = found.groups
+    assert group.at is not None
+    assert group.at.member_id == story.ann.member_id
+    assert group.before is None
+    assert group.after is not None
+    assert group.after.member_id == story.bob.member_id
+    assert group.last_commit is not None
+    assert (group.last_commit.offset, group.last_commit.member_id) == (7, story.ann.member_id)
+    assert "then    m1 owned it" in _told(found)
+    assert "last offset 7 was committed by m1" in _told(found)
+
+
+def test_at_an_index(story: Story, log: NodeLog) -> None:
+    first = owner(log, ORDERS_0, group="payments").groups[0].held[0]
+    at_begin = owner(log, ORDERS_0, group="payments", at_index=first.from_index).groups[0]
+    assert at_begin.at == first
+    assert first.to_index is not None
+    assert owner(log, ORDERS_0, group="payments", at_index=first.to_index).groups[0].at != first
+
+
+def test_a_moment_in_which_nobody_shared_it_out(story: Story, log: NodeLog) -> None:
+    found = owner(log, ORDERS_0, group="payments", at_ms=story.without_ms)
+    assert found.groups[0].at is None
+    assert "the group did not share it out then" in _told(found)
+
+
+def test_why_each_began(log: NodeLog) -> None:
+    why = [held.why for held in owner(log, ORDERS_0, group="payments").groups[0].held]
+    assert why == ["m1 (client app-1, 127.0.0.1) joined", "m2 (client app-2, 127.0.0.1) joined"]
+
+
+@pytest.mark.parametrize(
+    ("partition", "group", "said"),
+    [
+        ("orders-9", None, "no group ever shared out orders-9: topic orders has partitions 0 to 1"),
+        ("other-0", None, "no group ever shared out other-0: topic other has partitions 0 to 0"),
+        ("nothing-0", None, "there is no such topic, but orders and other"),
+        ("orders-0", "billing", "group 'billing' ever shared out orders-0: topic orders has"),
+    ],
+)
+def test_what_is_not_there_says_what_is(log: NodeLog, partition: str, group: str | None, said: str) -> None:
+    with pytest.raises(NothingToRead, match=said):
+        owner(log, parse_partition(partition), group=group)
+
+
+@pytest.mark.parametrize("text", ["orders", "orders-", "-3", "orders-x", ""])
+def test_a_partition_is_a_topic_and_a_number(text: str) -> None:
+    with pytest.raises(ValueError, match="not TOPIC-PARTITION"):
+        parse_partition(text)
