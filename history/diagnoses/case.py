@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from history.facts.rows import (
     EpochRow,
@@ -31,6 +31,18 @@ REFUSED, TROUBLE, HEARTBEAT_GAP = "refused", "trouble", "heartbeat_gap"
 GAP_WINDOW_MS = 600_000
 """How far back heartbeat gaps tell something about an expiry: several of the longest usual timeouts."""
 NO_EVIDENCE = "there is no evidence file"
+
+
+class Threshold(int):
+    """A number that a rule compares with: its name, and why it is that number."""
+
+    name: str
+    reason: str
+
+    def __new__(cls, value: int, name: str, reason: str) -> Self:
+        self = super().__new__(cls, value)
+        self.name, self.reason = name, reason
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +127,16 @@ class Case:
     def notes_of(self, kind: str) -> list[Note]:
         return [note for note in self.notes if note["kind"] == kind]
 
-    def longest_gap_ms(self, member_id: str, before_ms: int) -> float | None:
-        """Between two heartbeats of a member, some time before a moment; None where nothing was noted."""
+    def longest_gap_ms(self, session: MemberSession) -> float | None:
+        """Between two heartbeats of a member, some time before its session expired; None where nothing was
+        noted. What is longer than the session is not of before: it is noted when such a member comes back."""
+        end_ms, limit_ms = session.to_ms or 0, session.timeout_ms or GAP_WINDOW_MS
         gaps = [
             note["gap_ms"]
             for note in self.notes_of(HEARTBEAT_GAP)
-            if note.get("member") == member_id and before_ms - GAP_WINDOW_MS <= note["minute_ms"] <= before_ms
+            if note.get("member") == session.member_id
+            and end_ms - GAP_WINDOW_MS <= note["minute_ms"] <= end_ms
+            and note["gap_ms"] < limit_ms
         ]
         return max(gaps, default=None)
 

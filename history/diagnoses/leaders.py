@@ -8,12 +8,15 @@ from history.facts.rows import TermRow
 from history.render import duration, plural
 from history.words import OUTAGE_MS_MAX
 
-from .case import Case, Found, clusters
+from .case import Case, Found, Threshold, clusters
 
 TRANSFER = "TRANSFER"
-LEADS_PAUSE_MS = 600_000
-"""Between two unplanned terms that belong together; a rolling restart of a cluster hands over instead."""
-LEADS_MIN = 3
+LEADS_PAUSE_MS = Threshold(
+    600_000,
+    "LEADS_PAUSE_MS",
+    "Between two unplanned terms that belong together; a rolling restart of a cluster hands over instead.",
+)
+LEADS_MIN = Threshold(3, "LEADS_MIN", "One is an accident, and a second one may be its repair.")
 
 _HOW = {"EXPIRY": "it was not heard of in time", "RESET": "its connection broke"}
 

@@ -13,16 +13,23 @@ from itertools import pairwise
 from history.facts.rows import MemberSession, SessionEnd, TermRow
 from history.render import duration, plural
 
-from .case import NO_EVIDENCE, Case, Found, clusters, member, members, parts, unique
+from .case import NO_EVIDENCE, Case, Found, Threshold, clusters, member, members, parts, unique
 
-EXPIRED_TOGETHER_MS = 15_000
-"""Expiries that follow each other within the longest heartbeat interval that clients may be told: what takes
-several members at one moment is seen one interval apart at most."""
+EXPIRED_TOGETHER_MS = Threshold(
+    15_000,
+    "EXPIRED_TOGETHER_MS",
+    "Expiries that follow each other within the longest heartbeat interval that clients may be told: "
+    "what takes several members at one moment is seen one interval apart at most.",
+)
 
-FLAP_PAUSE_MS = 300_000
-"""Between two returns that belong together: a session timeout and the start of a process take less."""
-FLAPS_MIN = 3
-"""A process is restarted once by its operator, twice if that went wrong."""
+FLAP_PAUSE_MS = Threshold(
+    300_000,
+    "FLAP_PAUSE_MS",
+    "Between two returns that belong together: a session timeout and the start of a process take less.",
+)
+FLAPS_MIN = Threshold(
+    3, "FLAPS_MIN", "A process is restarted once by its operator, twice if that went wrong."
+)
 
 
 def session_expired(case: Case) -> Iterator[Found]:
@@ -227,7 +234,7 @@ def _regularity(case: Case, together: list[MemberSession]) -> str:
     """What the evidence says of the heartbeats before."""
     if not case.has_evidence:
         return f"how regular its heartbeats were before is unknown: {NO_EVIDENCE}"
-    gaps = [case.longest_gap_ms(session.member_id, session.to_ms or 0) for session in together]
+    gaps = [case.longest_gap_ms(session) for session in together]
     known = [gap for gap in gaps if gap is not None]
     if not known:
         return "how regular its heartbeats were before was not noted"

@@ -12,14 +12,21 @@ from history.render import duration, plural
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 
-from .case import REFUSED, Case, Found, Note, clusters, member, members, parts, unique
+from .case import REFUSED, Case, Found, Note, Threshold, clusters, member, members, parts, unique
 
-REFUSED_PAUSE_MS = 60_000
-"""Between two refusals that belong together: clients try again within seconds."""
-REFUSED_MIN = 3
-"""Once or twice is a race that every client knows, such as a commit that meets a rebalance."""
-CONTEST_PAUSE_MS = 120_000
-"""Supervisors start a process that ended anew within minutes, ever more slowly."""
+REFUSED_PAUSE_MS = Threshold(
+    60_000, "REFUSED_PAUSE_MS", "Between two refusals that belong together: clients try again within seconds."
+)
+REFUSED_MIN = Threshold(
+    3,
+    "REFUSED_MIN",
+    "Once or twice is a race that every client knows, such as a commit that meets a rebalance.",
+)
+CONTEST_PAUSE_MS = Threshold(
+    120_000,
+    "CONTEST_PAUSE_MS",
+    "Supervisors start a process that ended anew within minutes, ever more slowly.",
+)
 
 CONTESTED = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
 

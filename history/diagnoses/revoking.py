@@ -12,14 +12,21 @@ from collections.abc import Iterator
 from history.facts.rows import MemberSession, OwnershipSpan, SessionEnd, SpanKind, TopicPartition
 from history.render import duration
 
-from .case import Case, Found, member, members, parts, unique
+from .case import Case, Found, Threshold, member, members, parts, unique
 
-SLOW_REVOCATION_MS = 10_000
-"""A client that has let go of its partitions says so at once. Ten seconds are more than it takes to commit
-and to close what belongs to a partition, and twice the heartbeat interval that Kafka's brokers choose."""
+SLOW_REVOCATION_MS = Threshold(
+    10_000,
+    "SLOW_REVOCATION_MS",
+    "A client that has let go of its partitions says so at once. Ten seconds are more than it takes to "
+    "commit and to close what belongs to a partition, and twice the heartbeat interval that Kafka's "
+    "brokers choose.",
+)
 
-STUCK_MS = 60_000
-"""Longer than the default session timeout (45 s): what a dead member holds up is over by then."""
+STUCK_MS = Threshold(
+    60_000,
+    "STUCK_MS",
+    "Longer than the default session timeout (45 s): what a dead member holds up is over by then.",
+)
 
 
 def slow_revoker(case: Case) -> Iterator[Found]:

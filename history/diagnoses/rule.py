@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from history.facts.rows import Severity
 
-from .case import Case, Found
+from .case import Case, Found, Threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +23,7 @@ class Rule:
     means: str
     reads: str
     """The records and fields that it rests on."""
-    thresholds: tuple[tuple[str, int], ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
     """Constants of this package that it compares with."""
     do: str
     """What to do about it."""
@@ -30,3 +31,19 @@ class Rule:
     """Rules whose findings are left out where they rest on the same entries."""
     needs_evidence: bool = False
     """It finds nothing without the node's evidence file."""
+
+    def described(self) -> dict[str, Any]:
+        """All that can be said of it, as plain values."""
+        return {
+            "name": self.name,
+            "severity": self.severity.value,
+            "title": self.title,
+            "means": self.means,
+            "reads": self.reads,
+            "thresholds": [
+                {"name": one.name, "value": int(one), "reason": one.reason} for one in self.thresholds
+            ],
+            "do": self.do,
+            "covers": list(self.covers),
+            "needs_evidence": self.needs_evidence,
+        }

@@ -9,13 +9,21 @@ from itertools import accumulate
 from history.facts.rows import EpochRow, SessionEnd
 from history.render import duration, plural
 
-from .case import Case, Found, members, parts, unique
+from .case import Case, Found, Threshold, members, parts, unique
 
-STORM_WINDOW_MS = 60_000
-"""A rolling restart waits until the group is stable again, so it has few epochs in a minute, all settled."""
-STORM_EPOCHS_MIN = 6
-STORM_MEMBERS_MIN = 3
-"""So many went, and so many came: a group that only starts, or only ends, is no storm."""
+STORM_WINDOW_MS = Threshold(
+    60_000,
+    "STORM_WINDOW_MS",
+    "A rolling restart waits until the group is stable again, so it has few epochs in a minute, all settled.",
+)
+STORM_EPOCHS_MIN = Threshold(
+    6, "STORM_EPOCHS_MIN", "Three that go and three that come; half of these epochs at least were overtaken."
+)
+STORM_MEMBERS_MIN = Threshold(
+    3,
+    "STORM_MEMBERS_MIN",
+    "So many went, and so many came: a group that only starts, or only ends, is no storm.",
+)
 
 
 def rebalance_storm(case: Case) -> Iterator[Found]:
@@ -53,12 +61,16 @@ def _within(times: list[int], from_ms: int, to_ms: int) -> int:
 
 
 def _storm(case: Case, rows: tuple[EpochRow, ...]) -> Found:
-    first, last = rows[0], rows[-1]
-    went = [
-        s.member_id
+    """From the first that went on: those who joined before are not a part of it."""
+    last = rows[-1]
+    gone = [
+        s
         for s in case.facts.sessions
-        if s.to_index is not None and first.index <= s.to_index <= last.index and s.end not in _STAYED
+        if s.to_index is not None and rows[0].index <= s.to_index <= last.index and s.end not in _STAYED
     ]
+    begins = min(s.to_index or 0 for s in gone)
+    rows = tuple(row for row in rows if row.index >= begins)
+    first, went = rows[0], [s.member_id for s in gone]
     came = [s.member_id for s in case.facts.sessions if first.index <= s.from_index <= last.index]
     moved = {move.partition for row in rows for move in row.moves}
     never = sum(row.settled_index is None for row in rows)

@@ -26,7 +26,7 @@ _TABLE = (
             "`partitions_pending_revocation`, and when they were gone from there; record 5 "
             "(`rebalance_timeout_ms`); record 7 of those who waited."
         ),
-        thresholds=(("SLOW_REVOCATION_MS", revoking.SLOW_REVOCATION_MS),),
+        thresholds=(revoking.SLOW_REVOCATION_MS,),
         do=(
             "Look at what its callback for revoked partitions does: commits, closed files, batches that "
             "are finished first. `max.poll.interval.ms` is what a Java client sends as its rebalance "
@@ -66,11 +66,11 @@ _TABLE = (
             "Records 8 of all members, 7 and 6 (the target), and the newest entry or note as the sign "
             "that the node went on."
         ),
-        thresholds=(("STUCK_MS", revoking.STUCK_MS),),
+        thresholds=(revoking.STUCK_MS,),
         do=(
-            "The member named first is the one to look at: a thread dump, then a restart. `quorate groups "
-            "remove` takes its place from it at once; shorter session and rebalance timeouts bound such a "
-            "wait."
+            "The member named first is the one to look at: a thread dump, then a restart. "
+            "`quorate groups remove-member` takes its place from it at once; shorter session and "
+            "rebalance timeouts bound such a wait."
         ),
         covers=("SLOW_REVOKER",),
     ),
@@ -88,7 +88,7 @@ _TABLE = (
             "`timeout_ms`, `last_heartbeat_ms`, `deadline_ms`); record 8 for what it had. From the "
             "evidence file: `heartbeat_gap`, how regular it was before."
         ),
-        thresholds=(("EXPIRED_TOGETHER_MS", members.EXPIRED_TOGETHER_MS),),
+        thresholds=(members.EXPIRED_TOGETHER_MS,),
         do=(
             "Look at the process and its host at the moment of the last heartbeat. A process that ends on "
             "purpose should close its consumer: its partitions then move at once."
@@ -171,8 +171,8 @@ _TABLE = (
             "`MEMBER_REPLACED` and of what removed it."
         ),
         thresholds=(
-            ("FLAPS_MIN", members.FLAPS_MIN),
-            ("FLAP_PAUSE_MS", members.FLAP_PAUSE_MS),
+            members.FLAPS_MIN,
+            members.FLAP_PAUSE_MS,
         ),
         do=(
             "Its own log says why it ends: an error for one message that it reads again after each start, "
@@ -198,9 +198,9 @@ _TABLE = (
             "Every record 3 with its cause and reasons, records 6 and 8 for whether the epoch was settled."
         ),
         thresholds=(
-            ("STORM_WINDOW_MS", storms.STORM_WINDOW_MS),
-            ("STORM_EPOCHS_MIN", storms.STORM_EPOCHS_MIN),
-            ("STORM_MEMBERS_MIN", storms.STORM_MEMBERS_MIN),
+            storms.STORM_WINDOW_MS,
+            storms.STORM_EPOCHS_MIN,
+            storms.STORM_MEMBERS_MIN,
         ),
         do=(
             "Restart members one after another, each when the group is stable again; or give them "
@@ -256,7 +256,7 @@ _TABLE = (
             "evidence file that is all that can be known."
         ),
         reads="Record 3 without a record 6 of its epoch.",
-        thresholds=(("NO_TARGET_MS", targets.NO_TARGET_MS),),
+        thresholds=(targets.NO_TARGET_MS,),
         do=("Look into the node's own log of that time, and for the evidence files of the other nodes."),
     ),
     Rule(
@@ -269,7 +269,7 @@ _TABLE = (
             "that they had."
         ),
         reads="From the evidence file `trouble` (`work` is `resolve`).",
-        thresholds=(("TROUBLE_PAUSE_MS", targets.TROUBLE_PAUSE_MS),),
+        thresholds=(targets.TROUBLE_PAUSE_MS,),
         do=("The words have the error. An expression that is too expensive is best replaced by names."),
         needs_evidence=True,
     ),
@@ -296,8 +296,8 @@ _TABLE = (
         ),
         reads="TERM_START: `why` is `EXPIRY`, `RESET` or `START`, and its time.",
         thresholds=(
-            ("LEADS_MIN", leaders.LEADS_MIN),
-            ("LEADS_PAUSE_MS", leaders.LEADS_PAUSE_MS),
+            leaders.LEADS_MIN,
+            leaders.LEADS_PAUSE_MS,
         ),
         do=(
             "Look at the links between the nodes and at their disks: `quorate cluster status` shows "
@@ -318,7 +318,7 @@ _TABLE = (
             "From the evidence file `refused` with FENCED_INSTANCE_ID or UNRELEASED_INSTANCE_ID; record 5 "
             "(`instance_id`) and 8 of the member that has it."
         ),
-        thresholds=(("CONTEST_PAUSE_MS", requests.CONTEST_PAUSE_MS),),
+        thresholds=(requests.CONTEST_PAUSE_MS,),
         do=(
             "Give every process an instance id of its own; the client and host of both are in the log. If "
             "the former is dead, `quorate groups remove-member` frees its place before its session does."
@@ -336,8 +336,8 @@ _TABLE = (
         ),
         reads="From the evidence file `refused`: API, error, reason, member and client.",
         thresholds=(
-            ("REFUSED_MIN", requests.REFUSED_MIN),
-            ("REFUSED_PAUSE_MS", requests.REFUSED_PAUSE_MS),
+            requests.REFUSED_MIN,
+            requests.REFUSED_PAUSE_MS,
         ),
         do=(
             "What such a client has read is read by somebody else as well: stop it. A client that keeps "

@@ -12,13 +12,19 @@ from dataclasses import dataclass
 from history.facts.rows import EpochRow, SpanKind, TopicPartition
 from history.render import duration, plural
 
-from .case import NO_EVIDENCE, TROUBLE, Case, Found, Note, clusters, members, parts, unique
+from .case import NO_EVIDENCE, TROUBLE, Case, Found, Note, Threshold, clusters, members, parts, unique
 
-NO_TARGET_MS = 12_000
-"""Longer than any assignor of the node may take (10 s, and a pause of a second before it is asked)."""
+NO_TARGET_MS = Threshold(
+    12_000,
+    "NO_TARGET_MS",
+    "Longer than any assignor of the node may take (10 s, and a pause of a second before it is asked).",
+)
 
-TROUBLE_PAUSE_MS = 120_000
-"""Twice the longest pause before an assignor that failed, or expressions, are tried again."""
+TROUBLE_PAUSE_MS = Threshold(
+    120_000,
+    "TROUBLE_PAUSE_MS",
+    "Twice the longest pause before an assignor that failed, or expressions, are tried again.",
+)
 
 ASSIGN, RESOLVE = "assign", "resolve"
 

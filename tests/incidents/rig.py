@@ -24,10 +24,11 @@ from coordinator.limits import GroupSettings, Limits
 from coordinator.regex.regexrounds import answer_round
 from history.facts.rows import TopicPartition
 from history.reading.node import NodeLog
-from raftlog.directory import NodeIdentity, format_node, shard_name
+from raftlog.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node, shard_name
 from raftlog.evidence import FILES, Evidence, read_evidence
-from raftlog.files import OsFiles
+from raftlog.files import OsFiles, join
 from raftlog.frames import Frame, encode_frame
+from raftlog.metafile import write_meta
 from raftlog.segments import log_name
 from raftlog.simfiles import SimFiles
 from records import Cause, Record, TermStartKey, TermStartValue, TermWhy, Trigger, encode_entry, encode_record
@@ -344,6 +345,8 @@ class Rig(World):
                             bytes(frame.body),
                         )
                     )
+            home = str(Path(path, shard_name(shard)))
+            write_meta(files, join(home, TERM_FILE), TERM_KIND, frames[-1].term, None)
         self.evidence.close()
         for name in FILES:
             if self.host.files.exists(f"{EVIDENCE_HOME}/{name}"):

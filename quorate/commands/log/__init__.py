@@ -10,6 +10,7 @@ from quorate.commands.log.causes import explain, terms, timeline
 from quorate.commands.log.changes import diff
 from quorate.commands.log.checks import compare, verify
 from quorate.commands.log.entries import dump
+from quorate.commands.log.oddities import findings
 from quorate.commands.log.owners import owner
 from quorate.commands.log.states import replay
 from quorate.commands.log.whatif import whatif
@@ -17,6 +18,7 @@ from quorate.commands.options import new_app
 
 app = new_app("Read a node's log: what happened, and why.")
 _COMMANDS = (
+    findings,
     explain,
     timeline,
     owner,

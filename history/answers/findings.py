@@ -1,0 +1,199 @@
+"""Is anything odd in this log? The findings of one group, or of every group that the log knows.
+
+One walk over each shard; the rows of all its groups are in memory meanwhile, as a diagnosis may rest on
+things far apart. A window selects what is told: findings that touch it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from history.diagnoses import RULES, findings_of, words_of
+from history.facts.group import facts_of
+from history.facts.rows import Finding, GroupFacts, Severity
+from history.facts.shard import ShardFacts
+from history.reading.node import NodeLog
+from history.reading.source import Basis, Walk
+from history.render import LOCAL, MemberNames, TimeStyle, duration, plural, ranges
+from records.ids import METADATA_SHARD
+
+Note = Mapping[str, object]
+NO_EVIDENCE = "no evidence file is here: refusals, failed assignors, regularity of heartbeats are unknown"
+MEMBERS_SHOWN_MAX = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFindings:
+    """What was found in one group, in the order in which it began."""
+
+    group_id: str
+    shard: int
+    members: dict[str, str]
+    """Compact name -> member id and what the member said of itself, of those in the findings."""
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What was found, and in what."""
+
+    groups: tuple[GroupFindings, ...]
+    """Those with findings; of a group that was asked for also without."""
+    groups_read: int
+    basis: tuple[Basis, ...]
+    notes: tuple[str, ...]
+    """What limits the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What is told: what touches it. ``None``: open."""
+
+    from_index: int | None = None
+    from_ms: int | None = None
+    to_index: int | None = None
+    to_ms: int | None = None
+
+    def touches(self, found: Finding) -> bool:
+        return not (
+            (self.from_index is not None and found.to_index is not None and found.to_index < self.from_index)
+            or (self.from_ms is not None and found.to_ms is not None and found.to_ms < self.from_ms)
+        )
+
+
+ALWAYS = Window()
+
+
+def findings(log: NodeLog, group_id: str | None = None, window: Window = ALWAYS) -> Findings:
+    """The findings of one group, or of all; raises `NothingToRead` for a group that the log does not know.
+
+    The log is read to the window's end and no further, so what came later is not known.
+    """
+    if group_id is not None:
+        facts = facts_of(log, group_id, to_index=window.to_index, to_ms=window.to_ms)
+        notes = log.reader(facts.shard).evidence(group_id)
+        assert facts.basis is not None
+        return Findings(
+            groups=(_of_group(facts, notes, window),),
+            groups_read=1,
+            basis=(facts.basis,),
+            notes=() if notes else (NO_EVIDENCE,),
+        )
+    return _of_all(log, window)
+
+
+def _of_all(log: NodeLog, window: Window) -> Findings:
+    catalog = log.catalog()
+    found: list[GroupFindings] = []
+    basis: list[Basis] = []
+    count, is_noted = 0, False
+    for shard in log.shards:
+        if shard == METADATA_SHARD:
+            continue
+        walk = Walk(shard, log.reader(shard), to_index=window.to_index, to_ms=window.to_ms)
+        facts = ShardFacts(shard, catalog)
+        for item in walk:
+            facts.take(item)
+        notes = _by_group(log.reader(shard).evidence())
+        is_noted = is_noted or bool(notes)
+        for of_group in facts.finish():
+            count += 1
+            mine = notes.get(of_group.group_id, []) if notes else None
+            found.append(_of_group(of_group, mine, window))
+        basis.append(walk.basis)
+    return Findings(
+        groups=tuple(sorted((one for one in found if one.findings), key=lambda one: one.group_id)),
+        groups_read=count,
+        basis=tuple(basis),
+        notes=() if is_noted else (NO_EVIDENCE,),
+    )
+
+
+def _by_group(notes: Iterable[Mapping[str, object]]) -> dict[str, list[Note]]:
+    by_group: dict[str, list[Note]] = {}
+    for note in notes:
+        by_group.setdefault(str(note.get("group", "")), []).append(note)
+    return by_group
+
+
+def _of_group(facts: GroupFacts, notes: Sequence[Note] | None, window: Window) -> GroupFindings:
+    found = tuple(one for one in findings_of(facts, notes or None) if window.touches(one))
+    names = MemberNames()
+    described = {}
+    for session in facts.sessions:
+        name = names.name(session.member_id)
+        said = [f"client {session.client_id}" if session.client_id else ""]
+        said.append(session.client_host.removeprefix("/"))
+        said.append(f"instance {session.instance_id}" if session.instance_id else "")
+        described[session.member_id] = (name, ", ".join(part for part in said if part))
+    shown = dict.fromkeys(member_id for one in found for member_id in one.members)
+    members = {}
+    for member_id in shown:
+        name, said_of_it = described.get(member_id, (names.name(member_id), ""))
+        members[name] = f"{member_id} ({said_of_it})" if said_of_it else member_id
+    return GroupFindings(group_id=facts.group_id, shard=facts.shard, members=members, findings=found)
+
+
+# Words.
+
+
+def findings_text(answer: Findings, style: TimeStyle = LOCAL) -> Iterator[str]:
+    """Lines for people: each finding with what it rests on and what to do about it."""
+    for basis in answer.basis:
+        yield f"from {basis.words()}"
+    for note in answer.notes:
+        yield f"note: {note}"
+    for group in answer.groups:
+        yield ""
+        yield from _group_text(group, style)
+    yield ""
+    odd = sum(bool(group.findings) for group in answer.groups)
+    total = sum(len(group.findings) for group in answer.groups)
+    read = plural(answer.groups_read, "group")
+    yield f"{read} read: " + (f"{plural(total, 'finding')} in {odd} of them" if total else "nothing odd")
+
+
+def _group_text(group: GroupFindings, style: TimeStyle) -> Iterator[str]:
+    count = plural(len(group.findings), "finding") if group.findings else "nothing odd"
+    yield f"Group {group.group_id}: {count}"
+    for name, described in list(group.members.items())[:MEMBERS_SHOWN_MAX]:
+        yield f"  {name} is {described}"
+    if len(group.members) > MEMBERS_SHOWN_MAX:
+        yield f"  and {plural(len(group.members) - MEMBERS_SHOWN_MAX, 'more member')} (--json has them)"
+    names = {described.split(" ", 1)[0]: name for name, described in group.members.items()}
+    for found in group.findings:
+        yield ""
+        yield from finding_text(found, names, style)
+
+
+def finding_text(found: Finding, names: Mapping[str, str], style: TimeStyle = LOCAL) -> Iterator[str]:
+    """One finding; ``names`` has the compact names of members by id."""
+    rule = RULES[found.kind]
+    yield f"{style.full(found.from_ms)}  {found.severity.value.upper()}  {found.kind}: {rule.title}"
+    said = words_of(found, lambda member_id: names.get(member_id, member_id))
+    yield f"  what      {said}"
+    lasted = "" if found.to_ms is None else f", over after {duration(found.to_ms - found.from_ms)}"
+    epochs = f"epoch {ranges(found.epochs)}" if found.epochs else "no epoch"
+    yield f"  where     {epochs}{lasted or ', not over at the end of what was read'}"
+    entries = ", ".join(str(index) for index in found.rests_on[:MEMBERS_SHOWN_MAX])
+    more = len(found.rests_on) - MEMBERS_SHOWN_MAX
+    yield f"  rests on  entries {entries}" + (f" and {more} more" if more > 0 else "")
+    yield f"  to do     {rule.do}"
+
+
+def rules_text() -> Iterator[str]:
+    """Every rule, for people at a terminal."""
+    for rule in RULES.values():
+        yield f"{rule.name}  {rule.severity.value}"
+        yield f"  means     {rule.means}"
+        yield f"  reads     {rule.reads}"
+        for bound in rule.thresholds:
+            yield f"  bound     {bound.name} = {bound:,}: {bound.reason}"
+        yield f"  to do     {rule.do}"
+        yield ""
+
+
+def worst(found: Iterable[Finding]) -> Severity | None:
+    """The most severe of them."""
+    return max((one.severity for one in found), key=list(Severity).index, default=None)

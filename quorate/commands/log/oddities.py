@@ -1,0 +1,73 @@
+"""`quorate log findings`: is anything odd in this log?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quorate.commands.log.common import Utc, plain, print_lines, read_log, style_of
+from quorate.commands.log.subject import Live, Since, Until, moment, subject
+from quorate.commands.options import Json
+from quorate.errors import CommandError, ExitCode
+from quorate.output import print_json
+
+DirMaybeGroup = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="DIR [GROUP]",
+        help="A node's data directory or the folder that holds a cluster's (not with --url), then a group's"
+        " id, or nothing for all groups.",
+        show_default=False,
+    ),
+]
+
+
+def findings(
+    words: DirMaybeGroup = None,
+    url: Live = None,
+    since: Since = None,
+    until: Until = None,
+    rules: Annotated[
+        bool, typer.Option("--rules", help="List the rules: what each means, reads, and what to do.")
+    ] = False,
+    utc: Utc = False,
+    json: Json = False,
+) -> None:
+    """Is anything odd? Slow revokers, flapping members, failed assignors, ..., by name, of all groups or one.
+
+    Example: quorate log findings quorate-data
+    """
+    from history.answers.findings import Window, findings_text
+    from history.answers.findings import findings as read
+
+    if rules:
+        _list_rules(json)
+        return
+    has_group = len(words or ()) > (0 if url is not None else 1)
+    log, names = subject(words, url, *(("GROUP",) if has_group else ()))
+    group = names[0] if names else None
+    begin, end = (moment(log, text, utc=utc, group=group) for text in (since, until))
+    for text, (index, _ms) in ((since, begin), (until, end)):
+        if index is not None and group is None and text != "start":
+            raise CommandError(
+                f"{text} is an index, and every shard counts its own",
+                hint="name a group, or give a time",
+                code=ExitCode.USAGE,
+            )
+    window = Window(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
+    answer = read_log(log.path, lambda: read(log, group, window))
+    if json:
+        print_json(plain(answer))
+    else:
+        print_lines(log.path, findings_text(answer, style_of(utc)))
+
+
+def _list_rules(json: bool) -> None:
+    from history.answers.findings import rules_text
+    from history.diagnoses import RULES
+
+    if json:
+        print_json({"rules": [rule.described() for rule in RULES.values()]})
+    else:
+        print_lines("", rules_text())

@@ -1,0 +1,112 @@
+"""`quorate log findings` on directories as nodes write them: one group, all groups, windows, JSON, help."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from quorate.app import run as run_quorate
+from quorate.errors import ExitCode
+
+from .quiet import QUIET
+from .rig import GROUP
+from .scenarios import INCIDENTS
+from .truth import Known
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Known, str]:
+    """A member that never gives up, then one that is paused."""
+    known = INCIDENTS["one never acknowledges, another is paused"].run(2)
+    path = str(tmp_path_factory.mktemp("node"))
+    known.rig.save(path)
+    return known, path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = run_quorate(["log", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_all_groups_and_one_are_told_alike(
+    saved: tuple[Known, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    known, path = saved
+    code, every, _ = run(capsys, "findings", path, "--utc")
+    assert code == 0
+    assert run(capsys, "findings", path, GROUP, "--utc")[1] == every
+    for truth in known.truths:
+        assert truth.kind in every
+        assert all(member in every for member in truth.members)
+    assert every.rstrip().endswith("1 group read: 2 findings in 1 of them")
+
+
+def test_json_has_every_field(saved: tuple[Known, str], capsys: pytest.CaptureFixture[str]) -> None:
+    known, path = saved
+    answer = json.loads(run(capsys, "findings", path, "--json")[1])
+    (group,) = answer["groups"]
+    assert answer["groups_read"] == 1
+    for truth, found in zip(known.truths, group["findings"], strict=True):
+        assert found["kind"] == truth.kind
+        assert set(truth.members) <= set(found["members"])
+        parts = {(one["topic"], one["partition"]) for one in found["partitions"]}
+        assert {(one.topic, one.partition) for one in truth.partitions} <= parts
+
+
+def test_a_window_selects_and_an_end_hides_what_came_later(
+    saved: tuple[Known, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    known, path = saved
+    fenced, paused = known.truths
+    later = run(capsys, "findings", path, "--since", str(paused.at_ms - 1_000))[1]
+    assert (fenced.kind in later, paused.kind in later) == (False, True)
+    earlier = run(capsys, "findings", path, "--until", str(paused.at_ms - 1_000))[1]
+    assert (fenced.kind in earlier, paused.kind in earlier) == (True, False)
+
+
+def test_without_the_evidence_file_the_answer_says_so(
+    saved: tuple[Known, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(saved[1], copy)
+    for file in copy.glob("evidence.*"):
+        file.unlink()
+    out = run(capsys, "findings", str(copy))[1]
+    assert "note: no evidence file is here" in out
+    assert "is unknown: there is no evidence file" in out
+
+
+def test_a_quiet_log_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    QUIET["rolling restart"].run(1).rig.save(str(tmp_path))
+    code, out, _ = run(capsys, "findings", str(tmp_path))
+    assert code == 0
+    assert out.rstrip().endswith("1 group read: nothing odd")
+    assert f"Group {GROUP}: nothing odd" in run(capsys, "findings", str(tmp_path), GROUP)[1]
+
+
+def test_a_group_that_is_not_there_gets_those_that_are(
+    saved: tuple[Known, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "findings", saved[1], "paymnts")
+    assert code == ExitCode.UNREADABLE
+    assert GROUP in err
+
+
+def test_an_index_needs_a_group(saved: tuple[Known, str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "findings", saved[1], "--since", "12")
+    assert code == ExitCode.USAGE
+    assert "every shard counts its own" in err
+
+
+def test_the_rules_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "SLOW_REVOCATION_MS = 10,000" in run(capsys, "findings", "--rules")[1]
+    listed = json.loads(run(capsys, "findings", "--rules", "--json")[1])["rules"]
+    assert {"name", "means", "reads", "do", "thresholds"} <= listed[0].keys()
+
+
+def test_the_saved_log_is_sound(saved: tuple[Known, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "verify", saved[1])[0] == 0
