@@ -27,7 +27,7 @@ from .voice import Voice
 SPANS_TOLD_MAX = 20
 """The newest: of a partition that moved more often the whole list is another command's."""
 TOPICS_NAMED_MAX = 8
-SETTLED = ("Stable", "Empty")
+_STRANGER = "no entry names it; requests of it were refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,7 @@ def chosen(facts: GroupFacts, voice: Voice, choice: Choice) -> tuple[Focus, tupl
     if choice.member is not None:
         members = frozenset(voice.find(choice.member))
         said += (line for s in facts.sessions if s.member_id in members for line in _session_words(s, voice))
+        said += (f"{voice.short(one)}: {_STRANGER}" for one in sorted(members) if voice.is_stranger(one))
         rows = [row for row, waits in waits_during(rows) if _concerns(row, members) or any(
             wait.waiter in members or wait.holder in members for wait in waits
         )]  # fmt: skip

@@ -33,8 +33,8 @@ from .story import Focus
 from .voice import Voice, partitions_words
 
 Notes = Sequence[Mapping[str, Any]]
-SOONER_MS_MIN = 1_000
-"""Waits that cost less are how the protocol works: a heartbeat here, a heartbeat there."""
+SOONER_MS_MIN = 5_000
+"""Waits that cost less, one heartbeat interval of Kafka's, are how the protocol works."""
 MINUTE_MS = 60_000
 NOTED_LATE_MS = 6_000
 """A gap between heartbeats may be noted so much later, hence in the next minute."""
@@ -196,8 +196,8 @@ def _if_acknowledged(
             said += f"whether it was late or never would have is not known: {_why_unknown(notes)}"
         else:
             after = duration(at_ms - deadline_ms)
-            said += f"a heartbeat of it came {after} after that and was refused, and whether that was"
-            said += " the acknowledgement is not known"
+            said += f"a heartbeat of it came {after} after that and was refused, "
+            said += _no_acknowledgement(came, owed)
     late_ms = at_ms - deadline_ms if at_ms is not None and is_certain else None
     return Counterfactual(
         kind="acknowledgement",
@@ -218,6 +218,13 @@ def _acknowledges(note: Mapping[str, Any], owed: Sequence[OwnershipSpan]) -> boo
     if not owed or not isinstance(owned, Mapping):
         return False
     return all(span.partition.partition not in owned.get(span.topic_id, ()) for span in owed)
+
+
+def _no_acknowledgement(note: Mapping[str, Any] | None, owed: Sequence[OwnershipSpan]) -> str:
+    owned = None if note is None else note.get("owned")
+    if owed and isinstance(owned, Mapping):
+        return "and said that it still had some of it"
+    return "and whether that was the acknowledgement is not known"
 
 
 def _first_refused(
@@ -339,6 +346,9 @@ def _at_least(
     at least once in its longest gap between heartbeats, and took it then."""
     if any(wait.told_ms is None or wait.end is not WaitEnd.RELEASED for wait in held):
         return None
+    holder = held[0].holder
+    if any(step.member_id == holder and step.took for step in row.progress):
+        return None  # when it would have taken that, had it given up sooner, is another question
     freed_ms = max(wait.told_ms or 0 for wait in held)
     waiters = {wait.waiter for wait in held}
     others_ms = [wait.to_ms for wait in waits if wait not in held and wait.waiter in waiters]

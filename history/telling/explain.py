@@ -73,9 +73,9 @@ def explain(
     whole = facts_of(log, group_id, shard=shard, to_index=to_index, to_ms=to_ms)
     facts = windowed(whole, from_index, from_ms)
     catalog = log.catalog()
-    voice = Voice(whole, catalog, style)
-    focus, said = chosen(facts, voice, choice)
     notes = log.reader(facts.shard).evidence(group_id)
+    voice = Voice(whole, catalog, style, [note.get("member") or "" for note in notes if note.get("member")])
+    focus, said = chosen(facts, voice, choice)
     what_if = counterfactuals(facts, notes or None, voice, focus)
     window = _Window.of(facts, focus, from_index, from_ms, to_ms, has_end=(to_index, to_ms) != (None, None))
     teller = Teller(facts, voice, focus)
@@ -109,8 +109,10 @@ def explain(
 class _Window:
     """The times that are told, of what stands between the epochs."""
 
-    times: tuple[tuple[int, int | None], ...]
+    whole: tuple[int, int | None]
     """From, and up to but without; ``None``: open."""
+    times: tuple[tuple[int, int | None], ...]
+    """Those of the epochs that are told, within it."""
     from_index: int
     members: frozenset[str] | None
     has_partition: bool
@@ -136,12 +138,12 @@ class _Window:
         if focus.rows is not None:
             rows = [row for row in facts.epochs if focus.has_row(row)]
             times = tuple((max(row.timestamp_ms, start), row.end_ms or end) for row in rows)
-        return cls(times, from_index or 0, focus.members, focus.partition is not None)
+        return cls((start, end), times, from_index or 0, focus.members, focus.partition is not None)
 
     def has(self, ms: int, member_id: str) -> bool:
         """Whether something at this time is told; of a member that was asked for, all is."""
         if self.has_partition or (self.members is not None and member_id):
-            return self.members is not None and member_id in self.members
+            return self.members is not None and member_id in self.members and _overlap(self.whole, ms, ms)
         return self.has_time(ms, ms)
 
     def has_step(self, step: Step) -> bool:
@@ -153,14 +155,20 @@ class _Window:
 
     def has_finding(self, one: Finding, focus: Focus) -> bool:
         """Whether it is of what is told."""
-        is_it = focus.has_member(*one.members) and focus.has_partition(one.partitions)
-        return is_it and self.has_time(one.from_ms, one.to_ms)
+        if not (focus.has_member(*one.members) and focus.has_partition(one.partitions)):
+            return False
+        if focus.members is not None or focus.partition is not None:
+            return _overlap(self.whole, one.from_ms, one.to_ms)
+        return self.has_time(one.from_ms, one.to_ms)
 
     def has_time(self, from_ms: int, to_ms: int | None) -> bool:
         """Whether a time is told, in part at least."""
-        return any(
-            (to_ms is None or start <= to_ms) and (end is None or from_ms < end) for start, end in self.times
-        )
+        return any(_overlap(time, from_ms, to_ms) for time in self.times)
+
+
+def _overlap(time: tuple[int, int | None], from_ms: int, to_ms: int | None) -> bool:
+    start, end = time
+    return (to_ms is None or start <= to_ms) and (end is None or from_ms < end)
 
 
 def _place(step: Step) -> tuple[int, int]:

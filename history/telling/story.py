@@ -296,7 +296,7 @@ class Teller:
             target_index=row.target_index if is_apart else None,
             target_after_ms=row.target_ms - row.timestamp_ms if is_apart and row.target_ms else None,
             progress=progress,
-            waits=self._waits(wait for wait in waits if self.focus.has_wait(wait)),
+            waits=self._waits(row, (wait for wait in waits if self.focus.has_wait(wait))),
             settled_index=row.settled_index,
             took_ms=None if settled_ms is None else settled_ms - row.timestamp_ms,
             state=row.state,
@@ -351,14 +351,18 @@ class Teller:
             )
         return tuple(told)
 
-    def _waits(self, waits: Iterable[Wait]) -> tuple[WaitStep, ...]:
+    def _waits(self, row: EpochRow, waits: Iterable[Wait]) -> tuple[WaitStep, ...]:
+        """Those that began in this epoch; and of older ones those that ended in it, or never."""
         together: dict[tuple[object, ...], list[Wait]] = {}
         for wait in waits:
+            goes_on = row.end_index is not None and (wait.to_index is None or wait.to_index >= row.end_index)
+            if wait.from_index < row.index and goes_on:
+                continue
             key = (wait.from_index, wait.waiter, wait.holder, wait.told_index, wait.to_index, wait.end)
             together.setdefault(key, []).append(wait)
-        return tuple(self._wait(same) for same in together.values())
+        return tuple(self._wait(row, same) for same in together.values())
 
-    def _wait(self, same: Sequence[Wait]) -> WaitStep:
+    def _wait(self, row: EpochRow, same: Sequence[Wait]) -> WaitStep:
         wait = same[0]
         to_ms = self.facts.last_ms if wait.to_ms is None else wait.to_ms
         waited_ms = max(to_ms - wait.from_ms, 0)
@@ -366,6 +370,7 @@ class Teller:
         waiter, holder = self.voice.short(wait.waiter), self.voice.short(wait.holder)
         them = "it" if len(same) == 1 else "them"
         told = self._told_words(wait)
+        since = f" (since epoch {wait.epoch})" if wait.from_index < row.index else ""
         return WaitStep(
             waiter=waiter,
             holder=holder,
@@ -380,7 +385,7 @@ class Teller:
             to_ms=wait.to_ms,
             waited_ms=waited_ms,
             end=wait.end.value,
-            words=f"{waiter} waited {duration(waited_ms)} for {parts}, held by {holder}, which {told} "
+            words=f"{waiter} waited {duration(waited_ms)}{since} for {parts}, held by {holder}, which {told} "
             + _end_words(wait, them),
         )
 

@@ -23,7 +23,14 @@ MEMBERS_NAMED_MAX = 8
 class Voice:
     """Names for what the facts of one group speak of."""
 
-    def __init__(self, facts: GroupFacts, catalog: CatalogHistory, style: TimeStyle = LOCAL) -> None:
+    def __init__(
+        self,
+        facts: GroupFacts,
+        catalog: CatalogHistory,
+        style: TimeStyle = LOCAL,
+        strangers: Iterable[str] = (),
+    ) -> None:
+        """``strangers`` are ids that only the evidence names: requests of them were refused."""
         self.style = style
         self._names = MemberNames()
         self._catalog = catalog
@@ -31,6 +38,9 @@ class Voice:
         for session in facts.sessions:
             self._names.name(session.member_id)
             self._sessions[session.member_id] = session
+        self._strangers = list(dict.fromkeys(one for one in strangers if one not in self._sessions))
+        for member_id in self._strangers:
+            self._names.name(member_id)
 
     def short(self, member_id: str | None) -> str:
         """``m3``, or the id itself where it is short; ``nobody``."""
@@ -58,13 +68,17 @@ class Voice:
 
         Raises `NothingToRead`, saying who there is, where nobody is called so.
         """
-        if text in self._sessions:
+        known = [*self._sessions, *self._strangers]
+        if text in known:
             return (text,)
-        named = [member_id for member_id in self._sessions if self._names.name(member_id) == text]
+        named = [member_id for member_id in known if self._names.name(member_id) == text]
         said = [id_ for id_, one in self._sessions.items() if text in (one.instance_id, one.client_id)]
         if found := named or said:
             return tuple(found)
         raise NothingToRead(f"no member {text!r} in the group: {self._who_there_is(text)}")
+
+    def is_stranger(self, member_id: str) -> bool:
+        return member_id not in self._sessions
 
     def _who_there_is(self, text: str) -> str:
         by_name: dict[str, str] = {}

@@ -178,16 +178,13 @@ def test_a_refused_acknowledgement_proves_how_late_it_was() -> None:
 
 def test_a_heartbeat_that_still_has_it_or_does_not_say_is_no_acknowledgement() -> None:
     still = {topic_id_text(ORDERS): [3, 4, 5]}
-    for note in (
-        refused("bob", NOON_MS + 61_800, FENCED, owned=still),
-        refused("bob", NOON_MS + 61_800, FENCED),
+    for note, said in (
+        (refused("bob", NOON_MS + 61_800, FENCED, owned=still), "and said that it still had some of it"),
+        (refused("bob", NOON_MS + 61_800, FENCED), "and whether that was the acknowledgement is not known"),
     ):
         (one,) = what_if(slow_to_give_up(), note)
         assert (one.is_certain, one.late_ms, one.at_ms) == (False, None, NOON_MS + 61_800)
-        assert one.words.endswith(
-            "a heartbeat of it came 800 ms after that and was refused, and whether that was the"
-            " acknowledgement is not known"
-        )
+        assert one.words.endswith(f"a heartbeat of it came 800 ms after that and was refused, {said}")
     (one,) = what_if(slow_to_give_up())
     assert one.words.endswith("late or never would have is not known: no evidence of the group is here")
 
@@ -307,3 +304,14 @@ def test_a_slow_revoker_stands_out_first_and_at_its_epoch() -> None:
         narrowed = explain(node, GROUP, choice=choice)
         assert len(narrowed.findings) == found, choice
     assert explain(node, GROUP, from_ms=NOON_MS + 60_000).findings == ()
+
+
+def test_nothing_is_said_of_at_least_where_the_slow_one_had_to_take_something_itself() -> None:
+    log = three_members_and_a_slow_one()
+    last = log.log.written.pop()
+    log.now_ms = last.timestamp_ms - 100
+    log.append(Cause(trigger=Trigger.HEARTBEAT), current("ann", 2, (0, 1, 2, 8)))
+    log.now_ms = last.timestamp_ms
+    log.append(Cause(trigger=Trigger.HEARTBEAT), current("bob", 2, (3, 4, 5, 7)))
+    (one,) = what_if(log, gap("bob", NOON_MS, 500.0))
+    assert (one.sooner_ms, one.sooner_ms_min, one.is_certain) == (7_900, None, False)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cluster.runtime.refusal_notes import NOTED_APIS, first_error
+from cluster.runtime.refusal_notes import NOTED_APIS, first_error, owned_partitions
 from cluster.runtime.regularity import Regularity
 from coordinator.api import Job, JobKind, Outcome
 from coordinator.assignors import BUILT_IN
@@ -206,6 +206,7 @@ class Rig(World):
                 group_id=getattr(request, "group_id", ""),
                 member_id=getattr(request, "member_id", ""),
                 client="" if speaking is None else f"{speaking.client_id}{speaking.client_host}",
+                owned=owned_partitions(request),
             )
         return reply
 
