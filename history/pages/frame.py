@@ -50,9 +50,9 @@ def page(
     rests_on: Sequence[str] = (),
 ) -> str:
     """The whole file. ``data`` is what JSON can say; `rests_on` are the lines of the footer."""
-    style = "\n".join(_file(name) for name in ("frame.css", *styles))
-    script = "\n".join(_file(name) for name in ("frame.js", *scripts))
-    return Template(_file("frame.html")).substitute(
+    style = "\n".join(resource(name) for name in ("frame.css", *styles))
+    script = "\n".join(resource(name) for name in ("frame.js", *scripts))
+    return Template(resource("frame.html")).substitute(
         policy=_policy(style, script),
         title=escaped(title),
         heading=escaped(title),
@@ -157,5 +157,6 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _file(name: str) -> str:
+def resource(name: str) -> str:
+    """The text of a file of ``files/``."""
     return (resources.files(__package__) / "files" / name).read_text(encoding="utf-8")

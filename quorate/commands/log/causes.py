@@ -1,4 +1,4 @@
-"""`quorate log explain`, `timeline` and `terms`: why, in sentences and as tables."""
+"""`quorate log explain` and `terms`: why, in sentences and as a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorate.commands.log.common import (
-    At,
     Shard,
     Utc,
     plain,
@@ -19,7 +18,7 @@ from quorate.commands.log.common import (
 )
 from quorate.commands.log.subject import DirGroup, DirOnly, Live, Since, Until, moment, subject
 from quorate.commands.options import Json
-from quorate.output import print_json, say
+from quorate.output import print_json
 
 if TYPE_CHECKING:
     from history.reading.node import NodeLog
@@ -77,34 +76,6 @@ def explain(
         print_json(plain(explanation))
     else:
         print_lines(log.path, explanation_text(explanation, style_of(utc)))
-
-
-def timeline(
-    words: DirGroup = None,
-    url: Live = None,
-    shard: Shard = None,
-    at: At = None,
-    utc: Utc = False,
-    json: Json = False,
-) -> None:
-    """One row per epoch of a group: when, why, who owned what. --at ends it there.
-
-    Example: quorate log timeline quorate-data billing
-    """
-    from history.telling.timeline import timeline as rows_of
-    from history.telling.timeline import timeline_text
-
-    log, (group,) = subject(words, url, "GROUP")
-    number = None if shard is None else shard_number(shard)
-    explanation = _explanation(log, group, number, None, at, utc)
-    rows = rows_of(explanation)
-    if json:
-        print_json({"group_id": group, "members": explanation.members, "rows": [plain(row) for row in rows]})
-        return
-    width = terminal_width()
-    print_lines(log.path, timeline_text(rows, width=width, style=style_of(utc)))
-    for name, described in explanation.members.items():
-        say(f"{name} is {described}")
 
 
 def terms(

@@ -1,0 +1,282 @@
+"""What stands beside the lanes: epochs, terms and findings in words, few enough to be read.
+
+The sentences come from `history.words`; here they get the members' short names, and long lists are cut where
+nobody reads on, with the number of what was left out in their place.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from history.diagnoses import words_of
+from history.facts.rows import (
+    EpochRow,
+    Finding,
+    GroupFacts,
+    Progress,
+    Severity,
+    TermRow,
+    TopicPartition,
+    WaitEnd,
+)
+from history.render import MemberNames, TimeStyle, duration, plural, ranges, sentence_list
+from history.words import Speaker, reasons_words, term_words
+from records import Certainty, ReasonKind, TermStartValue, TermWhy
+
+EPOCHS_MAX = 5_000
+"""The newest ones are told; of older ones the lanes show what they did."""
+LINES_MAX = 60_000
+"""Lines about moves, waits and steps in all epochs together: about 5 MB."""
+LINES_PER_EPOCH_MAX = 60
+LINES_PER_EPOCH_MIN = 4
+SPAN_MS_MIN = 1_000
+"""A picture shows at least this much time, also of a log of one entry."""
+NAMED_MAX = 3
+FINDINGS_MAX = 300
+"""The gravest first, then the newest."""
+
+_RANKS = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
+_BRIEFLY: dict[int, str] = {
+    ReasonKind.MEMBER_JOINED: "{member} joined",
+    ReasonKind.MEMBER_LEFT: "{member} left",
+    ReasonKind.SESSION_EXPIRED: "{member} expired",
+    ReasonKind.REBALANCE_EXPIRED: "{member} too slow",
+    ReasonKind.SUBSCRIPTION_CHANGED: "{member} subscribed anew",
+    ReasonKind.REGEX_CHANGED: "{member} subscribed anew",
+    ReasonKind.TOPIC_CREATED: "{topic} created",
+    ReasonKind.TOPIC_GROWN: "{topic} grew",
+    ReasonKind.TOPIC_DELETED: "{topic} deleted",
+    ReasonKind.TOPIC_RECREATED: "{topic} recreated",
+    ReasonKind.ASSIGNOR_CHANGED: "assignor changed",
+    ReasonKind.MEMBER_REMOVED: "{member} removed",
+}
+_WAIT_ENDS = {
+    WaitEnd.RELEASED: "until {holder} gave {them} up",
+    WaitEnd.FENCED: "until {holder} was fenced",
+    WaitEnd.LEFT: "until {holder} left",
+    WaitEnd.OVERTAKEN: "until the next target",
+    WaitEnd.OPEN: "and still did at the end",
+    WaitEnd.UNKNOWN: "its end is in entries that are missing",
+}
+
+
+class Sayings:
+    """The words of one group's page; members are named in the order in which they came."""
+
+    def __init__(self, facts: GroupFacts, style: TimeStyle, whole: GroupFacts | None = None) -> None:
+        """``whole`` has also what came before ``facts``: a window must not change how a member is called."""
+        self.names = MemberNames()
+        self._clients: dict[str, str] = {}
+        self._facts = facts
+        self._style = style
+        for session in (whole or facts).sessions:
+            self._clients[session.member_id] = session.client_id
+            self.names.name(session.member_id)
+        came = [session.member_id for session in facts.sessions]
+        self.members = tuple(dict.fromkeys([*came, *_others(facts)]))
+        """Every member id that the facts name."""
+        for member_id in self.members:
+            self.names.name(member_id)
+
+    def member(self, member_id: str | None) -> str:
+        """``m2 (app-2)``"""
+        if member_id is None:
+            return "nobody"
+        if not member_id:
+            return "a member that the log does not name"
+        client = self._clients.get(member_id)
+        return f"{self.names.name(member_id)} ({client})" if client else self.names.name(member_id)
+
+    def client(self, member_id: str) -> str:
+        return self._clients.get(member_id, "")
+
+    def epochs(self, from_ms: int, to_ms: int) -> list[dict[str, Any]]:
+        """The newest `EPOCHS_MAX` epochs that a window has something of, oldest first."""
+        told = [
+            row
+            for row in self._facts.epochs
+            if row.timestamp_ms <= to_ms and (row.end_ms is None or row.end_ms >= from_ms)
+        ][-EPOCHS_MAX:]
+        lines = max(LINES_PER_EPOCH_MIN, min(LINES_PER_EPOCH_MAX, LINES_MAX // max(len(told), 1)))
+        return [self._epoch(row, lines) for row in told]
+
+    def why(self, row: EpochRow) -> tuple[str, ...]:
+        """Its reasons as sentences."""
+        changes = {change.name: change.words() for change in row.topics}
+        speaker = Speaker(self._style, self.member, topic_changes=changes, away=frozenset(row.away))
+        if not row.is_begin_known:
+            return ("it began in entries that are missing",)
+        inferred = " (inferred, not recorded)" if row.cause.certainty != Certainty.RECORDED else ""
+        said = reasons_words(row.cause, row.timestamp_ms, speaker)
+        return tuple(text.removesuffix(inferred) + inferred for text in said)
+
+    def _epoch(self, row: EpochRow, lines: int) -> dict[str, Any]:
+        return {
+            "epoch": row.epoch,
+            "before": row.epoch_before,
+            "index": row.index,
+            "at": row.timestamp_ms,
+            "target": row.target_ms,
+            "settled": row.settled_ms,
+            "settledIndex": row.settled_index,
+            "end": row.end_ms,
+            "state": row.state,
+            "overtaken": row.overtaken_by,
+            "members": row.num_members,
+            "brief": self._brief(row),
+            "why": _cut(self.why(row), lines),
+            "moved": len(row.moves),
+            "moves": _cut(self._moves(row), lines),
+            "steps": _cut(self._steps(row), lines),
+            "waits": _cut(self._waits(row), lines),
+        }
+
+    def _brief(self, row: EpochRow) -> str:
+        """Why in three words, where there is no room for a sentence; empty where three will not do."""
+        if not row.cause.reasons:
+            return ""
+        first = row.cause.reasons[0]
+        words = _BRIEFLY.get(first.kind, "")
+        said = words.format(member=self.names.name(first.member_id), topic=first.topic) if words else ""
+        more = len(row.cause.reasons) - 1
+        return f"{said} +{more}" if said and more else said
+
+    def _moves(self, row: EpochRow) -> list[str]:
+        together: dict[tuple[str, str | None, str | None], list[int]] = defaultdict(list)
+        for move in row.moves:
+            together[move.partition.topic, move.source, move.target].append(move.partition.partition)
+        return [
+            f"{topic} {ranges(numbers)}: {self.member(source)} → {self.member(target)}"
+            for (topic, source, target), numbers in together.items()
+        ]
+
+    def _steps(self, row: EpochRow) -> list[list[Any]]:
+        """``[at, index, words]`` of each thing that a member did."""
+        said: list[list[Any]] = []
+        came: list[Progress] = []
+        for step in row.progress:
+            if step.reached and step.index != row.index and not (step.told or step.released or step.took):
+                # Of two hundred members most only heard of it: one line for those that follow each other.
+                came.append(step)
+                continue
+            self._say_came(row, came, said)
+            came = []
+            parts = [
+                f"was told to give up {partitions_words(step.told)}" if step.told else "",
+                f"gave up {partitions_words(step.released)}" if step.released else "",
+                f"took {partitions_words(step.took)}" if step.took else "",
+                f"came to epoch {row.epoch}" if step.reached else "",
+            ]
+            done = ", ".join(part for part in parts if part)
+            if done:
+                said.append([step.timestamp_ms, step.index, f"{self.member(step.member_id)} {done}"])
+        self._say_came(row, came, said)
+        return said
+
+    def _say_came(self, row: EpochRow, came: Sequence[Progress], said: list[list[Any]]) -> None:
+        """``m1, m2 and 17 more came to epoch 4 within 320 ms``"""
+        if came:
+            shown = [self.member(step.member_id) for step in came[:NAMED_MAX]]
+            rest = [f"{len(came) - NAMED_MAX} more"] if len(came) > NAMED_MAX else []
+            within = came[-1].timestamp_ms - came[0].timestamp_ms
+            words = f"{sentence_list([*shown, *rest])} came to epoch {row.epoch}"
+            words += f" within {duration(within)}" if within else ""
+            said.append([came[0].timestamp_ms, came[0].index, words])
+
+    def _waits(self, row: EpochRow) -> list[list[Any]]:
+        """``[from, to, words]`` of each time a member had to wait for another."""
+        together: dict[tuple[Any, ...], list[TopicPartition]] = defaultdict(list)
+        for wait in row.waits:
+            key = (wait.from_ms, wait.to_ms, wait.waiter, wait.holder, wait.end)
+            together[key].append(wait.partition)
+        said: list[list[Any]] = []
+        for (from_ms, to_ms, waiter, holder, end), partitions in together.items():
+            until = self._facts.last_ms if to_ms is None else to_ms
+            them = "it" if len(partitions) == 1 else "them"
+            ended = _WAIT_ENDS[end].format(holder=self.member(holder), them=them)
+            waited = duration(max(until - from_ms, 0))
+            what = partitions_words(partitions)
+            said.append([from_ms, to_ms, f"{self.member(waiter)} waited {waited} for {what}, {ended}"])
+        return said
+
+    def finding(self, finding: Finding) -> str:
+        """Its words, with the members as they are called here: the rules speak of ids."""
+        return words_of(finding, self.member)
+
+    def term(self, row: TermRow) -> dict[str, Any]:
+        try:
+            why = TermWhy[row.why]
+        except KeyError:
+            why = TermWhy.START
+        value = TermStartValue(
+            term=row.term,
+            node_id=row.node_id,
+            why=why,
+            previous_leader=row.previous_leader,
+            incarnation="",
+            boot_id="",
+        )
+        words = term_words(value, row.gap_ms if row.is_takeover else None)
+        return {
+            "at": row.timestamp_ms,
+            "index": row.index,
+            "node": row.node_id,
+            "takeover": row.is_takeover,
+            "gap": row.gap_ms,
+            "words": words,
+        }
+
+
+def bounds_of(facts: GroupFacts, from_ms: int | None, to_ms: int | None) -> tuple[int, int]:
+    """From the first moment of a picture to behind its last: of what is told, unless a window was asked for.
+
+    Behind, for what the last entry did is in the picture too.
+    """
+    told = [row.timestamp_ms for row in facts.epochs]
+    told += (session.from_ms for session in facts.sessions)
+    begin = min((ms for ms in told if ms >= 0), default=max(facts.last_ms, 0))
+    last = max([*told, facts.last_ms, begin])
+    begin = begin if from_ms is None else max(from_ms, 0)
+    last = last if to_ms is None else min(to_ms, max(last, begin))
+    return begin, max(last + 1, begin + SPAN_MS_MIN)
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """The gravest first, then in the order of the log; at most `FINDINGS_MAX`."""
+    return sorted(findings, key=lambda one: (_RANKS[one.severity], one.from_ms))[:FINDINGS_MAX]
+
+
+def partitions_words(partitions: Iterable[TopicPartition]) -> str:
+    """``orders 0-3,7; payments 1``"""
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for one in partitions:
+        by_topic[one.topic].append(one.partition)
+    return "; ".join(f"{topic} {ranges(numbers)}" for topic, numbers in sorted(by_topic.items()))
+
+
+def _others(facts: GroupFacts) -> list[str]:
+    """Members that rows name and no session has: of a log that begins in the middle."""
+    named = [span.member_id for span in facts.spans if span.member_id is not None]
+    for epoch in facts.epochs:
+        named += epoch.members
+        named += (wait.holder for wait in epoch.waits)
+        named += (wait.waiter for wait in epoch.waits)
+        named += (step.member_id for step in epoch.progress)
+    return list(dict.fromkeys(named))
+
+
+def _cut(lines: Sequence[Any], most: int) -> dict[str, Any]:
+    return {"lines": list(lines[:most]), "more": max(len(lines) - most, 0)}
+
+
+def left_out_words(facts: GroupFacts, findings: Sequence[Finding]) -> list[str]:
+    """What the words leave out, each in a sentence."""
+    said = []
+    if len(facts.epochs) > EPOCHS_MAX:
+        older = plural(len(facts.epochs) - EPOCHS_MAX, "older epoch")
+        said.append(f"{older} left out, of which only the lanes tell: --until shows them")
+    if len(findings) > FINDINGS_MAX:
+        said.append(f"{plural(len(findings) - FINDINGS_MAX, 'lesser finding')} left out")
+    return said

@@ -1,0 +1,232 @@
+"""`timeline --html`: a group over time on one page: epochs, members, partitions, takeovers, findings.
+
+The page draws what the facts say and adds nothing: `timeline_data` is all that its script gets, and every
+value in it can be found in a row. Without script (a ticket system shows attachments so) the figures, the
+findings and the table of epochs are there all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+from history.facts.rows import EpochRow, Finding, GroupFacts, SpanKind
+from history.render import LOCAL, TimeStyle, duration, plural, ranges, sentence_list
+
+from .frame import escaped, page, resource, section, table_html, tiles, zone_offsets
+from .lanes import Lanes, Segment, lanes_of, tells_behind
+from .sayings import Sayings, bounds_of, left_out_words, partitions_words, worst_first
+
+STYLES = ("timeline.css",)
+SCRIPTS = ("timeline_model.js", "timeline_draw.js", "timeline_panel.js", "timeline.js")
+TABLE_ROWS_MAX = 2_000
+"""Rows of the table of epochs, the newest; more are no reading."""
+
+
+def timeline_page(
+    facts: GroupFacts,
+    findings: Sequence[Finding],
+    *,
+    style: TimeStyle = LOCAL,
+    title: str = "",
+    whole: GroupFacts | None = None,
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+    rests_on: Sequence[str] = (),
+) -> str:
+    """The file's text. ``facts`` are those of a window, if ``from_ms`` or ``to_ms`` cut the picture to one,
+    and ``whole`` then those from the beginning, of which members have their names. ``rests_on`` is its foot.
+    """
+    sayings = Sayings(facts, style, whole)
+    data = timeline_data(facts, findings, sayings=sayings, style=style, from_ms=from_ms, to_ms=to_ms)
+    begin, end = data["from"], data["from"] + data["span"] - 1
+    lead = f"{style.full(begin)} to {style.full(end)} ({duration(end - begin)}), shard {facts.shard}"
+    return page(
+        title=title or f"Group {facts.group_id}",
+        lead=lead,
+        body=_body(facts, findings, sayings, style),
+        styles=STYLES,
+        scripts=SCRIPTS,
+        data=data,
+        rests_on=(*rests_on, *data["leftOut"]),
+    )
+
+
+def timeline_data(
+    facts: GroupFacts,
+    findings: Sequence[Finding],
+    *,
+    sayings: Sayings | None = None,
+    style: TimeStyle = LOCAL,
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+) -> dict[str, Any]:
+    """What the page knows: times in ms since ``from``, members by number, ``null`` where it goes on."""
+    begin, end = bounds_of(facts, from_ms, to_ms)
+    sayings = sayings or Sayings(facts, style)
+    ids = sayings.members
+    numbers = {member_id: number for number, member_id in enumerate(ids)}
+    lanes = lanes_of(facts, numbers, begin, end)
+    data = {
+        "group": facts.group_id,
+        "shard": facts.shard,
+        "from": begin,
+        "span": end - begin,
+        "offsets": zone_offsets(begin, end, style),
+        "members": [_member(facts, sayings, one, lanes.members[number]) for one, number in numbers.items()],
+        "rows": [
+            {
+                "topic": lane.topic,
+                "partitions": list(lane.partitions),
+                "label": f"{lane.topic} {ranges(lane.partitions)}",
+                "segments": list(lane.segments),
+            }
+            for lane in lanes.partitions
+        ],
+        "epochs": sayings.epochs(begin, end),
+        "terms": [sayings.term(row) for row in facts.terms if begin <= row.timestamp_ms <= end],
+        "gone": [{"index": index, "at": ms} for index, ms in facts.gone if begin <= ms <= end],
+        "findings": [_finding(one, sayings, numbers) for one in worst_first(findings)],
+        "leftOut": [*left_out_words(facts, findings), *_folded_words(facts, lanes)],
+    }
+    return _relative(data, begin)
+
+
+def _member(
+    facts: GroupFacts, sayings: Sayings, member_id: str, segments: Sequence[Segment]
+) -> dict[str, Any]:
+    sessions = [one for one in facts.sessions if one.member_id == member_id]
+    last = sessions[-1] if sessions else None
+    return {
+        "name": sayings.names.name(member_id),
+        "id": member_id,
+        "client": sayings.client(member_id),
+        "host": last.client_host.removeprefix("/") if last else "",
+        "instance": last.instance_id if last else None,
+        "sessions": [
+            {"at": one.from_ms, "end": one.to_ms, "how": one.end.value, "rejoins": one.rejoins}
+            for one in sessions
+        ],
+        "segments": list(segments),
+    }
+
+
+def _finding(finding: Finding, sayings: Sayings, numbers: dict[str, int]) -> dict[str, Any]:
+    return {
+        "kind": finding.kind,
+        "severity": finding.severity.value,
+        "at": finding.from_ms,
+        "end": finding.to_ms,
+        "words": sayings.finding(finding),
+        "epochs": list(finding.epochs),
+        "members": [numbers[one] for one in finding.members if one in numbers],
+        "partitions": partitions_words(finding.partitions),
+        "indexes": list(finding.rests_on),
+        "certain": finding.is_certain,
+    }
+
+
+def _relative(data: dict[str, Any], begin: int) -> dict[str, Any]:
+    """Times since the beginning: they are half of the file, and epoch ms have 13 digits each."""
+
+    def since(ms: int | None) -> int | None:
+        return None if ms is None else ms - begin
+
+    for lane in (*data["members"], *data["rows"]):
+        lane["segments"] = [n for a, b, *what in lane["segments"] for n in (a - begin, b - a, *what)]
+    for member in data["members"]:
+        for session in member["sessions"]:
+            session["at"], session["end"] = since(session["at"]), since(session["end"])
+    for event in (*data["epochs"], *data["terms"], *data["gone"], *data["findings"]):
+        for name in ("at", "target", "settled", "end"):
+            if name in event:
+                event[name] = since(event[name])
+    for epoch in data["epochs"]:
+        epoch["steps"]["lines"] = [[since(at), index, said] for at, index, said in epoch["steps"]["lines"]]
+        epoch["waits"]["lines"] = [[since(a), since(b), said] for a, b, said in epoch["waits"]["lines"]]
+    return data
+
+
+def _folded_words(facts: GroupFacts, lanes: Lanes) -> list[str]:
+    said = []
+    if not tells_behind(facts):
+        said.append("lanes of members: when each came to an epoch is left out, for there are too many")
+    for what, span_ms in (("members", lanes.members_ms), ("partitions", lanes.partitions_ms)):
+        if span_ms:
+            said.append(
+                f"lanes of {what}: changes closer together than {duration(span_ms)} are drawn as one,"
+                " since they are too many for a page: a shorter window (--since, --until) shows them all"
+            )
+    return said
+
+
+def _body(facts: GroupFacts, findings: Sequence[Finding], sayings: Sayings, style: TimeStyle) -> str:
+    parts = [tiles(figures(facts)), _findings(findings, sayings, style), resource("timeline.html")]
+    told = facts.epochs[-TABLE_ROWS_MAX:]
+    rows = [
+        (row.epoch, row.index, style.full(row.timestamp_ms)[:23], settled_words(row), _because(sayings, row))
+        for row in told
+    ]
+    zone = "" if not told else style.full(told[-1].timestamp_ms)[23:]
+    heading = f"All epochs as a table, times at UTC{zone}"
+    if len(told) < len(facts.epochs):
+        heading += f" (the newest {plural(len(told), 'epoch')} of {len(facts.epochs):,})"
+    table = table_html(("epoch", "index", "time", "stable after", "why"), rows, numbers=(0, 1))
+    return "\n".join((*parts, section(heading, table, fold=True)))
+
+
+def _because(sayings: Sayings, row: EpochRow) -> str:
+    return sentence_list(sayings.why(row))
+
+
+def settled_words(row: EpochRow) -> str:
+    """``512 ms``, ``overtaken``, ``never``"""
+    if row.settled_ms is not None:
+        return duration(row.settled_ms - row.timestamp_ms)
+    return "overtaken" if row.overtaken_by is not None else "not by the end"
+
+
+def figures(facts: GroupFacts) -> list[tuple[str, str]]:
+    """What is seen at a glance, each a (what, value)."""
+    restless = sum(
+        max(_first(row.settled_ms, row.end_ms, facts.last_ms) - row.timestamp_ms, 0) for row in facts.epochs
+    )
+    unowned_ms = sum(
+        max(_first(span.to_ms, facts.last_ms) - span.from_ms, 0)
+        for span in facts.spans
+        if span.kind is SpanKind.UNOWNED
+    )
+    changes = sorted(
+        [(session.from_ms, 1) for session in facts.sessions]
+        + [(session.to_ms, -1) for session in facts.sessions if session.to_ms is not None]
+    )
+    partitions = {span.partition for span in facts.spans}
+    return [
+        ("epochs", f"{len(facts.epochs):,}"),
+        ("members at most", f"{max(accumulate(step for _, step in changes), default=0):,}"),
+        ("partitions", f"{len(partitions):,}"),
+        ("takeovers", f"{sum(term.is_takeover for term in facts.terms):,}"),
+        ("not stable", duration(restless)),
+        ("unowned partition-time", duration(unowned_ms)),
+    ]
+
+
+def _first(*moments: int | None) -> int:
+    return next(moment for moment in moments if moment is not None)
+
+
+def _findings(findings: Sequence[Finding], sayings: Sayings, style: TimeStyle) -> str:
+    if not findings:
+        return section("Findings", "<p>None: no rule found anything that a healthy group does not show.</p>")
+    lines = []
+    for number, one in enumerate(worst_first(findings)):
+        lasted = "" if one.to_ms is None or one.to_ms <= one.from_ms else duration(one.to_ms - one.from_ms)
+        unsure = "" if one.is_certain else ' <span class="unsure">not certain from the log alone</span>'
+        lines.append(
+            f'<li data-finding="{number}"><span class="severity {escaped(one.severity.value)}">'
+            f"{escaped(one.severity.value)}</span> <strong>{escaped(one.kind)}</strong>"
+            f" <time>{escaped(style.clock(one.from_ms))}</time> {escaped(lasted)}"
+            f"<p>{escaped(sayings.finding(one))}{unsure}</p></li>"
+        )
+    return section(plural(len(findings), "finding"), f'<ul class="findings">{"".join(lines)}</ul>')

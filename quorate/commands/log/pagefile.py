@@ -1,0 +1,47 @@
+"""`--html FILE`: where an answer that is a page goes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quorate.errors import CommandError, ExitCode
+from quorate.output import printable
+
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write the answer as one HTML file that needs nothing else, such as for a ticket.",
+        show_default=False,
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Write over a FILE that is there.")]
+
+
+def claim(file: Path, *, force: bool) -> None:
+    """Refuses, before anything is read, what could not be written at the end."""
+    if file.is_dir():
+        raise CommandError(f"{file} is a directory", hint="name a file in it", code=ExitCode.USAGE)
+    if file.exists() and not force:
+        raise CommandError(f"{file} is there already", hint="--force writes over it", code=ExitCode.USAGE)
+
+
+def write_page(file: Path, text: str, *, force: bool) -> str:
+    """Writes the page whole or not at all; the line that says where it is and how large."""
+    claim(file, force=force)
+    data = text.encode()
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(data)
+        beside.replace(file)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise CommandError(
+            f"cannot write {file}: {error.strerror}", hint="name a file elsewhere", code=ExitCode.USAGE
+        ) from error
+    return printable(f"wrote {file} ({max(round(len(data) / 1000), 1):,} kB): open it in a browser")

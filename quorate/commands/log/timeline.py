@@ -1,0 +1,179 @@
+"""`quorate log timeline`: a group over time, as a table, as lanes in the terminal, as a page."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.commands.log.common import (
+    Shard,
+    Utc,
+    plain,
+    print_lines,
+    read_log,
+    shard_number,
+    style_of,
+    terminal_width,
+)
+from quorate.commands.log.pagefile import Force, Html, claim, write_page
+from quorate.commands.log.subject import DirGroup, Live, Since, Until, moment, subject
+from quorate.commands.options import Json
+from quorate.errors import CommandError, ExitCode
+from quorate.output import print_json, say
+
+if TYPE_CHECKING:
+    from history.facts.rows import Finding, GroupFacts
+    from history.reading.node import NodeLog
+
+
+def timeline(
+    words: DirGroup = None,
+    url: Live = None,
+    shard: Shard = None,
+    since: Since = None,
+    until: Until = None,
+    lanes: Annotated[
+        bool, typer.Option("--lanes", help="Members as lanes over time, as wide as the terminal.")
+    ] = False,
+    html: Html = None,
+    force: Force = False,
+    utc: Utc = False,
+    json: Json = False,
+) -> None:
+    """A group over time: one row per epoch, or as lanes, or as a page to be scrubbed through.
+
+    Example: quorate log timeline quorate-data billing --since 03:00 --html billing.html
+    """
+    if sum((lanes, json, html is not None)) > 1:
+        raise CommandError("--lanes, --html and --json are three answers: ask for one", code=ExitCode.USAGE)
+    if force and html is None:
+        raise CommandError("--force is about the FILE of --html, and none is given", code=ExitCode.USAGE)
+    if html is not None:
+        claim(html, force=force)
+    log, (group,) = subject(words, url, "GROUP")
+    number = None if shard is None else shard_number(shard)
+    begin = moment(log, since, utc=utc, group=group, shard=number)
+    end = moment(log, until, utc=utc, group=group, shard=number)
+    if not lanes and html is None:
+        _table(log, group, number, begin, end, utc=utc, json=json)
+        return
+    picture = read_log(log.path, lambda: _picture(log, group, number, begin, end))
+    facts = picture.facts
+    if picture.from_ms is not None and picture.from_ms > facts.last_ms:
+        style = style_of(utc)
+        raise CommandError(
+            f"nothing of group {group} from {style.full(picture.from_ms)} on",
+            hint=f"what was read ends at {style.full(facts.last_ms)}",
+            code=ExitCode.UNREADABLE,
+        )
+    rests_on = () if facts.basis is None else (f"from {log.path}, {facts.basis.words()}",)
+    if html is not None:
+        from history.pages.timeline import timeline_page
+
+        text = timeline_page(
+            facts,
+            picture.findings,
+            whole=picture.whole,
+            style=style_of(utc),
+            from_ms=picture.from_ms,
+            to_ms=end[1],
+            rests_on=rests_on,
+        )
+        say(write_page(html, text, force=force))
+        return
+    from history.pages.terminal import ASCII, BLOCKS, lanes_text
+
+    lines = lanes_text(
+        facts,
+        picture.findings,
+        whole=picture.whole,
+        width=terminal_width(),
+        style=style_of(utc),
+        signs=BLOCKS if _writes_blocks(BLOCKS.heights) else ASCII,
+        from_ms=picture.from_ms,
+        to_ms=end[1],
+    )
+    print_lines(log.path, lines)
+    for line in rests_on:
+        say(line)
+
+
+Point = tuple[int | None, int | None]
+"""(index, epoch ms), at most one of them set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Picture:
+    whole: GroupFacts
+    """From the oldest entry on: of these members have their names, and findings are made."""
+    facts: GroupFacts
+    """What touches the window."""
+    findings: tuple[Finding, ...]
+    from_ms: int | None
+
+
+def _picture(log: NodeLog, group: str, shard: int | None, begin: Point, end: Point) -> _Picture:
+    from history.diagnoses import findings_of
+    from history.facts.group import facts_of, windowed
+
+    whole = facts_of(log, group, shard=shard, to_index=end[0], to_ms=end[1])
+    index, from_ms = begin
+    if index is not None:  # a picture is of time: it begins with the first row from the index on
+        later = [row.timestamp_ms for row in whole.epochs if row.index >= index]
+        from_ms = min(later, default=whole.last_ms)
+    # A node that noted nothing has no evidence file, so nothing and no file are one to a reader.
+    notes = log.reader(whole.shard).evidence(group) or None
+    findings = findings_of(whole, notes)
+    return _Picture(
+        whole=whole,
+        facts=windowed(whole, index, from_ms),
+        findings=tuple(
+            one for one in findings if from_ms is None or one.to_ms is None or one.to_ms >= from_ms
+        ),
+        from_ms=from_ms,
+    )
+
+
+def _table(
+    log: NodeLog, group: str, shard: int | None, begin: Point, end: Point, *, utc: bool, json: bool
+) -> None:
+    from history.telling.explain import explain as read
+    from history.telling.timeline import timeline as rows_of
+    from history.telling.timeline import timeline_text
+
+    explanation = read_log(
+        log.path,
+        lambda: read(
+            log,
+            group,
+            shard=shard,
+            from_index=begin[0],
+            from_ms=begin[1],
+            to_index=end[0],
+            to_ms=end[1],
+            style=style_of(utc),
+        ),
+    )
+    rows = rows_of(explanation)
+    if json:
+        print_json({"group_id": group, "members": explanation.members, "rows": [plain(row) for row in rows]})
+        return
+    print_lines(log.path, timeline_text(rows, width=terminal_width(), style=style_of(utc)))
+    for name, described in explanation.members.items():
+        say(f"{name} is {described}")
+
+
+def _writes_blocks(letters: str) -> bool:
+    """Whether more than ASCII may be shown: as the locale says, and what output is encoded in."""
+    locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := os.environ.get(name))), "")
+    if locale in ("C", "POSIX"):
+        return False
+    try:
+        letters.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
