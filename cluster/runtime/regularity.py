@@ -119,7 +119,11 @@ class Regularity:
 
     def measured(self, group_id: str, member_id: str, entry: FastEntry) -> MeasuredEntry:
         """`entry`, measured."""
-        rhythm = self._rhythms.get((group_id, member_id)) or Rhythm(self._host.monotonic_ms())
+        rhythm = self._rhythms.get((group_id, member_id))
+        if rhythm is None:  # new to this leader, and asked for before its heartbeat is decided
+            rhythm = Rhythm(self._host.monotonic_ms())
+            if len(self._rhythms) < MEMBERS_MAX:
+                self._rhythms[group_id, member_id] = rhythm
         if self._has_lease is None:
             return MeasuredEntry(entry, rhythm)
         return LeasedEntry(entry, rhythm, self._has_lease, self._host.monotonic_ms)

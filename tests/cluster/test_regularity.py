@@ -81,3 +81,15 @@ def test_members_beyond_the_bound_are_not_measured(world: World, monkeypatch: py
     regularity.beat("g", "a", 500)
     regularity.stop()
     assert notes.gaps[2:] == [("a", 490)]
+
+
+def test_a_member_that_is_new_to_this_leader_is_measured_from_its_first_heartbeat_on(world: World) -> None:
+    """A new leader knows it from the log: its first heartbeat is asked for a fast entry, then decided."""
+    regularity, notes = measuring(world)
+    fast = regularity.measured("g", "m", Entry())  # type: ignore[arg-type]
+    regularity.beat("g", "m", 0)
+    for now_ms in (500, 1_000, 1_500, 2_000):
+        fast.touch(now_ms, 77)
+    regularity.beat("g", "m", 2_500)
+    world.run_for(10_000)
+    assert notes.gaps == [("m", 500)]
