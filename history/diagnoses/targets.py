@@ -92,7 +92,10 @@ def expressions_not_resolved(case: Case) -> Iterator[Found]:
             from_ms=run[0]["at_ms"],
             to_index=row.index,
             to_ms=run[-1]["at_ms"],
-            words=f"{run[-1]['said']} ({plural(len(run), 'time')}; noted beside the log)",
+            words=(
+                f"{run[-1]['said']}; {members(row.members)} kept the topics that they had"
+                " (noted beside the log)"
+            ),
             rests_on=(row.index,),
             is_certain=False,
         )

@@ -14,7 +14,7 @@ from history.diagnoses import RULES
 from tests.report import count_fault
 
 from .scenarios import INCIDENTS
-from .score import SCORE, judge
+from .score import SCORE, judge, judge_explanation
 
 SEEDS = range(4)
 
@@ -27,8 +27,8 @@ def test_an_incident_is_named_with_its_members_and_partitions(name: str, seed: i
     score = SCORE.setdefault(name, Counter())
     for truth in known.truths:
         count_fault("incidents", truth.kind)
-    judged = judge(known)
-    alone = judge(known, with_evidence=False)
+    judged = judge_explanation(known)
+    alone = judge_explanation(known, with_evidence=False)
     score["provoked"] += len(judged.verdicts)
     score["named"] += sum(not one.missing for one in judged.verdicts)
     score["alone provoked"] += len(alone.verdicts)
