@@ -19,7 +19,7 @@ from .lanes import Lanes, Segment, lanes_of, tells_behind
 from .sayings import Sayings, bounds_of, left_out_words, partitions_words, worst_first
 
 STYLES = ("timeline.css",)
-SCRIPTS = ("timeline_model.js", "timeline_draw.js", "timeline_panel.js", "timeline.js")
+SCRIPTS = ("timeline_model.js", "timeline_draw.js", "timeline_ruler.js", "timeline_panel.js", "timeline.js")
 TABLE_ROWS_MAX = 2_000
 """Rows of the table of epochs, the newest; more are no reading."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from history.facts.rows import GroupFacts
@@ -40,6 +42,11 @@ def test_a_story_in_blocks(facts: GroupFacts) -> None:
     assert "\n".join(lines(facts)) == EARLY
 
 
+def test_the_page_on_history_shows_it_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
+    assert f"```text\n{EARLY}\n```" in page
+
+
 def test_plain_letters_say_the_same(facts: GroupFacts) -> None:
     blocks, plain = lines(facts), lines(facts, signs=ASCII)
     assert "".join(plain).isascii()
@@ -61,10 +68,10 @@ def test_no_line_of_lanes_is_wider_than_the_terminal(facts: GroupFacts, width: i
 
 
 def test_of_many_members_those_are_shown_with_whom_something_happened(
-    tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminal, "LANES_MAX", 6)
-    facts = facts_in(ads_log(tmp_path / "node-1", members=20, partitions=60), ADS)  # type: ignore[operator]
+    facts = facts_in(ads_log(tmp_path / "node-1", members=20, partitions=60), ADS)
     end = [row for row in facts.epochs if "worker" not in str(row)][-1].timestamp_ms
     said = lines(facts, to_ms=None, from_ms=end - 25_000)
     assert len([line for line in said if "(worker" in line and "▒" in line]) == 6

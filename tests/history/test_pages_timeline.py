@@ -16,7 +16,7 @@ import pytest
 from history.facts.group import facts_of
 from history.facts.rows import GroupFacts, OwnershipSpan, Severity, SpanKind
 from history.pages import lanes as folding
-from history.pages import sayings
+from history.pages import sayings, terminal
 from history.pages.lanes import Hand, Stand, lanes_of
 from history.pages.timeline import figures, timeline_data, timeline_page
 from history.reading.node import NodeLog
@@ -290,3 +290,12 @@ def test_without_script_the_epochs_can_be_read(facts: GroupFacts, tmp_path: Path
     text = page.split('<script type="application/json"')[0]
     for expected in ("session of m2 (app-2) expired", "12:00:42.010", "SILENT_MEMBER", "entries 1 to 32"):
         assert expected in text
+
+
+def test_the_page_on_history_tells_the_bounds() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
+    said = (
+        f"{sayings.EPOCHS_MAX:,} epochs, {sayings.FINDINGS_MAX} findings and {folding.SEGMENTS_MAX:,} changes"
+    )
+    assert said in " ".join(page.split())
+    assert f"Of more than {terminal.LANES_MAX} members" in page

@@ -70,9 +70,9 @@
   function drawNow() {
     layLanes();
     measure();
-    Draw.ruler(byId("ruler"), view, RULER_HEIGHT);
+    Ruler.ruler(byId("ruler"), view, RULER_HEIGHT);
     Draw.lanes(byId("lanes"), view);
-    Draw.overview(byId("overview"), view, byId("strip").clientWidth, OVERVIEW_HEIGHT);
+    Ruler.overview(byId("overview"), view, byId("strip").clientWidth, OVERVIEW_HEIGHT);
     Panel.show(byId("panel"), view);
     const {epoch, state} = Model.stateAt(view.cursor);
     region.setAttribute("aria-valuenow", String(Math.round(view.cursor)));
@@ -123,7 +123,7 @@
     const from = Scale.time(view.from), to = Scale.time(view.to);
     Scale.squeeze(!Scale.isSqueezed());
     showSqueezed();
-    Draw.legend(byId("legend"));
+    Ruler.legend(byId("legend"));
     setWindow(Scale.place(from), Scale.place(to));
   }
   function showSqueezed() {
@@ -234,11 +234,11 @@
   }
   function rulerWords(x, y) {
     const near = (event) => Math.abs(Draw.xOf(view, Math.max(event.at, 0)) - x) < 9;
-    if (y < Draw.epochY && y > Draw.markY - 12) {
+    if (y < Ruler.epochY && y > Ruler.markY - 12) {
       const said = [...[...takeovers, ...starts].filter(near).map(Panel.termWords), ...findings.filter(near).map(Panel.findingWords)];
       return said.slice(0, 3).join("\n\n");
     }
-    if (y < Draw.epochY) return "";
+    if (y < Ruler.epochY) return "";
     const {epoch} = Model.stateAt(Draw.timeOf(view, x));
     return epoch ? Panel.epochWords(epoch) : "";
   }
@@ -308,7 +308,7 @@
   }
   function redraw() {
     Draw.learnColours();
-    Draw.legend(byId("legend"));
+    Ruler.legend(byId("legend"));
     draw();
   }
   for (const item of document.querySelectorAll("[data-finding]")) {
