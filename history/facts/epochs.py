@@ -14,7 +14,7 @@ from history.state.track import NO_PARTITIONS, GroupTrack, MemberTrack, Partitio
 from records import Cause
 
 from .change import Change, Place
-from .rows import MEMBERS_LISTED_MAX, UNKNOWN_CAUSE, EpochRow, Moved, Progress, TopicPartition
+from .rows import MEMBERS_LISTED_MAX, UNKNOWN_CAUSE, EpochRow, Moved, Progress, Relapse, TopicPartition
 from .waits import OpenWait
 
 SETTLED_STATES = ("Stable", "Empty")
@@ -55,6 +55,7 @@ class _Epoch:
     steps: list[_Step] = field(default_factory=list)
     waits: list[OpenWait] = field(default_factory=list)
     settled: Place | None = None
+    relapses: list[tuple[Place, Place | None]] = field(default_factory=list)
     state: str = ""
     overtaken_by: int | None = None
     end: Place | None = None
@@ -107,7 +108,16 @@ class _Epoch:
             target_cause=self.target_cause,
             is_begin_known=self.is_begin_known,
             is_end_known=self.is_end_known,
+            relapses=tuple(_relapse(start, end) for start, end in self.relapses),
         )
+
+    def relapse(self, is_settled: bool, at: Place) -> None:
+        """Behind an entry the group is settled or not, after it once was in this epoch."""
+        is_open = bool(self.relapses) and self.relapses[-1][1] is None
+        if is_settled and is_open:
+            self.relapses[-1] = (self.relapses[-1][0], at)
+        elif not is_settled and not is_open:
+            self.relapses.append((at, None))
 
 
 class Epochs:
@@ -197,6 +207,8 @@ class Epochs:
     def _close(self, at: Place, state: str, next_epoch: int | None = None) -> None:
         if self._open is not None:
             self._open.end, self._open.state, self._open.overtaken_by = at, state, next_epoch
+            if self._open.settled is not None:
+                self._open.relapse(True, at)
             self._open = None
 
     def _listed(self, track: GroupTrack) -> tuple[str, ...]:
@@ -228,8 +240,16 @@ class Epochs:
             step = _step_of(member_id, old, new, epoch.epoch, change.at)
             if step.released or step.told or step.took or step.reached:
                 epoch.steps.append(step)
-        if epoch.settled is None and change.state in SETTLED_STATES:
+        is_settled = change.state in SETTLED_STATES
+        if epoch.settled is not None:
+            epoch.relapse(is_settled, change.at)
+        elif is_settled:
             epoch.settled = change.at
+
+
+def _relapse(start: Place, end: Place | None) -> Relapse:
+    to_index, to_ms = (None, None) if end is None else (end.index, end.ms)
+    return Relapse(from_index=start.index, from_ms=start.ms, to_index=to_index, to_ms=to_ms)
 
 
 def _step_of(member_id: str, old: MemberTrack | None, new: MemberTrack, epoch: int, at: Place) -> _Step:

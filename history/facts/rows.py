@@ -102,6 +102,17 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Relapse:
+    """A settled group was not Stable (nor Empty) for a while, in the same epoch."""
+
+    from_index: int
+    from_ms: int
+    to_index: int | None
+    """``None``: not settled again at the end of what was read."""
+    to_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRow:
     """One group epoch, from the entry that opened it to the next one or the end."""
 
@@ -144,6 +155,8 @@ class EpochRow:
     """False: it began in entries that are missing. ``index`` is the snapshot's, ``cause`` is unknown."""
     is_end_known: bool = True
     """False: it ended (if it did) in entries that are missing; ``end_index`` is the last one read before."""
+    relapses: tuple[Relapse, ...] = ()
+    """When it was not Stable again after it had been settled: a static member was replaced, say."""
 
 
 class SpanKind(StrEnum):

@@ -229,6 +229,25 @@ def test_a_target_that_is_half_written_moves_nothing() -> None:
     assert [(w.from_index, w.waiter, w.holder) for w in whole.waits] == [(4, "b", "a")]
 
 
+def test_a_settled_group_lapses_while_a_static_member_is_away() -> None:
+    """Going away and coming back are no epochs, yet the group is not Stable in between."""
+    builder = FactsBuilder(GROUP, CatalogHistory(), 0)
+    states = [(0, 1), (1_000, -2), (5_000, 1), (7_000, -2)]
+    for index, (after_ms, epoch) in enumerate(states, 1):
+        records = (
+            [group_topics(1, 1), group_epoch(1), target_epoch(1), member("a", "c")] if index == 1 else []
+        )
+        raws = tuple(encode_record(record) for record in (*records, current("a", epoch, (0,))))
+        cause = Cause(trigger=Trigger.MEMBER_AWAY if epoch < 0 else Trigger.HEARTBEAT, member_id="a")
+        builder.entry(index, NOON_MS + after_ms, Entry(cause=cause, records=raws))
+    (row,) = builder.finish().epochs
+    assert row.settled_index == 1
+    assert [(r.from_index, r.from_ms - NOON_MS, r.to_index) for r in row.relapses] == [
+        (2, 1_000, 3),
+        (4, 7_000, None),
+    ]
+
+
 def test_an_entry_costs_what_it_changes() -> None:
     """A member of 10,000 moves on as cheaply as one of 100; larger groups do not list their members."""
     spent = {size: min(_moving_on(size) for _ in range(3)) for size in (100, 10_000)}

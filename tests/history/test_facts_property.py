@@ -155,6 +155,9 @@ def check_epochs(facts: GroupFacts, seen: list[Seen]) -> None:
         assert row.members == tuple(sorted(state[row.index].members))
         settled = [now.index for now in inside if now.state in ("Stable", "Empty")]
         assert row.settled_index == (settled[0] if settled else None)
+        after = [now for now in inside if settled and now.index > settled[0]]
+        lapsed = [any(is_at(now.index, r.from_index, r.to_index) for r in row.relapses) for now in after]
+        assert lapsed == [now.state not in ("Stable", "Empty") for now in after]
         assert row.cause.reasons or row.epoch_before == 0, "an epoch without a reason"
         for step in row.progress:
             assert step.released or step.told or step.took or step.reached

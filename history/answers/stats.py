@@ -1,0 +1,359 @@
+"""`stats`: how much: rebalances, time not stable, unowned partitions, evictions, commits; by group and in all.
+
+One walk over each shard, folded as it goes: what is kept is the state of the groups, their figures, and the
+rows in which diagnoses are sought, as far as `FINDING_ROWS_MAX` goes. What each figure is stands with it in
+`figures`, what a stalled partition is in `stalls`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
+from history.facts.commits import CommitKeys
+from history.facts.rows import EpochRow, GroupFacts, MemberSession, OwnershipSpan, SpanKind, TopicPartition
+from history.facts.shard import DRAIN_ENTRIES, ShardFacts
+from history.reading.groups import unknown_group
+from history.reading.node import NodeLog
+from history.reading.source import Gap, NothingToRead, Walk
+from history.words import is_takeover
+from raftlog.frames import Frame
+from records import ReasonKind, RecordsError, RecordType, TermStartValue, Trigger, decode_value, iter_records
+from records.ids import METADATA_SHARD
+
+from .figures import Figures, summed
+from .stalls import Committed, PartitionCommits, Stall, stalls_of
+
+SLICES = 60
+"""Parts of the window in which rebalances are counted for a chart: as many bars as fit on a page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStats:
+    """One group in the window."""
+
+    group_id: str
+    shard: int
+    from_ms: int
+    until_ms: int
+    """The window as far as the shard's log goes: what came behind its last entry is not known."""
+    figures: Figures
+    stalls: tuple[Stall, ...]
+    commits: tuple[Committed, ...]
+    """By partition, those that had a commit in the window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Rebalances in a part of the window."""
+
+    from_ms: int
+    by_trigger: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """Every group in a window, and all together."""
+
+    from_ms: int
+    until_ms: int
+    groups: tuple[GroupStats, ...]
+    """By group id."""
+    total: Figures
+    slices: tuple[Slice, ...]
+    """Parts of equal length, in order; those without a rebalance are there too."""
+    rests_on: tuple[str, ...]
+    remarks: tuple[str, ...]
+    """What limits the figures, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """``from_ms`` <= t < ``until_ms``; the last entry of a log that is read to its end is in it."""
+
+    from_ms: int
+    until_ms: int
+    is_open: bool
+    """It goes to the end of the log."""
+
+    def holds(self, at_ms: int | None) -> bool:
+        return at_ms is not None and at_ms >= self.from_ms and (self.is_open or at_ms < self.until_ms)
+
+    def overlap(self, from_ms: int, to_ms: int | None, end_ms: int) -> int:
+        """How much of a span is in the window; an open one lasts until ``end_ms``."""
+        end = end_ms if to_ms is None else min(to_ms, end_ms)
+        return max(min(end, self.until_ms) - max(from_ms, self.from_ms), 0)
+
+
+def stats(
+    log: NodeLog,
+    *,
+    group: str | None = None,
+    shard: int | None = None,
+    from_ms: int | None = None,
+    until_ms: int | None = None,
+) -> Stats:
+    """The figures of every group of a log, or of one, from one moment to another (epoch ms, the latter
+    excluded); by default from the first entry kept to the last.
+
+    Raises `NothingToRead` where the window is empty or the log does not know the group.
+    """
+    numbers = _shards(log, group, shard)
+    first = min((at for number in numbers if (at := _first_ms(log, number)) >= 0), default=-1)
+    last = max((log.last_ms(number) for number in numbers), default=-1)
+    if first < 0:
+        raise NothingToRead(f"{log.path} holds no entry of a group shard")
+    window = Window(
+        first if from_ms is None else from_ms, last if until_ms is None else until_ms, until_ms is None
+    )
+    if window.from_ms > window.until_ms or (window.from_ms == window.until_ms and not window.is_open):
+        raise NothingToRead(
+            f"nothing is between {window.from_ms} and {window.until_ms} (epoch ms):"
+            f" the entries kept are of {first} to {last}"
+        )
+    kept = KeptRows()
+    folds = []
+    rests_on: list[str] = []
+    remarks: list[str] = []
+    for number in numbers:
+        fold = _ShardFold(log, number, window, None if group is None else frozenset((group,)), kept)
+        walk = fold.run(until_ms)
+        folds.append(fold)
+        rests_on.append(walk.basis.words())
+        if fold.unreadable:
+            remarks.append(f"{fold.unreadable} entries cannot be decoded and count nowhere")
+        if group is not None and not fold.groups:
+            raise NothingToRead(unknown_group(log, group, walk.basis))
+    groups = [one for fold in folds for one in fold.finished()]
+    if kept.is_full:
+        remarks.append(
+            f"diagnoses are not counted: there are more than {FINDING_ROWS_MAX:,} rows to look at;"
+            " name a group or a shorter window"
+        )
+    total = summed(one.figures for one in groups)
+    total.failovers = sum(fold.failovers for fold in folds)
+    return Stats(
+        from_ms=window.from_ms,
+        until_ms=window.until_ms,
+        groups=tuple(sorted(groups, key=lambda one: one.group_id)),
+        total=total,
+        slices=_slices(window, [fold.slices for fold in folds]),
+        rests_on=tuple(rests_on),
+        remarks=tuple(remarks),
+    )
+
+
+def _shards(log: NodeLog, group: str | None, shard: int | None) -> tuple[int, ...]:
+    if shard is None and group is not None:
+        shard = log.shard_of_group(group)
+    if shard is not None:
+        log.reader(shard)
+        return (shard,)
+    return tuple(number for number in log.shards if number != METADATA_SHARD)
+
+
+def _first_ms(log: NodeLog, shard: int) -> int:
+    """The time of the first thing that a walk over the shard knows; -1: nothing."""
+    for item in Walk(shard, log.reader(shard)):
+        if isinstance(item, Frame):
+            return item.timestamp_ms
+        if not isinstance(item, Gap):
+            return item.header.last_timestamp_ms
+    return -1
+
+
+@dataclass(slots=True)
+class _Group:
+    """One group on its way."""
+
+    figures: Figures = field(default_factory=Figures)
+    commits: dict[TopicPartition, PartitionCommits] = field(default_factory=dict)
+    owned: list[OwnershipSpan] = field(default_factory=list)
+    """What is owned at the end."""
+    unsettled_ms: int | None = None
+    """When it ceased to be Stable, if the newest epoch told of did not settle; -1: that is not known."""
+
+
+class _ShardFold:
+    """The figures of the groups of one shard."""
+
+    def __init__(
+        self, log: NodeLog, shard: int, window: Window, only: frozenset[str] | None, kept: KeptRows
+    ) -> None:
+        self.groups: defaultdict[str, _Group] = defaultdict(_Group)
+        self.slices: Counter[tuple[int, str]] = Counter()
+        self.failovers = 0
+        self.unreadable = 0
+        self._log = log
+        self._shard = shard
+        self._window = window
+        self._facts = ShardFacts(shard, log.catalog(), only)
+        self._keys = CommitKeys(only)
+        self._kept = kept
+        self._end_ms = min(window.until_ms, log.last_ms(shard))
+
+    def run(self, until_ms: int | None) -> Walk:
+        """Walks the shard up to a moment."""
+        walk = Walk(
+            self._shard, self._log.reader(self._shard), to_ms=None if until_ms is None else until_ms - 1
+        )
+        for number, item in enumerate(walk, 1):
+            self._facts.take(item)
+            if isinstance(item, Frame):
+                try:
+                    self._frame(item)
+                except RecordsError:
+                    self.unreadable += 1
+            if number % DRAIN_ENTRIES == 0:
+                self._take(self._facts.drain())
+        self._take(self._facts.finish())
+        return walk
+
+    def finished(self) -> Iterator[GroupStats]:
+        """The groups, when all is read."""
+        start_ms = self._window.from_ms
+        findings: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        notes = self._log.reader(self._shard).evidence()
+        for finding in self._kept.findings(self._shard, notes or None):
+            if finding.to_ms is None or finding.to_ms >= start_ms:
+                findings[finding.group_id][finding.kind] += 1
+        for group_id, one in self.groups.items():
+            for commits in one.commits.values():
+                commits.end(self._end_ms, start_ms)
+            stalls = stalls_of(group_id, self._shard, one.owned, one.commits, self._end_ms)
+            made = {partition: each for partition, each in one.commits.items() if each.commits}
+            figures = one.figures
+            figures.commits = sum(each.commits for each in made.values())
+            figures.removals = sum(each.removals for each in one.commits.values())
+            figures.committed = len(made)
+            figures.longest_silence_ms = max((each.silence_ms for each in made.values()), default=None)
+            figures.stalled = len(stalls)
+            figures.findings = findings[group_id]
+            yield GroupStats(
+                group_id=group_id,
+                shard=self._shard,
+                from_ms=start_ms,
+                until_ms=self._end_ms,
+                figures=figures,
+                stalls=stalls,
+                commits=tuple(_committed(partition, made[partition]) for partition in sorted(made)),
+            )
+
+    def _frame(self, frame: Frame) -> None:
+        """Commits and terms: what facts do not keep for all groups."""
+        at_ms, start_ms = frame.timestamp_ms, self._window.from_ms
+        for (group_id, partition), raw in self._keys.of(frame):
+            known = self.groups[group_id].commits
+            commits = known.get(partition) or known.setdefault(partition, PartitionCommits())
+            if raw.value is None:
+                commits.remove(at_ms, start_ms)
+            else:
+                commits.commit(at_ms, start_ms)
+        if frame.record_count == 1 and self._window.holds(at_ms):
+            for raw in iter_records(frame.body):
+                if raw.type == RecordType.TERM_START:
+                    self.failovers += _is_takeover(decode_value(raw))
+
+    def _take(self, parts: Iterator[GroupFacts]) -> None:
+        for part in parts:
+            group = self.groups[part.group_id]
+            for epoch in part.epochs:
+                self._epoch(group, epoch)
+            for span in part.spans:
+                self._span(group, span)
+            for session in part.sessions:
+                self._session(group.figures, session)
+            group.figures.failovers += sum(
+                term.is_takeover and self._window.holds(term.timestamp_ms) for term in part.terms
+            )
+            self._kept.take(part, self._window.from_ms)
+
+    def _epoch(self, group: _Group, row: EpochRow) -> None:
+        window, figures, end_ms = self._window, group.figures, self._end_ms
+        is_begun = row.is_begin_known and window.holds(row.timestamp_ms)
+        is_rebalance = row.num_members > 0
+        figures.epochs += is_begun
+        if is_begun and is_rebalance:
+            self._rebalance(figures, row)
+        existed_ms = window.overlap(row.timestamp_ms, row.end_ms, end_ms)
+        if existed_ms or is_begun:
+            figures.existed_ms += existed_ms
+            figures.members(row.num_members, existed_ms)
+        unsettled_until = row.end_ms if row.settled_ms is None else row.settled_ms
+        figures.unstable_ms += window.overlap(row.timestamp_ms, unsettled_until, end_ms)
+        figures.unstable_ms += sum(window.overlap(r.from_ms, r.to_ms, end_ms) for r in row.relapses)
+        start_ms = group.unsettled_ms
+        if start_ms is None:
+            start_ms = row.timestamp_ms if row.is_begin_known else -1
+        group.unsettled_ms = start_ms if row.settled_ms is None and row.overtaken_by is not None else None
+        if row.settled_ms is not None and is_rebalance and start_ms >= 0 and window.holds(row.settled_ms):
+            figures.settle(max(row.settled_ms - start_ms, 0))
+        if window.holds(row.timestamp_ms if row.target_ms is None else row.target_ms):
+            for moved in row.moves:
+                figures.moves += moved.source is not None and moved.target is not None
+                figures.given += moved.source is None
+                figures.taken += moved.target is None
+
+    def _rebalance(self, figures: Figures, row: EpochRow) -> None:
+        trigger = _name(Trigger, row.cause.trigger)
+        figures.rebalances += 1
+        figures.overtaken += row.overtaken_by is not None
+        figures.by_trigger[trigger] += 1
+        figures.by_reason.update({_name(ReasonKind, reason.kind) for reason in row.cause.reasons})
+        span_ms = max(self._window.until_ms - self._window.from_ms, 1)
+        place = min((row.timestamp_ms - self._window.from_ms) * SLICES // span_ms, SLICES - 1)
+        self.slices[place, trigger] += 1
+
+    def _span(self, group: _Group, span: OwnershipSpan) -> None:
+        lasted = self._window.overlap(span.from_ms, span.to_ms, self._end_ms)
+        if span.kind is SpanKind.OWNED:
+            group.figures.owned_ms += lasted
+            if span.to_ms is None:
+                group.owned.append(span)
+        elif span.kind is SpanKind.REVOKING:
+            group.figures.revoking_ms += lasted
+        else:
+            group.figures.unowned_ms += lasted
+
+    def _session(self, figures: Figures, session: MemberSession) -> None:
+        holds = self._window.holds
+        figures.joined += session.is_begin_known and holds(session.from_ms)
+        figures.rejoined += sum(holds(at_ms) for _, at_ms in session.rejoined)
+        if session.to_ms is not None and holds(session.to_ms):
+            figures.ended[session.end.value] += 1
+
+
+def _committed(partition: TopicPartition, one: PartitionCommits) -> Committed:
+    return Committed(
+        partition=partition,
+        commits=one.commits,
+        last_commit_ms=-1 if one.last_ms is None else one.last_ms,
+        longest_silence_ms=one.silence_ms,
+        usual_ms=one.usual_ms,
+    )
+
+
+def _is_takeover(value: object) -> bool:
+    return isinstance(value, TermStartValue) and is_takeover(value)
+
+
+def _name(kinds: Any, number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return str(kinds(number).name)
+    return str(int(number))
+
+
+def _slices(window: Window, counted: list[Counter[tuple[int, str]]]) -> tuple[Slice, ...]:
+    span_ms = window.until_ms - window.from_ms
+    by_place: list[Counter[str]] = [Counter() for _ in range(SLICES)]
+    for one in counted:
+        for (place, trigger), count in one.items():
+            by_place[place][trigger] += count
+    return tuple(
+        Slice(from_ms=window.from_ms + place * span_ms // SLICES, by_trigger=dict(by_trigger))
+        for place, by_trigger in enumerate(by_place)
+    )

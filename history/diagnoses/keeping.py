@@ -1,0 +1,61 @@
+"""The rows in which diagnoses are sought, as far as there is room: a rule looks at a group's whole story.
+
+For walks over all groups that hand over their rows in parts. Where there are too many of them nothing is
+found, and `is_full` says so: a diagnosis on half a story may be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from history.facts.group import windowed
+from history.facts.rows import Finding, GroupFacts
+
+from .case import Note
+from .findings import findings_of
+
+FINDING_ROWS_MAX = 200_000
+"""Epochs, spans and sessions of all groups together: some hundred megabytes."""
+
+
+class KeptRows:
+    """The parts of groups' facts, put together again."""
+
+    def __init__(self, rows_max: int = FINDING_ROWS_MAX) -> None:
+        self.is_full = False
+        self._rows_max = rows_max
+        self._count = 0
+        self._parts: dict[tuple[int, str], list[GroupFacts]] = {}
+
+    def take(self, part: GroupFacts, from_ms: int | None = None) -> None:
+        """The next part of a group; rows that ended before ``from_ms`` are left out."""
+        if self.is_full:
+            return
+        part = windowed(part, None, from_ms)
+        self._count += len(part.epochs) + len(part.spans) + len(part.sessions)
+        if self._count > self._rows_max:
+            self.is_full = True
+            self._parts.clear()
+            return
+        self._parts.setdefault((part.shard, part.group_id), []).append(part)
+
+    def findings(self, shard: int, notes: Sequence[Note] | None) -> Iterator[Finding]:
+        """The diagnoses of each group of a shard, when its walk is over; its rows are forgotten."""
+        for key in sorted(key for key in self._parts if key[0] == shard):
+            yield from findings_of(_joined(self._parts.pop(key)), notes)
+
+
+def _joined(parts: Sequence[GroupFacts]) -> GroupFacts:
+    spans = [span for part in parts for span in part.spans]
+    spans.sort(key=lambda row: (row.partition.topic, row.partition.partition, row.from_index))
+    sessions = sorted((one for part in parts for one in part.sessions), key=lambda row: row.from_index)
+    return replace(
+        parts[-1],
+        epochs=tuple(row for part in parts for row in part.epochs),
+        spans=tuple(spans),
+        sessions=tuple(sessions),
+        terms=tuple(row for part in parts for row in part.terms),
+        gone=tuple(row for part in parts for row in part.gone),
+        unreadable=tuple(row for part in parts for row in part.unreadable),
+    )
