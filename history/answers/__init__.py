@@ -1,1 +1,1 @@
-"""Questions beside one group's story: who held a partition, what changed between two moments."""
+"""Questions beside one group's story: what is odd, who held a partition, what changed, how much of what."""

@@ -1,9 +1,9 @@
 """The figures of a group in a window of time, and their sum over groups.
 
-What must stay true: over groups every figure is a sum, but those in `LARGEST` and `SMALLEST`; over windows that
-touch each other too, but for those of partitions (``committed``, ``stalled``) and for ``findings``. A window
-is half open: what happens at its first millisecond is in it, what happens at ``until_ms`` is not, and what
-lasts is cut at both ends. Time in entries that are missing is counted nowhere.
+What must stay true: over groups every figure is a sum, but those in `LARGEST` and `SMALLEST`; over windows
+that touch each other too, but for those of partitions (``committed``, ``stalled``) and for ``findings``. A
+window is half open: what happens at its first millisecond is in it, what happens at ``until_ms`` is not, and
+what lasts is cut at both ends. Time in entries that are missing is counted nowhere.
 """
 
 from __future__ import annotations

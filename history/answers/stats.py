@@ -1,4 +1,4 @@
-"""`stats`: how much: rebalances, time not stable, unowned partitions, evictions, commits; by group and in all.
+"""`stats`: how much: rebalances, time not stable, unowned partitions, evictions, commits, by group.
 
 One walk over each shard, folded as it goes: what is kept is the state of the groups, their figures, and the
 rows in which diagnoses are sought, as far as `FINDING_ROWS_MAX` goes. What each figure is stands with it in
@@ -20,7 +20,8 @@ from history.facts.shard import DRAIN_ENTRIES, ShardFacts
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
 from history.reading.source import Gap, NothingToRead, Walk
-from history.words import is_takeover
+from history.render import LOCAL, TimeStyle
+from history.words import is_takeover, shard_name
 from raftlog.frames import Frame
 from records import ReasonKind, RecordsError, RecordType, TermStartValue, Trigger, decode_value, iter_records
 from records.ids import METADATA_SHARD
@@ -94,15 +95,23 @@ def stats(
     *,
     group: str | None = None,
     shard: int | None = None,
+    from_index: int | None = None,
     from_ms: int | None = None,
+    until_index: int | None = None,
     until_ms: int | None = None,
+    style: TimeStyle = LOCAL,
 ) -> Stats:
     """The figures of every group of a log, or of one, from one moment to another (epoch ms, the latter
-    excluded); by default from the first entry kept to the last.
+    excluded); by default from the first entry kept to the last. An index stands for the millisecond of its
+    entry, which is in the window as the first or the last one.
 
     Raises `NothingToRead` where the window is empty or the log does not know the group.
     """
     numbers = _shards(log, group, shard)
+    if from_index is not None:
+        from_ms = _ms_of(log, numbers[0], from_index)
+    if until_index is not None:
+        until_ms = _ms_of(log, numbers[0], until_index) + 1
     first = min((at for number in numbers if (at := _first_ms(log, number)) >= 0), default=-1)
     last = max((log.last_ms(number) for number in numbers), default=-1)
     if first < 0:
@@ -112,8 +121,8 @@ def stats(
     )
     if window.from_ms > window.until_ms or (window.from_ms == window.until_ms and not window.is_open):
         raise NothingToRead(
-            f"nothing is between {window.from_ms} and {window.until_ms} (epoch ms):"
-            f" the entries kept are of {first} to {last}"
+            f"nothing is between {style.full(window.from_ms)} and {style.full(window.until_ms)}:"
+            f" the entries kept are of {style.full(first)} to {style.full(last)}"
         )
     kept = KeptRows()
     folds = []
@@ -164,6 +173,16 @@ def _first_ms(log: NodeLog, shard: int) -> int:
         if not isinstance(item, Gap):
             return item.header.last_timestamp_ms
     return -1
+
+
+def _ms_of(log: NodeLog, shard: int, index: int) -> int:
+    """The time of an entry; index 0 is before all time."""
+    if index == 0:
+        return 0
+    frame = next(log.reader(shard).frames(index, index), None)
+    if frame is None:
+        raise NothingToRead(f"there is no entry {index} in {shard_name(shard)} of {log.path}")
+    return frame.timestamp_ms
 
 
 @dataclass(slots=True)
@@ -218,7 +237,7 @@ class _ShardFold:
         start_ms = self._window.from_ms
         findings: defaultdict[str, Counter[str]] = defaultdict(Counter)
         notes = self._log.reader(self._shard).evidence()
-        for finding in self._kept.findings(self._shard, notes or None):
+        for finding in self._kept.findings(self._shard, notes):
             if finding.to_ms is None or finding.to_ms >= start_ms:
                 findings[finding.group_id][finding.kind] += 1
         for group_id, one in self.groups.items():
@@ -270,7 +289,7 @@ class _ShardFold:
             group.figures.failovers += sum(
                 term.is_takeover and self._window.holds(term.timestamp_ms) for term in part.terms
             )
-            self._kept.take(part, self._window.from_ms)
+            self._kept.take(part)
 
     def _epoch(self, group: _Group, row: EpochRow) -> None:
         window, figures, end_ms = self._window, group.figures, self._end_ms

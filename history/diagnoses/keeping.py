@@ -6,10 +6,9 @@ found, and `is_full` says so: a diagnosis on half a story may be wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from history.facts.group import windowed
 from history.facts.rows import Finding, GroupFacts
 
 from .case import Note
@@ -28,11 +27,10 @@ class KeptRows:
         self._count = 0
         self._parts: dict[tuple[int, str], list[GroupFacts]] = {}
 
-    def take(self, part: GroupFacts, from_ms: int | None = None) -> None:
-        """The next part of a group; rows that ended before ``from_ms`` are left out."""
+    def take(self, part: GroupFacts) -> None:
+        """The next part of a group."""
         if self.is_full:
             return
-        part = windowed(part, None, from_ms)
         self._count += len(part.epochs) + len(part.spans) + len(part.sessions)
         if self._count > self._rows_max:
             self.is_full = True
@@ -40,10 +38,13 @@ class KeptRows:
             return
         self._parts.setdefault((part.shard, part.group_id), []).append(part)
 
-    def findings(self, shard: int, notes: Sequence[Note] | None) -> Iterator[Finding]:
+    def findings(self, shard: int, notes: Iterable[Note]) -> Iterator[Finding]:
         """The diagnoses of each group of a shard, when its walk is over; its rows are forgotten."""
+        by_group: dict[object, list[Note]] = {}
+        for note in notes:
+            by_group.setdefault(note.get("group"), []).append(note)
         for key in sorted(key for key in self._parts if key[0] == shard):
-            yield from findings_of(_joined(self._parts.pop(key)), notes)
+            yield from findings_of(_joined(self._parts.pop(key)), by_group.get(key[1]))
 
 
 def _joined(parts: Sequence[GroupFacts]) -> GroupFacts:

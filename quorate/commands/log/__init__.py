@@ -10,6 +10,7 @@ from quorate.commands.log.causes import explain, terms
 from quorate.commands.log.changes import diff
 from quorate.commands.log.checks import compare, verify
 from quorate.commands.log.entries import dump
+from quorate.commands.log.figures import stats
 from quorate.commands.log.oddities import findings
 from quorate.commands.log.owners import owner
 from quorate.commands.log.states import replay
@@ -24,6 +25,7 @@ _COMMANDS = (
     timeline,
     owner,
     diff,
+    stats,
     whatif,
     replay,
     terms,

@@ -1,0 +1,143 @@
+"""`stats` in words: a line for each group, one for all, then what stands behind the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from history.diagnoses import RULES
+from history.render import LOCAL, TimeStyle, duration, plural
+
+from .figures import Figures
+from .stats import Stats
+
+STALLS_SHOWN_MAX = 20
+EVICTED = ("session expired", "rebalance expired", "removed")
+"""Ends of sessions that the member did not choose."""
+HEADERS = (
+    *("group", "rebalances", "not stable", "unowned", "revoking", "moves", "evicted"),
+    "members min/mean/max",
+    *("commits/s", "stalled"),
+)
+
+
+def stats_text(found: Stats, style: TimeStyle = LOCAL) -> Iterator[str]:
+    """Lines for people."""
+    yield window_words(found, style)
+    for basis in found.rests_on:
+        yield f"from {basis}"
+    for remark in found.remarks:
+        yield f"note: {remark}"
+    yield ""
+    yield from aligned(HEADERS, table_rows(found))
+    total = found.total
+    if total.rebalances:
+        yield ""
+        yield f"rebalances  {_counts(total.by_trigger)}"
+        yield f"  because   {_counts(total.by_reason)}"
+        yield f"  to stable {settled_words(total)}"
+    if total.ended or total.joined:
+        came = [("joined", total.joined), ("joined again", total.rejoined)]
+        yield f"members     {_counts({**dict(came), **total.ended})}"
+    if total.failovers:
+        yield f"failovers   {total.failovers}"
+    if total.committed:
+        silence = duration(total.longest_silence_ms or 0)
+        partitions = plural(total.committed, "partition")
+        yield f"commits     {total.commits:,} of {partitions}, longest silence {silence}"
+    for kind, count in sorted(total.findings.items()):
+        yield f"finding     {count} {kind}: {RULES[kind].title}"
+    yield from _stalls(found, style)
+
+
+def window_words(found: Stats, style: TimeStyle) -> str:
+    """From when to when, how long, how many groups."""
+    span = duration(found.until_ms - found.from_ms)
+    ends = f"{style.full(found.from_ms)} to {style.full(found.until_ms)}"
+    return f"{ends} ({span}): {plural(len(found.groups), 'group')}"
+
+
+def table_rows(found: Stats) -> list[list[str]]:
+    """A row for each group, the least stable first, and one for all; partition-time in partition-seconds."""
+    groups = sorted(found.groups, key=lambda one: (-one.figures.unstable_ms, one.group_id))
+    rows = [_row(one.group_id, one.figures, one.until_ms - one.from_ms) for one in groups]
+    if len(rows) != 1:
+        rows.append(_row("in all", found.total, found.until_ms - found.from_ms))
+    return rows
+
+
+def _row(name: str, figures: Figures, span_ms: int) -> list[str]:
+    share, mean = figures.unstable_share, figures.members_mean
+    rate = commits_per_s(figures, span_ms)
+    return [
+        name,
+        f"{figures.rebalances:,}",
+        duration(figures.unstable_ms) + (f" ({share:.1%})" if share else ""),
+        f"{figures.unowned_ms / 1000:,.1f} s",
+        f"{figures.revoking_ms / 1000:,.1f} s",
+        f"{figures.moves:,}",
+        f"{sum(figures.ended[end] for end in EVICTED):,}",
+        "-" if mean is None else f"{figures.members_min}/{mean:.1f}/{figures.members_max}",
+        "-" if rate is None else f"{rate:,.2f}",
+        f"{figures.stalled:,}",
+    ]
+
+
+def settled_words(figures: Figures) -> str:
+    """How long groups took to be Stable again."""
+    if figures.settle_max_ms is None:
+        return "none became stable in the window"
+    half, most = figures.settled_within(0.5), figures.settled_within(0.95)
+    said = (
+        f"half within {duration(half or 0)}, 95 % within {duration(most or 0)},"
+        f" longest {duration(figures.settle_max_ms)}"
+    )
+    return said + (f"; {figures.overtaken:,} overtaken by the next" if figures.overtaken else "")
+
+
+def commits_per_s(figures: Figures, span_ms: int) -> float | None:
+    return figures.commits * 1000 / span_ms if span_ms > 0 else None
+
+
+def derived(figures: Figures, span_ms: int) -> dict[str, Any]:
+    """What follows from the figures, for programs that would reckon it themselves otherwise."""
+    return {
+        "unstable_share": figures.unstable_share,
+        "members_mean": figures.members_mean,
+        "commits_per_s": commits_per_s(figures, span_ms),
+        "settle_p50_ms": figures.settled_within(0.5),
+        "settle_p95_ms": figures.settled_within(0.95),
+        "evicted": sum(figures.ended[end] for end in EVICTED),
+    }
+
+
+def _stalls(found: Stats, style: TimeStyle) -> Iterator[str]:
+    stalls = sorted(
+        (stall for group in found.groups for stall in group.stalls), key=lambda stall: -stall.quiet_ms
+    )
+    for stall in stalls[:STALLS_SHOWN_MAX]:
+        last = "none" if stall.last_commit_ms is None else style.full(stall.last_commit_ms)
+        whose = "its own" if stall.measured_by == "own" else "that of the others"
+        yield (
+            f"stalled     {stall.partition} of {stall.group_id}: {stall.member_id} has it, no commit for"
+            f" {duration(stall.quiet_ms)} (last: {last}; usual interval, {whose}: {duration(stall.usual_ms)})"
+        )
+    if len(stalls) > STALLS_SHOWN_MAX:
+        yield f"            and {len(stalls) - STALLS_SHOWN_MAX} more (--json has them)"
+
+
+def _counts(counted: Mapping[str, int]) -> str:
+    shown = sorted(((count, name) for name, count in counted.items() if count), key=lambda x: (-x[0], x[1]))
+    return ", ".join(f"{count:,} {name.lower().replace('_', ' ')}" for count, name in shown) or "none"
+
+
+def aligned(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The first column to the left, numbers to the right."""
+    lines = [headers, *rows]
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    for line in lines:
+        first, *rest = (
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        yield "  ".join((first, *rest)).rstrip()

@@ -1,0 +1,197 @@
+"""`stats --html`: when groups rebalanced and why, how long it took, who had unowned partitions: as bars.
+
+Drawn here and not by a script, so that a ticket shows it without one; every bar stands in a table too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from history.answers.stats import Stats
+from history.answers.statstext import HEADERS, derived, settled_words, table_rows, window_words
+from history.diagnoses import RULES
+from history.render import LOCAL, TimeStyle, duration
+
+from .frame import escaped, page, section, table_html, tiles
+
+TRIGGERS_SHOWN = 6
+"""As many colours as can be told apart; all others are one."""
+GROUPS_SHOWN = 30
+STALLS_SHOWN = 100
+WIDTH, HEIGHT, LEFT, BOTTOM = 1000, 190, 44, 22
+REST = "others"
+
+
+def stats_page(found: Stats, *, style: TimeStyle = LOCAL, title: str = "") -> str:
+    """The whole file."""
+    total = found.total
+    more = derived(total, found.until_ms - found.from_ms)
+    share = more["unstable_share"]
+    glance = [
+        ("rebalances", f"{total.rebalances:,}"),
+        ("not stable", duration(total.unstable_ms) + (f" ({share:.1%})" if share else "")),
+        ("unowned partition-seconds", f"{total.unowned_ms / 1000:,.1f}"),
+        ("partitions moved", f"{total.moves:,}"),
+        ("members evicted", f"{more['evicted']:,}"),
+        ("commits", f"{total.commits:,}"),
+        ("stalled partitions", f"{total.stalled:,}"),
+        ("failovers", f"{total.failovers:,}"),
+    ]
+    parts = [
+        tiles(glance),
+        section("Rebalances over time, by what began them", _over_time(found, style)),
+        section("Time to stable", f"<p>{escaped(settled_words(total))}</p>\n{_settled(total.settled)}"),
+        section("Unowned partition-seconds by group", _unowned(found)),
+        section("Groups", table_html(HEADERS, table_rows(found), numbers=range(1, len(HEADERS)))),
+        section("Members that went", _counted(total.ended)),
+    ]
+    if total.findings:
+        rows = [(count, kind, RULES[kind].title) for kind, count in sorted(total.findings.items())]
+        parts.append(section("Findings", table_html(("", "rule", "what it is"), rows, numbers=(0,))))
+    if total.stalled:
+        parts.append(section("Stalled partitions", _stalls(found, style)))
+    return page(
+        title=title or "How much",
+        lead=window_words(found, style),
+        body="\n".join(parts),
+        styles=("stats.css",),
+        rests_on=(*(f"From {basis}" for basis in found.rests_on), *found.remarks),
+    )
+
+
+def _over_time(found: Stats, style: TimeStyle) -> str:
+    """Stacked bars, one for each part of the window."""
+    total = found.total.by_trigger
+    if not total:
+        return "<p>none</p>"
+    shown = [name for name, _ in sorted(total.items(), key=lambda one: (-one[1], one[0]))[:TRIGGERS_SHOWN]]
+    names = [*shown, *([REST] if len(total) > len(shown) else [])]
+    most = max(sum(part.by_trigger.values()) for part in found.slices)
+    step = (WIDTH - LEFT) / len(found.slices)
+    room = HEIGHT - BOTTOM - 10
+    drawn = [_axis(most, found, style)]
+    for place, part in enumerate(found.slices):
+        below = 0.0
+        for at, name in enumerate(names):
+            count = part.by_trigger.get(name, 0)
+            if name == REST:
+                count = sum(part.by_trigger.values()) - sum(part.by_trigger.get(one, 0) for one in shown)
+            if not count:
+                continue
+            height = room * count / most
+            below += height
+            said = f"{count} {_said(name)} from {style.full(part.from_ms)}"
+            drawn.append(
+                f'<rect class="c{at}" x="{LEFT + place * step + 0.5:.1f}" y="{HEIGHT - BOTTOM - below:.1f}"'
+                f' width="{max(step - 1, 1):.1f}" height="{height:.1f}"><title>{escaped(said)}</title></rect>'
+            )
+    counts = [*(total[name] for name in shown), sum(total.values()) - sum(total[name] for name in shown)]
+    legend = "".join(
+        f'<span class="key"><svg class="swatch" viewBox="0 0 10 10"><rect class="c{at}" width="10"'
+        f' height="10"/></svg>{escaped(_said(name))} {count:,}</span>'
+        for at, (name, count) in enumerate(zip(names, counts, strict=False))
+    )
+    label = f"Rebalances in {len(found.slices)} parts of the window, {most} in one at most"
+    return f'<div class="scroll">{_svg(drawn, HEIGHT, label)}</div>\n<p class="legend">{legend}</p>'
+
+
+def _axis(most: int, found: Stats, style: TimeStyle) -> str:
+    bottom = HEIGHT - BOTTOM
+    middle_ms = (found.from_ms + found.until_ms) // 2
+    is_short = found.until_ms - found.from_ms < 24 * 3_600_000
+    places = ((LEFT, "start", found.from_ms), ((LEFT + WIDTH) // 2, "middle", middle_ms))
+    marks = "".join(
+        f'<text x="{x}" y="{HEIGHT - 6}" text-anchor="{anchor}">'
+        f"{escaped(style.clock(ms)[:8] if is_short else style.full(ms)[:16])}</text>"
+        for x, anchor, ms in (*places, (WIDTH, "end", found.until_ms))
+    )
+    return (
+        f'<line class="axis" x1="{LEFT}" y1="{bottom}" x2="{WIDTH}" y2="{bottom}"/>'
+        f'<line class="axis soft" x1="{LEFT}" y1="10" x2="{WIDTH}" y2="10"/>'
+        f'<text x="{LEFT - 6}" y="14" text-anchor="end">{most:,}</text>'
+        f'<text x="{LEFT - 6}" y="{bottom}" text-anchor="end">0</text>{marks}'
+    )
+
+
+def _svg(drawn: Sequence[str], height: int, label: str) -> str:
+    return (
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escaped(label)}">'
+        + "".join(drawn)
+        + "</svg>"
+    )
+
+
+def _settled(settled: Mapping[int, int]) -> str:
+    """How many came to stable in which time: doubling steps, so that a long tail is seen."""
+    steps: Counter[int] = Counter()
+    for span_ms, count in settled.items():
+        steps[_step_of(span_ms)] += count
+    if not steps:
+        return ""
+    bounds = [10 * 2**place for place in range(min(steps), max(steps) + 1)]
+    rows = [
+        (f"up to {duration(bound)}", steps[place], f"{steps[place]:,}")
+        for place, bound in enumerate(bounds, min(steps))
+    ]
+    return _bars(rows)
+
+
+def _step_of(span_ms: int) -> int:
+    """The first doubling of 10 ms that is not exceeded."""
+    return max(-(-span_ms // 10) - 1, 0).bit_length()
+
+
+def _unowned(found: Stats) -> str:
+    groups = sorted(found.groups, key=lambda one: (-one.figures.unowned_ms, one.group_id))
+    rows = [
+        (one.group_id, one.figures.unowned_ms, f"{one.figures.unowned_ms / 1000:,.1f} s")
+        for one in groups
+        if one.figures.unowned_ms
+    ]
+    rest = len(rows) - GROUPS_SHOWN
+    return (_bars(rows[:GROUPS_SHOWN]) or "<p>none</p>") + (f"<p>and {rest:,} more</p>" if rest > 0 else "")
+
+
+def _counted(counted: Mapping[str, int]) -> str:
+    rows = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+    return _bars([(name, count, f"{count:,}") for name, count in rows]) or "<p>none</p>"
+
+
+def _bars(rows: Sequence[tuple[str, int, str]]) -> str:
+    """Horizontal bars with their names and values as text."""
+    most = max((value for _, value, _ in rows), default=0)
+    if not most:
+        return ""
+    made = "".join(
+        f"<tr><th>{escaped(name)}</th><td class=bar>"
+        '<svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="c0" width="{100 * value / most:.2f}" height="10"/></svg></td>'
+        f"<td class=number>{escaped(said)}</td></tr>"
+        for name, value, said in rows
+    )
+    return f'<table class="bars"><tbody>{made}</tbody></table>'
+
+
+def _stalls(found: Stats, style: TimeStyle) -> str:
+    stalls = sorted(
+        (one for group in found.groups for one in group.stalls), key=lambda one: (-one.quiet_ms, one.group_id)
+    )
+    rows = [
+        (
+            one.group_id,
+            one.partition,
+            one.member_id,
+            duration(one.quiet_ms),
+            "none" if one.last_commit_ms is None else style.full(one.last_commit_ms),
+            f"{duration(one.usual_ms)} ({'its own' if one.measured_by == 'own' else 'of the others'})",
+        )
+        for one in stalls[:STALLS_SHOWN]
+    ]
+    headers = ("group", "partition", "owner", "no commit for", "last commit", "usual interval")
+    rest = len(stalls) - STALLS_SHOWN
+    return table_html(headers, rows) + (f"<p>and {rest:,} more</p>" if rest > 0 else "")
+
+
+def _said(name: str) -> str:
+    return name.lower().replace("_", " ")

@@ -1,0 +1,96 @@
+"""`quorate log stats`: how much, of each group and in all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, shard_number, style_of
+from quorate.commands.log.pagefile import Force, Html, claim, write_page
+from quorate.commands.log.subject import DirOnly, Live, Since, moment, subject
+from quorate.commands.options import Json
+from quorate.errors import CommandError, ExitCode
+from quorate.output import print_json, say
+
+if TYPE_CHECKING:
+    from history.answers.stats import Stats
+
+
+def stats(
+    words: DirOnly = None,
+    url: Live = None,
+    group: Annotated[str | None, typer.Option("--group", help="Only this group.")] = None,
+    shard: Shard = None,
+    since: Since = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="INDEX|TIME|SPAN",
+            help="Up to here; the moment itself is not in it, so that windows add up.",
+        ),
+    ] = None,
+    html: Html = None,
+    force: Force = False,
+    utc: Utc = False,
+    json: Json = False,
+) -> None:
+    """How much: rebalances by cause, time not stable, unowned partitions, evictions, commits, what stalled.
+
+    Example: quorate log stats quorate-data --since 24h
+    """
+    from history.answers.stats import stats as read
+    from history.answers.statstext import stats_text
+
+    if html is not None:
+        if json:
+            raise CommandError("--html and --json are two answers: ask for one", code=ExitCode.USAGE)
+        claim(html, force=force)
+    elif force:
+        raise CommandError("--force is about the FILE of --html, and none is given", code=ExitCode.USAGE)
+    number = None if shard is None else shard_number(shard)
+    log, _ = subject(words, url)
+    (begin, begin_ms), (end, end_ms) = (
+        moment(log, text, utc=utc, group=group, shard=number) for text in (since, until)
+    )
+    for text, index in ((since, begin), (until, end)):
+        if index is not None and text != "start" and group is None and number is None:
+            raise CommandError(
+                f"{text} is an index, and every shard counts its own",
+                hint="name one with --shard or --group, or give a time",
+                code=ExitCode.USAGE,
+            )
+    style = style_of(utc)
+    found = read_log(
+        log.path,
+        lambda: read(
+            log,
+            group=group,
+            shard=number,
+            from_index=None if since == "start" else begin,
+            from_ms=begin_ms,
+            until_index=end,
+            until_ms=end_ms,
+            style=style,
+        ),
+    )
+    if html is not None:
+        from history.pages.stats import stats_page
+
+        title = f"{group or 'All groups'}: how much"
+        say(write_page(html, stats_page(found, style=style, title=title), force=force))
+    elif json:
+        print_json(_document(found))
+    else:
+        print_lines(log.path, stats_text(found, style))
+
+
+def _document(found: Stats) -> dict[str, Any]:
+    from history.answers.statstext import derived
+
+    document: dict[str, Any] = plain(found)
+    document["total"] |= derived(found.total, found.until_ms - found.from_ms)
+    for shown, group in zip(document["groups"], found.groups, strict=True):
+        shown["figures"] |= derived(group.figures, group.until_ms - group.from_ms)
+    return document

@@ -1,0 +1,333 @@
+"""How much: figures of a known story by hand, sums over windows and groups, memory that does not grow."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+import pytest
+
+from history.answers.figures import LARGEST, SMALLEST, Figures, rounded, summed
+from history.answers.stats import Stats, stats
+from history.answers.statstext import derived, stats_text
+from history.diagnoses.keeping import KeptRows
+from history.facts.rows import TopicPartition
+from history.facts.shard import facts_of_all
+from history.pages.stats import stats_page
+from history.reading.node import NodeLog
+from history.reading.source import NothingToRead
+from history.render import UTC_STYLE
+from raftlog.frames import Frame
+from records import Cause, MemberState, Trigger, encode_entry, encode_record
+from records.ids import METADATA_SHARD
+from tests.coordinator.world import World
+from tests.kip848.test_schedules import GROUPS
+
+from .memlog import (
+    GROUP,
+    NOON_MS,
+    MemoryReader,
+    Writer,
+    commit,
+    current,
+    group_epoch,
+    group_topics,
+    member,
+    target,
+    target_epoch,
+)
+from .stories import group_log, joined, metadata_log
+from .test_facts_property import a_world
+
+
+def opened(*logs: MemoryReader, metadata: MemoryReader | None = None) -> NodeLog:
+    readers = {METADATA_SHARD: metadata or MemoryReader(), **dict(enumerate(logs))}
+    return NodeLog(path="log", readers=readers, num_shards=len(logs))
+
+
+@pytest.fixture
+def story() -> NodeLog:
+    return opened(group_log().log, metadata=metadata_log().log)
+
+
+def test_the_figures_of_a_known_story(story: NodeLog) -> None:
+    """Counted by hand; times since noon in ms:
+
+    1,000 Ann joins (epoch 1, Stable at once, 6 partitions); 5,000 Bob joins (epoch 2, 3 move); 5,150 Ann is
+    told; 5,662 she has let go; 6,000 Bob takes them: Stable after 1,000; 26,000 a restart; 40,500 orders
+    grows to 8 (epoch 3, given 6 and 7); 40,900 Ann takes 6; 43,500 Bob expires before he took 7 (epoch 4,
+    overtakes 3); 43,800 Ann takes all: Stable 3,300 after the growth; 53,800 Ann leaves (epoch 5, Empty).
+    """
+    found = stats(story)
+    (group,) = found.groups
+    figures = group.figures
+    assert (found.from_ms - NOON_MS, found.until_ms - NOON_MS) == (0, 53_800)
+    assert (figures.epochs, figures.rebalances, figures.overtaken) == (5, 4, 1)
+    assert figures.by_trigger == {"MEMBER_JOINED": 2, "CATALOG_CHANGED": 1, "SESSION_EXPIRED": 1}
+    assert figures.by_reason == {"MEMBER_JOINED": 2, "TOPIC_GROWN": 1, "SESSION_EXPIRED": 1}
+    assert figures.existed_ms == 52_800
+    assert figures.unstable_ms == 1_000 + 3_300
+    assert figures.settled == {0: 1, rounded(1_000): 1, rounded(3_300): 1}
+    assert figures.settle_max_ms == 3_300
+    assert figures.revoking_ms == 3 * 512
+    # 3, 4, 5 between the two; 6 until Ann takes it, 7 until the end; Bob's three behind his expiry.
+    assert figures.unowned_ms == 3 * 338 + 400 + 3_300 + 3 * 300
+    held = 6 * 52_800 + 2 * 13_300
+    assert figures.owned_ms == held - figures.revoking_ms - figures.unowned_ms
+    assert (figures.moves, figures.given) == (3 + 4, 6 + 2)
+    assert figures.taken == 8
+    assert (figures.joined, figures.rejoined) == (2, 0)
+    assert figures.ended == {"session expired": 1, "left": 1}
+    assert figures.member_ms == 4_000 + 2 * 38_500 + 10_300
+    assert (figures.members_min, figures.members_max) == (0, 2)
+    assert (figures.commits, figures.committed, figures.longest_silence_ms) == (2, 2, 51_800)
+    assert (figures.stalled, figures.failovers) == (0, 0)
+    assert found.total == figures
+    assert sum(sum(part.by_trigger.values()) for part in found.slices) == 4
+
+
+def test_what_lasts_is_cut_at_both_ends(story: NodeLog) -> None:
+    found = stats(story, from_ms=NOON_MS + 5_400, until_ms=NOON_MS + 5_800)
+    figures = found.total
+    assert figures.unstable_ms == figures.existed_ms == 400
+    assert figures.revoking_ms == 3 * 262
+    assert figures.unowned_ms == 3 * 138
+    assert (figures.epochs, figures.joined, figures.commits, figures.moves) == (0, 0, 0, 0)
+    assert (figures.members_min, figures.members_max) == (2, 2)
+    assert figures.longest_silence_ms is None
+
+
+def test_an_index_is_the_millisecond_of_its_entry(story: NodeLog) -> None:
+    found = stats(story, group=GROUP, from_index=2, until_index=4)
+    assert (found.from_ms, found.until_ms) == (NOON_MS + 1_000, NOON_MS + 5_001)
+    assert found.total.rebalances == 2
+    with pytest.raises(NothingToRead, match="no entry 99 in shard-0"):
+        stats(story, group=GROUP, from_index=99)
+
+
+def test_what_does_not_exist(story: NodeLog) -> None:
+    with pytest.raises(NothingToRead, match=f"it has {GROUP}"):
+        stats(story, group="paymnets")
+    with pytest.raises(NothingToRead, match="the entries kept are of"):
+        stats(story, from_ms=5, until_ms=5)
+    with pytest.raises(NothingToRead, match="no entry of a group shard"):
+        stats(opened(MemoryReader()))
+
+
+@pytest.fixture(scope="module", params=[0, 1])
+def world(request: pytest.FixtureRequest) -> World:
+    return a_world(request.param, in_parts=bool(request.param))
+
+
+def _frame(index: int, timestamp_ms: int, record_count: int, body: bytes) -> Frame:
+    return Frame(
+        index=index,
+        term=1,
+        commit_index=index - 1,
+        timestamp_ms=timestamp_ms,
+        record_count=record_count,
+        body=body,
+        file="00000000000000000001.log",
+        offset=index,
+        decided=True,
+    )
+
+
+def _log_of(world: World) -> NodeLog:
+    """The entries of a schedule as a log of one shard."""
+    reader = MemoryReader()
+    for written in world.log:
+        body = encode_entry(written.cause, written.records)
+        number = len(reader.written) + 1
+        reader.written.append(_frame(number, written.timestamp_ms, len(written.records), body))
+    return opened(reader)
+
+
+ADDITIVE = [
+    spec.name
+    for spec in fields(Figures)
+    if spec.name not in (*LARGEST, *SMALLEST, "committed", "stalled", "findings")
+]
+
+
+def test_windows_that_touch_each_other_add_up(world: World) -> None:
+    log = _log_of(world)
+    whole = stats(log)
+    rng = random.Random(7)
+    for _ in range(3):
+        times = sorted(rng.sample(range(whole.from_ms + 1, whole.until_ms), 3))
+        begins, ends = [None, *times], [*times, None]
+        parts = [stats(log, from_ms=b, until_ms=e).total for b, e in zip(begins, ends, strict=True)]
+        together = summed(parts)
+        for name in ADDITIVE:
+            assert getattr(together, name) == getattr(whole.total, name), name
+
+
+def test_all_is_the_sum_of_the_groups(world: World) -> None:
+    log = _log_of(world)
+    whole = stats(log)
+    assert len(whole.groups) == len(GROUPS)
+    open_ended = [stats(log, group=one.group_id) for one in whole.groups]
+    assert [part.groups[0].figures for part in open_ended] == [one.figures for one in whole.groups]
+    together = summed(one.figures for one in whole.groups)
+    together.failovers = whole.total.failovers
+    assert together == whole.total
+    assert whole.total.rebalances > 50
+
+
+def test_in_parts_the_same_diagnoses_are_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = _log_of(world)
+    whole = stats(log)
+    monkeypatch.setattr("history.answers.stats.DRAIN_ENTRIES", 7)
+    assert stats(log) == whole
+    kept = KeptRows(rows_max=10)
+    for facts in facts_of_all(log, 0):
+        kept.take(facts)
+    assert kept.is_full
+    assert not list(kept.findings(0, ()))
+
+
+def test_spans_are_rounded_down_by_less_than_one_in_128() -> None:
+    for span_ms in (0, 1, 255, 256, 257, 1_000, 59_999, 86_400_000):
+        assert rounded(span_ms) <= span_ms < rounded(span_ms) * 129 / 128 + 1
+    figures = Figures()
+    for span_ms in range(1, 201):
+        figures.settle(span_ms)
+    assert (figures.settled_within(0.5), figures.settled_within(0.95), figures.settle_max_ms) == (
+        100,
+        190,
+        200,
+    )
+    assert Figures().settled_within(0.5) is None
+
+
+# Commits that stop.
+
+
+def _committing(log: Writer, num: int, every_ms: int, *partitions: int) -> None:
+    for number in range(num):
+        log.after(every_ms).append(
+            Cause(trigger=Trigger.OFFSETS_COMMITTED, member_id="ann"),
+            *(commit(partition, number) for partition in partitions),
+        )
+
+
+def _three_owned() -> Writer:
+    log = Writer()
+    log.append(
+        joined("ann"),
+        member("ann", "app"),
+        group_topics(3, 1),
+        group_epoch(1),
+        target("ann", 0, 1, 2),
+        target_epoch(1),
+        current("ann", 1, (0, 1, 2)),
+    )
+    return log
+
+
+def _partitions(found: Stats) -> list[tuple[int, str]]:
+    return [(stall.partition.partition, stall.measured_by) for stall in found.groups[0].stalls]
+
+
+def test_a_partition_stalls_by_its_own_usual_interval_or_that_of_others() -> None:
+    log = _three_owned()
+    _committing(log, 8, 1_000, 0, 1)
+    _committing(log, 30, 1_000, 0)
+    found = stats(opened(log.log))
+    assert _partitions(found) == [(1, "own"), (2, "others")]
+    own, others = found.groups[0].stalls
+    assert (own.quiet_ms, own.usual_ms, own.member_id) == (30_000, 1_000, "ann")
+    assert (others.quiet_ms, others.last_commit_ms) == (38_000, None)
+    assert found.total.longest_silence_ms == 30_000
+    assert "orders-1 of payments: ann has it, no commit for 30.0 s" in "\n".join(stats_text(found, UTC_STYLE))
+    in_time = stats(opened(log.log), until_ms=NOON_MS + 8_000 + 9_999)
+    assert _partitions(in_time) == [(2, "others")], "10 s are not over"
+
+
+def test_a_slow_committer_a_revoked_one_and_one_that_nobody_owns_do_not_stall() -> None:
+    log = _three_owned()
+    _committing(log, 8, 5_000, 0, 1)
+    log.append(
+        Cause(trigger=Trigger.HEARTBEAT, member_id="ann"),
+        current("ann", 1, (0,), (1,), MemberState.UNREVOKED_PARTITIONS),
+    )
+    _committing(log, 1, 49_000, 2)
+    assert _partitions(stats(opened(log.log))) == []
+    _committing(log, 1, 2_000, 2)
+    assert _partitions(stats(opened(log.log))) == [(0, "own")]
+
+
+def test_a_group_that_only_commits_is_counted_too() -> None:
+    log = Writer()
+    _committing(log, 4, 500, 0)
+    (group,) = stats(opened(log.log)).groups
+    assert (group.figures.commits, group.figures.existed_ms) == (4, 0)
+    assert derived(group.figures, group.until_ms - group.from_ms)["commits_per_s"] == pytest.approx(4 / 1.5)
+    assert group.commits[0].partition == TopicPartition(topic="orders", partition=0)
+    assert (group.commits[0].usual_ms, group.commits[0].longest_silence_ms) == (500, 500)
+
+
+# Memory.
+
+
+class Repeating(MemoryReader):
+    """The same few groups over and over, made when they are read."""
+
+    rounds = 0
+
+    def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
+        bodies = [encode_entry(cause, raws) for cause, raws in _round()]
+        for index in range(from_index or 1, min(self.rounds * len(bodies), to_index or 1 << 60) + 1):
+            body = bodies[(index - 1) % len(bodies)]
+            yield _frame(index, NOON_MS + index * 100, 3, body)
+
+
+def _round() -> Iterator[tuple[Cause, list]]:  # type: ignore[type-arg]
+    for epoch in range(1, 31):
+        records = [
+            group_epoch(epoch),
+            target_epoch(epoch),
+            current("ann", epoch, (0, 1) if epoch % 2 else (0,)),
+        ]
+        founding = [member("ann", "app"), group_topics(2, 1)] if epoch == 1 else []
+        yield joined("ann"), [encode_record(one) for one in (*founding, *records)]
+        yield Cause(trigger=Trigger.OFFSETS_COMMITTED), [encode_record(commit(0, epoch))]
+
+
+def _peak(rounds: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("history.answers.stats.DRAIN_ENTRIES", 200)
+    monkeypatch.setattr("history.answers.stats.KeptRows", lambda: KeptRows(rows_max=300))
+    reader = Repeating()
+    reader.rounds = rounds
+    log = opened(reader)
+    tracemalloc.start()
+    found = stats(log)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.total.commits == rounds * 30
+    assert "diagnoses are not counted" in found.remarks[0]
+    return peak
+
+
+def test_ten_times_the_log_takes_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    _peak(20, monkeypatch)
+    assert _peak(200, monkeypatch) < 1.2 * _peak(20, monkeypatch)
+
+
+# The page.
+
+
+def test_the_page_says_what_the_text_says(story: NodeLog) -> None:
+    found = stats(story)
+    text = stats_page(found, style=UTC_STYLE, title="<billing>")
+    assert "&lt;billing&gt;" in text
+    assert "<script>alert" not in text
+    for row in ("member joined 2", "session expired", "53.8 s"):
+        assert row in text
+    odd = replace(found, groups=(replace(found.groups[0], group_id='"><script>alert(1)</script>'),))
+    assert "<script>alert" not in stats_page(odd, style=UTC_STYLE)
+    empty = replace(found, total=Figures(), groups=())
+    assert "<p>none</p>" in stats_page(empty, style=UTC_STYLE)
