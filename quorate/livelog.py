@@ -78,11 +78,7 @@ class LiveShard:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        silent = (
-            f"node {node_id} is not heard ({why}): what only it noted is unknown"
-            for node_id, why in sorted(self._nodes.silent.items())
-        )
-        return (*silent, *self._evidence_remarks)
+        return (*silent_words(self._nodes), *self._evidence_remarks)
 
     # Entries
 
@@ -256,6 +252,14 @@ class LiveShard:
         return sorted(notes, key=lambda note: note.get("at_ms", note.get("minute_ms", 0)))
 
 
+def silent_words(nodes: Nodes) -> tuple[str, ...]:
+    """Of which nodes nothing was heard, in words."""
+    return tuple(
+        f"node {node_id} is not heard ({why}): what only it noted is unknown"
+        for node_id, why in sorted(nodes.silent.items())
+    )
+
+
 class LiveLog(NodeLog):
     """A running cluster's log: it is asked, not read, for its newest times."""
 
@@ -279,4 +283,5 @@ def open_live(urls: str, timeout_s: float = TIMEOUT_S) -> NodeLog:
         path=",".join(nodes.urls),
         readers=readers,
         num_shards=sum(shard != METADATA_SHARD for shard in nodes.shards),
+        notes=silent_words(nodes),
     )

@@ -169,13 +169,16 @@ def all_segments(files: Files, home: str) -> list[int]:
 
 
 def read_segment(files: Files, home: str, first_index: int) -> tuple[str, bytes]:
-    """(path, bytes) of a segment, wherever it is at the moment; raises Damaged when it is nowhere."""
+    """(path, bytes) of a segment, wherever it is at the moment; raises Damaged when it cannot be had."""
     live, archived = join(home, log_name(first_index)), join(home, ARCHIVE, log_name(first_index))
     for path in (live, archived, live):  # it may move while this looks
         try:
             return path, files.read(path)
         except FileNotFoundError:
             continue
+        except OSError as error:
+            hint = "check the disk, and whether you may read the file"
+            raise Damaged(path, 0, f"cannot be read: {error.strerror}", hint) from None
     raise Damaged(live, 0, "is missing, in the archive too", "copy it here from another node")
 
 

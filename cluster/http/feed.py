@@ -32,7 +32,11 @@ LOG = logging.getLogger("quorate.http")
 T = TypeVar("T")
 
 SLICE_MS = 1.0
-"""Encoding goes on for this long before other work of the loop gets its turn."""
+"""Encoding goes on for this long before others have the loop."""
+
+REST_S = 0.001
+"""The loop is left alone after every slice, for so long by all readers together: they take at most half of a
+core for texts, a quarter for frames, which are then served faster than they can be decoded."""
 
 SLICE_BYTES = 1 << 16
 """Of a file in one turn: some ten microseconds to read and to send."""
@@ -89,13 +93,14 @@ class Feed:
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(READERS_MAX)
+        self._resting = asyncio.Lock()
 
     async def log(
         self, request: web.Request, shard: ShardView, given: Mapping[str, Any]
     ) -> web.StreamResponse:
         """Committed entries from `given["from"]` on, those that are there."""
         async with self._place():
-            pieces = _pieces(shard, given["from"], given["limit"], given["format"])
+            pieces = self._pieces(shard, given["from"], given["limit"], given["format"])
             async with aclosing(pieces):
                 piece = await _first(pieces, shard, given["from"])
                 response = web.StreamResponse(headers={"Quorate-Commit-Index": str(shard.commit_index)})
@@ -128,6 +133,7 @@ class Feed:
                 await response.prepare(request)
                 for at in range(0, source.size, SLICE_BYTES):
                     await taken(request, response.write(await _in_thread(source.chunk, at, SLICE_BYTES)))
+                    await self._rest()
             finally:
                 source.close()
         return response
@@ -141,14 +147,14 @@ class Feed:
             newest = _Newest(given["limit"])
             needle = about(given["group"]) if given["group"] else b""
             for data in await _in_thread(noted.contents):
-                async for payload, _ in _in_slices(notes_in(data), NOTES_PER_LOOK):
+                async for payload, _ in self._in_slices(notes_in(data), NOTES_PER_LOOK):
                     if needle in payload:
                         newest.take(payload)
             response = web.StreamResponse(headers={"Quorate-Left-Out": str(newest.left_out)})
             response.content_type = MEDIA[given["format"]]
             await response.prepare(request)
             piece = bytearray()
-            async for note in _in_slices(iter(newest.notes), NOTES_PER_LOOK):
+            async for note in self._in_slices(iter(newest.notes), NOTES_PER_LOOK):
                 piece += note if given["format"] == "msgpack" else _json_note(note)
                 if len(piece) >= SLICE_BYTES:
                     await taken(request, response.write(bytes(piece)))
@@ -166,6 +172,59 @@ class Feed:
             yield
         finally:
             self._places.release()
+
+    async def _pieces(
+        self, shard: ShardView, first: int, limit: int, form: str
+    ) -> AsyncGenerator[bytes, None]:
+        """The entries of one answer, encoded, a slice at a time; KeyError when retention has removed them."""
+        slices = self._slices(shard, first, limit)
+        async with aclosing(slices):
+            async for data in slices:
+                if form == "frames":
+                    yield data
+                    continue
+                encode = _msgpack_entry if form == "msgpack" else _json_entry
+                piece = bytearray()
+                async for frame in self._in_slices(iter(frames_in(data)), 1):
+                    is_large = len(frame.body) > LARGE_ENTRY_BYTES
+                    piece += await _in_thread(encode, frame) if is_large else encode(frame)
+                yield bytes(piece)
+
+    async def _slices(self, shard: ShardView, first: int, limit: int) -> AsyncGenerator[bytes, None]:
+        """Whole committed frames: of the live log at once, of the archive in a thread; others go in between.
+
+        Archived files never change and the snapshot's index only grows, so the thread needs no lock.
+        """
+        replica, archive, room = shard.replica, None, ANSWER_MAX_BYTES
+        try:
+            while room > 0 and limit > 0 and first <= shard.commit_index:
+                if first < replica.live_from:
+                    archive = archive or replica.archive()
+                    data = await _in_thread(archive.frames, first, SLICE_BYTES)
+                else:
+                    data = replica.read_committed(first, SLICE_BYTES)
+                data, count = _cut(data, limit)
+                yield data
+                first, limit, room = first + count, limit - count, room - len(data)
+                if first <= shard.commit_index:
+                    await self._rest()
+        finally:
+            if archive is not None:
+                archive.close()
+
+    async def _in_slices(self, items: Iterator[T], num_unlooked: int) -> AsyncIterator[T]:
+        """The same items; whenever `SLICE_MS` is over, others have their turn."""
+        loop = asyncio.get_running_loop()
+        slice_end = loop.time() + SLICE_MS / 1000
+        for number, item in enumerate(items, 1):
+            yield item
+            if number % num_unlooked == 0 and loop.time() > slice_end:
+                await self._rest()
+                slice_end = loop.time() + SLICE_MS / 1000
+
+    async def _rest(self) -> None:
+        async with self._resting:
+            await asyncio.sleep(REST_S)
 
 
 class _Newest:
@@ -205,44 +264,6 @@ async def _first(pieces: AsyncIterator[bytes], shard: ShardView, first: int) -> 
     )
 
 
-async def _pieces(shard: ShardView, first: int, limit: int, form: str) -> AsyncGenerator[bytes, None]:
-    """The entries of one answer, encoded, a slice at a time; KeyError when retention has removed them."""
-    slices = _slices(shard, first, limit)
-    async with aclosing(slices):
-        async for data in slices:
-            if form == "frames":
-                yield data
-                continue
-            encode = _msgpack_entry if form == "msgpack" else _json_entry
-            piece = bytearray()
-            async for frame in _in_slices(iter(frames_in(data)), 1):
-                is_large = len(frame.body) > LARGE_ENTRY_BYTES
-                piece += await _in_thread(encode, frame) if is_large else encode(frame)
-            yield bytes(piece)
-
-
-async def _slices(shard: ShardView, first: int, limit: int) -> AsyncGenerator[bytes, None]:
-    """Whole committed frames: of the live log at once, of the archive in a thread; others go in between.
-
-    Archived files never change and the snapshot's index only grows, so the thread needs no lock.
-    """
-    replica, archive, room = shard.replica, None, ANSWER_MAX_BYTES
-    try:
-        while room > 0 and limit > 0 and first <= shard.commit_index:
-            if first < replica.live_from:
-                archive = archive or replica.archive()
-                data = await _in_thread(archive.frames, first, SLICE_BYTES)
-            else:
-                data = replica.read_committed(first, SLICE_BYTES)
-            data, count = _cut(data, limit)
-            yield data
-            first, limit, room = first + count, limit - count, room - len(data)
-            await asyncio.sleep(0)
-    finally:
-        if archive is not None:
-            archive.close()
-
-
 def _cut(data: bytes, limit: int) -> tuple[bytes, int]:
     """At most `limit` of these whole frames, and how many they are."""
     at, count = 0, 0
@@ -250,17 +271,6 @@ def _cut(data: bytes, limit: int) -> tuple[bytes, int]:
         at += HEADER_BYTES + HEADER.unpack_from(data, at)[2]
         count += 1
     return data[:at], count
-
-
-async def _in_slices(items: Iterator[T], num_unlooked: int) -> AsyncIterator[T]:
-    """The same items; whenever `SLICE_MS` is over, others have their turn."""
-    loop = asyncio.get_running_loop()
-    slice_end = loop.time() + SLICE_MS / 1000
-    for number, item in enumerate(items, 1):
-        yield item
-        if number % num_unlooked == 0 and loop.time() > slice_end:
-            await asyncio.sleep(0)
-            slice_end = loop.time() + SLICE_MS / 1000
 
 
 async def _in_thread(fn: Callable[..., T], *args: object) -> T:

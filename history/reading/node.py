@@ -46,6 +46,11 @@ class NodeLog:
     notes: tuple[str, ...] = ()
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What limits every answer, in words."""
+        return (*self.notes, *(f"{problem.file}: {problem.what}" for problem in self.problems))
+
+    @property
     def shards(self) -> tuple[int, ...]:
         return tuple(sorted(self.readers))
 
@@ -162,12 +167,13 @@ def open_one(path: str) -> NodeLog:
         named = ", ".join(shard_name(shard) for shard in missing)
         notes.append(f"{named} not here: taken for a partial copy; a node does not start on it")
     readers = {number: ShardFiles(path, number) for number in numbers}
-    for reader in readers.values():
-        reader.remarks = (*notes, *(f"{problem.file}: {problem.what}" for problem in problems))
-    return NodeLog(
+    log = NodeLog(
         path=path,
         readers=readers,
         num_shards=None if identity is None else identity.num_shards,
         problems=tuple(problems),
         notes=tuple(notes),
     )
+    for reader in readers.values():
+        reader.remarks = log.remarks
+    return log

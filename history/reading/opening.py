@@ -60,11 +60,13 @@ def _open_cluster(path: str, paths: Sequence[str]) -> NodeLog:
     members = [member for member, _ in opened]
     for found in strangers(members):
         raise NothingToRead(f"the nodes in {path} are not of one cluster: {found}; name one of them")
+    absent = tuple(_absent(members))
     return NodeLog(
         path=path,
-        readers=_Furthest(opened, num_voters(members), paths, tuple(_absent(members))),
+        readers=_Furthest(opened, num_voters(members), paths, absent),
         num_shards=next((m.num_shards for m in members if m.num_shards is not None), None),
         problems=tuple(problem for _, log in opened for problem in log.problems),
+        notes=absent,
     )
 
 

@@ -78,7 +78,14 @@ class DumpedSource:
     node: str
 
 
-Dumped = DumpedEntry | DumpedGap | DumpedSource
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedRemark:
+    """What limits all that follows: a part that was not copied, a node that is not heard."""
+
+    text: str
+
+
+Dumped = DumpedEntry | DumpedGap | DumpedSource | DumpedRemark
 
 
 def type_number(text: str) -> int:
@@ -100,6 +107,8 @@ def dump(path: str | NodeLog, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
     Raises `NothingToRead` when the directory holds no shard, or none that was asked for.
     """
     node = open_node(path)
+    for remark in node.remarks:
+        yield DumpedRemark(text=remark)
     for shard in shards_for(node, wanted):
         reader = node.reader(shard)
         if reader.node:
@@ -175,6 +184,9 @@ def dump_text(
         if isinstance(item, DumpedSource):
             yield f"-- {shard_name(item.shard)} is read from {item.node}, the furthest of the nodes here"
             continue
+        if isinstance(item, DumpedRemark):
+            yield f"-- {item.text}"
+            continue
         frame = item.frame
         head = f"{shard_name(item.shard)} #{frame.index} term {frame.term} {style.full(frame.timestamp_ms)}"
         if not frame.decided:
@@ -211,6 +223,8 @@ def dump_json(items: Iterable[Dumped]) -> Iterator[str]:
             shown |= {"file": gap.file, "offset": gap.offset}
         elif isinstance(item, DumpedSource):
             shown = {"shard": item.shard, "node": item.node}
+        elif isinstance(item, DumpedRemark):
+            shown = {"remark": item.text}
         else:
             frame = item.frame
             shown = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
-from history.reading.source import Gap, Walk
+from history.reading.source import Basis, Gap, Walk
 from history.render import LOCAL, TimeStyle, duration, table
 from history.words import is_takeover, shard_name, term_words
 from raftlog.frames import Frame
@@ -49,17 +49,29 @@ class Term:
 
 def terms(path: str | NodeLog, shard: int | None = None) -> tuple[Term, ...]:
     """The terms of all shards (or one), each shard's in order; raises `NothingToRead`."""
+    return terms_and_bases(path, shard)[0]
+
+
+def terms_and_bases(
+    path: str | NodeLog, shard: int | None = None
+) -> tuple[tuple[Term, ...], tuple[Basis, ...]]:
+    """The same, and what they rest on, a shard each."""
     node = open_node(path)
-    wanted = node.shards if shard is None else (shard,)
-    return tuple(term for number in wanted for term in _terms_of(node, number))
+    found: list[Term] = []
+    bases: list[Basis] = []
+    for number in node.shards if shard is None else (shard,):
+        walk = Walk(number, node.reader(number), stateless=True, with_undecided=True)
+        found.extend(_terms_of(walk, number))
+        bases.append(walk.basis)
+    return tuple(found), tuple(bases)
 
 
-def _terms_of(node: NodeLog, shard: int) -> Iterator[Term]:
+def _terms_of(walk: Walk, shard: int) -> Iterator[Term]:
     first: Frame | None = None
     last: Frame | None = None
     gap_ms: int | None = None
     entries = 0
-    for item in Walk(shard, node.reader(shard), stateless=True, with_undecided=True):
+    for item in walk:
         if not isinstance(item, Frame):
             assert isinstance(item, Gap)
             continue

@@ -18,7 +18,7 @@ from quorate.commands.log.common import (
 )
 from quorate.commands.log.subject import DirGroup, DirOnly, Live, Since, Until, moment, subject
 from quorate.commands.options import Json
-from quorate.output import print_json
+from quorate.output import print_json, say
 
 if TYPE_CHECKING:
     from history.reading.node import NodeLog
@@ -85,17 +85,19 @@ def terms(
 
     Example: quorate log terms quorate-data
     """
-    from history.telling.terms import terms as read
-    from history.telling.terms import terms_text
+    from history.telling.terms import terms_and_bases, terms_text
 
     log, _ = subject(words, url)
     number = None if shard is None else shard_number(shard)
-    found = read_log(log.path, lambda: read(log, number))
+    found, bases = read_log(log.path, lambda: terms_and_bases(log, number))
     if json:
-        print_json({"terms": [plain(one) for one in found]})
+        print_json({"terms": plain(found), "basis": plain(bases)})
         return
     width = terminal_width()
     print_lines(log.path, terms_text(found, width=width, style=style_of(utc)))
+    for basis in bases:
+        if basis.gaps or basis.remarks or not found:
+            say(f"from {basis.words()}")
 
 
 def _explanation(

@@ -72,9 +72,11 @@ def dump(
 
 
 def _followed(log: NodeLog, wanted: Filter) -> Iterator[Dumped]:
-    from history.telling.dump import dumped, shards_for
+    from history.telling.dump import DumpedRemark, dumped, shards_for
     from quorate.following import followed
 
+    for remark in log.remarks:
+        yield DumpedRemark(text=remark)
     firsts = dict.fromkeys(shards_for(log, wanted), wanted.from_index or 1)
     for found in followed(log, firsts):
         if found is None:
