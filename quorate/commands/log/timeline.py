@@ -160,11 +160,15 @@ def _table(
     )
     rows = rows_of(explanation)
     if json:
-        print_json({"group_id": group, "members": explanation.members, "rows": [plain(row) for row in rows]})
+        shown = {"group_id": group, "members": explanation.members, "rows": rows}
+        print_json(plain(shown | {"basis": explanation.basis, "notes": explanation.notes}))
         return
     print_lines(log.path, timeline_text(rows, width=terminal_width(), style=style_of(utc)))
     for name, described in explanation.members.items():
         say(f"{name} is {described}")
+    say(f"from {explanation.basis.words()}")
+    for note in explanation.notes:
+        say(f"note: {note}")
 
 
 def _writes_blocks(letters: str) -> bool:
