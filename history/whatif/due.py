@@ -64,49 +64,44 @@ class Watch:
 
     def __init__(self) -> None:
         self.due: dict[str, Due] = {}
+        self._waiting: set[str] = set()
+        """Members that wait for partitions: what anybody gives up may be theirs."""
 
     def look(
         self, group: Group | None, records: Iterable[RawRecord], at_ms: int, cause: Cause | None = None
-    ) -> dict[str, Due]:
-        """After a decision that wrote ``records``. Returns what became due by it, by member; for the member
-        whose heartbeat it was that is all that it has due."""
-        heard_of = cause.member_id if cause is not None and cause.trigger in HEARD_BY else None
-        if group is None or not group.is_consumer:
-            self.due.clear()
-            return {}
-        types = {raw.type for raw in records}
-        if types.isdisjoint(MOVES_ALL):
-            members = self._touched(group, records)
-        else:
-            members = list(group.joined())
-            for member_id in self.due.keys() - group.members.keys():
-                del self.due[member_id]
-        ids = topic_ids_by_name(group) if members else {}
+    ) -> tuple[dict[str, Due], dict[str, Due]]:
+        """After a decision that wrote ``records``. Returns by member what became due by it, and what was due
+        and is no longer: the member whose heartbeat it was begins anew."""
         fresh: dict[str, Due] = {}
-        for member in members:
-            kind = _kind(group, member, ids)
-            known = self.due.get(member.member_id)
-            if kind is None:
-                self.due.pop(member.member_id, None)
-            elif known is None or known.kind is not kind or member.member_id == heard_of:
-                fresh[member.member_id] = self.due[member.member_id] = Due(kind, at_ms)
-        return fresh
+        closed: dict[str, Due] = {}
+        if group is None or not group.is_consumer:
+            closed, self.due = self.due, {}
+            self._waiting.clear()
+            return fresh, closed
+        heard_of = cause.member_id if cause is not None and cause.trigger in HEARD_BY else None
+        looked_at = self._looked_at(group, records)
+        ids = topic_ids_by_name(group) if looked_at else {}
+        for member_id in looked_at:
+            member = group.member(member_id)
+            kind = None if member is None else _kind(group, member, ids)
+            known = self.due.get(member_id)
+            if known is not None and (kind is not known.kind or member_id == heard_of):
+                closed[member_id] = self.due.pop(member_id)
+            if kind is not None and member_id not in self.due:
+                fresh[member_id] = self.due[member_id] = Due(kind, at_ms)
+            if member is not None and member.current.state is MemberState.UNRELEASED_PARTITIONS:
+                self._waiting.add(member_id)
+            else:
+                self._waiting.discard(member_id)
+        return fresh, closed
 
-    def _touched(self, group: Group, records: Iterable[RawRecord]) -> list[Member]:
-        """Whom records without a new target concern: those whose records they are, and those who wait."""
-        named: set[str] = set()
-        for raw in records:
-            member_id = getattr(decode_key(raw), "member_id", None)
-            if member_id is not None:
-                named.add(member_id)
-        for member_id in named & self.due.keys():
-            if group.member(member_id) is None:
-                del self.due[member_id]
-        return [
-            member
-            for member in group.joined()
-            if member.member_id in named or member.current.state is MemberState.UNRELEASED_PARTITIONS
-        ]
+    def _looked_at(self, group: Group, records: Iterable[RawRecord]) -> Iterable[str]:
+        """Whom the records may concern, in an order that is always the same: all, if the target is another
+        one; else those whose records they are, and those who wait."""
+        if not MOVES_ALL.isdisjoint(raw.type for raw in records):
+            return [*group.members, *sorted(self.due.keys() - group.members.keys())]
+        named = {getattr(decode_key(raw), "member_id", "") for raw in records}
+        return sorted(named.union(self._waiting) - {""})
 
 
 def _kind(group: Group, member: Member, ids: dict[str, bytes]) -> DueKind | None:

@@ -136,7 +136,6 @@ class Extractor:
         """An entry about the group; ``entry.records`` holds the group's own ones only."""
         self._facts.entry(index, at_ms, entry)
         cause, group = entry.cause, self.group
-        before = dict(self._watch.due)
         leaving = self._about_to_end(index, at_ms, cause, group)
         held = _assigned(group, cause.member_id)
         self._projection.apply_all(entry.records, index)
@@ -144,9 +143,9 @@ class Extractor:
         self._was_consumer |= group is not None and group.is_consumer
         self._was_classic |= group is not None and group.classic is not None
         self._ended += leaving
-        self._watch.look(group, entry.records, at_ms, cause)
+        _, closed = self._watch.look(group, entry.records, at_ms, cause)
         owns_nothing = cause.trigger in HEARD_BY and bool(held - _owned(group, cause.member_id))
-        is_plain = self._react(before, index, at_ms, cause, owns_nothing)
+        is_plain = self._react(closed, index, at_ms, cause, owns_nothing)
         act = self._act(index, at_ms, entry, group, owns_nothing)
         if act is not None and not (is_plain and _is_plain(act)):
             self._acts.append(act)
@@ -213,14 +212,12 @@ class Extractor:
         return found
 
     def _react(
-        self, before: Mapping[str, Due], index: int, at_ms: int, cause: Cause, owns_nothing: bool
+        self, closed: Mapping[str, Due], index: int, at_ms: int, cause: Cause, owns_nothing: bool
     ) -> bool:
         """Notes what came of what members had due; whether this entry was no more than that."""
         fenced = {reason.member_id for reason in cause.reasons if reason.kind == ReasonKind.REBALANCE_EXPIRED}
         is_reaction = False
-        for member_id, due in before.items():
-            if self._watch.due.get(member_id) is due:
-                continue
+        for member_id, due in closed.items():
             did = member_id == cause.member_id and _does(cause.trigger, due.kind)
             is_reaction |= did
             self._reactions[member_id].append(

@@ -206,7 +206,7 @@ class Replay:
             for topic in group.topics:
                 self._learn(topic)
         self._shard.on_ready(self._ctx())
-        self._expect(self._watch.look(group, self.script.start, self._now_ms))
+        self._expect(self._watch.look(group, self.script.start, self._now_ms)[0])
         self._work()
 
     def _ctx(self, client_id: str = "", client_host: str = "") -> Context:
@@ -255,7 +255,8 @@ class Replay:
         assert outcome.cause is not None
         self._index += 1
         self.sink(self._index, self._now_ms, Entry(outcome.cause, tuple(outcome.records)))
-        self._expect(self._watch.look(self._group, outcome.records, self._now_ms, outcome.cause))
+        fresh, _ = self._watch.look(self._group, outcome.records, self._now_ms, outcome.cause)
+        self._expect(fresh)
 
     def _expect(self, fresh: dict[str, Due]) -> None:
         """Members have something due: what they will do about it."""
@@ -290,7 +291,7 @@ class Replay:
 
     def _has_work(self, is_round: bool) -> bool:
         core = self._shard.core
-        if core.checks or core.expired or core.installs:
+        if core.news or core.checks or core.expired or core.installs:
             return True
         deferred_ms, round_ms = core.pacing.next_ms(), core.resolutions.next_ms()
         if deferred_ms is not None and deferred_ms <= self._now_ms:

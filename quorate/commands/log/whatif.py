@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorate.commands.log.common import plain, print_lines, read_log
+from quorate.commands.log.common import Utc, plain, print_lines, read_log, style_of
+from quorate.commands.log.pagefile import Force, Html, claim, write_page
 from quorate.commands.log.subject import Live, subject
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json
+from quorate.output import print_json, say
 
 if TYPE_CHECKING:
     from history.whatif.answer import WhatIfAnswer
@@ -54,6 +56,9 @@ def whatif(
     session_timeout: Session = None,
     rebalance_timeout: Rebalance = None,
     interval: Interval = None,
+    html: Html = None,
+    force: Force = False,
+    utc: Utc = False,
     json: Json = False,
 ) -> None:
     """Replay recorded membership under other settings, beside what really happened.
@@ -67,15 +72,30 @@ def whatif(
     spare = len(words or ()) - (url is None)
     log, asked_of = subject(words, url, *(("GROUP",) if spare > 0 else ()))
     group = asked_of[0] if asked_of else None
+    if html is not None:
+        if group is None:
+            raise CommandError("--html shows one group", hint="name it behind DIR", code=ExitCode.USAGE)
+        claim(html, force=force)
     try:
         asked = _asked(assignor, session_timeout, rebalance_timeout, interval)
         answer = read_log(log.path, lambda: whatif_of(log, asked, group))
     except WhatIfError as error:
         raise CommandError(str(error), code=ExitCode.USAGE) from error
-    if json:
+    if html is not None:
+        say(_written(answer, html, force=force, utc=utc))
+    elif json:
         _print_json(answer)
     else:
         print_lines(log.path, whatif_text(answer, group))
+
+
+def _written(answer: WhatIfAnswer, file: Path, *, force: bool, utc: bool) -> str:
+    from history.pages.whatif import whatif_page
+
+    (result,) = answer.results
+    if result.left_out:
+        raise CommandError(f"group {result.group_id} is left out: {result.left_out}", code=ExitCode.UNREADABLE)
+    return write_page(file, whatif_page(result, answer.basis, style=style_of(utc)), force=force)
 
 
 def _asked(assignor: str | None, session: str | None, rebalance: str | None, interval: str | None) -> WhatIf:
