@@ -23,7 +23,7 @@ from history.whatif.replay import Replay
 from history.whatif.settings import WhatIf
 from records import ConsumerGroupMemberMetadataValue, Entry, TopicMetadata
 
-SIZES = ((10, 30, 100), (50, 200, 50), (100, 500, 10))
+SIZES = ((10, 30, 100), (50, 200, 50))
 """Members, partitions, and how often somebody leaves or comes."""
 BEGIN_MS = 1_772_366_400_000
 BETWEEN_MS = 5_000

@@ -163,7 +163,10 @@ def _figures(result: WhatIfResult) -> str:
         f"<td class=bars>{_bars(result.really, result.whatif, name)}</td></tr>"
         for name, (words, really, what_if, by) in zip(NAMES, figures(result), strict=True)
     )
-    heads = "".join(f"<th scope=col>{head}</th>" for head in ("", "really", "what if", "difference", ""))
+    numbers = "".join(
+        f"<th scope=col class=number>{head}</th>" for head in ("really", "what if", "difference")
+    )
+    heads = f"<th></th>{numbers}<th class=bars></th>"
     return (
         f'<div class="scroll"><table class="figures"><thead><tr>{heads}</tr></thead><tbody>\n{rows}\n'
         "</tbody></table></div>"

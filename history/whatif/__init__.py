@@ -10,6 +10,8 @@ and both courses be measured with the same measures.
     due         who could get on by a heartbeat, and since when; the same rule for both courses
     extract     from a group's entries to `Recorded`
     conduct     how members would have behaved: their delays, silences, returns; known or assumed
+    surroundings
+                bounds, settings and requests that a replay makes up
     replay      plays it to `coordinator.shard.GroupShard` on virtual time
     measures    what both courses are measured by, from facts
     answer      `whatif`, the pure function over one group; and over a log

@@ -193,7 +193,7 @@ def recorded_of(log: NodeLog, shard: int, group_id: str | None = None) -> tuple[
     """What members did in each group of a shard, or in one; and what that rests on."""
     reader = log.reader(shard)
     walk = Walk(shard, reader)
-    readers = _Extractors(shard, group_id, reader.evidence(group_id) or None)
+    readers = _Extractors(shard, group_id, reader.evidence() or None)  # whose begin says how far it goes back
     for item in walk:
         if isinstance(item, Frame):
             readers.frame(item)

@@ -12,24 +12,19 @@ that were recorded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
 from coordinator.api import Context, Outcome
 from coordinator.assignors import BUILT_IN, PartitionAssignor
-from coordinator.limits import GroupSettings, Limits
 from coordinator.shard import GroupShard
 from coordinator.state.model import Group, Member
 from coordinator.topics import CatalogTopic, CatalogView
 from records import ConsumerGroupMemberMetadataValue, Entry, TopicMetadata, Trigger
 from wire.apis import ApiKey
-from wire.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    TopicPartitions,
-)
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse, TopicPartitions
 from wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
@@ -37,20 +32,7 @@ from .conduct import LAST, Conduct
 from .due import Due, DueKind, Watch
 from .recorded import Act, ActKind, Recorded
 from .settings import BUILT_IN_NAMES, WhatIf, WhatIfError
-
-NEVER_MS: Final = 10**13
-"""Three centuries: of timers that are not to fire by themselves."""
-
-UNBOUNDED: Final = 1 << 62
-
-LIMITS: Final = Limits(
-    assign_inline_cost_max=UNBOUNDED,
-    resolve_inline_cost_max=UNBOUNDED,
-    target_bytes_max=UNBOUNDED,
-    install_records_max=UNBOUNDED,
-    regex_pause_ms=0,
-)
-"""There is no loop to be kept free: everything is done in place."""
+from .surroundings import LIMITS, NEVER_MS, Surroundings, heartbeat_request, owned_by
 
 RESOLVED_SOON_MS: Final = 10_000
 """A round of regular expressions that is due waits for a recorded one for so long, the longest pause
@@ -65,24 +47,6 @@ DELETE_GROUPS_VERSION: Final = 2
 
 Sink = Callable[[int, int, Entry], None]
 """Takes the entries of a replay: (index, ms, entry)."""
-
-
-@dataclass(slots=True)
-class _Settings:
-    """The settings view of the one group: the same for good, but for the interval that holds a target
-    back."""
-
-    open: GroupSettings
-    held: GroupSettings
-    is_held: bool = False
-    version: int = 1
-
-    @property
-    def defaults(self) -> GroupSettings:
-        return self.open
-
-    def for_group(self, group_id: str) -> GroupSettings:
-        return self.held if self.is_held else self.open
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +98,7 @@ class Replay:
         self.order = self.order if chosen is None else (chosen.name,)
         self.conduct = Conduct(self.script, self.asked)
         self._shard = GroupShard(self.script.shard, LIMITS, assignors)
-        settings = GroupSettings(
-            session_timeout_ms=NEVER_MS,
-            offsets_retention_check_interval_ms=NEVER_MS,
-            regex_refresh_interval_ms=NEVER_MS,
-            max_size=UNBOUNDED,
-            assignors=self.order,
-        )
-        self._settings = _Settings(settings, replace(settings, assignment_interval_ms=NEVER_MS))
+        self._settings = Surroundings.of(self.order)
         self._catalog = CatalogView()
         self._watch = Watch()
         self._queue: list[tuple[int, int, int, _Event]] = []
@@ -357,7 +314,7 @@ class Replay:
         if act.kind in (ActKind.LEAVE, ActKind.AWAY):
             self._heartbeat(act.member_id, -1 if act.kind is ActKind.LEAVE else -2, metadata)
             return
-        owned = [] if act.owns_nothing else _owned(member) if act.acknowledges else None
+        owned = [] if act.owns_nothing else owned_by(member) if act.acknowledges else None
         is_update = act.kind is ActKind.UPDATE
         self._heartbeat(act.member_id, member.current.epoch, metadata, is_full=is_update, owned=owned)
 
@@ -367,7 +324,7 @@ class Replay:
         if member is None or self._watch.due.get(does.member_id) is not does.due:
             return
         assert member.metadata is not None
-        owned = _owned(member) if does.due.kind is DueKind.ACKNOWLEDGEMENT else None
+        owned = owned_by(member) if does.due.kind is DueKind.ACKNOWLEDGEMENT else None
         if does.owns_nothing:
             owned = []
         self._heartbeat(does.member_id, member.current.epoch, member.metadata, owned=owned)
@@ -381,20 +338,9 @@ class Replay:
         is_full: bool = False,
         owned: list[TopicPartitions] | None = None,
     ) -> None:
-        joins = epoch == 0
-        is_full |= joins
-        vote = metadata.server_assignor
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self.script.group_id,
-            member_id=member_id,
-            member_epoch=epoch,
-            instance_id=metadata.instance_id,
-            rack_id=metadata.rack_id if is_full else None,
-            rebalance_timeout_ms=max(metadata.rebalance_timeout_ms, 0) if is_full else -1,
-            subscribed_topic_names=list(metadata.subscribed_topic_names) if is_full else None,
-            subscribed_topic_regex=(metadata.subscribed_topic_regex or "") if is_full else None,
-            server_assignor=vote if is_full and vote in self.order else None,
-            topic_partitions=[] if joins else owned,
+        vote = metadata.server_assignor if metadata.server_assignor in self.order else None
+        request = heartbeat_request(
+            self.script.group_id, member_id, epoch, metadata, vote=vote, is_full=is_full, owned=owned
         )
         client = (metadata.client_id, metadata.client_host)
         answer = self._ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, HEARTBEAT_VERSION, request, client)
@@ -448,11 +394,3 @@ class Replay:
             outcome = self._shard.next_work(self._ctx())
             if outcome is not None:
                 self._take(outcome)
-
-
-def _owned(member: Member) -> list[TopicPartitions]:
-    """What a member reports that gave up what it had to."""
-    return [
-        TopicPartitions(topic_id=topic_id, partitions=sorted(epochs))
-        for topic_id, epochs in member.current.assigned.items()
-    ]

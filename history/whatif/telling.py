@@ -101,7 +101,7 @@ def rests_on(result: WhatIfResult) -> Iterator[str]:
         (assumed.usual, "as it usually took"),
         (
             assumed.one_interval,
-            f"one heartbeat interval ({duration(result.interval_ms)}), as nothing is known",
+            f"one interval of {duration(result.interval_ms)}, as it showed none",
         ),
     ]
     said = [f"{count} {words}" for count, words in delays if count]
@@ -114,12 +114,13 @@ def rests_on(result: WhatIfResult) -> Iterator[str]:
             " assumed"
         )
     unknown = [
-        (assumed.unknown_sessions, "expired member", "the longer session timeout would have kept"),
-        (assumed.unknown_revocations, "fenced member", "more time to give up would have kept"),
+        (assumed.unknown_sessions, "the longer session timeout", "expired member"),
+        (assumed.unknown_revocations, "more time to give up", "fenced member"),
     ]
-    for count, who, what in unknown:
+    for count, what, who in unknown:
         if count:
-            yield f"unknown: nothing shows whether {plural(count, who)} {what}; they go when they really went"
+            kept = f"{what} would have kept {plural(count, who)}"
+            yield f"unknown: whether {kept}; nothing shows it, so they go when they really went"
     if assumed.unknown_absences:
         absences = plural(assumed.unknown_absences, "absence")
         yield f"unknown: {absences} of static members took nearly the session timeout, which may have ended"

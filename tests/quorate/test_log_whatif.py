@@ -83,3 +83,16 @@ def test_what_cannot_be_asked_is_one_line(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert says in captured.err
+
+
+def test_one_group_as_a_page_that_is_not_overwritten_unasked(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    said = asked(capsys, str(directory), "billing", "--assignor", "range", "--html", str(page))
+    assert str(page) in said
+    assert "Group billing: what if assignor range" in page.read_text(encoding="utf-8")
+    assert run(["log", "whatif", str(directory), "billing", "--html", str(page)]) == ExitCode.USAGE
+    assert "--force" in capsys.readouterr().err
+    assert run(["log", "whatif", str(directory), "--html", str(tmp_path / "all.html")]) == ExitCode.USAGE
+    assert "shows one group" in capsys.readouterr().err

@@ -94,7 +94,9 @@ def _written(answer: WhatIfAnswer, file: Path, *, force: bool, utc: bool) -> str
 
     (result,) = answer.results
     if result.left_out:
-        raise CommandError(f"group {result.group_id} is left out: {result.left_out}", code=ExitCode.UNREADABLE)
+        raise CommandError(
+            f"group {result.group_id} is left out: {result.left_out}", code=ExitCode.UNREADABLE
+        )
     return write_page(file, whatif_page(result, answer.basis, style=style_of(utc)), force=force)
 
 

@@ -1,0 +1,52 @@
+"""The page of two courses: both are on it, it asks for nothing, its size is that of a picture."""
+
+from __future__ import annotations
+
+import re
+
+from history.pages.whatif import COLUMNS, whatif_page
+from history.render import UTC_STYLE
+from history.whatif.answer import WhatIfAnswer, WhatIfResult, whatif
+from history.whatif.settings import WhatIf, assignor_named
+from history.whatif.telling import whatif_text
+
+from .members import GROUP, History
+
+
+def answered(span_ms: int = 60_000) -> WhatIfResult:
+    script = History(4, ("range", "uniform")).run(span_ms).recorded()
+    return whatif(script, WhatIf(assignor=assignor_named("uniform"), session_timeout_ms=20_000))
+
+
+def test_both_courses_and_all_figures_are_on_the_page() -> None:
+    result = answered()
+    page = whatif_page(result, style=UTC_STYLE)
+    assert result.really is not None
+    assert result.whatif is not None
+    assert page.count('<figure class="course">') == 2
+    rows = re.findall(
+        r"<tr><th scope=row>(.+?)</th><td class=number>(.+?)</td><td class=number>(.+?)</td>", page
+    )
+    figures = {name: (really, what_if) for name, really, what_if in rows}
+    assert figures["epochs"] == (str(result.really.epochs), str(result.whatif.epochs))
+    assert len(figures) == 9
+    assert "what if assignor uniform and session timeout 20000 ms" in page
+    assert "the replay under the recorded settings (assignor range) is what really happened" in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_a_page_of_a_long_time_is_no_larger_than_a_picture() -> None:
+    page = whatif_page(answered(150_000), style=UTC_STYLE)
+    assert len(page) < COLUMNS * 120
+
+
+def test_names_that_clients_chose_stay_text() -> None:
+    result = answered()
+    object.__setattr__(result, "group_id", "<script>alert(1)</script>")
+    assert "<script>alert" not in whatif_page(result, style=UTC_STYLE)
+
+
+def test_the_text_says_what_it_rests_on() -> None:
+    said = "\n".join(whatif_text(WhatIfAnswer(results=(answered(),), basis=()), GROUP))
+    assert "how long members took to do what was due" in said
+    assert "as the member took at that very time" in said
