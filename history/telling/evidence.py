@@ -20,6 +20,9 @@ from .story import NoteStep, Step
 Note = Mapping[str, Any]
 REFUSED, TROUBLE, HEARTBEAT_GAP = "refused", "trouble", "heartbeat_gap"
 UNKNOWN = "no evidence of the group is here: refused requests and the regularity of heartbeats are unknown"
+MINUTE_MS = 60_000
+NOTED_LATE_MS = 6_000
+"""A gap between heartbeats may be noted so much later, hence in the next minute."""
 GAP_WINDOW_MS = 600_000
 """How far back heartbeat gaps are of interest to an expiry: a few of its longest usual timeouts."""
 
@@ -99,15 +102,40 @@ def _error_name(error: int) -> str:
         return f"error {error}"
 
 
-def longest_gap(notes: Iterable[Note], group_id: str, member_id: str, before_ms: int) -> str | None:
-    """How regular a member's heartbeats were before a moment, in words; ``None`` where nothing was noted."""
-    gaps = [
-        note["gap_ms"]
-        for note in notes
-        if note.get("kind") == HEARTBEAT_GAP
-        and (note.get("group"), note.get("member")) == (group_id, member_id)
-        and before_ms - GAP_WINDOW_MS <= note["minute_ms"] <= before_ms
-    ]
-    if not gaps:
-        return None
-    return f"the longest gap between two of its heartbeats before was {duration(max(gaps))}"
+class Noted:
+    """The notes of one group, by member."""
+
+    def __init__(self, notes: Iterable[Note], group_id: str) -> None:
+        self._refusals: dict[str, list[Note]] = {}
+        self._gaps: dict[str, dict[int, float]] = {}
+        self.is_empty = True
+        for note in notes:
+            if note.get("group") != group_id:
+                continue
+            self.is_empty = False
+            member_id = note.get("member") or ""
+            if note["kind"] == REFUSED:
+                self._refusals.setdefault(member_id, []).append(note)
+            elif note["kind"] == HEARTBEAT_GAP:
+                gaps = self._gaps.setdefault(member_id, {})
+                minute = note["minute_ms"]
+                gaps[minute] = max(gaps.get(minute, 0.0), note["gap_ms"])
+
+    def refusals(self, member_id: str) -> Sequence[Note]:
+        """Its requests that were refused, oldest first."""
+        return self._refusals.get(member_id, ())
+
+    def gap_ms(self, member_id: str, minute_ms: int) -> float | None:
+        """The longest gap between two of its heartbeats that was noted in a minute."""
+        return self._gaps.get(member_id, {}).get(minute_ms)
+
+    def longest_gap(self, member_id: str, before_ms: int) -> str | None:
+        """How regular its heartbeats were before a moment, in words; ``None`` where nothing was noted."""
+        gaps = self._gaps.get(member_id, {})
+        first = (before_ms - GAP_WINDOW_MS) // MINUTE_MS * MINUTE_MS
+        found = [gaps[minute] for minute in range(first, before_ms + 1, MINUTE_MS) if minute in gaps]
+        return (
+            f"the longest gap between two of its heartbeats before was {duration(max(found))}"
+            if found
+            else None
+        )

@@ -6,9 +6,8 @@ so that "nothing happened" and "nothing is known" never look the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from history.diagnoses import RULES, findings_of, words_of
 from history.facts.group import facts_of, windowed
@@ -21,12 +20,11 @@ from history.render import LOCAL, TimeStyle
 from records import Trigger
 
 from .choosing import EVERYTHING_ASKED, Choice, chosen
-from .counterfactuals import Counterfactual, counterfactuals
-from .evidence import UNKNOWN, longest_gap, with_notes
+from .counterfactuals import counterfactuals
+from .evidence import UNKNOWN, Noted, with_notes
+from .known import Counterfactual
 from .story import EpochStep, Focus, NoteStep, Step, Teller
 from .voice import Voice
-
-Notes = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +74,14 @@ def explain(
     notes = log.reader(facts.shard).evidence(group_id)
     voice = Voice(whole, catalog, style, [note.get("member") or "" for note in notes if note.get("member")])
     focus, said = chosen(facts, voice, choice)
-    what_if = counterfactuals(facts, notes or None, voice, focus)
+    noted = Noted(notes, group_id)
+    what_if = counterfactuals(facts, noted, voice, focus)
     window = _Window.of(facts, focus, from_index, from_ms, to_ms, has_end=(to_index, to_ms) != (None, None))
     teller = Teller(facts, voice, focus)
     findings = [one for one in findings_of(whole, notes or None) if window.has_finding(one, focus)]
     findings = [replace(one, words=words_of(one, voice.member)) for one in findings]
-    epochs = [_with_asides(step, notes, what_if, findings, group_id) for step in teller.epochs()]
+    asides = _Asides(noted, what_if, findings)
+    epochs = [asides.beside(step) for step in teller.epochs()]
     between: list[Step] = [*teller.terms(), *teller.notes()]
     beside = [step for step in between if window.has_step(step)]
     steps = with_notes(
@@ -179,21 +179,31 @@ def _place(step: Step) -> tuple[int, int]:
     return step.index or 0, 2 if is_about_all else 0
 
 
-def _with_asides(
-    step: EpochStep,
-    notes: Notes,
-    what_if: Sequence[Counterfactual],
-    findings: Sequence[Finding],
-    group_id: str,
-) -> EpochStep:
-    evidence: list[str] = []
-    if step.trigger == Trigger.SESSION_EXPIRED.name:
-        silent = [member for member in step.members if member not in step.away]
-        gaps = (longest_gap(notes, group_id, member, step.timestamp_ms) for member in silent)
-        evidence = [gap for gap in gaps if gap is not None]
-    said = tuple(one.words for one in what_if if one.index == step.index)
-    odd = tuple(f"{one.kind}: {RULES[one.kind].title}" for one in findings if step.epoch in one.epochs)
-    return replace(step, evidence=tuple(evidence), what_if=said, stands_out=tuple(dict.fromkeys(odd)))
+class _Asides:
+    """What is said at an epoch besides its facts."""
+
+    def __init__(self, noted: Noted, what_if: Iterable[Counterfactual], findings: Iterable[Finding]) -> None:
+        self._noted = noted
+        self._what_if: dict[int, list[str]] = {}
+        self._stands_out: dict[int, dict[str, None]] = {}
+        for one in what_if:
+            self._what_if.setdefault(one.index, []).append(one.words)
+        for finding in findings:
+            said = f"{finding.kind}: {RULES[finding.kind].title}"
+            for epoch in finding.epochs:
+                self._stands_out.setdefault(epoch, {})[said] = None
+
+    def beside(self, step: EpochStep) -> EpochStep:
+        evidence: list[str | None] = []
+        if step.trigger == Trigger.SESSION_EXPIRED.name:
+            silent = [member for member in step.members if member not in step.away]
+            evidence = [self._noted.longest_gap(member, step.timestamp_ms) for member in silent]
+        return replace(
+            step,
+            evidence=tuple(gap for gap in evidence if gap is not None),
+            what_if=tuple(self._what_if.get(step.index, ())),
+            stands_out=tuple(self._stands_out.get(step.epoch, ())),
+        )
 
 
 def _limits(catalog: CatalogHistory, group_id: str) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ class Owners:
 
     def at_end_of(self, row: EpochRow) -> dict[str, str]:
         """Member -> its partitions in words; empty above `OWNERS_TOLD_MAX` members."""
+        if row.num_members > OWNERS_TOLD_MAX:
+            return {}
         while self._next_span < len(self._spans) and _is_before(self._spans[self._next_span].from_index, row):
             span = self._spans[self._next_span]
             self._owned[span.topic_id, span.partition.partition] = span
@@ -33,8 +35,6 @@ class Owners:
             self._present.append(self._sessions[self._next_session])
             self._next_session += 1
         self._present = [session for session in self._present if _outlasts(session.to_index, row)]
-        if len(self._present) > OWNERS_TOLD_MAX:
-            return {}
         parts: dict[str, list[TopicPartition]] = {session.member_id: [] for session in self._present}
         for span in self._owned.values():
             if span.member_id in parts and _outlasts(span.to_index, row):

@@ -8,8 +8,8 @@ from typing import Any
 from history.reading.node import NodeLog
 from history.render import UTC_STYLE
 from history.telling.choosing import Choice
-from history.telling.counterfactuals import Counterfactual
 from history.telling.explain import explain
+from history.telling.known import Counterfactual
 from history.telling.prose import explanation_text
 from records import Cause, Expiry, MemberState, Reason, ReasonKind, Trigger
 from records.ids import topic_id_text

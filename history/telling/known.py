@@ -1,0 +1,69 @@
+"""What counterfactuals are made of: the facts, the evidence by member, and the words for both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from history.facts.rows import GroupFacts, MemberSession, OwnershipSpan, SpanKind
+
+from .evidence import Noted
+from .voice import Voice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterfactual:
+    """One "had it been otherwise", of one epoch."""
+
+    kind: str
+    """``heartbeat``, ``return``, ``acknowledgement`` or ``wait``."""
+    index: int
+    """The entry that opened the epoch."""
+    epoch: int
+    member_id: str
+    deadline_ms: int | None = None
+    """Epoch ms by which it could have prevented its removal."""
+    late_ms: int | None = None
+    """How much too late it came; ``None``: not known."""
+    sooner_ms: int | None = None
+    """How much sooner the epoch could have been stable at most; ``None``: not known."""
+    sooner_ms_min: int | None = None
+    """And at least."""
+    at_ms: int | None = None
+    """When it came, or when all else was done."""
+    is_certain: bool
+    """The records prove all of it; otherwise ``words`` say what is unknown."""
+    words: str
+
+
+@dataclass(slots=True)
+class Known:
+    """All that a claim may rest on; looked up by member, as a log may have thousands of removals."""
+
+    facts: GroupFacts
+    noted: Noted
+    voice: Voice
+    _stays: dict[str, list[MemberSession]] = field(default_factory=dict)
+    _instances: dict[str, list[MemberSession]] = field(default_factory=dict)
+    _owed: dict[tuple[str, int | None], list[OwnershipSpan]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for session in self.facts.sessions:
+            self._stays.setdefault(session.member_id, []).append(session)
+            self._instances.setdefault(session.instance_id or "", []).append(session)
+        for span in self.facts.spans:
+            if span.kind is SpanKind.REVOKING and span.member_id is not None:
+                self._owed.setdefault((span.member_id, span.to_index), []).append(span)
+
+    def back_again(self, session: MemberSession) -> MemberSession | None:
+        """The next session under the same member id: ids are chosen at the start of a process."""
+        later = (one for one in self._stays[session.member_id] if one.from_index > (session.to_index or 0))
+        return next(later, None)
+
+    def instance_again(self, session: MemberSession) -> MemberSession | None:
+        """The next session under the same instance id."""
+        same = self._instances[session.instance_id] if session.instance_id else ()
+        return next((one for one in same if one.from_index >= (session.to_index or 0)), None)
+
+    def owed(self, session: MemberSession) -> list[OwnershipSpan]:
+        """What the member still had to give up when its session ended."""
+        return self._owed.get((session.member_id, session.to_index), [])

@@ -1,0 +1,136 @@
+"""How much sooner an epoch could have been stable without the wait for one member.
+
+The log proves when all else was done, and so how much sooner at most. At least follows from how often whoever
+waited was heard of, where the node noted that: it would have come for what was given up with its next
+heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from history.facts.rows import EpochRow, Wait, WaitEnd
+from history.render import duration, sentence_list
+
+from .evidence import MINUTE_MS, NOTED_LATE_MS, Noted
+from .known import Counterfactual, Known
+from .voice import Voice
+
+SOONER_MS_MIN = 5_000
+"""Waits that cost less, one heartbeat interval of Kafka's, are how the protocol works."""
+
+
+def of_waits(row: EpochRow, waits: Sequence[Wait], known: Known) -> Iterator[Counterfactual]:
+    """How much sooner the epoch could have been stable without the wait for one member."""
+    by_holder: dict[str, list[Wait]] = {}
+    for wait in waits:
+        by_holder.setdefault(wait.holder, []).append(wait)
+    for holder, held in by_holder.items():
+        if row.settled_ms is None or row.settled_index is None:
+            lasted = max((wait.to_ms or wait.from_ms) - max(wait.from_ms, row.timestamp_ms) for wait in held)
+            if row.overtaken_by is not None and lasted >= SOONER_MS_MIN:
+                yield _overtaken(row, holder, lasted, known.voice)
+            continue
+        yield from _without(row, row.settled_ms, holder, held, waits, known)
+
+
+def _overtaken(row: EpochRow, holder: str, lasted_ms: int, voice: Voice) -> Counterfactual:
+    return Counterfactual(
+        kind="wait",
+        index=row.index,
+        epoch=row.epoch,
+        member_id=holder,
+        is_certain=False,
+        words=f"others waited {duration(lasted_ms)} for {voice.short(holder)}; whether the epoch would have"
+        f" been stable without is not known, as epoch {row.overtaken_by} overtook it",
+    )
+
+
+def _without(
+    row: EpochRow,
+    settled_ms: int,
+    holder: str,
+    held: Sequence[Wait],
+    waits: Sequence[Wait],
+    known: Known,
+) -> Iterator[Counterfactual]:
+    """All steps of others that do not rest on what the holder had show when all else was done."""
+    voice = known.voice
+    theirs = {wait.partition for wait in held}
+    done_ms, done_index = max((row.timestamp_ms, row.index), (row.target_ms or 0, row.target_index or 0))
+    for step in row.progress:
+        rests_on_it = step.member_id == holder or not theirs.isdisjoint(step.took)
+        if not rests_on_it and (step.timestamp_ms, step.index) > (done_ms, done_index):
+            done_ms, done_index = step.timestamp_ms, step.index
+    sooner_ms = settled_ms - done_ms
+    ended = [wait for wait in held if wait.to_ms is not None and wait.to_ms <= settled_ms]
+    waited_ms = max((wait.to_ms or 0) - max(wait.from_ms, row.timestamp_ms) for wait in ended) if ended else 0
+    if min(sooner_ms, waited_ms) < SOONER_MS_MIN:
+        return
+    sooner_ms = min(sooner_ms, settled_ms - max(done_ms, min(wait.from_ms for wait in ended)))
+    least_ms = _at_least(row, settled_ms, done_ms, held, waits, known.noted)
+    at = f"{voice.style.clock(done_ms)} (index {done_index})"
+    said = (
+        f"without the {duration(waited_ms)} wait for {voice.short(holder)} the epoch would have been stable"
+    )
+    if least_ms is not None and least_ms > 0:
+        said += f" between {duration(least_ms)} and {duration(sooner_ms)} sooner: all else was done at {at}"
+    else:
+        waiters = sentence_list(sorted({voice.short(wait.waiter) for wait in held}))
+        said += f" up to {duration(sooner_ms)} sooner: all else was done at {at};"
+        said += (
+            f" how soon {waiters} would have come for what it gave up is not known: {_no_rhythm(known.noted)}"
+        )
+    yield Counterfactual(
+        kind="wait",
+        index=row.index,
+        epoch=row.epoch,
+        member_id=holder,
+        sooner_ms=sooner_ms,
+        sooner_ms_min=least_ms,
+        at_ms=done_ms,
+        is_certain=least_ms is not None,
+        words=said,
+    )
+
+
+def _at_least(
+    row: EpochRow,
+    settled_ms: int,
+    done_ms: int,
+    held: Sequence[Wait],
+    waits: Sequence[Wait],
+    noted: Noted,
+) -> int | None:
+    """How much sooner for certain, had the holder given up when it was told: whoever waited was heard of
+    at least once in its longest gap between heartbeats, and took it then."""
+    if any(wait.told_ms is None or wait.end is not WaitEnd.RELEASED for wait in held):
+        return None
+    holder = held[0].holder
+    if any(step.member_id == holder and step.took for step in row.progress):
+        return None  # when it would have taken that, had it given up sooner, is another question
+    freed_ms = max(wait.told_ms or 0 for wait in held)
+    waiters = {wait.waiter for wait in held}
+    others_ms = [wait.to_ms for wait in waits if wait not in held and wait.waiter in waiters]
+    if any(ms is None for ms in others_ms):
+        return None
+    gaps = [_longest_gap(noted, waiter, freed_ms, settled_ms) for waiter in waiters]
+    known = [gap for gap in gaps if gap is not None]
+    if len(known) < len(gaps):
+        return None
+    free_ms = max([freed_ms, *(ms for ms in others_ms if ms is not None)])
+    return settled_ms - max(done_ms, free_ms + round(max(known)))
+
+
+def _longest_gap(noted: Noted, member_id: str, from_ms: int, to_ms: int) -> float | None:
+    """Between two heartbeats of a member in all minutes of a time; ``None``: one of them is not noted."""
+    minutes = range(from_ms // MINUTE_MS * MINUTE_MS, to_ms + NOTED_LATE_MS + 1, MINUTE_MS)
+    gaps = [noted.gap_ms(member_id, minute) for minute in minutes]
+    known = [gap for gap in gaps if gap is not None]
+    return max(known) if len(known) == len(gaps) else None
+
+
+def _no_rhythm(noted: Noted) -> str:
+    if noted.is_empty:
+        return "no evidence of the group is here"
+    return "the evidence file does not say how often it was heard of then"
