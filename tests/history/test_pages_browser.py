@@ -123,6 +123,31 @@ async def test_zoom_window_and_filter(facts: GroupFacts, tab: Tab, tmp_path: Pat
     assert await tab.picture(whole=False) != before
 
 
+async def test_the_address_says_where_it_begins(facts: GroupFacts, tab: Tab, tmp_path: Path) -> None:
+    await shown(tab, timeline_page(facts, [finding(facts)], style=UTC_STYLE), tmp_path)
+    begin = facts.epochs[0].timestamp_ms
+    await tab.evaluate("void (location.hash = '#epoch=3')")
+    await tab.drawn()
+    assert await cursor(tab) == facts.epochs[2].timestamp_ms - begin
+    await tab.evaluate(f"void (location.hash = '#at={begin + 1234}')")
+    await tab.drawn()
+    assert await cursor(tab) == 1234
+
+
+async def test_paper_is_light(facts: GroupFacts, tab: Tab, tmp_path: Path) -> None:
+    await shown(tab, timeline_page(facts, (), style=UTC_STYLE), tmp_path)
+    drawn = "document.getElementById('ruler').toDataURL()"
+    light = await tab.evaluate(drawn)
+    await tab.look(width=1400, dark=True)
+    await tab.drawn()
+    dark = await tab.evaluate(drawn)
+    assert dark != light
+    await tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert await tab.evaluate(drawn) == light
+    await tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert await tab.evaluate(drawn) == dark
+
+
 async def test_a_member_is_found_and_brought_out(facts: GroupFacts, tab: Tab, tmp_path: Path) -> None:
     await shown(tab, timeline_page(facts, (), style=UTC_STYLE), tmp_path)
     await tab.press("/")

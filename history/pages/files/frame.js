@@ -60,10 +60,9 @@ const Frame = (() => {
   /* The reader's setting decides between dark and light; the buttons overrule it for as long as the page is open. */
   const listeners = [];
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  let printing = false;
   const isDark = () => {
     const chosen = document.documentElement.dataset.theme;
-    return !printing && (chosen ? chosen === "dark" : dark.matches);
+    return chosen ? chosen === "dark" : dark.matches;
   };
   const onTheme = (listener) => listeners.push(listener);
   const themeChanged = () => listeners.forEach((listener) => listener());
@@ -80,8 +79,10 @@ const Frame = (() => {
     button.parentElement.hidden = false;
     button.setAttribute("aria-pressed", String(button.dataset.themeChoice === ""));
   }
-  addEventListener("beforeprint", () => { printing = true; themeChanged(); });
-  addEventListener("afterprint", () => { printing = false; themeChanged(); });
+  // Paper is light, also what a canvas has drawn: listeners draw at once, for nothing runs between this and the print.
+  let before = "";
+  addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme || ""; choose("light"); });
+  addEventListener("afterprint", () => choose(before));
 
   return {data, byId, element, full, day, clock, offsetWords, offsetAt, duration, count, colour, isDark, onTheme};
 })();

@@ -309,7 +309,7 @@
   function redraw() {
     Draw.learnColours();
     Ruler.legend(byId("legend"));
-    draw();
+    drawNow();
   }
   for (const item of document.querySelectorAll("[data-finding]")) {
     const finding = findings[Number(item.dataset.finding)];

@@ -81,7 +81,7 @@ const Ruler = (() => {
       for (let at = Math.ceil((from + shift) / step) * step - shift; at <= Math.min(gapFrom, end) && drawn < TICKS_MAX; at += step) {
         const x = xOf(view, at);
         line(context, x, 20, 25, look.soft);
-        if (x - last >= room - 12 && x < view.width - 20 && free(x, 26)) { write(context, say(at), x, TICK_Y, {size: 11, fill: look.soft, align: "center"}); last = x; }
+        if (x - last >= room - 12 && x < view.width - 20 && free(x, step < 1000 ? 38 : 26)) { write(context, say(at), x, TICK_Y, {size: 11, fill: look.soft, align: "center"}); last = x; }
         drawn++;
       }
       if (gapTo > gapFrom) {

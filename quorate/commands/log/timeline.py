@@ -70,7 +70,7 @@ def timeline(
             hint=f"what was read ends at {style.full(facts.last_ms)}",
             code=ExitCode.UNREADABLE,
         )
-    rests_on = () if facts.basis is None else (f"from {log.path}, {facts.basis.words()}",)
+    rests_on = _rests_on(log.path, picture)
     if html is not None:
         from history.pages.timeline import timeline_page
 
@@ -102,6 +102,9 @@ def timeline(
         say(line)
 
 
+PLACES_MAX = 10
+"""Indexes named of entries that cannot be decoded; `verify` lists them all."""
+
 Point = tuple[int | None, int | None]
 """(index, epoch ms), at most one of them set."""
 
@@ -114,6 +117,8 @@ class _Picture:
     """What touches the window."""
     findings: tuple[Finding, ...]
     from_ms: int | None
+    has_notes: bool
+    """Something was noted beside the log, of which findings know too."""
 
 
 def _picture(log: NodeLog, group: str, shard: int | None, begin: Point, end: Point) -> _Picture:
@@ -135,7 +140,21 @@ def _picture(log: NodeLog, group: str, shard: int | None, begin: Point, end: Poi
             one for one in findings if from_ms is None or one.to_ms is None or one.to_ms >= from_ms
         ),
         from_ms=from_ms,
+        has_notes=notes is not None,
     )
+
+
+def _rests_on(path: str, picture: _Picture) -> list[str]:
+    from history.telling.evidence import UNKNOWN
+
+    facts = picture.whole
+    lines = [] if facts.basis is None else [f"from {path}, {facts.basis.words()}"]
+    if facts.unreadable:
+        places = ", ".join(str(index) for index, _, _ in facts.unreadable[:PLACES_MAX])
+        lines.append(f"{len(facts.unreadable)} entries cannot be decoded and are passed over: index {places}")
+    if not picture.has_notes:
+        lines.append(UNKNOWN)
+    return lines
 
 
 def _table(
