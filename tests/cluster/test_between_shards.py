@@ -6,6 +6,7 @@ import pytest
 
 from cluster.node_info import ClientInfo
 from raftlog.evidence import read_evidence
+from records.ids import topic_id_text
 from tests.cluster.lab import GROUPS, Lab
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -97,6 +98,7 @@ def test_refusals_and_the_regularity_of_heartbeats_are_kept_as_evidence() -> Non
     ]
     assert refused[0]["reason"]
     assert refused[0]["client"].startswith("one/")
+    assert refused[0]["owned"] == {topic_id_text(part.topic_id): part.partitions for part in consumer.owned}
 
 
 def test_a_long_poll_that_gave_up_leaves_nothing_behind() -> None:
