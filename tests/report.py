@@ -28,7 +28,7 @@ BUDGETS_S: dict[str, int] = {
     "scenarios": 30,
     "listeners": 60,
     "history": 120,
-    "incidents": 90,
+    "incidents": 150,
     "quorate": 60,
     "clients": 300,
     "failover": 600,

@@ -8,6 +8,7 @@ client, and this names it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from history.facts.rows import MemberSession, OwnershipSpan, SessionEnd, SpanKind, TopicPartition
 from history.render import duration
@@ -127,51 +128,68 @@ def _not_given_up(case: Case) -> Iterator[Found]:
 
 def _not_fetched(case: Case) -> Iterator[Found]:
     wanted = _Wanted(case)
-    waiting: dict[str, list[OwnershipSpan]] = {}
+    waiting: dict[str, list[_Free]] = {}
     for span in case.spans_of(None, SpanKind.UNOWNED):
         until_ms = case.known_until_ms if span.to_ms is None else span.to_ms
-        if until_ms - span.from_ms >= STUCK_MS and (taker := wanted.by(span)) is not None:
-            waiting.setdefault(taker, []).append(span)
+        if until_ms - span.from_ms >= STUCK_MS:
+            free = wanted.by(span)
+            if free is not None and until_ms - free.from_ms >= STUCK_MS:
+                waiting.setdefault(free.taker, []).append(free)
     for taker, spans in waiting.items():
-        free = [span.partition for span in spans]
-        first = min(spans, key=lambda span: span.from_index)
-        ends = [span.to_ms for span in spans if span.to_ms is not None]
-        is_over = len(ends) == len(spans)
-        until_ms = max(ends) if is_over else case.known_until_ms
+        partitions = [free.span.partition for free in spans]
+        first = min(spans, key=lambda free: free.from_index)
+        over = [(free.span.to_index, free.span.to_ms) for free in spans if free.span.to_index is not None]
+        to_index, to_ms = max(over) if len(over) == len(spans) else (None, None)
+        until_ms = case.known_until_ms if to_ms is None else to_ms
         yield Found(
             members=(taker,),
-            partitions=sorted(set(free)),
-            epochs=case.epochs_between(first.from_index, max(s.to_index or 0 for s in spans) or None),
+            partitions=partitions,
+            epochs=case.epochs_between(first.from_index, to_index),
             from_index=first.from_index,
             from_ms=first.from_ms,
-            to_index=max(span.to_index or 0 for span in spans) if is_over else None,
-            to_ms=max(ends) if is_over else None,
+            to_index=to_index,
+            to_ms=to_ms,
             words=(
-                f"{member(taker)} was to have {parts(free)} and did not come for it for"
-                f" {duration(until_ms - first.from_ms)}{'' if is_over else ', as far as was read'}; all that"
-                " time nobody owned it"
+                f"{member(taker)} was to have {parts(partitions)} and did not come for it for"
+                f" {duration(until_ms - first.from_ms)}{', as far as was read' if to_ms is None else ''}; all"
+                " that time nobody owned it"
             ),
-            rests_on=unique((*(s.from_index for s in spans), *(s.to_index for s in spans))),
+            rests_on=unique(index for free in spans for index in (free.from_index, free.span.to_index)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Free:
+    """A partition that was nobody's and one member's to come for, since an entry."""
+
+    span: OwnershipSpan
+    taker: str
+    from_index: int
+    from_ms: int
 
 
 class _Wanted:
     """Whose each partition is by the target, by log index."""
 
     def __init__(self, case: Case) -> None:
-        self._moves: dict[TopicPartition, list[tuple[int, str | None]]] = {}
+        self._moves: dict[TopicPartition, list[tuple[int, int, str | None]]] = {}
         for row in case.facts.epochs:
-            at = row.target_index or row.index
+            if row.target_index is None or row.target_ms is None:
+                continue
             for move in row.moves:
-                self._moves.setdefault(move.partition, []).append((at, move.target))
+                given = (row.target_index, row.target_ms, move.target)
+                self._moves.setdefault(move.partition, []).append(given)
 
-    def by(self, span: OwnershipSpan) -> str | None:
-        """The member that was to have it while it was nobody's; of several the one at the end."""
-        wanted: str | None = None
-        for index, target in self._moves.get(span.partition, ()):
-            if span.to_index is None or index < span.to_index:
-                wanted = target
-        return wanted
+    def by(self, span: OwnershipSpan) -> _Free | None:
+        """The member that was to have it at the end, and since when it could have come for it."""
+        free: _Free | None = None
+        for index, ms, taker in self._moves.get(span.partition, ()):
+            if span.to_index is not None and index >= span.to_index:
+                break
+            free = None
+            if taker is not None:
+                free = _Free(span, taker, max(index, span.from_index), max(ms, span.from_ms))
+        return free
 
 
 def _revocations(case: Case) -> dict[tuple[str, int], list[OwnershipSpan]]:

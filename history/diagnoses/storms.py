@@ -33,9 +33,12 @@ def rebalance_storm(case: Case) -> Iterator[Found]:
     went = sorted(s.to_ms for s in case.facts.sessions if s.to_ms is not None and s.end not in _STAYED)
     came = sorted(s.from_ms for s in case.facts.sessions if s.is_begin_known and s.replaced is None)
     unsettled = [0, *accumulate(int(row.settled_index is None) for row in rows)]
+    departures = {s.to_index for s in case.facts.sessions if s.end not in _STAYED}
     first: int | None = None
     last = 0
     for start, row in enumerate(rows):
+        if row.index not in departures:  # who joined before the first one went is no part of it
+            continue
         end = bisect_right(times, row.timestamp_ms + STORM_WINDOW_MS)
         is_storm = (
             end - start >= STORM_EPOCHS_MIN
@@ -61,16 +64,12 @@ def _within(times: list[int], from_ms: int, to_ms: int) -> int:
 
 
 def _storm(case: Case, rows: tuple[EpochRow, ...]) -> Found:
-    """From the first that went on: those who joined before are not a part of it."""
-    last = rows[-1]
-    gone = [
-        s
+    first, last = rows[0], rows[-1]
+    went = [
+        s.member_id
         for s in case.facts.sessions
-        if s.to_index is not None and rows[0].index <= s.to_index <= last.index and s.end not in _STAYED
+        if s.to_index is not None and first.index <= s.to_index <= last.index and s.end not in _STAYED
     ]
-    begins = min(s.to_index or 0 for s in gone)
-    rows = tuple(row for row in rows if row.index >= begins)
-    first, went = rows[0], [s.member_id for s in gone]
     came = [s.member_id for s in case.facts.sessions if first.index <= s.from_index <= last.index]
     moved = {move.partition for row in rows for move in row.moves}
     never = sum(row.settled_index is None for row in rows)
@@ -92,5 +91,5 @@ def _storm(case: Case, rows: tuple[EpochRow, ...]) -> Found:
             f" them overtaken before they were stable: {members(went)} went and {members(came)} came;"
             f" {parts(moved)} moved"
         ),
-        rests_on=unique((*(row.index for row in rows), to_index)),
+        rests_on=[row.index for row in rows],
     )

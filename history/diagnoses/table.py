@@ -179,6 +179,7 @@ _TABLE = (
             "too little memory, a liveness probe. Until then stop it: the others go on in peace."
         ),
         covers=(
+            "REBALANCE_STORM",
             "SESSION_EXPIRED",
             "MEMBER_PAUSED",
             "STATIC_MEMBER_GONE",

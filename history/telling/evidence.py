@@ -129,11 +129,13 @@ class Noted:
         """The longest gap between two of its heartbeats that was noted in a minute."""
         return self._gaps.get(member_id, {}).get(minute_ms)
 
-    def longest_gap(self, member_id: str, before_ms: int) -> str | None:
-        """How regular its heartbeats were before a moment, in words; ``None`` where nothing was noted."""
+    def longest_gap(self, member_id: str, before_ms: int, limit_ms: float) -> str | None:
+        """How regular its heartbeats were before its session expired, in words; ``None`` where nothing was
+        noted. The silence that lasted for all of its session (``limit_ms``) is noted when it comes back."""
         gaps = self._gaps.get(member_id, {})
         first = (before_ms - GAP_WINDOW_MS) // MINUTE_MS * MINUTE_MS
-        found = [gaps[minute] for minute in range(first, before_ms + 1, MINUTE_MS) if minute in gaps]
+        minutes = range(first, before_ms + 1, MINUTE_MS)
+        found = [gaps[minute] for minute in minutes if minute in gaps and gaps[minute] < limit_ms]
         return (
             f"the longest gap between two of its heartbeats before was {duration(max(found))}"
             if found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import inf
 
 from history.diagnoses import RULES, findings_of, words_of
 from history.facts.group import facts_of, windowed
@@ -80,7 +81,7 @@ def explain(
     teller = Teller(facts, voice, focus)
     findings = [one for one in findings_of(whole, notes or None) if window.has_finding(one, focus)]
     findings = [replace(one, words=words_of(one, voice.member)) for one in findings]
-    asides = _Asides(noted, what_if, findings)
+    asides = _Asides(whole, noted, what_if, findings)
     epochs = [asides.beside(step) for step in teller.epochs()]
     between: list[Step] = [*teller.terms(), *teller.notes()]
     beside = [step for step in between if window.has_step(step)]
@@ -182,8 +183,15 @@ def _place(step: Step) -> tuple[int, int]:
 class _Asides:
     """What is said at an epoch besides its facts."""
 
-    def __init__(self, noted: Noted, what_if: Iterable[Counterfactual], findings: Iterable[Finding]) -> None:
+    def __init__(
+        self,
+        facts: GroupFacts,
+        noted: Noted,
+        what_if: Iterable[Counterfactual],
+        findings: Iterable[Finding],
+    ) -> None:
         self._noted = noted
+        self._timeouts = {(one.to_index, one.member_id): one.timeout_ms or inf for one in facts.sessions}
         self._what_if: dict[int, list[str]] = {}
         self._stands_out: dict[int, dict[str, None]] = {}
         for one in what_if:
@@ -197,7 +205,10 @@ class _Asides:
         evidence: list[str | None] = []
         if step.trigger == Trigger.SESSION_EXPIRED.name:
             silent = [member for member in step.members if member not in step.away]
-            evidence = [self._noted.longest_gap(member, step.timestamp_ms) for member in silent]
+            evidence = [
+                self._noted.longest_gap(one, step.timestamp_ms, self._timeouts.get((step.index, one), inf))
+                for one in silent
+            ]
         return replace(
             step,
             evidence=tuple(gap for gap in evidence if gap is not None),

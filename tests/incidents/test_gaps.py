@@ -1,0 +1,25 @@
+"""What evidence says of the heartbeats before an expiry, where the member came back and was noted again."""
+
+from __future__ import annotations
+
+import re
+
+from history.render import UTC_STYLE
+from history.telling.explain import explain
+
+from .rig import GROUP
+from .scenarios import INCIDENTS, SESSION_MS
+
+
+def test_the_silence_that_ended_a_session_is_no_gap_before_it() -> None:
+    """It is noted when the member comes back, in the minute of the expiry perhaps."""
+    told = 0
+    for seed in range(12):
+        node = INCIDENTS["one never acknowledges, another is paused"].run(seed).rig.node()
+        for step in explain(node, GROUP, style=UTC_STYLE).epochs:
+            for said in step.evidence:
+                told += 1
+                found = re.search(r"was (\d+(?:\.\d+)?) s$", said)
+                assert found, said
+                assert float(found[1]) * 1_000 < SESSION_MS, said
+    assert told
