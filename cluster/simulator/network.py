@@ -58,6 +58,7 @@ class Network:
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.transports: dict[SimTransport, None] = {}
         self.machines: dict[str, str] = {}
+        self.addresses: dict[str, str] = {}  # of client machines; one without seems to be where it dials
         self.latency_ms: dict[Way, float] = {}
         self._cuts: set[Way] = set()
         self._held: dict[Way, deque[tuple[SimTransport | None, Callable[[], None]]]] = {}
@@ -98,7 +99,7 @@ class Network:
             refused = ConnectionRefusedError(f"nobody listens on {host}:{port}")
             self.soon(owner, opened, None, refused)
             return
-        local = (host, self._ephemeral_port())
+        local = (self.addresses.get(here, host), self._ephemeral_port())
         near = SimTransport(self, owner, local, listener.address)
         far = SimTransport(self, listener.owner, listener.address, local)
         near.peer, far.peer = far, near
