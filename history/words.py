@@ -198,7 +198,7 @@ def _overdue_of(member_id: str, cause: Cause, now_ms: int, speaker: Speaker) -> 
         if expiry.member_id == member_id:
             waited = duration(max(now_ms - expiry.armed_ms, 0))
             since = speaker.style.clock(expiry.armed_ms)
-            return f": {waited} of {duration(expiry.timeout_ms)} gone since it was asked at {since}"
+            return f": {waited} of {duration(expiry.timeout_ms)} gone, counted from {since}"
     return ""
 
 

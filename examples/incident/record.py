@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ GROUP: Final = "billing"
 TOPIC: Final = "orders"
 SHARD: Final = 0
 
-BEGIN: Final = datetime(2026, 3, 1, 3, 4, tzinfo=timezone.utc)
+BEGIN: Final = datetime(2026, 3, 1, 3, 4, tzinfo=UTC)
 """What the machines' clocks say when they are switched on."""
 
 HEARTBEAT_MS: Final = 3_000.0
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 class Consumer(Member):
-    """One process of the application; `is_in_a_batch`: it heartbeats, and gives up nothing until it is done."""
+    """One process of the application; `is_in_a_batch`: it heartbeats, and gives up nothing."""
 
     is_in_a_batch = False
 
@@ -222,7 +222,8 @@ class Incident:
 
     def _grow_topic(self, num_partitions: int) -> None:
         request = CreatePartitionsRequest(
-            topics=[CreatePartitionsTopic(name=TOPIC, count=num_partitions, assignments=None)], timeout_ms=5_000
+            topics=[CreatePartitionsTopic(name=TOPIC, count=num_partitions, assignments=None)],
+            timeout_ms=5_000,
         )
         grown = self._admin().ask(ApiKey.CREATE_PARTITIONS, 3, request).results[0]
         assert grown.error_code == 0, grown

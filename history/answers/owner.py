@@ -6,6 +6,7 @@ it, who held the partition before and after, and what was last committed of it u
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -250,10 +251,15 @@ def owner_text(found: Owners, style: TimeStyle = LOCAL) -> Iterator[str]:
         yield f"Group {group.group_id}"
         if group.basis is not None:
             yield f"  from {group.basis.words()}"
-        yield from _group_text(group, style, is_moment=bool(moment))
-        yield from _commit_text(group, found.at_ms, style)
+        lines = [
+            *_group_text(group, style, is_moment=bool(moment)),
+            *_commit_text(group, found.at_ms, style),
+        ]
+        yield from lines
+        named = set(re.findall(r"\bm\d+\b", "\n".join(lines)))
         for name, described in group.members.items():
-            yield f"  {name} is {described}"
+            if name in named:
+                yield f"  {name} is {described}"
 
 
 def _group_text(group: GroupOwners, style: TimeStyle, *, is_moment: bool) -> Iterator[str]:

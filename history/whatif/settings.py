@@ -20,6 +20,7 @@ from coordinator.assignors import (
 )
 from coordinator.assignors.assigning import normal
 from coordinator.limits import GroupSettings
+from history.render import duration
 
 BUILT_IN_NAMES = tuple(assignor.name for assignor in BUILT_IN)
 _BROKER = GroupSettings()
@@ -56,10 +57,10 @@ class WhatIf:
         return self == WhatIf()
 
     def words(self) -> tuple[str, ...]:
-        """``assignor range``, ``session timeout 6000 ms``"""
+        """``assignor range``, ``session timeout 6.0 s``"""
         said = [f"assignor {self.assignor.name}"] if self.assignor is not None else []
         said += [
-            f"{name} {value} ms"
+            f"{name} {duration(value)}"
             for name, value in (
                 ("session timeout", self.session_timeout_ms),
                 ("rebalance timeout", self.rebalance_timeout_ms),

@@ -23,7 +23,7 @@ NAMES = {
     "sessions_expired": "sessions expired",
     "fenced_revoking": "fenced while giving up",
     "spread": "largest difference in partitions between members",
-    "spread_at_end": "the same at the end",
+    "spread_at_end": "that difference at the end",
 }
 GROUP_HEADERS = (
     "group",

@@ -50,7 +50,7 @@ def test_one_group_as_json(directory: Path, capsys: pytest.CaptureFixture[str]) 
     told = json.loads(asked(capsys, str(directory), "billing", "--session-timeout", "1500ms", "--json"))
     (result,) = told["results"]
     assert result["is_faithful"]
-    assert result["asked"] == ["session timeout 1500 ms"]
+    assert result["asked"] == ["session timeout 1.5 s"]
     assert result["really"]["sessions_expired"] == result["whatif"]["sessions_expired"] == 1
     assert result["whatif"]["unstable_ms"] == result["really"]["unstable_ms"]
     assert set(result["assumed"]) >= {"as_then", "usual", "one_interval", "unknown_sessions"}
