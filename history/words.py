@@ -256,6 +256,14 @@ def term_words(term: TermStartValue, gap_ms: int | None) -> str:
     return f"{said}, at most {duration(gap_ms)} without a leader"
 
 
+def term_why(why: int) -> str:
+    """``START``, ``EXPIRY``, …; the number where this release does not know it."""
+    try:
+        return TermWhy(why).name
+    except ValueError:
+        return str(int(why))
+
+
 def type_name(record_type: int) -> str:
     """``ConsumerGroupMetadata``; ``type 77 (unknown to this release)``."""
     try:

@@ -30,6 +30,11 @@ class CommitKeys:
         self._only = only
         self._known: dict[bytes, CommitKey | None] = {}
 
+    @property
+    def groups(self) -> set[str]:
+        """Those whose commits were seen."""
+        return {key[0] for key in self._known.values() if key is not None}
+
     def of(self, frame: Frame) -> Iterator[tuple[CommitKey, RawRecord]]:
         """The commits of an entry and their removals, those of ``only`` some groups if they are given.
 

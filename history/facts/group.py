@@ -15,7 +15,7 @@ from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
 from history.reading.source import Gap, NothingToRead, SnapshotLike, Walk
 from history.state.track import MEMBERSHIP_TYPES, GroupTrack, Partition
-from history.words import is_takeover
+from history.words import is_takeover, term_why
 from raftlog.frames import Frame
 from records import (
     Cause,
@@ -24,7 +24,6 @@ from records import (
     RecordsError,
     RecordType,
     TermStartValue,
-    TermWhy,
     decode_cause,
     decode_value,
     group_id_of,
@@ -108,7 +107,7 @@ class FactsBuilder:
             timestamp_ms=timestamp_ms,
             node_id=term.node_id,
             previous_leader=term.previous_leader,
-            why=_why(term.why),
+            why=term_why(term.why),
             is_takeover=is_takeover(term),
             gap_ms=None if self._last.ms < 0 else timestamp_ms - self._last.ms,
         )
@@ -284,10 +283,3 @@ def windowed(facts: GroupFacts, from_index: int | None, from_ms: int | None) -> 
         gaps=tuple(one for one in facts.gaps if one[2] >= index),
         unreadable=tuple(one for one in facts.unreadable if one[0] >= index and one[1] >= ms),
     )
-
-
-def _why(why: int) -> str:
-    try:
-        return TermWhy(why).name
-    except ValueError:
-        return str(why)

@@ -15,9 +15,9 @@ from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import Basis, Gap, Walk
 from history.render import LOCAL, TimeStyle, duration, table
-from history.words import is_takeover, shard_name, term_words
+from history.words import is_takeover, shard_name, term_why, term_words
 from raftlog.frames import Frame
-from records import Entry, RecordsError, RecordType, TermStartValue, TermWhy, decode_entry, decode_value
+from records import Entry, RecordsError, RecordType, TermStartValue, decode_entry, decode_value
 
 HEADERS = ("shard", "term", "index", "began", "gap", "entries", "leader", "why")
 
@@ -96,7 +96,7 @@ def _term(shard: int, first: Frame, last: Frame, gap_ms: int | None, entries: in
         shard=shard,
         term=first.term,
         node_id=None if start is None else start.node_id,
-        why="" if start is None else _why_name(start.why),
+        why="" if start is None else term_why(start.why),
         previous_leader=-1 if start is None else start.previous_leader,
         is_takeover=start is not None and is_takeover(start),
         index=first.index,
@@ -125,13 +125,6 @@ def term_start_of(entry: Entry) -> TermStartValue | None:
                 value = decode_value(raw)
                 return value if isinstance(value, TermStartValue) else None
     return None
-
-
-def _why_name(why: int) -> str:
-    try:
-        return TermWhy(why).name
-    except ValueError:
-        return str(int(why))
 
 
 def terms_text(found: Sequence[Term], *, width: int = 120, style: TimeStyle = LOCAL) -> Iterator[str]:

@@ -26,7 +26,7 @@ COMMANDS = [
     *(["groups", name] for name in ("config", "remove-member", "delete-offsets", "reset-offsets")),
     *(["cluster", name] for name in ("status", "transfer", "upgrade", *experiments.COMMANDS)),
     *(["log", name] for name in ("dump", "verify", "compare", "replay", "explain", "timeline", "terms")),
-    *(["log", name] for name in ("findings", "owner", "diff", "stats", "whatif")),
+    *(["log", name] for name in ("findings", "owner", "diff", "stats", "export", "whatif")),
 ]
 
 

@@ -10,6 +10,7 @@ from quorate.commands.log.causes import explain, terms
 from quorate.commands.log.changes import diff
 from quorate.commands.log.checks import compare, verify
 from quorate.commands.log.entries import dump
+from quorate.commands.log.exports import export
 from quorate.commands.log.figures import stats
 from quorate.commands.log.oddities import findings
 from quorate.commands.log.owners import owner
@@ -26,6 +27,7 @@ _COMMANDS = (
     owner,
     diff,
     stats,
+    export,
     whatif,
     replay,
     terms,

@@ -1,0 +1,117 @@
+"""What a column is, and the usual ways to read one from a row of facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from operator import attrgetter
+from typing import Any
+
+from history.facts.rows import EpochRow
+from records import Cause, Certainty, ReasonKind, Trigger
+
+
+class Kind(StrEnum):
+    """What a column holds."""
+
+    TEXT = "text"
+    JSON = "json"
+    """JSON as text; in JSON lines the value itself."""
+    INT32 = "int32"
+    INT64 = "int64"
+    BOOL = "bool"
+    TEXTS = "list of text"
+    INTS = "list of int64"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    name: str
+    kind: Kind
+    means: str
+    nullable: bool
+    get: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """``columns`` read a row object, which `sources` makes."""
+
+    name: str
+    means: str
+    columns: tuple[Column, ...] = field(repr=False)
+
+    @cached_property
+    def getters(self) -> tuple[Callable[[Any], Any], ...]:
+        return tuple(column.get for column in self.columns)
+
+    def values(self, row: object) -> tuple[Any, ...]:
+        return tuple([get(row) for get in self.getters])
+
+
+def column(
+    name: str,
+    kind: Kind,
+    means: str,
+    get: Callable[[Any], Any] | None = None,
+    *,
+    nullable: bool = False,
+) -> Column:
+    return Column(name=name, kind=kind, means=means, nullable=nullable, get=get or attrgetter(name))
+
+
+def maybe(name: str, kind: Kind, means: str, get: Callable[[Any], Any] | None = None) -> Column:
+    return column(name, kind, means, get, nullable=True)
+
+
+def trigger_name(number: int) -> str:
+    """`Trigger`'s name; the number where this release does not know it."""
+    try:
+        return Trigger(number).name
+    except ValueError:
+        return str(int(number))
+
+
+def reason_names(cause: Cause) -> list[str]:
+    names = []
+    for reason in cause.reasons:
+        try:
+            names.append(ReasonKind(reason.kind).name)
+        except ValueError:
+            names.append(str(int(reason.kind)))
+    return names
+
+
+def certainty(cause: Cause) -> str:
+    try:
+        return Certainty(cause.certainty).name
+    except ValueError:
+        return str(int(cause.certainty))
+
+
+def known(path: str) -> Callable[[Any], Any]:
+    """An attribute of which -1 and the empty text say that there is none."""
+    read = attrgetter(path)
+
+    def read_known(row: Any) -> Any:
+        value = read(row)
+        return None if value in (-1, "") else value
+
+    return read_known
+
+
+def lasted(start: str, end: str) -> Callable[[Any], Any]:
+    begins, ends = attrgetter(start), attrgetter(end)
+
+    def read_lasted(row: Any) -> Any:
+        end_ms = ends(row)
+        return None if end_ms is None else end_ms - begins(row)
+
+    return read_lasted
+
+
+def begun(say: Callable[[Cause], str]) -> Callable[[EpochRow], str | None]:
+    """Of an epoch's cause, where that is known."""
+    return lambda row: say(row.cause) if row.is_begin_known else None

@@ -1,0 +1,98 @@
+"""Files that are there whole or not at all: written beside their place, then moved there."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .formats import CannotWrite
+
+MODE = "xb"
+
+
+class _File(io.BufferedWriter):
+    """A file that says what the disk refuses as `CannotWrite`, and not as an error of who reads a log."""
+
+    def __init__(self, path: Path, place: Path) -> None:
+        super().__init__(io.FileIO(path, MODE))
+        self._place = place
+
+    def write(self, data: Any) -> int:
+        with _told(self._place):
+            return super().write(data)
+
+
+class OutputFiles:
+    """The files of one export, all or none.
+
+    `claim` is before any work; `place` at its end. Left without `place`, nothing of what was written stays.
+    """
+
+    def __init__(self, paths: Sequence[Path], *, force: bool) -> None:
+        self._paths = paths
+        self._force = force
+        self._open: dict[Path, _File] = {}
+
+    def claim(self) -> None:
+        """Refuses what could not be written at the end; raises `CannotWrite`."""
+        there = [path for path in self._paths if path.exists()]
+        for path in there:
+            if path.is_dir():
+                raise CannotWrite(f"{path} is a directory, and a file is to be written there")
+            if not self._force:
+                raise CannotWrite(f"{path} is there already: --force writes over it")
+        for path in self._paths:
+            with _told(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._open[path] = _File(self._beside(path), path)
+
+    def __getitem__(self, path: Path) -> _File:
+        return self._open[path]
+
+    def place(self) -> dict[Path, int]:
+        """Puts every file into its place; their sizes in bytes."""
+        sizes = {}
+        for path, file in self._open.items():
+            with _told(path):
+                file.flush()
+                os.fsync(file.fileno())
+                sizes[path] = file.tell()
+                file.close()
+        for path in list(self._open):
+            with _told(path):
+                self._beside(path).replace(path)
+                del self._open[path]
+        return sizes
+
+    def __enter__(self) -> OutputFiles:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for path, file in self._open.items():
+            with contextlib.suppress(OSError):
+                file.close()
+            with contextlib.suppress(OSError):
+                self._beside(path).unlink()
+
+    @staticmethod
+    def _beside(path: Path) -> Path:
+        return path.with_name(f".{path.name}.partial")
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError as error:
+        raise CannotWrite(
+            f"{error.filename} is there: another export is being written; remove it if that was killed"
+        ) from error
+    except OSError as error:
+        raise CannotWrite(f"cannot write {path}: {error.strerror or error}") from error

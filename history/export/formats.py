@@ -1,0 +1,201 @@
+"""How a value stands in each format.
+
+What must stay true: every text comes back as it was, whatever a client called itself.
+
+- JSON lines: one object a line, ASCII; half a character (a lone surrogate) is its escape.
+- CSV: UTF-8 with a header, ``\\n`` between rows. Texts are always in quotes, so that null (nothing at all)
+  and the empty text differ; lists are JSON. A text that begins with one of `GUARDED` gets an apostrophe in
+  front, so that no spreadsheet takes it for a formula; whoever reads takes one apostrophe away.
+- Parquet: lists are lists, compressed with zstd.
+
+UTF-8 has no half characters: in CSV and Parquet a text that holds one, or that begins with `ESCAPED` itself,
+is written as `ESCAPED` and its JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import IO, Any, Protocol
+
+from .columns import Kind, Table
+from .schema import SCHEMA_VERSION
+
+FORMATS = ("parquet", "jsonl", "csv")
+GUARDED = ("=", "+", "-", "@", "\t", "\r", "'")
+ESCAPED = "json:"
+ROWS_AT_ONCE = 20_000
+"""Rows of a table are held so long before they are written: a Parquet row group, some tens of megabytes."""
+NEEDS_PYARROW = (
+    "parquet needs pyarrow, which is not installed: pip install 'quorate[export]'"
+    " (jsonl and csv need nothing)"
+)
+
+
+class CannotWrite(Exception):
+    """The export cannot be written where or as it was asked for; the message says what to do."""
+
+
+class TableWriter(Protocol):
+    """Writes the rows of one table to a file that somebody else opened."""
+
+    def write(self, values: Sequence[Any]) -> None:
+        """One row: a value for each column."""
+
+    def close(self) -> None:
+        """All rows were given."""
+
+
+def writer_of(format_: str, table: Table, file: IO[bytes]) -> TableWriter:
+    """The writer for a format; raises `CannotWrite` where something is missing."""
+    if format_ == "parquet":
+        return _ParquetWriter(table, file)
+    if format_ == "csv":
+        return _LinesWriter(file, csv_line(tuple(one.name for one in table.columns)), _csv_row(table))
+    return _LinesWriter(file, "", _json_row(table))
+
+
+class _LinesWriter:
+    def __init__(self, file: IO[bytes], head: str, line: Callable[[Sequence[Any]], str]) -> None:
+        self._file = file
+        self._line = line
+        self._lines = [head] if head else []
+
+    def write(self, values: Sequence[Any]) -> None:
+        self._lines.append(self._line(values))
+        if len(self._lines) >= ROWS_AT_ONCE:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+
+    def _flush(self) -> None:
+        self._file.write("".join(self._lines).encode())
+        self._lines.clear()
+
+
+def _json_row(table: Table) -> Callable[[Sequence[Any]], str]:
+    names = [json.dumps(column.name) + ":" for column in table.columns]
+    is_json = [column.kind is Kind.JSON for column in table.columns]
+    dumps = json.JSONEncoder(separators=(",", ":")).encode
+
+    def line(values: Sequence[Any]) -> str:
+        parts = [
+            name + (value if embeds and value is not None else dumps(value))
+            for name, embeds, value in zip(names, is_json, values, strict=True)
+        ]
+        return "{" + ",".join(parts) + "}\n"
+
+    return line
+
+
+def _csv_row(table: Table) -> Callable[[Sequence[Any]], str]:
+    is_list = [column.kind in (Kind.TEXTS, Kind.INTS) for column in table.columns]
+
+    def line(values: Sequence[Any]) -> str:
+        return csv_line(
+            [
+                json.dumps(value) if listed and value is not None else value
+                for listed, value in zip(is_list, values, strict=True)
+            ]
+        )
+
+    return line
+
+
+def csv_line(values: Sequence[Any]) -> str:
+    """One row of CSV."""
+    return ",".join(map(_csv_cell, values)) + "\n"
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(int(value))
+    text = writable(value)
+    if text.startswith(GUARDED):
+        text = "'" + text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def csv_text(cell: str) -> str:
+    """The text that a cell of CSV stands for, its quotes taken off already."""
+    return readable(cell.removeprefix("'"))
+
+
+def writable(text: str) -> str:
+    """A text that UTF-8 can hold, from which `readable` makes it again."""
+    if not text.startswith(ESCAPED):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            pass
+        else:
+            return text
+    return ESCAPED + json.dumps(text)
+
+
+def readable(text: str) -> str:
+    """What `writable` was given."""
+    return str(json.loads(text.removeprefix(ESCAPED))) if text.startswith(ESCAPED) else text
+
+
+class _ParquetWriter:
+    """Rows become columns, a row group at a time."""
+
+    def __init__(self, table: Table, file: IO[bytes]) -> None:
+        try:
+            import pyarrow as pa
+            from pyarrow import parquet
+        except ImportError:
+            raise CannotWrite(NEEDS_PYARROW) from None
+        types = {
+            Kind.TEXT: pa.string(),
+            Kind.JSON: pa.string(),
+            Kind.INT32: pa.int32(),
+            Kind.INT64: pa.int64(),
+            Kind.BOOL: pa.bool_(),
+            Kind.TEXTS: pa.list_(pa.string()),
+            Kind.INTS: pa.list_(pa.int64()),
+        }
+        self._arrow = pa
+        self._kinds = [column.kind for column in table.columns]
+        self._schema = pa.schema(
+            [
+                pa.field(one.name, types[one.kind], nullable=one.nullable, metadata={"means": one.means})
+                for one in table.columns
+            ],
+            metadata={"quorate.table": table.name, "quorate.schema_version": str(SCHEMA_VERSION)},
+        )
+        self._writer = parquet.ParquetWriter(file, self._schema, compression="zstd")
+        self._rows: list[Sequence[Any]] = []
+
+    def write(self, values: Sequence[Any]) -> None:
+        self._rows.append(values)
+        if len(self._rows) >= ROWS_AT_ONCE:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        columns = zip(*self._rows, strict=True)
+        arrays = [
+            self._array(kind, list(column), spec.type)
+            for kind, column, spec in zip(self._kinds, columns, self._schema, strict=True)
+        ]
+        self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
+        self._rows.clear()
+
+    def _array(self, kind: Kind, column: list[Any], type_: Any) -> Any:
+        if kind is Kind.TEXT:
+            column = [None if text is None else writable(text) for text in column]
+        elif kind is Kind.TEXTS:
+            column = [None if texts is None else [writable(text) for text in texts] for texts in column]
+        return self._arrow.array(column, type_)

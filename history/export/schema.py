@@ -1,0 +1,333 @@
+"""Every table that is exported, column by column: the one place that documents and writers are made of.
+
+What must stay true: a column keeps its name, type and meaning; new ones are appended, and `SCHEMA_VERSION`
+rises only if one is not. Names ending in ``_ms`` are milliseconds: moments since 1970 UTC where the meaning
+does not say that they last. A moment is an int64 in every format, so that all of them say the same; Spark's
+``timestamp_millis(timestamp_ms)`` makes a timestamp of it. Null is always "none" or "not known", never -1 or
+an empty text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Any
+
+from .columns import Kind, Table, begun, certainty, column, known, lasted, maybe, reason_names, trigger_name
+
+SCHEMA_VERSION = 1
+
+_GROUP = column("group_id", Kind.TEXT, "The group.")
+_SHARD = column("shard", Kind.INT32, "Its shard; indexes are of this shard's log.")
+
+_RECORDS = Table(
+    name="records",
+    means="Every record of every shard, in the order of the log.",
+    columns=(
+        column("shard", Kind.INT32, "The shard; -1 is the metadata shard."),
+        column("index", Kind.INT64, "The entry that holds it."),
+        column("term", Kind.INT64, "The term in which the entry was written."),
+        column("timestamp_ms", Kind.INT64, "When it was written."),
+        column("sequence", Kind.INT32, "Its place in the entry, from 0."),
+        column("type", Kind.INT32, "The record type's number (docs/records.md)."),
+        column("type_name", Kind.TEXT, "The record type's name."),
+        column("version", Kind.INT32, "The version of its value."),
+        maybe("group_id", Kind.TEXT, "The group that it is about."),
+        maybe("member_id", Kind.TEXT, "The member that its key names."),
+        maybe("topic", Kind.TEXT, "The topic that its key names."),
+        maybe("partition", Kind.INT32, "The partition that its key names."),
+        column("key", Kind.JSON, 'Its key; {"base64": …} where this release cannot read it.'),
+        maybe("value", Kind.JSON, "Its value, as the key is written; null: it deletes what the key names."),
+        column("trigger", Kind.TEXT, "The trigger of the entry's cause."),
+        column("reasons", Kind.TEXTS, "The reasons for a new group epoch that the cause names."),
+        maybe("cause_member_id", Kind.TEXT, "The member whose request the entry answers."),
+        maybe("principal", Kind.TEXT, "Who asked, of an operator's request."),
+        maybe("address", Kind.TEXT, "From where."),
+        column("cause", Kind.JSON, "The whole cause."),
+    ),
+)
+
+_EPOCHS = Table(
+    name="group_epochs",
+    means="One row for each group epoch: its cause, who was there, how long it took to be stable.",
+    columns=(
+        _GROUP,
+        _SHARD,
+        column("epoch", Kind.INT32, "The group epoch."),
+        column("epoch_before", Kind.INT32, "The one before it; 0: it founded the group."),
+        column("index", Kind.INT64, "The entry that began it; of an unknown beginning the first known one."),
+        column("timestamp_ms", Kind.INT64, "When it began."),
+        maybe(
+            "trigger",
+            Kind.TEXT,
+            "The trigger of its cause.",
+            begun(lambda cause: trigger_name(cause.trigger)),
+        ),
+        column("reasons", Kind.TEXTS, "The reasons of its cause.", lambda row: reason_names(row.cause)),
+        maybe(
+            "certainty",
+            Kind.TEXT,
+            "`RECORDED`, or `INFERRED` by an import.",
+            begun(certainty),
+        ),
+        maybe("cause_member_id", Kind.TEXT, "The member that brought it about.", known("cause.member_id")),
+        maybe("principal", Kind.TEXT, "The operator who did.", known("cause.principal")),
+        maybe("address", Kind.TEXT, "From where.", known("cause.address")),
+        column("num_members", Kind.INT32, "Members behind the entry that began it."),
+        column(
+            "members", Kind.TEXTS, "Their ids; none are listed above 1,000.", lambda row: list(row.members)
+        ),
+        column("away", Kind.TEXTS, "Static members that were away.", lambda row: list(row.away)),
+        maybe("target_index", Kind.INT64, "The entry that completed its target."),
+        maybe("target_ms", Kind.INT64, "When that was."),
+        maybe(
+            "target_trigger",
+            Kind.TEXT,
+            "The trigger of that entry's cause.",
+            lambda r: None if r.target_cause is None else trigger_name(r.target_cause.trigger),
+        ),
+        column(
+            "num_moves",
+            Kind.INT32,
+            "Partitions whose place changed with its target (table moves).",
+            lambda row: len(row.moves),
+        ),
+        column("num_waits", Kind.INT32, "Waits that began in it (table waits).", lambda row: len(row.waits)),
+        maybe("settled_index", Kind.INT64, "The entry behind which the group was Stable or Empty first."),
+        maybe("settled_ms", Kind.INT64, "When that was."),
+        maybe("time_to_stable_ms", Kind.INT64, "How long that took.", lasted("timestamp_ms", "settled_ms")),
+        column(
+            "relapses",
+            Kind.INT32,
+            "How often it was not Stable again after that.",
+            lambda row: len(row.relapses),
+        ),
+        column("state", Kind.TEXT, "The group's state at its end."),
+        maybe("overtaken_by", Kind.INT32, "The next epoch, which began before this one was settled."),
+        maybe("end_index", Kind.INT64, "The entry that ended it; null: it had not ended."),
+        maybe("end_ms", Kind.INT64, "When that was."),
+        maybe("duration_ms", Kind.INT64, "How long it lasted.", lasted("timestamp_ms", "end_ms")),
+        column("is_begin_known", Kind.BOOL, "False: it began in entries that are missing."),
+        column("is_end_known", Kind.BOOL, "False: it ended in entries that are missing."),
+    ),
+)
+
+_MOVES = Table(
+    name="moves",
+    means="One row for each partition whose place changed with the target of an epoch.",
+    columns=(
+        column("group_id", Kind.TEXT, "The group.", attrgetter("epoch.group_id")),
+        column("shard", Kind.INT32, "Its shard.", attrgetter("epoch.shard")),
+        column("epoch", Kind.INT32, "The group epoch that the target is of.", attrgetter("epoch.epoch")),
+        maybe(
+            "target_index",
+            Kind.INT64,
+            "The entry that completed the target.",
+            attrgetter("epoch.target_index"),
+        ),
+        maybe("target_ms", Kind.INT64, "When that was.", attrgetter("epoch.target_ms")),
+        column("topic", Kind.TEXT, "The topic.", attrgetter("moved.partition.topic")),
+        column("partition", Kind.INT32, "The partition.", attrgetter("moved.partition.partition")),
+        maybe("source", Kind.TEXT, "Whose it was; null: nobody's.", attrgetter("moved.source")),
+        maybe("target", Kind.TEXT, "Whose it is; null: nobody's.", attrgetter("moved.target")),
+    ),
+)
+
+_OWNERSHIP = Table(
+    name="ownership",
+    means="One row for each time that a partition was in one hand, or in nobody's.",
+    columns=(
+        _GROUP,
+        _SHARD,
+        column("topic", Kind.TEXT, "The topic.", attrgetter("partition.topic")),
+        column("topic_id", Kind.TEXT, "Its id: a topic made anew has another one."),
+        column("partition", Kind.INT32, "The partition.", attrgetter("partition.partition")),
+        column(
+            "kind",
+            Kind.TEXT,
+            "`owned`, `revoking` (told to give it up) or `unowned`.",
+            lambda row: row.kind.value,
+        ),
+        maybe("member_id", Kind.TEXT, "Whose it was; null: nobody's."),
+        column("epoch", Kind.INT32, "The group epoch when it began."),
+        column("from_index", Kind.INT64, "The entry that began it."),
+        column("from_ms", Kind.INT64, "When that was."),
+        maybe("to_index", Kind.INT64, "The entry that ended it; null: it had not ended."),
+        maybe("to_ms", Kind.INT64, "When that was."),
+        maybe("duration_ms", Kind.INT64, "How long it lasted.", lasted("from_ms", "to_ms")),
+    ),
+)
+
+_COMMITS = Table(
+    name="commits",
+    means="One row for each committed offset, and for each that was removed.",
+    columns=(
+        _GROUP,
+        _SHARD,
+        column("topic", Kind.TEXT, "The topic.", attrgetter("partition.topic")),
+        column("partition", Kind.INT32, "The partition.", attrgetter("partition.partition")),
+        column("index", Kind.INT64, "The entry."),
+        column("timestamp_ms", Kind.INT64, "When it was written."),
+        maybe("offset", Kind.INT64, "The offset; null: what was committed is removed."),
+        maybe("leader_epoch", Kind.INT32, "The leader epoch that the client gave.", known("leader_epoch")),
+        maybe("metadata", Kind.TEXT, "What the client wrote beside it.", known("metadata")),
+        maybe("member_id", Kind.TEXT, "The member; null: a client without membership.", known("member_id")),
+        maybe("member_epoch", Kind.INT32, "Its member epoch.", known("member_epoch")),
+    ),
+)
+
+_SESSIONS = Table(
+    name="member_sessions",
+    means="One row for each stay of a member in a group.",
+    columns=(
+        _GROUP,
+        _SHARD,
+        column("member_id", Kind.TEXT, "The member."),
+        maybe("instance_id", Kind.TEXT, "Its group.instance.id."),
+        column("client_id", Kind.TEXT, "What its client calls itself."),
+        column("client_host", Kind.TEXT, "From where it came."),
+        column("from_index", Kind.INT64, "The entry that admitted it, or the first one known."),
+        column("from_ms", Kind.INT64, "When that was."),
+        maybe("to_index", Kind.INT64, "The entry that removed it; null: it was there at the end."),
+        maybe("to_ms", Kind.INT64, "When that was."),
+        maybe("duration_ms", Kind.INT64, "How long it stayed.", lasted("from_ms", "to_ms")),
+        column(
+            "end",
+            Kind.TEXT,
+            "`left`, `session expired`, `rebalance expired`, `removed`, `replaced`, `open`, `unknown`.",
+            lambda row: row.end.value,
+        ),
+        maybe("timeout_ms", Kind.INT64, "The timeout that ended it (a span)."),
+        maybe("last_heartbeat_ms", Kind.INT64, "Its last heartbeat, of one that expired."),
+        maybe("deadline_ms", Kind.INT64, "When it was to be heard of at the latest."),
+        maybe("rebalance_timeout_ms", Kind.INT64, "As it last said (a span)."),
+        column("rejoins", Kind.INT32, "How often it joined again with epoch 0."),
+        column("aways", Kind.INT32, "How often it was away (static membership).", lambda row: len(row.aways)),
+        maybe("replaced", Kind.TEXT, "The member id whose place it took."),
+        column("is_begin_known", Kind.BOOL, "False: it was admitted before what was read."),
+    ),
+)
+
+_FAILOVERS = Table(
+    name="failovers",
+    means="One row for each term of each shard: failovers, hand-overs and starts.",
+    columns=(
+        column("shard", Kind.INT32, "The shard; -1 is the metadata shard."),
+        column("term", Kind.INT64, "The term."),
+        column("index", Kind.INT64, "Its first entry."),
+        column("timestamp_ms", Kind.INT64, "When that was written."),
+        column("node_id", Kind.INT32, "The node that leads in it."),
+        maybe("previous_leader", Kind.INT32, "The node that led before.", known("previous_leader")),
+        column("why", Kind.TEXT, "`START`, `EXPIRY`, `RESET` or `TRANSFER`."),
+        column("is_takeover", Kind.BOOL, "True: a failover or a hand-over."),
+        maybe("gap_ms", Kind.INT64, "How long since the entry before: at most so long nobody led."),
+    ),
+)
+
+_FINDINGS = Table(
+    name="findings",
+    means="One row for each diagnosis (docs/history.md has the rules).",
+    columns=(
+        column("kind", Kind.TEXT, "The rule's name."),
+        column("severity", Kind.TEXT, "`note`, `warning` or `error`.", lambda row: row.severity.value),
+        _GROUP,
+        _SHARD,
+        column("epochs", Kind.INTS, "The epochs that it disturbed.", lambda row: list(row.epochs)),
+        column("members", Kind.TEXTS, "Who is to blame or was hit.", lambda row: list(row.members)),
+        column(
+            "partitions",
+            Kind.TEXTS,
+            "Partitions, as `orders-3`.",
+            lambda row: [str(one) for one in row.partitions],
+        ),
+        column("from_index", Kind.INT64, "The entry with which it began."),
+        column("from_ms", Kind.INT64, "When that was."),
+        maybe("to_index", Kind.INT64, "The entry with which it ended; null: it had not."),
+        maybe("to_ms", Kind.INT64, "When that was."),
+        column("words", Kind.TEXT, "What was found, in a sentence or two."),
+        column("rests_on", Kind.INTS, "Indexes of the entries that show it.", lambda row: list(row.rests_on)),
+        column("is_certain", Kind.BOOL, "False: evidence beside the log was used or is missing."),
+    ),
+)
+
+_WAITS = Table(
+    name="waits",
+    means="One row for each time that a member had to wait for a partition that another one still held.",
+    columns=(
+        column("group_id", Kind.TEXT, "The group.", attrgetter("wait.group_id")),
+        column("shard", Kind.INT32, "Its shard.", attrgetter("epoch.shard")),
+        column("epoch", Kind.INT32, "The group epoch when it began.", attrgetter("wait.epoch")),
+        column("topic", Kind.TEXT, "The topic.", attrgetter("wait.partition.topic")),
+        column("partition", Kind.INT32, "The partition.", attrgetter("wait.partition.partition")),
+        column("waiter", Kind.TEXT, "The member that waited.", attrgetter("wait.waiter")),
+        column("holder", Kind.TEXT, "The member that held it.", attrgetter("wait.holder")),
+        column("from_index", Kind.INT64, "The entry with which it began.", attrgetter("wait.from_index")),
+        column("from_ms", Kind.INT64, "When that was.", attrgetter("wait.from_ms")),
+        maybe(
+            "told_index",
+            Kind.INT64,
+            "The entry that told the holder to give it up.",
+            attrgetter("wait.told_index"),
+        ),
+        maybe("told_ms", Kind.INT64, "When that was.", attrgetter("wait.told_ms")),
+        maybe(
+            "to_index",
+            Kind.INT64,
+            "The entry that ended it; null: it had not ended.",
+            attrgetter("wait.to_index"),
+        ),
+        maybe("to_ms", Kind.INT64, "When that was.", attrgetter("wait.to_ms")),
+        maybe("duration_ms", Kind.INT64, "How long it lasted.", lasted("wait.from_ms", "wait.to_ms")),
+        column(
+            "end",
+            Kind.TEXT,
+            "`released`, `fenced`, `left`, `overtaken`, `open` or `unknown`.",
+            lambda row: row.wait.end.value,
+        ),
+    ),
+)
+
+SCHEMAS: dict[str, Table] = {
+    table.name: table
+    for table in (
+        _RECORDS,
+        _EPOCHS,
+        _MOVES,
+        _OWNERSHIP,
+        _COMMITS,
+        _SESSIONS,
+        _FAILOVERS,
+        _WAITS,
+        _FINDINGS,
+    )
+}
+
+
+def tables_text() -> Iterator[str]:
+    """The tables as they stand in docs/history.md, in Markdown."""
+    for table in SCHEMAS.values():
+        yield f"### Table {table.name}"
+        yield ""
+        yield table.means
+        yield ""
+        yield "| Column | Type | Meaning |"
+        yield "|---|---|---|"
+        for one in table.columns:
+            kind = f"{one.kind}, or null" if one.nullable else one.kind
+            yield f"| `{one.name}` | {kind} | {one.means} |"
+        yield ""
+
+
+def tables_json() -> list[dict[str, Any]]:
+    """The same for programs."""
+    return [
+        {
+            "table": table.name,
+            "means": table.means,
+            "columns": [
+                {"name": one.name, "type": one.kind.value, "nullable": one.nullable, "means": one.means}
+                for one in table.columns
+            ],
+        }
+        for table in SCHEMAS.values()
+    ]

@@ -1,0 +1,265 @@
+"""The rows of each table, in one walk over each shard: what is kept is the state, and rows that are open.
+
+The diagnoses alone need a group's whole story: `findings` is filled as far as `KeptRows` has room.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from history.diagnoses.keeping import KeptRows
+from history.facts.commits import CommitKeys, commit_rows
+from history.facts.group import windowed
+from history.facts.rows import EpochRow, GroupFacts, Moved, TermRow, Wait
+from history.facts.shard import DRAIN_ENTRIES, ShardFacts
+from history.reading.catalog import CatalogHistory
+from history.reading.source import Gap, Reader, Walk
+from history.words import is_takeover, term_why, type_name
+from raftlog.frames import Frame
+from records import (
+    RawRecord,
+    RecordsError,
+    RecordType,
+    TermStartValue,
+    decode_cause,
+    decode_key,
+    decode_value,
+    group_id_of,
+    iter_records,
+)
+from records.ids import METADATA_SHARD
+from records.jsonform import body_to_json
+
+from .columns import reason_names, trigger_name
+
+FACT_TABLES = frozenset({"group_epochs", "ownership", "member_sessions", "moves", "waits", "findings"})
+"""Those that need more than an entry to be told."""
+Take = Callable[[str, object], None]
+"""Given a table's name and a row of it."""
+_dumps = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What is exported: single entries in it, both ends included, and all that touches it. ``None``: open."""
+
+    from_index: int | None = None
+    from_ms: int | None = None
+    to_index: int | None = None
+    to_ms: int | None = None
+
+    def is_begun(self, index: int, ms: int) -> bool:
+        return index >= (self.from_index or 0) and (self.from_ms is None or ms >= self.from_ms)
+
+    def reaches(self, end_index: int | None, end_ms: int | None) -> bool:
+        """What ended there (``None``: it did not) touches the window."""
+        if end_index is None or end_ms is None:
+            return True
+        return end_index > (self.from_index or 0) and (self.from_ms is None or end_ms > self.from_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRow:
+    shard: int
+    index: int
+    term: int
+    timestamp_ms: int
+    sequence: int
+    type: int
+    type_name: str
+    version: int
+    group_id: str | None
+    member_id: str | None
+    topic: str | None
+    partition: int | None
+    key: str
+    value: str | None
+    trigger: str
+    reasons: list[str]
+    cause_member_id: str | None
+    principal: str | None
+    address: str | None
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRow:
+    epoch: EpochRow
+    moved: Moved
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRow:
+    epoch: EpochRow
+    wait: Wait
+
+
+class ShardRows:
+    """Hands the rows of one shard to ``take``, table by table as they come."""
+
+    def __init__(
+        self,
+        shard: int,
+        catalog: CatalogHistory,
+        tables: Collection[str],
+        groups: frozenset[str] | None,
+        window: Window,
+        take: Take,
+    ) -> None:
+        self.unreadable = 0
+        self.kept = KeptRows()
+        self._shard = shard
+        self._tables = frozenset(tables)
+        self._groups = groups
+        self._window = window
+        self._take = take
+        self._facts = ShardFacts(shard, catalog, groups)
+        self._keys = CommitKeys(groups)
+        self._last_ms: int | None = None
+        self._seen: set[str] = set()
+
+    def run(self, reader: Reader) -> Walk:
+        """Walks the shard; `NothingToRead` and `Damaged` of a walk come through."""
+        window = self._window
+        walk = Walk(self._shard, reader, to_index=window.to_index, to_ms=window.to_ms)
+        has_groups = self._shard != METADATA_SHARD
+        has_facts = has_groups and (self._groups is not None or bool(FACT_TABLES & self._tables))
+        for number, item in enumerate(walk, 1):
+            if has_facts:
+                self._facts.take(item)
+            if isinstance(item, Frame):
+                try:
+                    self._frame(item)
+                except RecordsError:
+                    self.unreadable += 1
+                self._last_ms = item.timestamp_ms
+            elif not isinstance(item, Gap):
+                self._last_ms = item.header.last_timestamp_ms
+            if number % DRAIN_ENTRIES == 0:
+                self._of_groups(self._facts.drain())
+        self._of_groups(self._facts.finish())
+        if "findings" in self._tables:
+            for found in self.kept.findings(self._shard, reader.evidence() if has_groups else ()):
+                if window.reaches(found.to_index, found.to_ms):
+                    self._take("findings", found)
+        return walk
+
+    def knows(self, group_id: str) -> bool:
+        """The group was in what was read."""
+        return group_id in self._facts.builders or group_id in self._keys.groups
+
+    def _frame(self, frame: Frame) -> None:
+        if not self._window.is_begun(frame.index, frame.timestamp_ms):
+            if self._groups is not None:
+                list(self._keys.of(frame))
+            return
+        if "records" in self._tables:
+            for record in self._records(frame):
+                self._take("records", record)
+        if "commits" in self._tables and self._shard != METADATA_SHARD:
+            for commit in commit_rows(self._shard, frame, self._keys):
+                self._take("commits", commit)
+        elif self._groups is not None:
+            list(self._keys.of(frame))
+        if "failovers" in self._tables and frame.record_count == 1:
+            for raw in iter_records(frame.body):
+                if raw.type == RecordType.TERM_START:
+                    self._term(frame, decode_value(raw))
+
+    def _records(self, frame: Frame) -> Iterator[RecordRow]:
+        raws = list(enumerate(iter_records(frame.body)))
+        if self._groups is not None:
+            raws = [(at, raw) for at, raw in raws if group_id_of(raw) in self._groups]
+        if not raws:
+            return
+        shown = body_to_json(frame.body)
+        said = decode_cause(frame.body)
+        cause = _dumps(shown.get("cause", {"base64": shown.get("cause_base64")}))
+        for sequence, raw in raws:
+            record = shown["records"][sequence]
+            key = _key_of(raw)
+            yield RecordRow(
+                shard=self._shard,
+                index=frame.index,
+                term=frame.term,
+                timestamp_ms=frame.timestamp_ms,
+                sequence=sequence,
+                type=int(raw.type),
+                type_name=type_name(raw.type),
+                version=raw.version,
+                group_id=group_id_of(raw),
+                member_id=getattr(key, "member_id", None),
+                topic=getattr(key, "topic", None) or getattr(key, "name", None),
+                partition=getattr(key, "partition", None),
+                key=_shown(record, "key"),
+                value=None if raw.value is None else _shown(record, "value"),
+                trigger=trigger_name(said.trigger),
+                reasons=reason_names(said),
+                cause_member_id=said.member_id or None,
+                principal=said.principal or None,
+                address=said.address or None,
+                cause=cause,
+            )
+
+    def _term(self, frame: Frame, term: object) -> None:
+        if isinstance(term, TermStartValue):
+            row = TermRow(
+                shard=self._shard,
+                term=term.term,
+                index=frame.index,
+                timestamp_ms=frame.timestamp_ms,
+                node_id=term.node_id,
+                previous_leader=term.previous_leader,
+                why=term_why(term.why),
+                is_takeover=is_takeover(term),
+                gap_ms=None if self._last_ms is None else frame.timestamp_ms - self._last_ms,
+            )
+            self._take("failovers", row)
+
+    def _of_groups(self, parts: Iterable[GroupFacts]) -> None:
+        window, wanted = self._window, self._tables
+        for part in parts:
+            if "findings" in wanted:
+                self.kept.take(part)
+            shown = windowed(part, window.from_index, window.from_ms)
+            rows: list[tuple[str, Iterable[Any]]] = [
+                ("group_epochs", shown.epochs),
+                ("ownership", shown.spans),
+                ("member_sessions", shown.sessions),
+                ("moves", self._moves(part.epochs)),
+                ("waits", self._waits(part.epochs)),
+            ]
+            for table, of_table in rows:
+                if table in wanted:
+                    for row in of_table:
+                        self._take(table, row)
+
+    def _moves(self, epochs: Iterable[EpochRow]) -> Iterator[MoveRow]:
+        for epoch in epochs:
+            index, ms = epoch.index, epoch.timestamp_ms
+            if epoch.target_index is not None and epoch.target_ms is not None:
+                index, ms = epoch.target_index, epoch.target_ms
+            if self._window.is_begun(index, ms):
+                for moved in epoch.moves:
+                    yield MoveRow(epoch, moved)
+
+    def _waits(self, epochs: Iterable[EpochRow]) -> Iterator[WaitRow]:
+        for epoch in epochs:
+            for wait in epoch.waits:
+                if self._window.reaches(wait.to_index, wait.to_ms):
+                    yield WaitRow(epoch, wait)
+
+
+def _key_of(raw: RawRecord) -> object:
+    try:
+        return decode_key(raw)
+    except RecordsError:
+        return None
+
+
+def _shown(record: dict[str, Any], name: str) -> str:
+    """A key or a value as `record_to_json` shows it."""
+    return _dumps(record[name] if name in record else {"base64": record[f"{name}_base64"]})

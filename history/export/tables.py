@@ -1,0 +1,133 @@
+"""`export`: tables of a log as files, in one walk over each shard and in memory bounded by the state.
+
+A path that ends in the format's name is the file of the one table that was asked for; any other is a folder
+that gets ``TABLE.FORMAT`` for each. Files appear when all of them are whole, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from history.diagnoses.keeping import FINDING_ROWS_MAX
+from history.reading.groups import unknown_group
+from history.reading.node import NodeLog
+from history.reading.source import NothingToRead
+from history.render import plural
+from history.words import shard_name
+
+from .files import OutputFiles
+from .formats import FORMATS, CannotWrite, TableWriter, writer_of
+from .schema import SCHEMAS
+from .sources import ShardRows, Window
+
+EVERYTHING = Window()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """One file."""
+
+    table: str
+    path: str
+    rows: int
+    size: int
+    """In bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What was written, and what it rests on."""
+
+    files: tuple[Written, ...]
+    rests_on: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def export(
+    log: NodeLog,
+    output: Path,
+    format_: str,
+    *,
+    tables: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    window: Window = EVERYTHING,
+    force: bool = False,
+) -> Export:
+    """Writes tables (all, if none is named) of every group, or of some.
+
+    Raises `CannotWrite` where the output is refused, and `NothingToRead` for a group that is not there;
+    nothing is written then.
+    """
+    if format_ not in FORMATS:
+        raise CannotWrite(f"{format_!r} is no format: give {', '.join(FORMATS)}")
+    wanted = tuple(dict.fromkeys(tables)) or tuple(SCHEMAS)
+    for name in wanted:
+        if name not in SCHEMAS:
+            raise CannotWrite(f"there is no table {name!r}: there are {', '.join(SCHEMAS)}")
+    paths = _paths(output, format_, wanted)
+    only = frozenset(groups) if groups else None
+    shards = sorted({log.shard_of_group(group) for group in groups}) if groups else log.shards
+    rows: Counter[str] = Counter()
+    known: set[str] = set()
+    rests_on, remarks = [], []
+    with OutputFiles(tuple(paths.values()), force=force) as files:
+        files.claim()
+        writers = {name: writer_of(format_, SCHEMAS[name], files[path]) for name, path in paths.items()}
+
+        def take(table: str, row: object) -> None:
+            with_rows[table](row)
+            rows[table] += 1
+
+        with_rows = {name: _putter(name, writer) for name, writer in writers.items()}
+        catalog = log.catalog()
+        for shard in shards:
+            source = ShardRows(shard, catalog, wanted, only, window, take)
+            walk = source.run(log.reader(shard))
+            rests_on.append(walk.basis.words())
+            known.update(group for group in groups if source.knows(group))
+            if source.unreadable:
+                count = plural(source.unreadable, "entry")
+                remarks.append(f"{count} of {shard_name(shard)} cannot be decoded and are in no table")
+            if source.kept.is_full and "findings" in wanted:
+                if tables:
+                    raise CannotWrite(_too_many_rows())
+                remarks.append(f"findings are not complete: {_too_many_rows()}")
+        for writer in writers.values():
+            writer.close()
+        for group in groups:
+            if group not in known:
+                raise NothingToRead(unknown_group(log, group, walk.basis))
+        sizes = files.place()
+    written = (
+        Written(table=name, path=str(path), rows=rows[name], size=sizes[path]) for name, path in paths.items()
+    )
+    return Export(files=tuple(written), rests_on=tuple(rests_on), remarks=tuple(remarks))
+
+
+def _putter(name: str, writer: TableWriter) -> Callable[[object], None]:
+    values = SCHEMAS[name].values
+
+    def put(row: object) -> None:
+        writer.write(values(row))
+
+    return put
+
+
+def _paths(output: Path, format_: str, tables: Sequence[str]) -> dict[str, Path]:
+    if output.suffix == f".{format_}":
+        if len(tables) != 1:
+            raise CannotWrite(f"{output} is one file and {len(tables)} tables are asked for: name a folder")
+        return {tables[0]: output}
+    if output.exists() and not output.is_dir():
+        raise CannotWrite(f"{output} is a file and not a folder; a file's name ends in .{format_}")
+    return {name: output / f"{name}.{format_}" for name in tables}
+
+
+def _too_many_rows() -> str:
+    return (
+        f"there are more than {FINDING_ROWS_MAX:,} rows to look for diagnoses in;"
+        " name groups (--group), or leave the table out (--table)"
+    )

@@ -1,0 +1,95 @@
+"""`quorate log export`: tables for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quorate.commands.log.common import Utc, plain, print_lines, read_log
+from quorate.commands.log.subject import DirOnly, Live, Since, Until, moment, subject
+from quorate.commands.options import Json
+from quorate.errors import CommandError, ExitCode
+from quorate.output import print_json
+
+
+def export(
+    words: DirOnly = None,
+    url: Live = None,
+    format: Annotated[
+        str | None, typer.Option("--format", metavar="FORMAT", help="parquet, jsonl or csv.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="A folder for a file per table, or one file (NAME.FORMAT) for one table.",
+        ),
+    ] = None,
+    table: Annotated[
+        list[str] | None, typer.Option("--table", metavar="TABLE", help="Only this table; may be repeated.")
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", metavar="GROUP", help="Only this group; may be repeated.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns.")] = False,
+    utc: Utc = False,
+    json: Json = False,
+) -> None:
+    """Write the log as tables: records, epochs, ownership, commits, sessions, failovers, findings, ...
+
+    Example: quorate log export quorate-data --format parquet --output tables
+    """
+    from history.export.formats import CannotWrite
+    from history.export.sources import Window
+    from history.export.tables import export as write
+
+    if tables:
+        _list_tables(json)
+        return
+    if format is None or output is None:
+        raise CommandError(
+            "--format and --output are needed",
+            hint="--format parquet --output FOLDER, for example; --tables lists the tables",
+            code=ExitCode.USAGE,
+        )
+    log, _ = subject(words, url)
+    groups = group or []
+    one = groups[0] if len(groups) == 1 else None
+    begin, end = (moment(log, text, utc=utc, group=one) for text in (since, until))
+    for text, (index, _ms) in ((since, begin), (until, end)):
+        if index is not None and one is None and text != "start":
+            raise CommandError(
+                f"{text} is an index, and every shard counts its own",
+                hint="name one group with --group, or give a time",
+                code=ExitCode.USAGE,
+            )
+    window = Window(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
+    try:
+        done = read_log(
+            log.path,
+            lambda: write(log, output, format, tables=table or [], groups=groups, window=window, force=force),
+        )
+    except CannotWrite as error:
+        raise CommandError(str(error), code=ExitCode.USAGE) from error
+    if json:
+        print_json(plain(done))
+        return
+    print_lines(log.path, (f"{one.path}  {one.rows:,} rows, {one.size:,} bytes" for one in done.files))
+    print_lines(log.path, (f"from {basis}" for basis in done.rests_on))
+    print_lines(log.path, (f"note: {remark}" for remark in done.remarks))
+
+
+def _list_tables(json: bool) -> None:
+    from history.export.schema import tables_json, tables_text
+
+    if json:
+        print_json({"tables": tables_json()})
+    else:
+        print_lines("", tables_text())
