@@ -246,6 +246,24 @@ def test_a_page_of_it_can_be_written(
     _said([*arguments, "--force"], capsys)
 
 
+@pytest.mark.parametrize("is_live", [False, True], ids=["files", "url"])
+def test_tables_of_it_can_be_written(
+    incident: Incident, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_live: bool
+) -> None:
+    where = ["--url", incident.urls] if is_live else [str(incident.data)]
+    _said(["log", "export", *where, "--format", "jsonl", "--output", str(tmp_path)], capsys)
+    rows = {
+        path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in tmp_path.iterdir()
+    }
+    assert all(rows.values()), {name: len(of) for name, of in rows.items()}
+    ends = {row["member_id"]: row["end"] for row in rows["member_sessions"]}
+    assert ends[incident.dead] == "session expired"
+    assert {(row["node_id"], row["previous_leader"]) for row in rows["failovers"] if row["is_takeover"]} >= {
+        (incident.heir, incident.killed)
+    }
+    assert {17, 99} <= {row["offset"] for row in rows["commits"] if row["group_id"] == GROUP}
+
+
 def test_every_command_is_asked() -> None:
-    asked = {question.split()[0] for question, _ in [*LIVE_TOO, *FILES_ONLY]}
+    asked = {"export"} | {question.split()[0] for question, _ in [*LIVE_TOO, *FILES_ONLY]}
     assert asked == {command.name for command in app.registered_commands}
