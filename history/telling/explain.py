@@ -70,6 +70,31 @@ def explain(
     """
     log = open_node(path)
     whole = facts_of(log, group_id, shard=shard, to_index=to_index, to_ms=to_ms)
+    return explanation_of(
+        log,
+        whole,
+        from_index=from_index,
+        from_ms=from_ms,
+        to_index=to_index,
+        to_ms=to_ms,
+        choice=choice,
+        style=style,
+    )
+
+
+def explanation_of(
+    log: NodeLog,
+    whole: GroupFacts,
+    *,
+    from_index: int | None = None,
+    from_ms: int | None = None,
+    to_index: int | None = None,
+    to_ms: int | None = None,
+    choice: Choice = EVERYTHING_ASKED,
+    style: TimeStyle = LOCAL,
+) -> Explanation:
+    """The same of the facts of a group from its oldest entry on, which carry their basis."""
+    group_id = whole.group_id
     facts = windowed(whole, from_index, from_ms)
     catalog = log.catalog()
     notes = log.reader(facts.shard).evidence(group_id)

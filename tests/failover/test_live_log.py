@@ -55,7 +55,8 @@ class Followed:
         )
         self.indexes: list[int] = []
         self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def wait_for(self, index: int) -> None:
         """Until that entry was printed."""
@@ -82,6 +83,10 @@ class Followed:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+        self._reader.join()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -155,7 +160,7 @@ def test_what_is_read_from_a_node_that_writes_is_whole(tmp_path: Path) -> None:
         working = committers(cluster, "busy")
         node = cluster.nodes[0]
         rounds = 0
-        while log_status(node, SHARD)["snapshots_made"] < 8 or rounds < 10:
+        while log_status(node, SHARD)["snapshots_made"] < 4 or rounds < 5:
             for log in (
                 open_node(str(node.data)),
                 open_live(url(node)),
@@ -169,7 +174,9 @@ def test_what_is_read_from_a_node_that_writes_is_whole(tmp_path: Path) -> None:
             one.stop()
         log = open_live(url(node))
         live, files = (walked(one) for one in (log, open_node(str(node.data))))
-        assert live[-len(files) + 1 : len(live)] == files[-len(live) + 1 :] or live == files
+        both = live.keys() & files.keys()
+        assert len(both) > 100
+        assert all(live[index] == files[index] for index in both)
         for name in ("replay", "terms", "dump"):
             done = quorate("log", name, "--url", url(node))
             assert (done.returncode, done.stderr) == (0, "")
@@ -193,9 +200,9 @@ def check(items: list[object], walk: Walk) -> None:
     assert index > 0, walk.basis.words()
 
 
-def walked(log: Any) -> list[bytes]:
+def walked(log: Any) -> dict[int, bytes]:
     walk = Walk(SHARD, log.reader(SHARD), stateless=True)
-    return [item.encode() for item in walk if isinstance(item, Frame)]
+    return {item.index: item.encode() for item in walk if isinstance(item, Frame)}
 
 
 @pytest.mark.timeout(120)

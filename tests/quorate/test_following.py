@@ -13,7 +13,9 @@ import pytest
 
 from history.reading.opening import open_node
 from history.reading.source import Gap, NothingToRead
+from history.render import UTC_STYLE
 from quorate import following
+from quorate.commands.log.tailing import explanation_as_it_grows
 from quorate.following import Item, NewLines, followed
 from quorate.livelog import open_live
 from raftlog.frames import Frame
@@ -113,6 +115,40 @@ def test_only_lines_that_are_new_are_told_below_their_head() -> None:
     lines.tell(2, ["epoch 2"])
     lines.tell(1, ["epoch 1", "  moved", "  stable", "  late"])
     assert shown == ["epoch 1", "  moved", "  stable", "epoch 2", "epoch 1", "  late"]
+
+
+def until(lines: Iterator[str], words: str) -> list[str]:
+    """The lines that come, up to one with these words."""
+    found = []
+    for line in lines:
+        found.append(line)
+        if words in line:
+            return found
+    raise AssertionError("it has no end")
+
+
+@pytest.mark.timeout(60)
+def test_an_explanation_goes_on_with_what_happens(tmp_path: Path) -> None:
+    path = str(tmp_path / "node")
+    node = Node(path, num_shards=1)
+    node.create_topic("orders", 4)
+    first = node.member("g", "app-1", "orders").join()
+    window = {"style": UTC_STYLE}
+    lines = explanation_as_it_grows(open_node(path), "g", None, window, as_json=False)
+    told = until(lines, "owned by  m1: orders 0-3")
+    assert told[1:3] == ["Group g", "from shard-0: entries 1 to 2, nothing missing"]
+    steps = explanation_as_it_grows(open_node(path), "g", None, window, as_json=True)
+    assert '"epoch": 1' in until(steps, '"kind": "epoch"')[-1]
+    second = node.member("g", "app-2", "orders").join()
+    told = until(lines, "epoch 1 -> 2") + until(lines, "moved")
+    assert any("app-2" in line for line in told), "a member more is told below its head"
+    assert not [line for line in told if "epoch 0 -> 1" in line], "what was told is not told again"
+    node.pass_ms(2_000, first, second)
+    told = until(lines, "stable    after")
+    assert not [line for line in told if "because" in line or "epoch" in line[:40]]
+    found = until(steps, '"epoch": 2')
+    assert '"state": "Stable"' in found[-1]
+    node.stop()
 
 
 class Following:

@@ -16,8 +16,10 @@ from quorate.commands.log.common import (
     style_of,
     terminal_width,
 )
-from quorate.commands.log.subject import DirGroup, DirOnly, Live, Since, Until, moment, subject
+from quorate.commands.log.subject import DirGroup, DirOnly, Follow, Live, Since, Until, moment, subject
+from quorate.commands.log.tailing import explanation_as_it_grows, show_now
 from quorate.commands.options import Json
+from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
 
 if TYPE_CHECKING:
@@ -55,22 +57,31 @@ def explain(
     since: Since = None,
     until: Until = None,
     shard: Shard = None,
+    follow: Follow = False,
     utc: Utc = False,
     json: Json = False,
 ) -> None:
     """Why each epoch of a group: who did what, what moved, who waited for whom, what it took.
 
-    Choices narrow each other; what of them does not exist gets an answer that says what does.
+    Choices narrow each other; what of them does not exist gets an answer that says what does. --follow goes
+    on with what happens, as it is committed.
 
     Example: quorate log explain quorate-data billing --at 03:12
     """
     from history.telling.choosing import Choice
     from history.telling.prose import explanation_text
 
+    if follow and (until is not None or at is not None or epoch is not None):
+        raise CommandError("--follow has no end: leave out --until, --at and --epoch", code=ExitCode.USAGE)
     log, (group,) = subject(words, url, "GROUP")
     number = None if shard is None else shard_number(shard)
     at_index, at_ms = moment(log, at, utc=utc, group=group, shard=number)
     choice = Choice(epoch=epoch, member=member, partition=partition, at_index=at_index, at_ms=at_ms)
+    if follow:
+        from_index, from_ms = moment(log, since, utc=utc, group=group, shard=number)
+        window = {"from_index": from_index, "from_ms": from_ms, "choice": choice, "style": style_of(utc)}
+        print_lines(log.path, explanation_as_it_grows(log, group, number, window, as_json=json), show_now)
+        return
     explanation = _explanation(log, group, number, since, until, utc, choice)
     if json:
         print_json(plain(explanation))

@@ -1,0 +1,111 @@
+"""`--follow` of what is made of a group's facts: asked again whenever an entry about the group is committed.
+
+The log is read once: entries that come are given to the same builder that has taken in all before them, and
+the answer is made anew of its rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from quorate.commands.log.common import plain
+from quorate.output import print_now, printable
+
+if TYPE_CHECKING:
+    from history.facts.rows import GroupFacts
+    from history.reading.node import NodeLog
+    from history.telling.explain import Explanation
+
+FOR_THE_MOMENT = ("from ", "not stable at the end", "nothing of what was asked for")
+"""Lines that say how things stand for the moment: they are told at the beginning only."""
+
+
+def facts_as_they_grow(log: NodeLog, group_id: str, shard: int | None) -> Iterator[GroupFacts]:
+    """The whole facts of a group: of what there is, then again after each change, for ever."""
+    from history.facts.group import FactsBuilder, feed
+    from history.reading.groups import unknown_group
+    from history.reading.source import NothingToRead, Walk
+    from quorate.following import followed
+    from raftlog.frames import Frame
+
+    number = log.shard_of_group(group_id) if shard is None else shard
+    walk = Walk(number, log.reader(number))
+    builder = FactsBuilder(group_id, log.catalog(), number)
+    feed(builder, walk)
+    if not builder.is_known:
+        raise NothingToRead(unknown_group(log, group_id, walk.basis))
+    facts = replace(builder.finish(), basis=walk.basis)
+    yield facts
+    is_changed = False
+    for found in followed(log, {number: facts.last_index + 1}):
+        if found is not None:
+            feed(builder, [found[1]])
+            item = found[1]
+            is_changed |= isinstance(item, Frame) and (
+                group_id.encode() in item.body or item.record_count == 1
+            )
+        elif is_changed:
+            yield replace(builder.finish(), basis=walk.basis)
+            is_changed = False
+
+
+def blocks_of(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Paragraphs: what stands between empty lines."""
+    block: list[str] = []
+    for line in lines:
+        if line:
+            block.append(line)
+        elif block:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def explanation_as_it_grows(
+    log: NodeLog, group_id: str, shard: int | None, window: Mapping[str, Any], *, as_json: bool
+) -> Iterator[str]:
+    """What `explain` says of what there is, then what is new after each change, for ever.
+
+    As text the lines that are new, below the head of their paragraph; as JSON each step that is new or not
+    what it was, an object a line.
+    """
+    from history.telling.explain import explanation_of
+
+    facts = facts_as_they_grow(log, group_id, shard)
+    told = (explanation_of(log, one, **window) for one in facts)
+    return _new_steps(told) if as_json else _new_lines(told, window["style"])
+
+
+def show_now(line: str) -> None:
+    """A line that a reader on a pipe sees at once."""
+    print_now(printable(line))
+
+
+def _new_steps(told: Iterator[Explanation]) -> Iterator[str]:
+    known: dict[object, object] = {}
+    for explanation in told:
+        for step in explanation.steps:
+            key, shown = (step.kind, step.index, step.timestamp_ms), plain(step)
+            if known.get(key) != shown:
+                known[key] = shown
+                yield json.dumps(shown, ensure_ascii=False)
+
+
+def _new_lines(told: Iterator[Explanation], style: Any) -> Iterator[str]:
+    from history.telling.prose import explanation_text
+    from quorate.following import NewLines
+
+    pending: list[str] = []
+    new = NewLines(pending.append)
+    for number, explanation in enumerate(told):
+        for block in blocks_of(explanation_text(explanation, style)):
+            lasting = [line for line in block if not line.strip().startswith(FOR_THE_MOMENT)]
+            new.tell(block[0], block if number == 0 else lasting or block[:1])
+            if pending and pending[0] == block[0]:
+                yield ""
+            yield from pending
+            pending.clear()
