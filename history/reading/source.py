@@ -20,6 +20,9 @@ from raftlog.machine import SnapshotHeader
 from raftlog.reader import Damaged, Problem
 from records import RawRecord
 
+SNAPSHOT_LOOKS_MAX = 5
+"""How often snapshots are looked for: each time that one is gone, a newer one has replaced it."""
+
 
 class NothingToRead(Exception):
     """The directory, shard, group or index asked for is not there; the message says what is expected."""
@@ -246,11 +249,11 @@ class Walk:
 
     def _newest_snapshot(self, from_index: int) -> SnapshotLike | None:
         """The sound snapshot that is nearest to the end of the walk, and not before ``from_index``."""
-        return self._read_first(reversed(self._snapshots_within(from_index)))
+        return self._read_one(from_index, newest_first=True)
 
     def _first_snapshot(self, from_index: int) -> SnapshotLike | None:
         """The first sound snapshot that stands in for entry ``from_index``, within the walk."""
-        return self._read_first(iter(self._snapshots_within(from_index)))
+        return self._read_one(from_index, newest_first=False)
 
     def _snapshots_within(self, from_index: int) -> list[int]:
         return [
@@ -261,11 +264,18 @@ class Walk:
             and (self._to_ms is None or header.last_timestamp_ms <= self._to_ms)
         ]
 
-    def _read_first(self, indexes: Iterator[int]) -> SnapshotLike | None:
-        for index in indexes:
-            with contextlib.suppress(Damaged):
-                if (snapshot := self._reader.snapshot(index)) is not None:
-                    return snapshot
+    def _read_one(self, from_index: int, *, newest_first: bool) -> SnapshotLike | None:
+        """A node that works may replace a snapshot between the look and the reading: then look again."""
+        seen: list[int] | None = None
+        for _ in range(SNAPSHOT_LOOKS_MAX):
+            indexes = self._snapshots_within(from_index)
+            if indexes == seen:
+                return None
+            for index in reversed(indexes) if newest_first else indexes:
+                with contextlib.suppress(Damaged):
+                    if (snapshot := self._reader.snapshot(index)) is not None:
+                        return snapshot
+            seen = indexes
         return None
 
 

@@ -212,6 +212,7 @@ def test_an_explanation_is_the_same_from_any_node_and_from_files(cluster: Cluste
     group = group_in(SHARD, "told")
     member = RawMember(RawGroup(addresses(cluster.nodes), group), "raw", [TOPIC])
     member.settle()
+    member.group.close()
     killed = leader_of(cluster.nodes, group)
     killed.kill()
     count_fault("failover", "node killed")

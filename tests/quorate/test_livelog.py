@@ -170,6 +170,25 @@ def test_what_retention_removed_is_bridged_by_the_snapshot(three: list[LogNode],
     assert reader.snapshot(29) is None
 
 
+def test_a_snapshot_that_is_replaced_under_the_reader_is_looked_for_again(
+    three: list[LogNode], tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def replaces(path: str, query: dict[str, str]) -> tuple[int, dict[str, str], bytes] | None:
+        if not path.endswith("snapshot"):
+            return None
+        asked.append(path)  # seen as 30, gone when it is read, seen as 31, gone again, 32 stays
+        return 200, {}, snapshot_file(tmp_path, min(30 + len(asked) // 2, 32))
+
+    for node in three:
+        node.first_kept, node.fault = 25, replaces
+        node.others = []
+    found, walk = walked(opened(three[0]))
+    assert found == list(range(33, 41))
+    assert "the snapshot of index 32 stands in" in walk.basis.words()
+
+
 @pytest.mark.parametrize("where", [100, 200])
 def test_a_damaged_snapshot_bridges_nothing(three: list[LogNode], tmp_path: Path, where: int) -> None:
     for node in three:
