@@ -32,6 +32,7 @@ SHARD = "shard-0"
 NEEDS: dict[str, list[str]] = {
     "owner": ["--at", "end"],
     "diff": ["--from", "start", "--to", "end"],
+    "export": ["--format", "jsonl", "--output", "{tmp}/tables", "--force"],
     "whatif": ["--assignor", "range"],
 }
 """Options without which a command asks for them."""
