@@ -13,18 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from history.facts.rows import EpochRow, GroupFacts, MemberSession, OwnershipSpan, SessionEnd, waits_during
+from history.reading.notes import has_none_of, is_of_removed, owned_in
 from history.render import duration
-from wire.apis import ApiKey
-from wire.errors import ErrorCode
 
 from .evidence import Noted
 from .known import Counterfactual, Known
 from .sooner import of_waits
 from .story import Focus
 from .voice import Voice, partitions_words
-
-_HEARTBEATS = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT)
-_REMOVED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
 def counterfactuals(
@@ -156,15 +152,13 @@ def _if_acknowledged(row: EpochRow, session: MemberSession, known: Known) -> Cou
 
 def _acknowledges(note: Mapping[str, Any], owed: Sequence[OwnershipSpan]) -> bool:
     """Whether the refused heartbeat said what the member owns, and nothing that it owed was in it."""
-    owned = note.get("owned")
-    if not owed or not isinstance(owned, Mapping):
-        return False
-    return all(span.partition.partition not in owned.get(span.topic_id, ()) for span in owed)
+    return bool(owed) and has_none_of(
+        owned_in(note), [(span.topic_id, span.partition.partition) for span in owed]
+    )
 
 
 def _no_acknowledgement(note: Mapping[str, Any] | None, owed: Sequence[OwnershipSpan]) -> str:
-    owned = None if note is None else note.get("owned")
-    if owed and isinstance(owned, Mapping):
+    if owed and note is not None and owned_in(note) is not None:
         return "and said that it still had some of it"
     return "and whether that was the acknowledgement is not known"
 
@@ -175,7 +169,7 @@ def _first_refused(session: MemberSession, known: Known) -> Mapping[str, Any] | 
     for note in known.noted.refusals(session.member_id):
         at_ms = note["at_ms"]
         is_between = at_ms >= (session.to_ms or 0) and (back is None or at_ms <= back.from_ms)
-        if is_between and note["api"] in _HEARTBEATS and note["error"] in _REMOVED:
+        if is_between and is_of_removed(note):
             return note
     return None
 

@@ -7,18 +7,22 @@ interval. Which of the three was used, and how often, is part of the answer (`As
 A member that expired was silent from its last heartbeat on, until something shows that it came back: a
 request of it that was refused, or that it joined again. Nothing shows it: it is not known whether a longer
 timeout would have kept it, and the replay ends its session when it really ended. That is counted, never
-guessed.
+guessed. A member that was fenced while it gave up partitions was rid of them when its next heartbeat, which
+was refused, said so, or when it joined again; one that still has a part of them only shows that it lives.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median_low
 
+from history.reading.notes import has_none_of
+
 from .due import Due, DueKind
-from .recorded import ActKind, Ended, Gap, Reaction, Recorded
+from .recorded import ActKind, Ended, Gap, Reaction, Recorded, Refusal
 from .settings import WhatIf
 
 MINUTE_MS = 60_000
@@ -148,9 +152,9 @@ class Conduct:
         fenced_ms = self._armed_until(due.since_ms, timeout_ms)
         if fenced_ms <= reaction.fenced_ms:
             return Plan(None, LAST, fenced_ms, LAST)
-        back_ms = self._shown_alive(member_id, reaction.fenced_ms)
-        if back_ms is not None and back_ms <= fenced_ms:
-            return Plan(back_ms, LAST, is_spared=True)
+        rid_ms = self._rid_of(member_id, reaction.owed, reaction.fenced_ms)
+        if rid_ms is not None and rid_ms <= fenced_ms:
+            return Plan(rid_ms, LAST, is_spared=True)
         if self._has_evidence(reaction.fenced_ms, fenced_ms):
             return Plan(None, LAST, fenced_ms, LAST)
         self.assumed.unknown_revocations += 1
@@ -213,9 +217,25 @@ class Conduct:
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def _shown_alive(self, member_id: str, after_ms: int) -> int | None:
-        refused = (self.script.refused or {}).get(member_id, ())
-        times = (_first_after(refused, after_ms), _first_after(self._joins.get(member_id, []), after_ms))
+        refusal = self._refused(member_id, after_ms)
+        joined_ms = _first_after(self._joins.get(member_id, []), after_ms)
+        times = (None if refusal is None else refusal.at_ms, joined_ms)
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
+
+    def _refused(self, member_id: str, after_ms: int) -> Refusal | None:
+        """The first heartbeat of a member that came after its removal and was noted."""
+        refused = (self.script.refused or {}).get(member_id, ())
+        place = bisect_left(refused, after_ms, key=lambda refusal: refusal.at_ms)
+        return refused[place] if place < len(refused) else None
+
+    def _rid_of(self, member_id: str, owed: Iterable[tuple[str, int]], after_ms: int) -> int | None:
+        """When a fenced member was rid of what it owed: its first heartbeat after that said so, which did not
+        know yet that it was fenced; else when it joined again."""
+        refusal = self._refused(member_id, after_ms)
+        joined_ms = _first_after(self._joins.get(member_id, []), after_ms)
+        if refusal is not None and has_none_of(refusal.owned, owed):
+            return refusal.at_ms if joined_ms is None else min(refusal.at_ms, joined_ms)
+        return joined_ms
 
     def _has_evidence(self, from_ms: int, to_ms: int) -> bool:
         """Whether a request that was refused between the two would be known."""

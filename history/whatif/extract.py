@@ -21,6 +21,7 @@ from coordinator.state.model import Group
 from coordinator.state.projection import Projection
 from history.facts.group import FactsBuilder
 from history.reading.catalog import CatalogHistory
+from history.reading.notes import is_of_removed, owned_in
 from records import (
     Cause,
     Entry,
@@ -32,9 +33,10 @@ from records import (
     Trigger,
     decode_key,
 )
+from records.ids import topic_id_text
 
 from .due import HEARD_BY, Due, DueKind, Watch
-from .recorded import INTERVAL_MS, Act, ActKind, Ended, Gap, Reaction, Recorded
+from .recorded import INTERVAL_MS, Act, ActKind, Ended, Gap, Reaction, Recorded, Refusal
 
 JOINS = frozenset({Trigger.MEMBER_JOINED, Trigger.MEMBER_REJOINED, Trigger.MEMBER_REPLACED})
 BEATS = frozenset({Trigger.HEARTBEAT, Trigger.MEMBER_ACKED})
@@ -137,6 +139,7 @@ class Extractor:
         self._facts.entry(index, at_ms, entry)
         cause, group = entry.cause, self.group
         leaving = self._about_to_end(index, at_ms, cause, group)
+        owed = _owed(group, cause)
         held = _assigned(group, cause.member_id)
         self._projection.apply_all(entry.records, index)
         group = self.group
@@ -145,7 +148,7 @@ class Extractor:
         self._ended += leaving
         _, closed = self._watch.look(group, entry.records, at_ms, cause)
         owns_nothing = cause.trigger in HEARD_BY and bool(held - _owned(group, cause.member_id))
-        is_plain = self._react(closed, index, at_ms, cause, owns_nothing)
+        is_plain = self._react(closed, index, at_ms, cause, owns_nothing, owed)
         act = self._act(index, at_ms, entry, group, owns_nothing)
         if act is not None and not (is_plain and _is_plain(act)):
             self._acts.append(act)
@@ -159,7 +162,6 @@ class Extractor:
             )
         gaps, refused, from_ms = _evidence(self._notes, self.group_id)
         left_out = self._left_out()
-        lengths = [gap.gap_ms for gap in gaps]
         return Recorded(
             group_id=self.group_id,
             shard=self.shard,
@@ -173,7 +175,7 @@ class Extractor:
             gaps=gaps,
             refused=refused,
             evidence_from_ms=from_ms if self._evidence_from_ms is None else self._evidence_from_ms,
-            interval_ms=max(1, round(median(lengths))) if lengths else INTERVAL_MS,
+            interval_ms=_interval_ms(gaps, self._ended),
             left_out=left_out,
             facts=None if left_out else self._facts.finish(),
             notes=tuple(self._said),
@@ -212,10 +214,16 @@ class Extractor:
         return found
 
     def _react(
-        self, closed: Mapping[str, Due], index: int, at_ms: int, cause: Cause, owns_nothing: bool
+        self,
+        closed: Mapping[str, Due],
+        index: int,
+        at_ms: int,
+        cause: Cause,
+        owns_nothing: bool,
+        owed: Mapping[str, frozenset[tuple[str, int]]],
     ) -> bool:
-        """Notes what came of what members had due; whether this entry was no more than that."""
-        fenced = {reason.member_id for reason in cause.reasons if reason.kind == ReasonKind.REBALANCE_EXPIRED}
+        """Notes what came of what members had due; whether this entry was no more than that. ``owed``: what
+        those had not given up whom it fenced for that."""
         is_reaction = False
         for member_id, due in closed.items():
             did = member_id == cause.member_id and _does(cause.trigger, due.kind)
@@ -228,7 +236,8 @@ class Extractor:
                     closed_ms=at_ms,
                     index=index,
                     owns_nothing=did and owns_nothing,
-                    fenced_ms=at_ms if member_id in fenced else None,
+                    fenced_ms=at_ms if member_id in owed else None,
+                    owed=owed.get(member_id, frozenset()),
                 )
             )
         return is_reaction
@@ -328,6 +337,19 @@ def _owned(group: Group | None, member_id: str) -> set[tuple[bytes, int]]:
     return _assigned(group, member_id) | {(topic_id, n) for topic_id, epochs in pending for n in epochs}
 
 
+def _owed(group: Group | None, cause: Cause) -> dict[str, frozenset[tuple[str, int]]]:
+    """By member that is fenced for not giving up in time, before it is: what it has not given up."""
+    found: dict[str, frozenset[tuple[str, int]]] = {}
+    for reason in cause.reasons:
+        if reason.kind == ReasonKind.REBALANCE_EXPIRED:
+            member = group.members.get(reason.member_id) if group is not None else None
+            pending = member.current.pending.items() if member is not None else ()
+            found[reason.member_id] = frozenset(
+                (topic_id_text(t), n) for t, numbers in pending for n in numbers
+            )
+    return found
+
+
 def _does(trigger: int, kind: DueKind) -> bool:
     return trigger == Trigger.MEMBER_ACKED or (trigger == Trigger.HEARTBEAT and kind is DueKind.HEARTBEAT)
 
@@ -349,13 +371,13 @@ def _target_waits(records: Iterable[RawRecord], group: Group | None) -> bool | N
 
 def _evidence(
     notes: Iterable[Mapping[str, Any]] | None, group_id: str
-) -> tuple[tuple[Gap, ...], dict[str, tuple[int, ...]] | None, int]:
-    """Heartbeat gaps and refusals of the group's members, and since when there is evidence."""
+) -> tuple[tuple[Gap, ...], dict[str, tuple[Refusal, ...]] | None, int]:
+    """Heartbeat gaps and refused heartbeats of the group's members, and since when there is evidence."""
     if notes is None:
         return (), None, 0
     kept = list(notes)
     gaps: list[Gap] = []
-    refused: dict[str, list[int]] = defaultdict(list)
+    refused: dict[str, list[Refusal]] = defaultdict(list)
     for note in kept:
         if note.get("group") != group_id or not note.get("member"):
             continue
@@ -363,7 +385,19 @@ def _evidence(
             gaps.append(
                 Gap(member_id=note["member"], minute_ms=note["minute_ms"], gap_ms=round(note["gap_ms"]))
             )
-        elif note.get("kind") == "refused":
-            refused[note["member"]].append(note["at_ms"])
+        elif is_of_removed(note):
+            refused[note["member"]].append(Refusal(at_ms=note["at_ms"], owned=owned_in(note)))
     from_ms = min((note["at_ms"] for note in kept), default=0)
-    return tuple(gaps), {member: tuple(sorted(at)) for member, at in refused.items()}, from_ms
+    in_order = {
+        member_id: tuple(sorted(said, key=lambda refusal: refusal.at_ms))
+        for member_id, said in refused.items()
+    }
+    return tuple(gaps), in_order, from_ms
+
+
+def _interval_ms(gaps: Iterable[Gap], ended: Iterable[Ended]) -> int:
+    """Between a member's heartbeats, as far as it was noted: what is no gap within a session (as far as the
+    log names the timeout of any) is left out. Without notes the interval that a node tells by default."""
+    session_ms = min((one.timeout_ms for one in ended), default=None)
+    lengths = [gap.gap_ms for gap in gaps if session_ms is None or gap.gap_ms < session_ms]
+    return max(1, round(median(lengths))) if lengths else INTERVAL_MS

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from coordinator.limits import GroupSettings
 from history.facts.rows import GroupFacts
+from history.reading.notes import Owned
 from records import ConsumerGroupMemberMetadataValue, RawRecord, TermStartValue, TopicMetadata
 
 from .due import DueKind
@@ -84,6 +85,8 @@ class Reaction:
     """As with `Act`."""
     fenced_ms: int | None = None
     """When it was removed because it did not give up in time."""
+    owed: frozenset[tuple[str, int]] = frozenset()
+    """What it had not given up then: (topic id, partition)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,15 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A heartbeat of a member that had been removed."""
+
+    at_ms: int
+    owned: Owned | None = None
+    """What it said that the member owns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
     """The membership of one group over the time that was read."""
 
@@ -127,8 +139,8 @@ class Recorded:
     first_ms: int
     last_ms: int
     gaps: tuple[Gap, ...] = ()
-    refused: dict[str, tuple[int, ...]] | None = None
-    """When requests of members were refused (epoch ms), by member; ``None``: no evidence was kept."""
+    refused: dict[str, tuple[Refusal, ...]] | None = None
+    """Heartbeats of removed members, by member, in order; ``None``: no evidence was kept."""
     evidence_from_ms: int = 0
     interval_ms: int = INTERVAL_MS
     """Between a member's heartbeats: the median of what was noted, where anything was."""

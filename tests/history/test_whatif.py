@@ -32,13 +32,18 @@ from records import (
     compact,
     encode_record,
 )
-from tests.coordinator.world import WALL_START_MS, Client, World
+from records.ids import topic_id_text
+from tests.coordinator.world import FIRST_TOPIC, WALL_START_MS, Client, World
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
 
 from .members import GROUP, History, entries_of
 
 UNIFORM, RANGE = ("uniform", "range"), ("range", "uniform")
 OF_THE_CATALOG = {RecordType.CONSUMER_GROUP_PARTITION_METADATA, RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION}
 """Their values name a version of the catalog, and a replay knows the group's own topics only."""
+
+HEARTBEAT = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
 Told = list[tuple[int, list[tuple[int, str, str]], list[tuple[int, bytes, bytes | None]]]]
 
@@ -167,8 +172,13 @@ class Story:
     def wall(self, ms: int) -> int:
         return WALL_START_MS + int(self.begin_ms) + ms
 
-    def refused(self, member: str, ms: int) -> None:
-        self.notes.append({"kind": "refused", "group": GROUP, "member": member, "at_ms": self.wall(ms)})
+    def refused(
+        self, member: str, ms: int, *, owned: dict[str, list[int]] | None = None, api: int = HEARTBEAT
+    ) -> None:
+        """A request of a member that is none any more; a heartbeat may say what it owns."""
+        note = {"kind": "refused", "group": GROUP, "member": member, "at_ms": self.wall(ms)}
+        said = {} if owned is None else {"owned": owned}
+        self.notes.append(note | {"api": int(api), "error": int(ErrorCode.UNKNOWN_MEMBER_ID)} | said)
 
     def gap(self, member: str, ms: int, gap_ms: int) -> None:
         """The longest gap of the minute in which ``ms`` is."""
@@ -240,7 +250,9 @@ def test_a_longer_rebalance_timeout_than_it_took_changes_nothing() -> None:
     assert result.whatif == result.really
 
 
-def test_who_was_fenced_while_giving_up_is_kept_only_where_it_is_shown_to_have_come_back() -> None:
+def fenced_while_giving_up(back_ms: int | None = None) -> Story:
+    """``a`` is told at 2 s to give up two of orders 0-3 within 4 s, is heard of, and does not; it may join
+    again. ``b`` beats until 20 s."""
     story = Story()
     story.world.create_topic("orders", 4)
     a, b = story.client("a", rebalance_ms=4_000), story.client("b")
@@ -252,8 +264,16 @@ def test_who_was_fenced_while_giving_up_is_kept_only_where_it_is_shown_to_have_c
     for ms in range(3_000, 6_000, 1_000):
         story.at(ms)
         a.beat(acknowledge=False)
-    story.keep(b, from_ms=6_000, to_ms=20_000)  # a is fenced at 6 s, and is heard of at 9 s
-    story.refused("a", 9_000)
+    story.keep(b, from_ms=6_000, to_ms=20_000 if back_ms is None else back_ms - 1_000)
+    if back_ms is not None:
+        a.beat()  # is refused, and gives up everything
+        story.keep(a, b, from_ms=back_ms, to_ms=20_000)
+    return story
+
+
+def test_who_was_fenced_while_giving_up_is_kept_only_where_it_is_shown_to_have_given_up() -> None:
+    story = fenced_while_giving_up()
+    story.refused("a", 9_000, owned={})
     kept = whatif(story.recorded(has_evidence=True), WhatIf(rebalance_timeout_ms=8_000))
     assert kept.really is not None
     assert kept.whatif is not None
@@ -267,6 +287,36 @@ def test_who_was_fenced_while_giving_up_is_kept_only_where_it_is_shown_to_have_c
     assert unknown.whatif == unknown.really
     assert unknown.assumed is not None
     assert unknown.assumed.unknown_revocations == 1
+
+
+@pytest.mark.parametrize("says", ["that it has it", "nothing", "a commit"])
+def test_a_refused_request_that_is_no_acknowledgement_keeps_nobody(says: str) -> None:
+    story = fenced_while_giving_up()
+    topic_id = topic_id_text(FIRST_TOPIC)
+    if says == "a commit":
+        story.refused("a", 9_000, api=ApiKey.OFFSET_COMMIT)
+    else:
+        story.refused("a", 9_000, owned={topic_id: [0, 1, 2, 3]} if says == "that it has it" else None)
+    result = whatif(story.recorded(has_evidence=True), WhatIf(rebalance_timeout_ms=8_000))
+    assert result.whatif is not None
+    assert result.whatif.fenced_revoking == 1
+    assert result.whatif.revoking_ms == 2 * 8_000, "until its longer time was over"
+
+
+def test_who_joined_again_in_time_had_given_up_by_then() -> None:
+    story = fenced_while_giving_up(back_ms=10_000)
+    story.refused("a", 7_000, owned={topic_id_text(FIRST_TOPIC): [0, 1, 2, 3]})
+    result = whatif(story.recorded(has_evidence=True), WhatIf(rebalance_timeout_ms=10_000))
+    assert result.whatif is not None
+    assert result.whatif.fenced_revoking == 0
+    assert result.whatif.revoking_ms == 2 * 8_000, "from 2 s until it joined at 10 s"
+
+
+def test_silences_over_a_failover_are_not_the_rhythm_of_heartbeats() -> None:
+    story = falling_silent()  # whose sessions last 10 s
+    for ms, gap_ms in ((1_000, 500), (2_000, 510), (3_000, 30_000), (4_000, 29_000), (5_000, 28_000)):
+        story.gap("a", ms, gap_ms)
+    assert story.recorded(has_evidence=True).interval_ms == 505
 
 
 def falling_silent() -> Story:
