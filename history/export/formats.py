@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from json.encoder import encode_basestring_ascii
 from typing import IO, Any, Protocol
 
 from .columns import Kind, Table
@@ -77,16 +78,28 @@ class _LinesWriter:
 def _json_row(table: Table) -> Callable[[Sequence[Any]], str]:
     names = [json.dumps(column.name) + ":" for column in table.columns]
     is_json = [column.kind is Kind.JSON for column in table.columns]
-    dumps = json.JSONEncoder(separators=(",", ":")).encode
 
     def line(values: Sequence[Any]) -> str:
         parts = [
-            name + (value if embeds and value is not None else dumps(value))
+            name + (value if embeds and value is not None else _json_value(value))
             for name, embeds, value in zip(names, is_json, values, strict=True)
         ]
         return "{" + ",".join(parts) + "}\n"
 
     return line
+
+
+def _json_value(value: Any) -> str:
+    """What `json.dumps` says; most are texts and numbers, for which it takes five times as long."""
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return encode_basestring_ascii(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return int.__repr__(value)
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _csv_row(table: Table) -> Callable[[Sequence[Any]], str]:
