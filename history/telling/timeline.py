@@ -26,6 +26,8 @@ class TimelineRow:
     timestamp_ms: int
     why: str
     settled: bool
+    overtaken: bool
+    """The next epoch began before this one was settled; neither: it goes on at the end of what was read."""
     took_ms: int | None
     owners: dict[str, str]
     """Member -> its partitions in words, at the end of the epoch."""
@@ -44,6 +46,7 @@ def _row(step: Step) -> TimelineRow:
             timestamp_ms=step.timestamp_ms,
             why=sentence_list(step.why),
             settled=step.settled_index is not None,
+            overtaken=step.overtaken_by is not None,
             took_ms=step.took_ms,
             owners=step.owners,
         )
@@ -53,6 +56,7 @@ def _row(step: Step) -> TimelineRow:
         timestamp_ms=step.timestamp_ms,
         why=step.why if isinstance(step, TermStep) else step.text,
         settled=False,
+        overtaken=False,
         took_ms=None,
         owners={},
     )
@@ -82,7 +86,21 @@ def timeline_text(
     yield from table(HEADERS, cells, width=width)
 
 
+def row_text(row: TimelineRow, style: TimeStyle = LOCAL) -> Iterator[str]:
+    """One row as it comes, for a table that has no end: what happened, and below it who owned what."""
+    head = style.full(row.timestamp_ms) + ("" if row.index is None else f"  index {row.index}")
+    if row.epoch is None:
+        yield f"{head}  {row.why}"
+        return
+    settled = f"stable after {_settled(row)}" if row.settled else _settled(row)
+    yield f"{head}  epoch {row.epoch}  {settled}: {row.why}"
+    if row.owners:
+        yield "  " + " | ".join(f"{member}: {owned or 'nothing'}" for member, owned in row.owners.items())
+
+
 def _settled(row: TimelineRow) -> str:
     if row.epoch is None:
         return ""
-    return "overtaken" if row.took_ms is None else duration(row.took_ms)
+    if row.took_ms is not None:
+        return duration(row.took_ms)
+    return "overtaken" if row.overtaken else "not yet"

@@ -15,7 +15,7 @@ from history.reading.opening import open_node
 from history.reading.source import Gap, NothingToRead
 from history.render import UTC_STYLE
 from quorate import following
-from quorate.commands.log.tailing import explanation_as_it_grows
+from quorate.commands.log.tailing import explanation_as_it_grows, timeline_as_it_grows
 from quorate.following import Item, NewLines, followed
 from quorate.livelog import open_live
 from raftlog.frames import Frame
@@ -148,6 +148,27 @@ def test_an_explanation_goes_on_with_what_happens(tmp_path: Path) -> None:
     assert not [line for line in told if "because" in line or "->" in line]
     found = until(steps, '"epoch": 2')
     assert '"state": "Stable"' in found[-1]
+    node.stop()
+
+
+def test_a_timeline_grows_by_rows_and_by_what_becomes_of_them(tmp_path: Path) -> None:
+    path = str(tmp_path / "node-1")
+    node = Node(path, num_shards=1)
+    node.create_topic("orders", 4)
+    first = node.member("g", "app-1", "orders").join()
+    window = {"style": UTC_STYLE}
+    lines = timeline_as_it_grows(open_node(path), "g", None, window, as_json=False)
+    assert "epoch 1  stable after 0 ms: m1 (client app-1" in until(lines, "epoch 1")[-1]
+    rows = timeline_as_it_grows(open_node(path), "g", None, window, as_json=True)
+    assert json.loads(until(rows, '"epoch": 1')[-1])["settled"] is True
+    second = node.member("g", "app-2", "orders").join()
+    assert "not yet: m2 (client app-2" in until(lines, "epoch 2")[-1]
+    node.pass_ms(2_000, first, second)
+    assert "stable after" in until(lines, "epoch 2  stable")[-1]
+    assert "m1: orders" in next(lines)
+    settled = json.loads(until(rows, '"epoch": 2, "index"')[-1])
+    assert settled["settled"], "what is known by now is told at once"
+    assert set(settled["owners"]) == {"m1", "m2"}
     node.stop()
 
 

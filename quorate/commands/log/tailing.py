@@ -80,6 +80,29 @@ def explanation_as_it_grows(
     return _new_steps(told) if as_json else _new_lines(told, window["style"])
 
 
+def timeline_as_it_grows(
+    log: NodeLog, group_id: str, shard: int | None, window: Mapping[str, Any], *, as_json: bool
+) -> Iterator[str]:
+    """The rows of what there is, then each row that is new, and again when its epoch is settled or overtaken.
+
+    As JSON an object a line.
+    """
+    from history.telling.explain import explanation_of
+    from history.telling.timeline import row_text
+    from history.telling.timeline import timeline as rows_of
+
+    known: dict[object, object] = {}
+    for facts in facts_as_they_grow(log, group_id, shard):
+        for row in rows_of(explanation_of(log, facts, **window)):
+            key, stage = (row.epoch, row.index, row.timestamp_ms, row.why), (row.settled, row.overtaken)
+            if known.get(key) != stage:
+                known[key] = stage
+                if as_json:
+                    yield json.dumps(plain(row), ensure_ascii=False)
+                else:
+                    yield from row_text(row, window["style"])
+
+
 def show_now(line: str) -> None:
     """A line that a reader on a pipe sees at once."""
     print_now(printable(line))

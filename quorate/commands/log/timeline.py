@@ -20,7 +20,8 @@ from quorate.commands.log.common import (
     terminal_width,
 )
 from quorate.commands.log.pagefile import Force, Html, claim, write_page
-from quorate.commands.log.subject import DirGroup, Live, Since, Until, moment, subject
+from quorate.commands.log.subject import DirGroup, Follow, Live, Since, Until, moment, subject
+from quorate.commands.log.tailing import show_now, timeline_as_it_grows
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
@@ -41,15 +42,20 @@ def timeline(
     ] = False,
     html: Html = None,
     force: Force = False,
+    follow: Follow = False,
     utc: Utc = False,
     json: Json = False,
 ) -> None:
     """A group over time: one row per epoch, or as lanes, or as a page to be scrubbed through.
 
+    --follow goes on with each row as it is committed, and again when its epoch is stable.
+
     Example: quorate log timeline quorate-data billing --since 03:00 --html billing.html
     """
     if sum((lanes, json, html is not None)) > 1:
         raise CommandError("--lanes, --html and --json are three answers: ask for one", code=ExitCode.USAGE)
+    if follow and (lanes or html is not None or until is not None):
+        raise CommandError("--follow has no end: leave out --lanes, --html and --until", code=ExitCode.USAGE)
     if force and html is None:
         raise CommandError("--force is about the FILE of --html, and none is given", code=ExitCode.USAGE)
     if html is not None:
@@ -58,6 +64,10 @@ def timeline(
     number = None if shard is None else shard_number(shard)
     begin = moment(log, since, utc=utc, group=group, shard=number)
     end = moment(log, until, utc=utc, group=group, shard=number)
+    if follow:
+        window = {"from_index": begin[0], "from_ms": begin[1], "style": style_of(utc)}
+        print_lines(log.path, timeline_as_it_grows(log, group, number, window, as_json=json), show_now)
+        return
     if not lanes and html is None:
         _table(log, group, number, begin, end, utc=utc, json=json)
         return
