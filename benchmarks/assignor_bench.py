@@ -17,7 +17,7 @@ from typing import Any
 
 import msgpack
 
-from cluster.main import GC_THRESHOLDS
+from cluster.collector import look_at_the_young
 from coordinator.api import Context, Job, Outcome
 from coordinator.assignors import (
     AssignmentMemberSpec,
@@ -228,7 +228,7 @@ def main() -> None:
         bench_assignor(1_000, 50_000, 1_000, f"{chosen} topics each at random", chosen)
     gc.collect()
     gc.freeze()  # as the node does once it is loaded
-    gc.set_threshold(*GC_THRESHOLDS)
+    look_at_the_young()
     for topics in (1, 10, 100):
         bench_decision(topics)
     for topics in (1, 100):

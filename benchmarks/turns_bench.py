@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from benchmarks import load
 from cluster import main as node_main
+from cluster.collector import look_at_the_young
 from cluster.settings import load_settings
 from raftlog.directory import NodeIdentity, format_node
 from raftlog.files import OsFiles
@@ -50,6 +51,8 @@ ALLOWED_MS: Final = 50.0
 REPEATS: Final = 5
 QUIET_S: Final = 0.3
 """After the last answer: what a request made due is part of its cost."""
+READY_S: Final = 3.0
+"""Until HTTP answers, which is loaded last."""
 SETTLE_S: Final = 3.0
 PIPELINED: Final = 200
 GROUP_CONFIG, TOPIC_CONFIG = 32, 2
@@ -293,13 +296,13 @@ def serve(directory: Path, meter: Meter, scenario: Callable[[Any], None]) -> Non
             "group.consumer.session.timeout.ms": "1800000",
         },
     )
-    gc.set_threshold(*node_main.GC_THRESHOLDS)
+    look_at_the_young()
     gc.disable()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     meter.watch()
     process = node_main.NodeProcess(loop, settings, node_main.Arguments())
-    loop.call_later(1.0, lambda: threading.Thread(target=scenario, args=(process,), daemon=True).start())
+    loop.call_later(READY_S, lambda: threading.Thread(target=scenario, args=(process,), daemon=True).start())
     loop.run_until_complete(process.run())
     loop.close()
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from cluster.collector import Collector, look_at_the_young
 from cluster.descriptors import provide_descriptors
 from cluster.host.host_asyncio import FATAL_EXIT_CODE, AsyncioHost, new_event_loop
 from cluster.http import HttpListener
@@ -46,13 +47,6 @@ STOP_TIMEOUT_S: Final = 10.0
 HTTP_PATIENCE_S: Final = 2.0
 """HTTP waits this long for the shards: what it has to import takes a fifth of a second from their load, or
 from their election. A node that needs longer tells its state meanwhile."""
-
-GC_THRESHOLDS: Final = (25_000, 4, 1_000_000)
-"""Requests make and drop thousands of small objects a second; the default is too eager. The youngest objects
-take the collector about 2 ms, those of five rounds 10 ms. The oldest are left to reference counts, as a large
-node's state would take it a second: what serves requests leaves no cycles
-(`tests/listeners/test_cycles.py`)."""
-
 
 SWITCHES: Final = frozenset(
     "--" + setting.name.replace(".", "-") for setting in table() if isinstance(setting.default, bool)
@@ -113,7 +107,7 @@ def main(words: Sequence[str]) -> int:
         format=f"%(asctime)s node {settings.node_id} %(levelname)s %(name)s: %(message)s",
     )
     provide_descriptors(settings)
-    gc.set_threshold(*GC_THRESHOLDS)
+    look_at_the_young()
     gc.disable()  # until everything is loaded, or takes long
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
@@ -142,6 +136,7 @@ class NodeProcess:
         self._host = AsyncioHost(loop)
         self._node = Node(self._host, settings, _release() if settings.cluster_nodes else "")
         self._http = HttpListener(self._node, settings, self._node.kafka)
+        self._collector = Collector(self._host)
         self._stop_asked = asyncio.Event()
         self._is_left_alone = False
 
@@ -193,10 +188,10 @@ class NodeProcess:
             self._announce()
 
     def _announce(self) -> None:
-        """What was loaded stays: it is taken out of garbage collection's sight, which hardly ran before that.
+        """What was loaded stays: the collector, which hardly ran before that, does not look at it.
 
-        Loading leaves no cycles behind, and one collection over a million offsets would stall the loop."""
-        gc.freeze()
+        Loading leaves no cycles behind, and one look at a million offsets would stall the loop."""
+        self._collector.start()
         info = self._node.info
         LOG.info("every shard serves or is followed; HTTP at http://%s:%d", info.http_host, info.http_port)
         if self._arguments.announce:
@@ -209,6 +204,7 @@ class NodeProcess:
             print(json.dumps(line), flush=True)
 
     async def _stop(self) -> int:
+        self._collector.stop()
         stopped = asyncio.Event()
         self._node.stop(stopped.set, hand_over=not self._is_left_alone)
         try:

@@ -90,6 +90,7 @@ class GroupShard:
         self.settings: SettingsView = SameForAll()
         self.serving = 0
         """Moves whenever replies cached before must not be used any more, for whatever group."""
+        self._has_news_had_turn = False
 
     # What the log says.
 
@@ -188,7 +189,14 @@ class GroupShard:
             group_id, members = next(iter(core.expired.items()))
             return expire(core, group_id, ctx, draft), partial(core.expired.__setitem__, group_id, members)
         if core.news:
-            return _spread_news(core, ctx), _nothing
+            # In every other turn: where topics change all the time, the rest would never have one.
+            self._has_news_had_turn = not self._has_news_had_turn
+            work = None if self._has_news_had_turn else self._due_beside_news(ctx, draft)
+            return work or (_spread_news(core, ctx), _nothing)
+        return self._due_beside_news(ctx, draft)
+
+    def _due_beside_news(self, ctx: Context, draft: Draft) -> tuple[Steps, Callable[[], None]] | None:
+        core = self.core
         if core.checks:
             group_id, trigger = next(iter(core.checks.items()))
             work = checks.check_group(core, group_id, ctx, draft)

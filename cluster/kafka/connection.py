@@ -8,8 +8,8 @@ What must stay true
 - Memory is bounded: requests in flight, replies that wait for an earlier one, and replies that the client
   does not read. At the first bound the connection is no longer read; at the last it is closed. Frames that
   were read and not served yet are at most one read's worth.
-- What comes behind a request that is decided in several parts waits for its answer (`serve_alone`): a later
-  commit must not be overtaken by the rest of an earlier one.
+- What comes behind a request that may be decided in several parts, or has a very long answer, waits until it
+  is answered (`serve_alone`): a later commit must not be overtaken by the rest of an earlier one.
 - After a planned hand-over of a shard that it used (`drain`) a connection takes nothing more, gives the
   replies that it owes, and closes: its client then looks for the new coordinator at once.
 - The fast path (a heartbeat equal to an earlier one after its correlation id) answers what the slow path

@@ -32,6 +32,24 @@ LOG = logging.getLogger("quorate.kafka")
 
 Handler = Callable[["KafkaListener", "Exchange", Any], None]
 
+LONG_READS = frozenset({ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS})
+"""Whose answers may be as large as what the node holds, whatever the size of the question."""
+
+LONG_READS_MAX = 64
+"""Such questions without an answer at once, of all connections: each may take some ten megabytes on its way.
+Who administers a cluster asks a few."""
+
+SERVED_ALONE = LONG_READS | {
+    ApiKey.CREATE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.LEAVE_GROUP,
+}
+"""Those that may take several decisions, or have very long answers: what the client sends behind them waits,
+as all requests of a connection do in Kafka. So nothing overtakes the rest of a change, and each connection
+has one very long answer in the making."""
+
 HANDLERS: dict[int, Handler] = {
     ApiKey.API_VERSIONS: cluster_apis.api_versions,
     ApiKey.METADATA: cluster_apis.metadata,
@@ -129,6 +147,14 @@ def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: byte
     if fan is not None and (flood := fan.flood_of(body)) is not None:
         connection.refuse("flooding", flood)
         return
+    if api_key in LONG_READS and len(listener.long_reads) >= LONG_READS_MAX:
+        message = f"the node makes {LONG_READS_MAX} long answers already; ask again"
+        fail(exchange, body, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)
+        return
+    if api_key in SERVED_ALONE:
+        connection.serve_alone(exchange)
+        if api_key in LONG_READS:
+            listener.long_reads[exchange] = None
     if api_key in HEARTBEATS:
         connection.uses(body.group_id)
         if body.member_epoch > 0:

@@ -135,6 +135,8 @@ class Exchange:
 
     def drop(self) -> None:
         """The connection is gone: whoever still answers talks to nobody."""
+        if (listener := self.listener) is not None and listener.long_reads:
+            listener.long_reads.pop(self, None)
         self.connection = None
         self.entry = None
         if self.timer is not None:

@@ -46,6 +46,7 @@ class KafkaListener:
         self.quiet = QuietLog(host.monotonic_ms)
         self.connections: dict[Connection, None] = {}  # in the order in which they were accepted
         self.fetches_waiting = 0
+        self.long_reads: dict[Exchange, None] = {}  # without an answer yet, see `dispatch.LONG_READS`
         self.leaders = LeaderWaits(self)
         self.slices = Slices(host)
         self._partial_bytes = 0
@@ -148,6 +149,8 @@ class KafkaListener:
 
     def observe(self, exchange: Exchange) -> None:
         """A reply is ready."""
+        if self.long_reads:
+            self.long_reads.pop(exchange, None)
         elapsed_ms = self.host.monotonic_ms() - exchange.started_ms
         self.counters.latency[exchange.api_key].observe(elapsed_ms)
 

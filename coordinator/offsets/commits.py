@@ -38,6 +38,9 @@ MEMBER_EPOCHS_SINCE = 9
 NO_EXPIRY = -1
 EXPIRY_MAX_MS = (1 << 63) - 1
 
+VALUE_BYTES = 128
+"""What a record takes besides its names and metadata, at most."""
+
 PARTITIONS_AT_ONCE = 2_000
 """Committed in one decision: about 10 ms of the loop, and less of a follower's."""
 
@@ -190,15 +193,22 @@ def _refused_beside_unknown(
 
 
 def _check_size(request: OffsetCommitRequest, version: int, ctx: Context) -> None:
-    """A few bytes on the wire ask for a large key each: refused before the memory for them is taken."""
-    key_bytes = 0
+    """A few bytes on the wire ask for a large key each: refused before the memory for them is taken. Metadata
+    counts where it may be large, so that no part after the first is more than an entry holds."""
+    log_bytes = 0
+    metadata_max = ctx.settings.for_group(request.group_id).offset_metadata_max_bytes
+    is_metadata_small = metadata_max * PARTITIONS_AT_ONCE <= DECISION_BYTES_MAX
     for asked in request.topics:
         if (topic := _topic(asked, version, ctx)) is not None:
-            key_bytes += len(asked.partitions) * (len(request.group_id) + len(topic.name))
-    if key_bytes > DECISION_BYTES_MAX:
+            log_bytes += len(asked.partitions) * (len(request.group_id) + len(topic.name))
+            if not is_metadata_small:
+                log_bytes += sum(
+                    [VALUE_BYTES + len((part.committed_metadata or "").encode()) for part in asked.partitions]
+                )
+    if log_bytes > DECISION_BYTES_MAX:
         raise Refused(
             ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-            f"The commit would take {key_bytes} bytes of log, more than {DECISION_BYTES_MAX}. "
+            f"The commit would take {log_bytes} bytes of log, more than {DECISION_BYTES_MAX}. "
             "Commit fewer partitions at a time.",
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.runtime.slices import finished
-from coordinator import admin, views
+from coordinator import admin, steps, views
 from coordinator.catalog import topicadmin
 from coordinator.catalog.shard import CatalogShard
 from coordinator.offsets import commits as offsets
@@ -22,6 +22,11 @@ from wire.messages.create_partitions import CreatePartitionsRequest, CreateParti
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wire.messages.list_groups import ListGroupsRequest
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 
 SOME = {("orders", partition): partition for partition in range(5)} | {("clicks", 0): 7, ("nowhere", 0): 1}
 
@@ -100,6 +105,30 @@ def test_what_refuses_a_whole_commit_does_so_before_the_first_part(world: World)
     a.beat()
     codes = world.commit(dict.fromkeys([("orders", n) for n in range(5)], 1), member_id="a", epoch=99)
     assert set(codes.values()) == {ErrorCode.STALE_MEMBER_EPOCH}
+    assert world.shard.projection.offsets.count("g") == 0
+
+
+def test_a_commit_whose_later_part_would_not_fit_an_entry_is_refused_as_a_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where long metadata is allowed: found out before the first part, not behind it."""
+    monkeypatch.setattr(offsets, "DECISION_BYTES_MAX", 4_000)
+    monkeypatch.setattr(steps, "DECISION_BYTES_MAX", 4_000)
+    request = OffsetCommitRequest(
+        group_id="g",
+        topics=[
+            OffsetCommitRequestTopic(
+                name="orders",
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=n, committed_metadata="x" * size)
+                    for n, size in enumerate((1, 1, 1, 2_500, 2_500))
+                ],
+            )
+        ],
+    )
+    answer = world.handle(ApiKey.OFFSET_COMMIT, 9, request)
+    codes = {part.error_code for topic in answer.topics for part in topic.partitions}
+    assert codes == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
     assert world.shard.projection.offsets.count("g") == 0
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.shard import FastEntry
 from coordinator.volatile import news
-from records import ReasonKind
+from records import ReasonKind, Trigger
 from tests.coordinator.world import Client, World
 from wire.apis import ApiKey
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -119,3 +119,21 @@ def test_a_new_term_begins_without_news(world: World) -> None:
     assert not world.shard.core.news
     world.work()
     assert {topic.topic_name for topic in world.group("g0").topics} == {"orders", "late"}
+
+
+def test_other_work_has_its_turn_while_topics_change_all_the_time(world: World) -> None:
+    """There is always news then, and targets and checks must not wait for its end."""
+    create(world, "late")
+    for number in range(20):
+        create(world, f"new-{number}")
+        assert world.shard.core.news
+        assert world.work_once()
+    assert [world.group(group_id).epoch for group_id in GROUPS] == [2, 2, 2, 2, 1]
+
+
+def test_news_comes_to_all_groups_while_other_work_is_due_all_the_time(world: World) -> None:
+    create(world, "late")
+    for _ in range(20):
+        world.shard.core.checks["g4"] = Trigger.READY_CHECK
+        assert world.work_once()
+    assert not world.shard.core.news

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from cluster.kafka import dispatch
 from cluster.kafka.cluster_apis import metadata_answer
 from cluster.runtime.slices import finished
 from coordinator.offsets import commits as offsets
 from coordinator.topics import CatalogTopic, CatalogView
 from tests.listeners.rig import CLIENT_ID, ORDERS, Client, Rig, heartbeat
 from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from wire.messages.delete_groups import DeleteGroupsRequest
+from wire.messages.delete_topics import DeleteTopicsRequest
+from wire.messages.describe_groups import DescribeGroupsRequest
+from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from wire.messages.list_groups import ListGroupsRequest
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from wire.protocol import encode_request, encode_response
+from wire.protocol import decode_response, encode_request, encode_response
+from wire.refusals import refuse
+
+CHANGES_AND_LISTS: list[tuple[ApiKey, int, Any]] = [
+    (ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[CreatableTopic(name="t")])),
+    (ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2)])),
+    (ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"])),
+    (ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["g"])),
+    (ApiKey.LEAVE_GROUP, 5, LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])),
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=["g"])),
+    (ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["g"])),
+    (ApiKey.LIST_GROUPS, 5, ListGroupsRequest()),
+]
 
 MANY = 20_000
 CLOCK_STEP_MS = 0.5
@@ -133,3 +157,52 @@ def test_a_commit_does_not_overtake_one_that_takes_several_decisions(monkeypatch
         rig.node.release()
     rig.run()
     assert client.correlation_ids == [1, 2, 3, 4, 6]
+
+
+def test_nothing_overtakes_a_change_that_may_take_several_decisions() -> None:
+    rig = Rig()
+    rig.node.holding = True
+    client = rig.connect()
+    for correlation_id, (api_key, version, body) in enumerate(CHANGES_AND_LISTS):
+        client.send(encode_request(api_key, version, correlation_id, CLIENT_ID, body))
+    rig.run()
+    for number, (api_key, version, body) in enumerate(CHANGES_AND_LISTS):
+        assert [asked[0] for asked in rig.node.asked][number:] == [api_key]
+        reply, _ = rig.node.held.pop()
+        reply(refuse(api_key, version, body, ErrorCode.NOT_COORDINATOR, ""))
+        rig.run()
+    assert client.correlation_ids == list(range(len(CHANGES_AND_LISTS)))
+
+
+def describe(correlation_id: int) -> bytes:
+    request = ConsumerGroupDescribeRequest(group_ids=["g"])
+    return encode_request(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, correlation_id, CLIENT_ID, request)
+
+
+def test_long_answers_in_the_making_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each connection, however many it asks for in a row; and some for all of them."""
+    monkeypatch.setattr(dispatch, "LONG_READS_MAX", 2)
+    rig = Rig()
+    rig.node.holding = True
+    clients = [rig.connect() for _ in range(2)]
+    for client in clients:
+        client.send(b"".join(map(describe, range(100))))
+    rig.run()
+    assert len(rig.node.asked) == 2
+    late = rig.connect()
+    late.send(describe(7) + heartbeat(8))
+    rig.run()
+    _, answer = decode_response(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, late.frames[0])
+    assert answer.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert "ask again" in answer.groups[0].error_message
+    assert len(rig.node.asked) == 3, "a heartbeat is none of them"
+    clients[0].transport.abort()
+    rig.run()
+    late.send(describe(9))
+    rig.run()
+    assert len(rig.node.asked) == 4
+    assert len(rig.listener.long_reads) == 2
+    for client in (clients[1], late):
+        client.transport.abort()
+    rig.run()
+    assert not rig.listener.long_reads
