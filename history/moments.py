@@ -51,9 +51,13 @@ class Moment:
     """Since midnight in the reader's zone: the newest such moment that is not after the log's end."""
 
     def resolved(
-        self, *, now_ms: int, end_ms: int, style: TimeStyle = LOCAL
+        self, *, now_ms: int, end_ms: int, after_ms: int | None = None, style: TimeStyle = LOCAL
     ) -> tuple[int | None, int | None]:
-        """(index, epoch ms), one of them None; ``start`` is index 1. ``end_ms``: of the log's last entry."""
+        """(index, epoch ms), one of them None; ``start`` is index 1. ``end_ms``: of the log's last entry.
+
+        ``after_ms``: where the window begins that this ends. A clock is then the first one after it, as
+        03:00 to 03:30 is half an hour also of a log that ends at 03:15.
+        """
         if self.index is not None:
             return self.index, None
         if self.is_start:
@@ -65,7 +69,8 @@ class Moment:
         if self.before_end_ms is not None:
             return None, end_ms - self.before_end_ms
         assert self.clock_ms is not None
-        return None, _newest_clock(self.clock_ms, end_ms, style)
+        at_ms = _newest_clock(self.clock_ms, end_ms, style)
+        return None, at_ms + _MS_PER_DAY if after_ms is not None and at_ms < after_ms else at_ms
 
 
 def parse_moment(text: str, style: TimeStyle = LOCAL) -> Moment:

@@ -29,7 +29,9 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
     ExitCode.USAGE: "a wrong option, argument or setting",
     ExitCode.UNREACHABLE: "the cluster cannot be reached, or did not answer in time",
     ExitCode.REFUSED: "the cluster answered with an error",
-    ExitCode.UNREADABLE: "a directory is not a node's, is in use, or too damaged for the question",
+    ExitCode.UNREADABLE: (
+        "a directory is not a node's, is in use, too damaged for the question, or has not what was asked for"
+    ),
     ExitCode.INSTALLATION: "a foreign module is in the way, or an optional package is missing",
     ExitCode.NODE_STOPPED: (
         "a node did not start or stopped itself (port in use, disk full, failed sync, damaged log)"

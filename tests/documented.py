@@ -37,6 +37,8 @@ def commands_of(document: Path, program: str) -> Iterator[Shown]:
         for number, line in enumerate(block[1].splitlines(), line_number):
             if line.startswith(PROMPT):
                 found.append((number, line.removeprefix(PROMPT), []))
+            elif found[-1][1].endswith("\\"):
+                found[-1] = (found[-1][0], found[-1][1][:-1] + line, found[-1][2])
             else:
                 found[-1][2].append(line)
         for number, command, output in found:

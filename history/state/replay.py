@@ -16,10 +16,11 @@ from coordinator.state.model import Group, Member
 from coordinator.state.projection import Projection
 from coordinator.state.statehash import STALE_IN_REPLAY_MAX
 from history.reading.catalog import CatalogHistory
+from history.reading.groups import GROUPS_NAMED_MAX, groups_of
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import Basis, Gap, NothingToRead, SnapshotLike, Walk
-from history.render import LOCAL, TimeStyle, ranges
+from history.render import LOCAL, TimeStyle, ranges, sentence_list
 from history.words import shard_name, state_name
 from raftlog.frames import Frame
 from records import RawRecord, iter_records
@@ -175,6 +176,13 @@ def replay_all(path: str | NodeLog, *, at_ms: int | None = None) -> tuple[ShardS
     return tuple(_state_of(node, shard, None, None, at_ms) for shard in node.shards)
 
 
+def _others(node: NodeLog, group: str) -> str:
+    """What to add where a group is not there: which groups ever were, unless it was one of them."""
+    known = groups_of(node)
+    names = sentence_list(known[:GROUPS_NAMED_MAX])
+    return "" if group in known or not known else f"; ever in this log: {names}"
+
+
 def _state_of(
     node: NodeLog, shard: int, group: str | None, at_index: int | None, at_ms: int | None
 ) -> ShardState:
@@ -194,7 +202,8 @@ def _state_of(
         if group is not None and not groups:
             when = f"at index {run.index} of" if run.index else "before the first entry of"
             begins = "" if basis.begins_index is None else f"; {_begins(basis, LOCAL)}"
-            raise NothingToRead(f"no group {group!r} {when} {shard_name(shard)} ({basis.words()}){begins}")
+            said = f"no group {group!r} {when} {shard_name(shard)} ({basis.words()})"
+            raise NothingToRead(said + begins + _others(node, group))
     else:
         topics = tuple(
             TopicState(name=t.name, topic_id=topic_id_text(t.topic_id), num_partitions=t.num_partitions)

@@ -19,7 +19,7 @@ from history.facts.rows import (
     waits_during,
 )
 from history.reading.source import NothingToRead
-from history.render import duration, plural, ranges
+from history.render import TimeStyle, duration, plural, ranges
 
 from .story import Focus
 from .voice import Voice
@@ -57,7 +57,7 @@ def chosen(facts: GroupFacts, voice: Voice, choice: Choice) -> tuple[Focus, tupl
         if not rows:
             raise NothingToRead(_no_epoch(facts, choice.epoch))
     if choice.at_index is not None or choice.at_ms is not None:
-        around = _around(facts, choice.at_index, choice.at_ms)
+        around = _around(facts, choice.at_index, choice.at_ms, voice.style)
         rows = [row for row in rows if row in around]
         said.append(_at_words(facts, around, voice, choice))
     members = None
@@ -101,13 +101,14 @@ def _touches(row: EpochRow, partition: TopicPartition) -> bool:
 # A moment.
 
 
-def _around(facts: GroupFacts, index: int | None, ms: int | None) -> list[EpochRow]:
+def _around(facts: GroupFacts, index: int | None, ms: int | None, style: TimeStyle) -> list[EpochRow]:
     """The epoch in force at a moment; where the group was not stable then, back to the epoch in which it
     last was, and on to the one in which it was again."""
     rows = list(facts.epochs)
     now = next((n for n in reversed(range(len(rows))) if _has_begun(rows[n], index, ms)), None)
     if now is None or (rows[now].end_index is not None and _is_over(rows[now], index, ms)):
-        raise NothingToRead(_not_there(facts, now))
+        moment = f"at index {index}" if index is not None else f"at {style.full(ms or 0)}"
+        raise NothingToRead(_not_there(facts, now, moment, style))
     if _was_settled(rows[now], index, ms):
         return [rows[now]]
     first = last = now
@@ -141,14 +142,16 @@ def _was_settled(row: EpochRow, index: int | None, ms: int | None) -> bool:
     return row.settled_index <= index if index is not None else row.settled_ms <= (ms or 0)
 
 
-def _not_there(facts: GroupFacts, now: int | None) -> str:
-    first = facts.epochs[0].index if facts.epochs else None
+def _not_there(facts: GroupFacts, now: int | None, moment: str, style: TimeStyle) -> str:
     if now is None:
-        return f"group {facts.group_id!r} was not there yet: its first epoch is that of index {first}"
+        when = ""
+        if facts.epochs:
+            first = facts.epochs[0]
+            when = f": its first epoch began at {style.full(first.timestamp_ms)} (index {first.index})"
+        return f"group {facts.group_id!r} was not there yet {moment}{when}"
     row = facts.epochs[now]
-    return (
-        f"group {facts.group_id!r} was not there then: its epoch {row.epoch} ended at index {row.end_index}"
-    )
+    gone = f"its epoch {row.epoch} ended at index {row.end_index}"
+    return f"group {facts.group_id!r} was not there {moment}: {gone}"
 
 
 def _at_words(facts: GroupFacts, around: Sequence[EpochRow], voice: Voice, choice: Choice) -> str:

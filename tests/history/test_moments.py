@@ -46,6 +46,21 @@ def test_a_clock_is_meant_in_the_readers_zone() -> None:
     assert found == (None, ms(2026, 3, 1, 11))
 
 
+@pytest.mark.parametrize(
+    ("after_ms", "expected"),
+    [
+        (None, ms(2026, 2, 28, 12, 30)),
+        (ms(2026, 3, 1, 11, 30), ms(2026, 3, 1, 12, 30)),
+        (ms(2026, 2, 28, 11), ms(2026, 2, 28, 12, 30)),
+    ],
+)
+def test_a_clock_that_ends_a_window_comes_after_its_begin(after_ms: int | None, expected: int) -> None:
+    """Also where the log ends sooner: it ends at noon here."""
+    clock = parse_moment("12:30", UTC_STYLE)
+    found = clock.resolved(now_ms=NOW_MS, end_ms=END_MS, after_ms=after_ms, style=UTC_STYLE)
+    assert found == (None, expected)
+
+
 @pytest.mark.parametrize("text", ["", "soon", "25:00", "2 fortnights", "-", "end-", "1.2.3", "2026-13-01"])
 def test_anything_else_says_what_is_accepted(text: str) -> None:
     with pytest.raises(ValueError, match="neither an index nor a time: give a log index"):

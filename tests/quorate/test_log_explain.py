@@ -73,7 +73,7 @@ def test_what_is_asked_for(data: str, capsys: Capture, choice: list[str], epochs
         (["--epoch", "7"], "it has epochs 1-3"),
         (["--member", "app-9"], "client app-2"),
         (["--partition", "orders-6"], "it has orders 0-5"),
-        (["--at", "1"], "was not there yet: its first epoch is that of index"),
+        (["--at", "1"], "was not there yet at index 1: its first epoch began at"),
     ],
     ids=" ".join,
 )

@@ -47,6 +47,14 @@ def test_the_walk_shows_what_its_commands_print(say: Say, tmp_path: Path) -> Non
     assert not list(filter(None, wrong)), "\n\n".join(filter(None, wrong))
 
 
+def test_the_front_page_shows_what_its_example_prints(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    (shown,) = [
+        one for one in commands_of(ROOT / "README.md", "quorate") if one.output and "explain" in one.arguments
+    ]
+    assert not check(shown, say)
+
+
 def test_the_recording_is_sound_and_small(say: Say) -> None:
     for number in (1, 2, 3):
         assert "verified: everything holds" in say(("log", "verify", f"cluster/node-{number}"))

@@ -16,7 +16,17 @@ from quorate.commands.log.common import (
     style_of,
     terminal_width,
 )
-from quorate.commands.log.subject import DirGroup, DirOnly, Follow, Live, Since, Until, moment, subject
+from quorate.commands.log.subject import (
+    DirGroup,
+    DirOnly,
+    Follow,
+    Live,
+    Since,
+    Until,
+    moment,
+    subject,
+    window,
+)
 from quorate.commands.log.tailing import explanation_as_it_grows, show_now
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
@@ -79,8 +89,8 @@ def explain(
     choice = Choice(epoch=epoch, member=member, partition=partition, at_index=at_index, at_ms=at_ms)
     if follow:
         from_index, from_ms = moment(log, since, utc=utc, group=group, shard=number)
-        window = {"from_index": from_index, "from_ms": from_ms, "choice": choice, "style": style_of(utc)}
-        print_lines(log.path, explanation_as_it_grows(log, group, number, window, as_json=json), show_now)
+        asked = {"from_index": from_index, "from_ms": from_ms, "choice": choice, "style": style_of(utc)}
+        print_lines(log.path, explanation_as_it_grows(log, group, number, asked, as_json=json), show_now)
         return
     explanation = _explanation(log, group, number, since, until, utc, choice)
     if json:
@@ -123,8 +133,7 @@ def _explanation(
     from history.telling.choosing import EVERYTHING_ASKED
     from history.telling.explain import explain as read
 
-    from_index, from_ms = moment(log, since, utc=utc, group=group, shard=number)
-    to_index, to_ms = moment(log, until, utc=utc, group=group, shard=number)
+    (from_index, from_ms), (to_index, to_ms) = window(log, since, until, utc=utc, group=group, shard=number)
     return read_log(
         log.path,
         lambda: read(

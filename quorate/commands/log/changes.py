@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, shard_number, style_of
-from quorate.commands.log.subject import DirOnly, Live, moment, subject
+from quorate.commands.log.subject import DirOnly, Live, subject, window
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
@@ -38,7 +38,7 @@ def diff(
 
     number = None if shard is None else shard_number(shard)
     log, _ = subject(words, url)
-    ends = [moment(log, text, utc=utc, group=group, shard=number) for text in (start, end)]
+    ends = window(log, start, end, utc=utc, group=group, shard=number)
     begin = None if start == OLDEST else ends[0]
     for text, (index, _ms) in zip((start, end), ends, strict=True):
         if index is not None and text != OLDEST and group is None and number is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorate.commands.log.common import Utc, print_lines, shard_number, style_of, usage
-from quorate.commands.log.subject import DirOnly, Follow, Live, moment, subject
+from quorate.commands.log.subject import DirOnly, Follow, Live, subject, window
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
 
@@ -53,8 +53,7 @@ def dump(
     if follow and end is not None:
         raise CommandError("--follow has no end: leave out --to", code=ExitCode.USAGE)
     log, _ = subject(words, url)
-    from_index, from_ms = moment(log, start, utc=utc)
-    to_index, to_ms = moment(log, end, utc=utc)
+    (from_index, from_ms), (to_index, to_ms) = window(log, start, end, utc=utc)
     wanted = Filter(
         groups=frozenset(group or ()),
         types=types,

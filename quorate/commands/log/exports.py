@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from quorate.commands.log.common import Utc, plain, print_lines, read_log
-from quorate.commands.log.subject import DirOnly, Live, Since, Until, moment, subject
+from quorate.commands.log.subject import DirOnly, Live, Since, Until, subject, window
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
@@ -62,7 +62,7 @@ def export(
     log, _ = subject(words, url)
     groups = group or []
     one = groups[0] if len(groups) == 1 else None
-    begin, end = (moment(log, text, utc=utc, group=one) for text in (since, until))
+    begin, end = window(log, since, until, utc=utc, group=one)
     for text, (index, _ms) in ((since, begin), (until, end)):
         if index is not None and one is None and text != "start":
             raise CommandError(
@@ -70,11 +70,11 @@ def export(
                 hint="name one group with --group, or give a time",
                 code=ExitCode.USAGE,
             )
-    window = Window(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
+    asked = Window(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
     try:
         done = read_log(
             log.path,
-            lambda: write(log, output, format, tables=table or [], groups=groups, window=window, force=force),
+            lambda: write(log, output, format, tables=table or [], groups=groups, window=asked, force=force),
         )
     except CannotWrite as error:
         raise CommandError(str(error), code=ExitCode.USAGE) from error

@@ -8,7 +8,7 @@ import typer
 
 from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, shard_number, style_of
 from quorate.commands.log.pagefile import Force, Html, claim, write_page
-from quorate.commands.log.subject import DirOnly, Live, Since, moment, subject
+from quorate.commands.log.subject import DirOnly, Live, Since, subject, window
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
@@ -51,9 +51,7 @@ def stats(
         raise CommandError("--force is about the FILE of --html, and none is given", code=ExitCode.USAGE)
     number = None if shard is None else shard_number(shard)
     log, _ = subject(words, url)
-    (begin, begin_ms), (end, end_ms) = (
-        moment(log, text, utc=utc, group=group, shard=number) for text in (since, until)
-    )
+    (begin, begin_ms), (end, end_ms) = window(log, since, until, utc=utc, group=group, shard=number)
     for text, index in ((since, begin), (until, end)):
         if index is not None and text != "start" and group is None and number is None:
             raise CommandError(

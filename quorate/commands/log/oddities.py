@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from quorate.commands.log.common import Utc, plain, print_lines, read_log, style_of
-from quorate.commands.log.subject import Live, Since, Until, moment, subject
+from quorate.commands.log.subject import Live, Since, Until, subject, window
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
@@ -47,7 +47,7 @@ def findings(
     has_group = len(words or ()) > (0 if url is not None else 1)
     log, names = subject(words, url, *(("GROUP",) if has_group else ()))
     group = names[0] if names else None
-    begin, end = (moment(log, text, utc=utc, group=group) for text in (since, until))
+    begin, end = window(log, since, until, utc=utc, group=group)
     for text, (index, _ms) in ((since, begin), (until, end)):
         if index is not None and group is None and text != "start":
             raise CommandError(
@@ -55,8 +55,8 @@ def findings(
                 hint="name a group, or give a time",
                 code=ExitCode.USAGE,
             )
-    window = Window(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
-    answer = read_log(log.path, lambda: read(log, group, window))
+    asked = Window(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
+    answer = read_log(log.path, lambda: read(log, group, asked))
     if json:
         print_json(plain(answer))
     else:

@@ -94,9 +94,33 @@ def files_only(words: Sequence[str] | None, url: str | None, name: str) -> list[
     return given
 
 
+Place = tuple[int | None, int | None]
+"""An index or epoch ms; neither, where nothing was typed."""
+
+
+def window(
+    log: NodeLog,
+    begin: str | None,
+    end: str | None,
+    *,
+    utc: bool,
+    group: str | None = None,
+    shard: int | None = None,
+) -> tuple[Place, Place]:
+    """The two ends of a window as `moment` has them; a clock at its end comes after its begin."""
+    first = moment(log, begin, utc=utc, group=group, shard=shard)
+    return first, moment(log, end, utc=utc, group=group, shard=shard, after_ms=first[1])
+
+
 def moment(
-    log: NodeLog, text: str | None, *, utc: bool, group: str | None = None, shard: int | None = None
-) -> tuple[int | None, int | None]:
+    log: NodeLog,
+    text: str | None,
+    *,
+    utc: bool,
+    group: str | None = None,
+    shard: int | None = None,
+    after_ms: int | None = None,
+) -> Place:
     """What a person typed for a moment as (index, epoch ms), at most one of them set; (None, None) for None.
 
     A clock and ``end-5m`` are counted from the last entry of the group's shard (or of the shard given, else
@@ -112,4 +136,5 @@ def moment(
         return parsed.index, parsed.time_ms
     number = log.shard_of_group(group) if shard is None and group is not None else shard
     end_ms = read_log(log.path, lambda: log.last_ms(number))
-    return parsed.resolved(now_ms=int(time.time() * 1000), end_ms=end_ms, style=style)
+    now_ms = int(time.time() * 1000)
+    return parsed.resolved(now_ms=now_ms, end_ms=end_ms, after_ms=after_ms, style=style)

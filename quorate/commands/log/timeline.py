@@ -20,7 +20,7 @@ from quorate.commands.log.common import (
     terminal_width,
 )
 from quorate.commands.log.pagefile import Force, Html, claim, write_page
-from quorate.commands.log.subject import DirGroup, Follow, Live, Since, Until, moment, subject
+from quorate.commands.log.subject import DirGroup, Follow, Live, Since, Until, subject, window
 from quorate.commands.log.tailing import show_now, timeline_as_it_grows
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
@@ -62,11 +62,10 @@ def timeline(
         claim(html, force=force)
     log, (group,) = subject(words, url, "GROUP")
     number = None if shard is None else shard_number(shard)
-    begin = moment(log, since, utc=utc, group=group, shard=number)
-    end = moment(log, until, utc=utc, group=group, shard=number)
+    begin, end = window(log, since, until, utc=utc, group=group, shard=number)
     if follow:
-        window = {"from_index": begin[0], "from_ms": begin[1], "style": style_of(utc)}
-        print_lines(log.path, timeline_as_it_grows(log, group, number, window, as_json=json), show_now)
+        asked = {"from_index": begin[0], "from_ms": begin[1], "style": style_of(utc)}
+        print_lines(log.path, timeline_as_it_grows(log, group, number, asked, as_json=json), show_now)
         return
     if not lanes and html is None:
         _table(log, group, number, begin, end, utc=utc, json=json)
