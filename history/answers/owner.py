@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from history.facts.rows import CommitRow, EpochRow, GroupFacts, OwnershipSpan, SpanKind, TopicPartition
 from history.facts.shard import facts_of_all
@@ -161,6 +162,8 @@ def _owners(
     at_ms: int | None,
     style: TimeStyle,
 ) -> GroupOwners:
+    if facts.basis is not None:
+        facts.basis.demand(at_index)
     voice = Voice(facts, catalog, style)
     spans = [span for span in facts.spans if span.partition == partition]
     held = tuple(_held(span, facts.epochs, voice) for span in spans)
@@ -251,6 +254,7 @@ def owner_text(found: Owners, style: TimeStyle = LOCAL) -> Iterator[str]:
         yield f"Group {group.group_id}"
         if group.basis is not None:
             yield f"  from {group.basis.words()}"
+            yield from (f"  note: {said}" for said in group.basis.later_than_read(found.at_ms, style))
         lines = [
             *_group_text(group, style, is_moment=bool(moment)),
             *_commit_text(group, found.at_ms, style),
@@ -264,8 +268,9 @@ def owner_text(found: Owners, style: TimeStyle = LOCAL) -> Iterator[str]:
 
 def _group_text(group: GroupOwners, style: TimeStyle, *, is_moment: bool) -> Iterator[str]:
     if not is_moment:
-        for held in group.held:
-            yield f"  {_span_words(held, style)}"
+        for former, held in pairwise((None, *group.held)):
+            assert held is not None
+            yield f"  {_span_words(held, former, style)}"
         return
     if group.at is None:
         yield "  the group did not share it out then"
@@ -273,17 +278,22 @@ def _group_text(group: GroupOwners, style: TimeStyle, *, is_moment: bool) -> Ite
         until = "" if last.to_ms is None else f" until {style.full(last.to_ms)} (index {last.to_index})"
         yield f"  it did from {style.full(first.from_ms)} (index {first.from_index}) on{until}"
         return
+    former = None
     for word, span in (("before", group.before), ("then", group.at), ("after", group.after)):
         if span is not None:
-            yield f"  {word:<7} {_span_words(span, style)}"
+            yield f"  {word:<7} {_span_words(span, former, style)}"
+        former = span
 
 
-def _span_words(held: Held, style: TimeStyle) -> str:
+def _span_words(held: Held, former: Held | None, style: TimeStyle) -> str:
+    """``former`` is what was said before: a reason is said once."""
     said = {
         SpanKind.OWNED: f"{held.name} owned it",
         SpanKind.REVOKING: f"{held.name} was to give it up",
         SpanKind.UNOWNED: "nobody owned it",
     }[held.kind]
+    if former is not None and (former.epoch, former.why) == (held.epoch, held.why):
+        return f"{said} {_when(held, style)}, epoch {held.epoch} still"
     because = f", because {held.why}" if held.why else ""
     return f"{said} {_when(held, style)}, epoch {held.epoch}{because}"
 

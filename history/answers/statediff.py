@@ -5,7 +5,7 @@ Both states are replayed, each from the snapshot before it; how it came about is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from history.reading.catalog import TopicChange, changes_between
@@ -63,6 +63,8 @@ class GroupDiff:
     members_went: tuple[MemberState, ...]
     moved: tuple[PartitionsMoved, ...]
     offsets: tuple[OffsetChanged, ...]
+    clients: dict[str, str]
+    """Member id -> client id, of those who are named: other answers call them by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +154,8 @@ def _group_diff(before: GroupState | None, after: GroupState | None) -> GroupDif
         return None
     members_before = {} if before is None else {one.member_id: one for one in before.members}
     members_after = {} if after is None else {one.member_id: one for one in after.members}
+    moved = _moved(_owners(members_before.values()), _owners(members_after.values()))
+    named = {member_id for one in moved for member_id in (one.source, one.target) if member_id is not None}
     return GroupDiff(
         group_id=known.group_id,
         change=GROUP_CREATED if before is None else GROUP_REMOVED if after is None else GROUP_CHANGED,
@@ -161,8 +165,9 @@ def _group_diff(before: GroupState | None, after: GroupState | None) -> GroupDif
         epoch_after=-1 if after is None else after.epoch,
         members_came=tuple(one for key, one in members_after.items() if key not in members_before),
         members_went=tuple(one for key, one in members_before.items() if key not in members_after),
-        moved=_moved(_owners(members_before.values()), _owners(members_after.values())),
+        moved=moved,
         offsets=_offsets(before, after),
+        clients={one: (members_before | members_after)[one].client_id for one in sorted(named)},
     )
 
 
@@ -235,9 +240,17 @@ def _group_text(group: GroupDiff) -> Iterator[str]:
             client = f"client {member.client_id}, {member.client_host.removeprefix('/')}"
             yield f"    {word}      {member.member_id} ({client})"
     for moved in group.moved:
-        source, target = moved.source or "nobody", moved.target or "nobody"
+        source, target = (_member_words(one, group.clients) for one in (moved.source, moved.target))
         yield f"    moved     {moved.topic} {ranges(moved.partitions)}: {source} -> {target}"
     yield from _offsets_text(group.offsets)
+
+
+def _member_words(member_id: str | None, clients: Mapping[str, str]) -> str:
+    """``JTw04yxA (app-1)``: compact names would rest on the whole log, and this answer does not."""
+    if member_id is None:
+        return "nobody"
+    client = clients.get(member_id)
+    return f"{member_id} ({client})" if client else member_id
 
 
 def _offsets_text(offsets: Sequence[OffsetChanged]) -> Iterator[str]:

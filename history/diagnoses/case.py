@@ -127,16 +127,18 @@ class Case:
     def notes_of(self, kind: str) -> list[Note]:
         return [note for note in self.notes if note["kind"] == kind]
 
+    @cached_property
+    def _gaps_by_member(self) -> dict[str, list[Note]]:
+        return _by(self.notes_of(HEARTBEAT_GAP), lambda note: note.get("member") or "")
+
     def longest_gap_ms(self, session: MemberSession) -> float | None:
         """Between two heartbeats of a member, some time before its session expired; None where nothing was
         noted. What is longer than the session is not of before: it is noted when such a member comes back."""
         end_ms, limit_ms = session.to_ms or 0, session.timeout_ms or GAP_WINDOW_MS
         gaps = [
             note["gap_ms"]
-            for note in self.notes_of(HEARTBEAT_GAP)
-            if note.get("member") == session.member_id
-            and end_ms - GAP_WINDOW_MS <= note["minute_ms"] <= end_ms
-            and note["gap_ms"] < limit_ms
+            for note in self._gaps_by_member.get(session.member_id, ())
+            if end_ms - GAP_WINDOW_MS <= note["minute_ms"] <= end_ms and note["gap_ms"] < limit_ms
         ]
         return max(gaps, default=None)
 

@@ -13,7 +13,18 @@ from itertools import pairwise
 from history.facts.rows import MemberSession, SessionEnd, TermRow
 from history.render import duration, plural
 
-from .case import NO_EVIDENCE, Case, Found, Threshold, clusters, member, members, parts, unique
+from .case import (
+    MEMBERS_NAMED_MAX,
+    NO_EVIDENCE,
+    Case,
+    Found,
+    Threshold,
+    clusters,
+    member,
+    members,
+    parts,
+    unique,
+)
 
 EXPIRED_TOGETHER_MS = Threshold(
     15_000,
@@ -149,6 +160,7 @@ def _flapping(case: Case, name: str, stays: list[MemberSession], run: list[tuple
         if session.to_index is not None and session.to_index <= last:
             ends[session.end.value] = ends.get(session.end.value, 0) + 1
     how = ", ".join(f"{end} {count}×" for end, count in ends.items()) or "joined again with epoch 0"
+    named = members(ids if len(ids) > MEMBERS_NAMED_MAX else ids[::-1])
     span_ms = run[-1][1] - mine[0].from_ms
     return Found(
         members=ids,
@@ -159,8 +171,8 @@ def _flapping(case: Case, name: str, stays: list[MemberSession], run: list[tuple
         to_index=last,
         to_ms=run[-1][1],
         words=(
-            f"{name} came back {plural(len(run), 'time')} in {duration(span_ms)} ({how}), as {members(ids)};"
-            f" each time {parts(held)} or a part of it moved"
+            f"{name} came back {plural(len(run), 'time')} in {duration(span_ms)} ({how}), as {named};"
+            f" by turns it held {parts(held)}"
         ),
         rests_on=(
             *(index for session in mine for index in (session.from_index, session.to_index)),

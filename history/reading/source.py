@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from history.render import TimeStyle
 from history.words import shard_name
 from raftlog.frames import Frame
 from raftlog.machine import SnapshotHeader
@@ -117,6 +118,18 @@ class Basis:
     def whole(self) -> bool:
         """Every entry from the first one on was read."""
         return self.snapshot_index is None and not self.gaps
+
+    def demand(self, *indexes: int | None) -> None:
+        """Raises `NothingToRead`, saying what there is, where one of the indexes is behind the last entry."""
+        last = self.last_index or self.snapshot_index or 0
+        for index in indexes:
+            if index is not None and index > last:
+                raise NothingToRead(f"index {index} is not there, the last one is {last} ({self.words()})")
+
+    def later_than_read(self, at_ms: int | None, style: TimeStyle) -> Iterator[str]:
+        """What to say of a moment behind the last entry: a group at rest writes nothing, and a copy ends."""
+        if at_ms is not None and at_ms > self.last_timestamp_ms:
+            yield f"the last entry is of {style.full(self.last_timestamp_ms)}, and the answer as of then"
 
     def words(self) -> str:
         shard = shard_name(self.shard) + (f" of {self.node}" if self.node else "")

@@ -55,20 +55,23 @@ def _if_heard(row: EpochRow, session: MemberSession, known: Known) -> Counterfac
     deadline_ms = session.deadline_ms or 0
     voice = known.voice
     who, by = voice.short(session.member_id), voice.style.clock(deadline_ms)
+    kept = "it would not have been removed"
+    if known.owed(session):
+        kept += " for its silence"  # but perhaps for what it had not given up
     came, back = _first_refused(session, known), known.back_again(session)
     at_ms: int | None = None
     if came is not None:
         at_ms = came["at_ms"]
         said = (
             f"had the heartbeat of {who} that was refused at {voice.style.clock(at_ms)} come before {by}"
-            f" (it was {duration(at_ms - deadline_ms)} late) it would not have been removed"
+            f" (it was {duration(at_ms - deadline_ms)} late) {kept}"
         )
         if session.last_heartbeat_ms is not None and session.timeout_ms is not None:
             between = duration(at_ms - session.last_heartbeat_ms)
             said += f"; it came {between} after the last one, and the session timeout is"
             said += f" {duration(session.timeout_ms)}"
     else:
-        said = f"had a heartbeat of {who} come before {by} it would not have been removed"
+        said = f"had a heartbeat of {who} come before {by} {kept}"
         if back is not None:
             said += (
                 f"; it was late and not gone, by {duration(back.from_ms - deadline_ms)} at most: it joined"
@@ -177,4 +180,4 @@ def _first_refused(session: MemberSession, known: Known) -> Mapping[str, Any] | 
 def _why_unknown(noted: Noted) -> str:
     if noted.is_empty:
         return "no evidence of the group is here"
-    return "the evidence file has no later request of it"
+    return "the evidence file has no later heartbeat of it that was refused for that"

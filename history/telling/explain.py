@@ -94,6 +94,8 @@ def explanation_of(
     style: TimeStyle = LOCAL,
 ) -> Explanation:
     """The same of the facts of a group from its oldest entry on, which carry their basis."""
+    assert whole.basis is not None
+    whole.basis.demand(from_index, to_index, choice.at_index)
     group_id = whole.group_id
     facts = windowed(whole, from_index, from_ms)
     catalog = log.catalog()
@@ -117,7 +119,6 @@ def explanation_of(
         voice.member,
         style,
     )
-    assert facts.basis is not None
     return Explanation(
         group_id=group_id,
         shard=facts.shard,
@@ -126,8 +127,12 @@ def explanation_of(
         steps=steps,
         members=voice.legend(),
         counterfactuals=what_if,
-        basis=facts.basis,
-        notes=(*_limits(catalog, group_id), *(() if notes else (UNKNOWN,))),
+        basis=whole.basis,
+        notes=(
+            *_limits(catalog, group_id),
+            *(() if notes else (UNKNOWN,)),
+            *whole.basis.later_than_read(choice.at_ms, style),
+        ),
     )
 
 

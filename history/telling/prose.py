@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from history.facts.rows import Severity
@@ -10,19 +11,27 @@ from history.render import LOCAL, TimeStyle, duration, plural
 from .explain import Explanation
 from .story import Advance, EpochStep, NoteStep, TermStep
 
+_WORD = re.compile(r"\w+")
+
 LINES_MAX = 40
 """Of one kind in one epoch: in a group of thousands nobody reads on, and JSON has them all."""
 
 
 def explanation_text(explanation: Explanation, style: TimeStyle = LOCAL) -> Iterator[str]:
     """Lines without ends."""
+    told = [*explanation.said, *_told(explanation, style)]
     yield f"Group {explanation.group_id}"
     yield f"from {explanation.basis.words()}"
     for note in explanation.notes:
         yield f"note: {note}"
-    for name, described in _cut(explanation.members.items(), "member"):
+    words = {word for line in told for word in _WORD.findall(line)}
+    named = [(name, described) for name, described in explanation.members.items() if name in words]
+    for name, described in _cut(named, "member"):
         yield f"{name} is {described}" if described else name
-    yield from explanation.said
+    yield from told
+
+
+def _told(explanation: Explanation, style: TimeStyle) -> Iterator[str]:
     yield from _findings_text(explanation, style)
     if not explanation.steps:
         yield ""

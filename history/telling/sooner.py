@@ -68,19 +68,17 @@ def _without(
     if min(sooner_ms, waited_ms) < SOONER_MS_MIN:
         return
     sooner_ms = min(sooner_ms, settled_ms - max(done_ms, min(wait.from_ms for wait in ended)))
-    least_ms = _at_least(row, settled_ms, done_ms, held, waits, known.noted)
+    least_ms, why_not = _at_least(row, settled_ms, done_ms, held, waits, known.noted)
     at = f"{voice.style.clock(done_ms)} (index {done_index})"
     said = (
         f"without the {duration(waited_ms)} wait for {voice.short(holder)} the epoch would have been stable"
     )
-    if least_ms is not None and least_ms > 0:
+    if least_ms is not None:
         said += f" between {duration(least_ms)} and {duration(sooner_ms)} sooner: all else was done at {at}"
     else:
         waiters = sentence_list(sorted({voice.short(wait.waiter) for wait in held}))
         said += f" up to {duration(sooner_ms)} sooner: all else was done at {at};"
-        said += (
-            f" how soon {waiters} would have come for what it gave up is not known: {_no_rhythm(known.noted)}"
-        )
+        said += f" how soon {waiters} would have come for what it gave up is not known: {why_not}"
     yield Counterfactual(
         kind="wait",
         index=row.index,
@@ -101,25 +99,28 @@ def _at_least(
     held: Sequence[Wait],
     waits: Sequence[Wait],
     noted: Noted,
-) -> int | None:
+) -> tuple[int | None, str]:
     """How much sooner for certain, had the holder given up when it was told: whoever waited was heard of
-    at least once in its longest gap between heartbeats, and took it then."""
+    at least once in its longest gap between heartbeats, and took it then. Else why that is not known."""
     if any(wait.told_ms is None or wait.end is not WaitEnd.RELEASED for wait in held):
-        return None
+        return None, "it did not give up all of it by itself"
     holder = held[0].holder
     if any(step.member_id == holder and step.took for step in row.progress):
-        return None  # when it would have taken that, had it given up sooner, is another question
+        return None, "it had partitions to take as well"
     freed_ms = max(wait.told_ms or 0 for wait in held)
     waiters = {wait.waiter for wait in held}
     others_ms = [wait.to_ms for wait in waits if wait not in held and wait.waiter in waiters]
     if any(ms is None for ms in others_ms):
-        return None
+        return None, "others kept them waiting as well"
     gaps = [_longest_gap(noted, waiter, freed_ms, settled_ms) for waiter in waiters]
     known = [gap for gap in gaps if gap is not None]
     if len(known) < len(gaps):
-        return None
+        return None, _no_rhythm(noted)
     free_ms = max([freed_ms, *(ms for ms in others_ms if ms is not None)])
-    return settled_ms - max(done_ms, free_ms + round(max(known)))
+    least_ms = settled_ms - max(done_ms, free_ms + round(max(known)))
+    if least_ms <= 0:
+        return None, "the gaps between their heartbeats were as long as that"
+    return least_ms, ""
 
 
 def _longest_gap(noted: Noted, member_id: str, from_ms: int, to_ms: int) -> float | None:

@@ -136,7 +136,9 @@ def test_without_one_nothing_is_claimed() -> None:
         refused("bob", NOON_MS + 12_100, group="another"),
     )
     assert (one.is_certain, one.late_ms) == (False, None)
-    assert one.words.endswith("is not known: the evidence file has no later request of it")
+    assert one.words.endswith(
+        "is not known: the evidence file has no later heartbeat of it that was refused for that"
+    )
 
 
 def test_its_return_bounds_how_late_it_was() -> None:
@@ -152,7 +154,15 @@ def test_its_return_bounds_how_late_it_was() -> None:
     assert not one.is_certain, "what was refused after its return says nothing of the time before"
 
 
-def slow_to_give_up() -> Writer:
+def test_a_heartbeat_of_who_owed_partitions_would_only_have_ended_its_silence() -> None:
+    """It might have been fenced later all the same, for what it had not given up."""
+    (one,) = what_if(slow_to_give_up(Trigger.SESSION_EXPIRED, 45_000))
+    assert one.words.startswith(
+        "had a heartbeat of bob come before 12:00:46.000 it would not have been removed for its silence;"
+    )
+
+
+def slow_to_give_up(trigger: Trigger = Trigger.REBALANCE_EXPIRED, timeout_ms: int = 60_000) -> Writer:
     """bob is told at 12:00:01.000 to give up 5, has a minute to do so, and does not."""
     log = two_members()
     log.after(900).append(
@@ -162,7 +172,7 @@ def slow_to_give_up() -> Writer:
         Cause(trigger=Trigger.HEARTBEAT, member_id="bob"),
         current("bob", 2, (3, 4), (5,), MemberState.UNREVOKED_PARTITIONS),
     )
-    bob_expires(log, Trigger.REBALANCE_EXPIRED, 60_000, NOON_MS + 1_000)
+    bob_expires(log, trigger, timeout_ms, NOON_MS + 1_000)
     return log
 
 
@@ -315,3 +325,10 @@ def test_nothing_is_said_of_at_least_where_the_slow_one_had_to_take_something_it
     log.append(Cause(trigger=Trigger.HEARTBEAT), current("bob", 2, (3, 4, 5, 7)))
     (one,) = what_if(log, gap("bob", NOON_MS, 500.0))
     assert (one.sooner_ms, one.sooner_ms_min, one.is_certain) == (7_900, None, False)
+    assert one.words.endswith("is not known: it had partitions to take as well")
+
+
+def test_a_waiter_that_was_heard_of_as_seldom_as_that_proves_nothing() -> None:
+    (one,) = what_if(three_members_and_a_slow_one(), gap("bob", NOON_MS, 9_000.0))
+    assert (one.sooner_ms, one.sooner_ms_min, one.is_certain) == (7_900, None, False)
+    assert one.words.endswith("is not known: the gaps between their heartbeats were as long as that")

@@ -119,6 +119,27 @@ def test_a_moment_where_the_story_ends_in_unrest() -> None:
     assert cut.said[0].endswith("and the group was not stable; nor was it at the end of what was read")
 
 
+@pytest.mark.parametrize("window", [{"from_index": 99}, {"to_index": 99}, {"choice": Choice(at_index=99)}])
+def test_an_index_behind_the_end_is_told_which_is_the_last(window: dict[str, Any]) -> None:
+    with pytest.raises(
+        NothingToRead, match=r"index 99 is not there, the last one is 13 \(shard-0: entries 1"
+    ):
+        asked(**window)
+
+
+def test_a_moment_behind_the_end_is_answered_as_of_the_last_entry() -> None:
+    later = asked(Choice(at_ms=NOON_MS + 3_600_000))
+    assert any("the last entry is of 2026-03-01 12:00:" in note for note in later.notes)
+    assert not any("the last entry is of" in note for note in asked(Choice(at_ms=NOON_MS + 20_000)).notes)
+
+
+def test_only_members_that_follow_are_introduced() -> None:
+    first = list(explanation_text(asked(Choice(epoch=1)), UTC_STYLE))
+    assert [line.split(" ")[0] for line in first if " is " in line and "client" in line] == ["m1"]
+    both = list(explanation_text(asked(), UTC_STYLE))
+    assert [line.split(" ")[0] for line in both if line[:6] in ("m1 is ", "m2 is ")] == ["m1", "m2"]
+
+
 def test_windows() -> None:
     assert told(asked(from_index=9)) == [("epoch", 9), ("epoch", 11), ("epoch", 13)]
     assert told(asked(from_index=8)) == [

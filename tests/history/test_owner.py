@@ -97,6 +97,28 @@ def test_why_each_began(log: NodeLog) -> None:
     assert why == ["m1 (client app-1, 127.0.0.1) joined", "m2 (client app-2, 127.0.0.1) joined"]
 
 
+def test_a_reason_is_said_once(tmp_path: Path) -> None:
+    """From ann to bob orders-1 is ann's, to be given up, nobody's, and bob's: all for one reason."""
+    node = Node(str(tmp_path / "node-1"), num_shards=1)
+    node.create_topic("orders", 2)
+    ann = node.member("payments", "app-1", "orders").join()
+    bob = node.member("payments", "app-2", "orders").join()
+    node.pass_ms(20_000, ann, bob)
+    node.stop()
+    lines = _told(owner(open_node(node.path), parse_partition("orders-1"))).splitlines()
+    spans = [line for line in lines if "owned it" in line or "give it up" in line]
+    assert len(spans) > 2
+    assert sum("m2 (client app-2, 127.0.0.1) joined" in line for line in spans) == 1
+    assert [line for line in spans if line.endswith("epoch 2 still")] == spans[2:]
+
+
+def test_a_moment_behind_the_end(log: NodeLog) -> None:
+    with pytest.raises(NothingToRead, match="index 9999 is not there, the last one is"):
+        owner(log, ORDERS_0, group="payments", at_index=9999)
+    later = _told(owner(log, ORDERS_0, group="payments", at_ms=1 << 42))
+    assert "note: the last entry is of 20" in later
+
+
 @pytest.mark.parametrize(
     ("partition", "group", "said"),
     [

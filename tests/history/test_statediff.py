@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,7 @@ def test_the_words(story: Story, log: NodeLog) -> None:
     assert "topic orders grew from 4 to 6 partitions" in said
     assert f"group {GROUP}: epoch 1 -> 4, Stable -> Stable" in said
     assert f"came      {story.bob.member_id} (client app-2, 127.0.0.1)" in said
+    assert re.search(rf"moved     orders [0-9,-]+: \S+ \(app-1\) -> {story.bob.member_id} \(app-2\)", said)
     assert "committed orders 0: 10 -> 25 (15 offsets forward)" in said
 
 
