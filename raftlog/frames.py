@@ -31,11 +31,12 @@ CRC_START = 8
 
 _COVERED = struct.Struct("<IIQQQq")
 _PREFIX = struct.Struct("<4sI")
+_unpack = HEADER.unpack_from
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Frame:
-    """One entry as read back; not frozen only because that would double the price of reading one.
+    """One entry as read back; neither frozen nor by keywords only: each would double the price of making one.
 
     `file` and `offset` say where it is (bytes from the start of the file); `decided` is False for an entry
     that is whole but not known to be committed.
@@ -99,22 +100,19 @@ def read_frame(
 ) -> Frame | None:
     """The whole frame at `at` in `view`, which is at `offset` of the file `path`; None when there is none.
 
-    It is decided when its index is at most `decided_to`; None: all are.
+    It is decided when its index is at most `decided_to`; None: all are.  The checks are those of `frame_at`,
+    spelled out, as every reader of history pays for each call.
     """
-    found = frame_at(view, at)
-    if found is None:
+    body = at + HEADER_BYTES
+    if body > len(view):
         return None
-    end, index, term, commit_index, timestamp_ms, count = found
+    magic, crc, length, count, index, term, commit_index, timestamp_ms = _unpack(view, at)
+    end = body + length
+    if magic != FRAME_MAGIC or end > len(view) or crc32c(view[at + CRC_START : end]) != crc:
+        return None
+    is_decided = decided_to is None or index <= decided_to
     return Frame(
-        index=index,
-        term=term,
-        commit_index=commit_index,
-        timestamp_ms=timestamp_ms,
-        record_count=count,
-        body=bytes(view[at + HEADER_BYTES : end]),
-        file=path,
-        offset=offset,
-        decided=decided_to is None or index <= decided_to,
+        index, term, commit_index, timestamp_ms, count, bytes(view[body:end]), path, offset, is_decided
     )
 
 

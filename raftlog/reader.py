@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from raftlog import evidence
 from raftlog.archive import ARCHIVE, read_segment
@@ -24,12 +24,13 @@ from raftlog.directory import NODE_FILE, NodeIdentity, shard_name
 from raftlog.directory import read_identity as _read_identity
 from raftlog.errors import Damaged, Problem
 from raftlog.files import Files, OsFiles, join
-from raftlog.frames import Frame, frame_at, read_frame
+from raftlog.frames import HEADER_BYTES, Frame, frame_at, read_frame
 from raftlog.install import valid_segments
 from raftlog.kept import header_of, kept_indexes, kept_path
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
 from raftlog.machine import SnapshotHeader
 from raftlog.metafile import read_meta
+from raftlog.passing import Looked, Passed, Passing, indexed_frames
 from raftlog.segments import (
     HEADER_BYTES_MAX,
     decode_header,
@@ -122,10 +123,30 @@ class ShardReader:
         Raises Damaged where an entry in between cannot be read; entries before `from_index` are of no
         concern, so a caller can go on behind the damage.
         """
-        decided_to = None if self.is_alone else self.highest_commit()
+        return cast(Iterator[Frame], self._walk(from_index or 0, to_index, None))
+
+    def frames_about(
+        self,
+        group_ids: Collection[str],
+        from_index: int | None = None,
+        to_index: int | None = None,
+        to_ms: int | None = None,
+    ) -> Iterator[Frame | Passed]:
+        """`frames`, but those of other groups are passed by, read or not (`raftlog.passing`): of what comes
+        decided, every entry of these groups and every beginning of a term is a `Frame`."""
+        return self._walk(
+            from_index or 0, to_index, Looked(group_ids=group_ids, to_index=to_index, to_ms=to_ms)
+        )
+
+    def decided_to(self) -> int | None:
+        """The last entry that is decided; None: all are."""
+        return None if self.is_alone else self.highest_commit()
+
+    def _walk(self, wanted: int, to_index: int | None, looked: Looked | None) -> Iterator[Frame | Passed]:
+        decided_to = self.decided_to()
+        looked = None if looked is None else replace(looked, decided_to=decided_to)
         firsts = valid_segments(self.files, self.home)
         expected = 0
-        wanted = from_index or 0
         for place, first in enumerate(firsts):
             following = firsts[place + 1] if place + 1 < len(firsts) else None
             if following is not None and following <= wanted:
@@ -134,12 +155,19 @@ class ShardReader:
                 return
             if expected and first > max(expected, wanted):
                 raise self._missing(first, max(expected, wanted))
-            for frame in self._segment_frames(first, following, wanted, decided_to):
-                if to_index is not None and frame.index > to_index:
-                    return
-                expected = frame.index + 1
-                if frame.index >= wanted:
-                    yield frame
+            for item in self._segment(first, following, wanted, decided_to, looked):
+                if type(item) is Frame:
+                    index = item.index
+                    if to_index is not None and index > to_index:
+                        return
+                    if index >= wanted:
+                        yield item
+                else:
+                    assert isinstance(item, Passed)
+                    index = item.last_index
+                    if index >= wanted:
+                        yield Passed(max(item.first_index, wanted), index, item.timestamp_ms)
+                expected = index + 1
             if following is not None and expected < following and following > wanted:
                 path = join(self.home, log_name(first))
                 raise Damaged(
@@ -152,14 +180,27 @@ class ShardReader:
             path, 0, f"begins with entry {first}, but entries from {expected} on are missing before"
         )
 
-    def _segment_frames(
-        self, first: int, following: int | None, wanted: int, decided_to: int | None
-    ) -> Iterator[Frame]:
+    def _segment(
+        self, first: int, following: int | None, wanted: int, decided_to: int | None, looked: Looked | None
+    ) -> Iterator[Frame | Passed]:
+        """The entries of one segment; by its index where that will do."""
+        if looked is not None and first >= wanted:
+            indexed = indexed_frames(self.files, self.home, first, looked)
+            if indexed is not None:
+                yield from indexed
+                return
         path, data = read_segment(self.files, self.home, first)
         view = memoryview(data)
         at = decode_header(view[:HEADER_BYTES_MAX], path).frames_offset
         expected = first
+        passing = None if looked is None else Passing(data, looked)
         while at < len(data):
+            if passing is not None:
+                passed, at = passing.by(at, expected)
+                if passed is not None:
+                    yield passed
+                    expected = passed.last_index + 1
+                    continue
             frame = read_frame(view, at, path, at, decided_to)
             if frame is None or frame.index != expected:
                 again = self._behind_damage(path, data, at, expected, wanted, is_last=following is None)
@@ -168,7 +209,7 @@ class ShardReader:
                 at, expected = again
                 continue
             yield frame
-            at += frame.size
+            at += HEADER_BYTES + len(frame.body)
             expected += 1
 
     def _behind_damage(

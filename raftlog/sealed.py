@@ -37,6 +37,8 @@ MAGIC = b"QRTEIDX1"
 _HEAD = struct.Struct("<8sIIQQIIQIIqq16s16s")
 _CRC_START = 12
 ROW = struct.Struct("<QqIIIi")
+ROWS_CRC_OFFSET = 24
+"""Where in a row the CRC32 of the group is, followed by the type."""
 
 REBUILD_HINT = "the index can be rebuilt from its segment: remove it and start the node"
 
@@ -120,8 +122,12 @@ def decode_index(data: bytes, path: str) -> Sealed:
 
 def index_rows(data: bytes) -> Iterator[Row]:
     """The rows of an index file that `decode_index` has checked."""
-    types = struct.unpack_from("<I", data, _CRC_START)[0]
-    return map(Row._make, ROW.iter_unpack(memoryview(data)[_HEAD.size + 4 * types :]))
+    return map(Row._make, ROW.iter_unpack(memoryview(data)[rows_start(data) :]))
+
+
+def rows_start(data: bytes) -> int:
+    """Where the rows of an index file begin."""
+    return _HEAD.size + 4 * int(struct.unpack_from("<I", data, _CRC_START)[0])
 
 
 def find_frame(file: File, path: str, index: int) -> tuple[int, int] | None:

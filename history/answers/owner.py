@@ -215,7 +215,7 @@ def _last_commit(
     key = offset_commit_key(facts.group_id, partition.topic, partition.partition)
     found: tuple[Frame, RawRecord] | None = None
     walk = Walk(facts.shard, log.reader(facts.shard), to_index=at_index, to_ms=at_ms, stateless=True)
-    for item in walk:
+    for item in walk.about({facts.group_id}):
         if isinstance(item, Frame) and key in item.body:
             for raw in iter_records(item.body):
                 if raw.type == RecordType.OFFSET_COMMIT and raw.key == key:

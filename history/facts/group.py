@@ -17,6 +17,7 @@ from history.reading.source import Gap, NothingToRead, SnapshotLike, Walk
 from history.state.track import MEMBERSHIP_TYPES, GroupTrack, Partition
 from history.words import is_takeover, term_why
 from raftlog.frames import Frame
+from raftlog.passing import Passed
 from records import (
     Cause,
     Entry,
@@ -56,7 +57,7 @@ def facts_of(
     number = log.shard_of_group(group_id) if shard is None else shard
     walk = Walk(number, log.reader(number), to_index=to_index, to_ms=to_ms)
     builder = FactsBuilder(group_id, log.catalog(), number)
-    feed(builder, walk)
+    feed(builder, walk.about({group_id}))
     if not builder.is_known:
         raise NothingToRead(unknown_group(log, group_id, walk.basis))
     return windowed(replace(builder.finish(), basis=walk.basis), from_index, from_ms)
@@ -220,7 +221,7 @@ class _Names:
         return name
 
 
-def feed(builder: FactsBuilder, items: Iterable[Frame | Gap | SnapshotLike]) -> None:
+def feed(builder: FactsBuilder, items: Iterable[Frame | Gap | SnapshotLike | Passed]) -> None:
     """Feeds a walk to a builder; entries about other groups only pass by, undecoded."""
     needle = builder.group_id.encode()
     for item in items:
@@ -232,6 +233,8 @@ def feed(builder: FactsBuilder, items: Iterable[Frame | Gap | SnapshotLike]) -> 
                     builder.passed(item.timestamp_ms, item.index)
             except RecordsError as error:
                 builder.unreadable(item.index, item.timestamp_ms, str(error))
+        elif isinstance(item, Passed):
+            builder.passed(item.timestamp_ms, item.last_index)
         elif not isinstance(item, Gap):
             header = item.header
             builder.go_on_from(header.last_index, header.last_timestamp_ms, item.records)

@@ -6,7 +6,7 @@ rows every so many entries, so that its memory is bounded by the state and not b
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import replace
 
 from history.reading.catalog import CatalogHistory
@@ -14,6 +14,7 @@ from history.reading.node import NodeLog
 from history.reading.source import Gap, SnapshotLike, Walk
 from history.state.track import MEMBERSHIP_TYPES
 from raftlog.frames import Frame
+from raftlog.passing import Passed
 from records import (
     Entry,
     RawRecord,
@@ -46,7 +47,7 @@ class ShardFacts:
         self._term: tuple[tuple[int, int], Frame, TermStartValue] | None = None
         """The newest term with the place before it, for groups that come to be in it."""
 
-    def take(self, item: Frame | Gap | SnapshotLike) -> None:
+    def take(self, item: Frame | Gap | SnapshotLike | Passed) -> None:
         """The next item of a walk."""
         if isinstance(item, Frame):
             try:
@@ -55,6 +56,8 @@ class ShardFacts:
                 for builder in self._caught_up():
                     builder.unreadable(item.index, item.timestamp_ms, str(error))
             self._last = (item.index, item.timestamp_ms)
+        elif isinstance(item, Passed):
+            self._last = (item.last_index, item.timestamp_ms)
         elif not isinstance(item, Gap):
             self._snapshot(item)
 
@@ -139,14 +142,14 @@ def rows_of(
     yield from facts.finish()
 
 
-def facts_of_all(log: NodeLog, shard: int, only: Container[str] | None = None) -> Iterator[GroupFacts]:
+def facts_of_all(log: NodeLog, shard: int, only: Collection[str] | None = None) -> Iterator[GroupFacts]:
     """The facts of every group of one shard (of ``only`` some), whole, by group id, with what they rest on.
 
     All of them are in memory at once: `rows_of` is for logs where they do not fit.
     """
     facts = ShardFacts(shard, log.catalog(), only)
     walk = Walk(shard, log.reader(shard))
-    for item in walk:
+    for item in walk if only is None else walk.about(only):
         facts.take(item)
     for found in facts.finish():
         yield replace(found, basis=walk.basis)

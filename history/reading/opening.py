@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from history.render import sentence_list
-from raftlog.frames import Frame
 
 from .members import Member, node_directories, num_voters, open_members, strangers
 from .node import NodeLog, ShardFiles, open_one
@@ -31,10 +30,8 @@ class ClusterShard(ShardFiles):
         self._decided_index = decided_index
         self._paths = paths
 
-    def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
-        for frame in super().frames(from_index, to_index):
-            frame.decided = frame.index <= self._decided_index
-            yield frame
+    def decided_to(self) -> int:
+        return self._decided_index
 
     def evidence(self, group_id: str | None = None) -> list[dict[str, Any]]:
         """What all nodes noted: requests are refused by whoever leads at the time."""

@@ -10,14 +10,15 @@ may never have happened.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast, runtime_checkable
 
 from history.render import TimeStyle
 from history.words import shard_name
 from raftlog.frames import Frame
 from raftlog.machine import SnapshotHeader
+from raftlog.passing import GROUPS_MAX, Passed
 from raftlog.reader import Damaged, Problem
 from records import RawRecord
 
@@ -65,6 +66,19 @@ class Reader(Protocol):
 
     def next_readable(self, missing: int) -> int | None:
         """The first index behind an entry that cannot be read from which reading can go on."""
+
+
+@runtime_checkable
+class PassingReader(Protocol):
+    """A reader that can pass by the entries of groups that are not asked for."""
+
+    def frames_about(
+        self,
+        group_ids: Collection[str],
+        from_index: int | None = None,
+        to_index: int | None = None,
+        to_ms: int | None = None,
+    ) -> Iterator[Frame | Passed]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +218,15 @@ class Walk:
         )
 
     def __iter__(self) -> Iterator[Frame | Gap | SnapshotLike]:
+        return cast(Iterator[Frame | Gap | SnapshotLike], self._run(None))
+
+    def about(self, group_ids: Collection[str]) -> Iterator[Frame | Gap | SnapshotLike | Passed]:
+        """The same walk for somebody who asks for some groups only: where the reader can, entries of others
+        are passed by, and bytes of theirs that are not read are not checked (`raftlog.passing`)."""
+        is_worth_it = isinstance(self._reader, PassingReader) and len(group_ids) <= GROUPS_MAX
+        return self._run(group_ids if is_worth_it else None)
+
+    def _run(self, about: Collection[str] | None) -> Iterator[Frame | Gap | SnapshotLike | Passed]:
         next_index = self._from_index
         if self._from_snapshot and (snapshot := self._newest_snapshot(next_index)) is not None:
             self._snapshot_index = snapshot.header.last_index
@@ -211,7 +234,7 @@ class Walk:
             yield snapshot
         while True:
             try:
-                yield from self._frames(next_index)
+                yield from self._frames(next_index, about)
                 return
             except _Broken as broken:
                 missing = broken.expected
@@ -231,10 +254,14 @@ class Walk:
         self._last_ms = max(self._last_ms, snapshot.header.last_timestamp_ms)
         return snapshot.header.last_index + 1
 
-    def _frames(self, from_index: int) -> Iterator[Frame]:
+    def _frames(self, from_index: int, about: Collection[str] | None) -> Iterator[Frame | Passed]:
         """Frames from one index on, up to where the walk ends; raises `_Broken` where one is missing."""
         expected = from_index
-        frames = self._reader.frames(from_index, self._to_index)
+        frames: Iterator[Frame | Passed]
+        if about is not None and isinstance(self._reader, PassingReader):
+            frames = self._reader.frames_about(about, from_index, self._to_index, self._to_ms)
+        else:
+            frames = self._reader.frames(from_index, self._to_index)
         while True:
             try:
                 frame = next(frames, None)
@@ -242,11 +269,22 @@ class Walk:
                 raise _Broken(expected, damage.file, damage.offset, damage.what) from None
             if frame is None:
                 return
+            if type(frame) is Passed:
+                if frame.first_index != expected:
+                    raise _Broken(expected, "", 0, _not_kept(expected, frame.first_index))
+                if self._first is None:
+                    self._first = expected
+                self._last = frame.last_index
+                self._last_ms = max(self._last_ms, frame.timestamp_ms)
+                expected = frame.last_index + 1
+                yield frame
+                continue
+            assert isinstance(frame, Frame)
             is_too_new = self._to_ms is not None and frame.timestamp_ms > self._to_ms
             if is_too_new:
                 self._too_new = frame
             if frame.index != expected:
-                raise _Broken(expected, "", 0, f"entries {expected} to {frame.index - 1} are not kept here")
+                raise _Broken(expected, "", 0, _not_kept(expected, frame.index))
             if is_too_new:
                 return
             if not frame.decided:
@@ -290,6 +328,10 @@ class Walk:
                         return snapshot
             seen = indexes
         return None
+
+
+def _not_kept(expected: int, found: int) -> str:
+    return f"entries {expected} to {found - 1} are not kept here"
 
 
 class _Broken(Exception):

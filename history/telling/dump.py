@@ -104,7 +104,7 @@ def dump(path: str | NodeLog, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
     """The entries of a node's directory, shard by shard (the metadata shard first), in the order of the
     log.
 
-    Raises `NothingToRead` when the directory holds no shard, or none that was asked for.
+    Where groups are asked for, damage in the entries of others is not looked for. Raises `NothingToRead` when the directory holds no shard, or none that was asked for.
     """
     node = open_node(path)
     for remark in node.remarks:
@@ -122,7 +122,7 @@ def dump(path: str | NodeLog, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
             stateless=True,
             with_undecided=True,
         )
-        for item in walk:
+        for item in walk.about(wanted.groups) if wanted.groups else walk:
             if isinstance(item, Frame | Gap) and (shown := dumped(shard, item, wanted)) is not None:
                 yield shown
 

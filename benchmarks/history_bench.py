@@ -1,0 +1,157 @@
+"""What questions to a long log cost: CPU time per record, and memory that must not grow with the log.
+
+    python -m benchmarks history
+    python -m benchmarks.history_bench --records 1000000 5000000 --keep DIR
+
+The logs are those of `benchmarks.mixedlog`: 2,000 groups of one shard; a question is about one or all.
+Each question is asked in a process of its own, of a log and of one that is longer, with the same number of
+groups, members and offsets; the peak of its memory must be about the same. The rate is of all records of the
+log, those that were passed by too. Moments are asked for with and without the kept snapshots.
+
+Targets: 1,000,000 records per CPU second passed by where one group is asked for, 100,000 where the facts of
+all groups are wanted; memory of the longer log at most 1.25 times that of the shorter one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from benchmarks.mixedlog import Written, group_name, write_log
+from history.answers.findings import findings
+from history.answers.owner import owner, parse_partition
+from history.answers.statediff import diff
+from history.facts.shard import rows_of
+from history.reading.node import NodeLog
+from history.reading.opening import open_node
+from history.reading.source import Walk
+from history.state.replay import replay
+from history.telling.dump import Filter, dump, dump_text
+from history.telling.explain import explain
+from history.telling.prose import explanation_text
+
+ONE_GROUP_PER_S = 1_000_000
+ALL_GROUPS_PER_S = 100_000
+MEMORY_RATIO = 1.25
+NEAR_THE_END = 1_000
+"""Entries before the end: the moment that is asked for."""
+GROUP = group_name(0)
+PARTITION = parse_partition("orders-3")
+
+
+def exhaust(items: Iterable[object]) -> None:
+    for _ in items:
+        pass
+
+
+QUESTIONS: dict[str, tuple[Callable[[NodeLog, int], object], int | None]] = {
+    "explain, one group": (lambda log, _: exhaust(explanation_text(explain(log, GROUP))), ONE_GROUP_PER_S),
+    "findings, one group": (lambda log, _: findings(log, GROUP), ONE_GROUP_PER_S),
+    "owner, one group": (lambda log, _: owner(log, PARTITION, group=GROUP), ONE_GROUP_PER_S),
+    "dump --group": (lambda log, _: exhaust(dump_text(dump(log, Filter(groups=frozenset([GROUP]))))), None),
+    "facts, all groups": (
+        lambda log, _: exhaust(rows_of(0, log.catalog(), Walk(0, log.reader(0)))),
+        ALL_GROUPS_PER_S,
+    ),
+    "findings, all groups": (lambda log, _: findings(log), None),
+    "owner, all groups": (lambda log, _: owner(log, PARTITION), None),
+    "replay, end": (lambda log, _: replay(log, shard=0), None),
+    "replay --at": (lambda log, last: replay(log, group=GROUP, at_index=last - NEAR_THE_END), None),
+    "diff": (
+        lambda log, last: diff(
+            log, (last - 2 * NEAR_THE_END, None), (last - NEAR_THE_END, None), group=GROUP
+        ),
+        None,
+    ),
+}
+
+
+def ask(name: str, path: str, last_index: int) -> None:
+    """In a process of its own: CPU seconds of the answer and the peak of memory, as JSON."""
+    log = open_node(path)
+    started = time.process_time()
+    QUESTIONS[name][0](log, last_index)
+    took = time.process_time() - started
+    print(json.dumps({"s": took, "kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+
+
+def answer(name: str, path: str, last_index: int) -> tuple[float, float]:
+    """(CPU seconds, peak MiB) of a question."""
+    command = [sys.executable, "-m", "benchmarks.history_bench", "--ask", name, path, str(last_index)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout)
+    return said["s"], said["kib"] / 1024
+
+
+def log_of(home: str, records: int) -> tuple[str, Written]:
+    """A log of so many records, written unless it is there."""
+    path, facts = os.path.join(home, f"log-{records}"), Path(home, f"log-{records}.json")
+    if not facts.exists():
+        written = write_log(path, records)
+        facts.write_text(json.dumps(written.as_json()))
+    return path, Written.from_json(json.loads(facts.read_text()))
+
+
+def without_snapshots(path: str) -> list[tuple[str, str]]:
+    """Hides the kept snapshots of a log; the renames, to be undone."""
+    archive = Path(path, "shard-0", "archive")
+    moved = [(str(one), f"{one}.hidden") for one in archive.glob("snapshot-*")]
+    for here, there in moved:
+        os.rename(here, there)
+    return moved
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--records", type=int, nargs=2, default=[1_000_000, 5_000_000])
+    parser.add_argument("--keep", help="write the logs here, or use those that are here")
+    parser.add_argument("--only", help="questions whose names contain this")
+    parser.add_argument("--ask", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.ask:
+        ask(options.ask[0], options.ask[1], int(options.ask[2]))
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        home = options.keep or directory
+        logs = [log_of(home, records) for records in options.records]
+        print(f"load of the machine: {os.getloadavg()[0]:.1f}")
+        for _, written in logs:
+            print(f"a log of {written.records:,} records in {written.entries:,} entries")
+        names = [name for name in QUESTIONS if (options.only or "") in name]
+        print(f"{'':24}{'records per CPU s':>30}{'peak MiB':>20}{'target':>12}")
+        for name in names:
+            table_row(name, logs)
+        if "replay --at" in names:
+            hidden = without_snapshots(logs[1][0])
+            try:
+                table_row("replay --at", logs, "replay, no snapshots")
+            finally:
+                for here, there in hidden:
+                    os.rename(there, here)
+
+
+def table_row(name: str, logs: list[tuple[str, Written]], label: str | None = None) -> None:
+    """One question to both logs."""
+    figures = [answer(name, path, written.entries) for path, written in logs]
+    rates = [written.records / took for (_, written), (took, _) in zip(logs, figures, strict=True)]
+    (_, less), (_, more) = figures
+    target = QUESTIONS[name][1]
+    said = " / ".join(f"{rate:,.0f}" for rate in rates)
+    memory = f"{less:.0f} / {more:.0f} ({more / less:.2f})"
+    print(
+        f"{label or name:24}{said:>30}{memory:>20}{'-' if target is None else f'{target:,}':>12}", flush=True
+    )
+
+
+if __name__ == "__main__":
+    main()
