@@ -35,6 +35,9 @@ from records.ids import METADATA_SHARD
 TOPICS_NAMED_MAX = 8
 """As many names as a line of help can hold."""
 
+_BEFORE_TOPIC = 2
+"""Bytes of the key of an offset before its topic, where the group's id is empty."""
+
 _ASSIGNING = (
     RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
     RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
@@ -116,9 +119,15 @@ def owner(
         if shard == METADATA_SHARD:
             continue
         names = {group} if group is not None else _sharing(log, shard, ids)
-        for facts in facts_of_all(log, shard, names) if names else ():
-            if any(span.partition == partition for span in facts.spans):
-                found.append(_owners(log, facts, catalog, partition, at_index, at_ms, style))
+        sharing = [
+            facts
+            for facts in (facts_of_all(log, shard, names) if names else ())
+            if any(span.partition == partition for span in facts.spans)
+        ]
+        commits = _last_commits(log, shard, sharing, partition, at_index, at_ms) if sharing else {}
+        for facts in sharing:
+            last_commit = commits.get(facts.group_id)
+            found.append(_owners(facts, catalog, partition, at_index, at_ms, style, last_commit))
     if not found:
         raise NothingToRead(_nobody_ever(catalog, partition, group))
     return Owners(partition=partition, at_index=at_index, at_ms=at_ms, groups=tuple(found))
@@ -154,13 +163,13 @@ def _nobody_ever(catalog: CatalogHistory, partition: TopicPartition, group: str 
 
 
 def _owners(
-    log: NodeLog,
     facts: GroupFacts,
     catalog: CatalogHistory,
     partition: TopicPartition,
     at_index: int | None,
     at_ms: int | None,
     style: TimeStyle,
+    last_commit: CommitRow | None,
 ) -> GroupOwners:
     if facts.basis is not None:
         facts.basis.demand(at_index)
@@ -178,7 +187,7 @@ def _owners(
         at=None if place is None else held[place],
         before=None if not place else held[place - 1],
         after=None if place is None or place + 1 == len(held) else held[place + 1],
-        last_commit=_last_commit(log, facts, partition, at_index, at_ms),
+        last_commit=last_commit,
         basis=facts.basis,
     )
 
@@ -209,18 +218,26 @@ def _held(span: OwnershipSpan, epochs: Sequence[EpochRow], voice: Voice) -> Held
     )
 
 
-def _last_commit(
-    log: NodeLog, facts: GroupFacts, partition: TopicPartition, at_index: int | None, at_ms: int | None
-) -> CommitRow | None:
-    key = offset_commit_key(facts.group_id, partition.topic, partition.partition)
-    found: tuple[Frame, RawRecord] | None = None
-    walk = Walk(facts.shard, log.reader(facts.shard), to_index=at_index, to_ms=at_ms, stateless=True)
-    for item in walk.about({facts.group_id}):
-        if isinstance(item, Frame) and key in item.body:
+def _last_commits(
+    log: NodeLog,
+    shard: int,
+    sharing: Sequence[GroupFacts],
+    partition: TopicPartition,
+    at_index: int | None,
+    at_ms: int | None,
+) -> dict[str, CommitRow]:
+    """The last commit of the partition in each group, by one walk for all of them."""
+    topic, number = partition.topic, partition.partition
+    by_key = {offset_commit_key(facts.group_id, topic, number): facts for facts in sharing}
+    needle = offset_commit_key("", topic, number)[_BEFORE_TOPIC:]
+    found: dict[bytes, tuple[Frame, RawRecord]] = {}
+    walk = Walk(shard, log.reader(shard), to_index=at_index, to_ms=at_ms, stateless=True)
+    for item in walk.about({facts.group_id for facts in sharing}):
+        if isinstance(item, Frame) and needle in item.body:
             for raw in iter_records(item.body):
-                if raw.type == RecordType.OFFSET_COMMIT and raw.key == key:
-                    found = item, raw
-    return None if found is None else _commit_row(facts, partition, *found)
+                if raw.type == RecordType.OFFSET_COMMIT and raw.key in by_key:
+                    found[raw.key] = item, raw
+    return {by_key[key].group_id: _commit_row(by_key[key], partition, *last) for key, last in found.items()}
 
 
 def _commit_row(facts: GroupFacts, partition: TopicPartition, frame: Frame, raw: RawRecord) -> CommitRow:

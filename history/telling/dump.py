@@ -104,7 +104,8 @@ def dump(path: str | NodeLog, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
     """The entries of a node's directory, shard by shard (the metadata shard first), in the order of the
     log.
 
-    Where groups are asked for, damage in the entries of others is not looked for. Raises `NothingToRead` when the directory holds no shard, or none that was asked for.
+    Where groups are asked for, damage in the entries of others is not looked for.  Raises `NothingToRead`
+    when the directory holds no shard, or none that was asked for.
     """
     node = open_node(path)
     for remark in node.remarks:
