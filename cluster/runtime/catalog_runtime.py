@@ -74,7 +74,8 @@ class CatalogRuntime(ShardRuntime):
         self.format_level = FIRST_FORMAT_LEVEL
         """The highest level whose records may be written: committed, so it never goes back."""
         self._changes: deque[tuple[int, RawRecord]] = deque()
-        self._spreading: dict[Callable[[], None], None] = {}
+        self._spreading: dict[int, tuple[Reply, object]] = {}
+        self._num_spread = 0
 
     def catalog_version(self) -> int:
         return self.machine.view.version
@@ -171,18 +172,21 @@ class CatalogRuntime(ShardRuntime):
             reply(response)
             return
 
-        def done() -> None:
-            if self._spreading.pop(done, done) is None:
-                reply(response)
+        self._num_spread += 1
+        self._spreading[self._num_spread] = reply, response
+        self.replica.when_everywhere(index, SPREAD_MAX_MS, partial(self._has_spread, self._num_spread))
 
-        self._spreading[done] = None
-        self.replica.when_everywhere(index, SPREAD_MAX_MS, done)
+    def _has_spread(self, number: int) -> None:
+        """Told by the log, or by the end of the lead: what comes second finds it done."""
+        if (waiting := self._spreading.pop(number, None)) is not None:
+            reply, response = waiting
+            reply(response)
 
     def _stand_down(self) -> None:
         """Replies that only wait for other nodes say what is committed, whoever leads now."""
         super()._stand_down()
-        for done in list(self._spreading):
-            done()
+        for number in list(self._spreading):
+            self._has_spread(number)
 
     # The format level.
 

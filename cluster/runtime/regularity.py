@@ -12,6 +12,7 @@ send there is no gap here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from coordinator.shard import FastEntry
@@ -70,7 +71,7 @@ class MeasuredEntry:
 class LeasedEntry(MeasuredEntry):
     """A MeasuredEntry of a node with peers: good only while it is known that nobody else can lead."""
 
-    __slots__ = ("_has_lease", "_is_entry_valid", "_now_ms")
+    __slots__ = ()
 
     def __init__(
         self,
@@ -80,13 +81,14 @@ class LeasedEntry(MeasuredEntry):
         now_ms: Callable[[], float],
     ) -> None:
         super().__init__(entry, rhythm)
-        self._is_entry_valid = entry.is_valid
-        self._has_lease = has_lease
-        self._now_ms = now_ms
-        self.is_valid = self._is_good
+        # No method of its own: one that it holds would refer back to it, and the collector had to free it.
+        self.is_valid = partial(_is_leased, entry.is_valid, has_lease, now_ms)
 
-    def _is_good(self) -> bool:
-        return self._is_entry_valid() and self._has_lease(self._now_ms())
+
+def _is_leased(
+    is_valid: Callable[[], bool], has_lease: Callable[[float], bool], now_ms: Callable[[], float]
+) -> bool:
+    return is_valid() and has_lease(now_ms())
 
 
 Rhythms = dict[tuple[str, str], Rhythm]
