@@ -248,6 +248,8 @@ class Connection:
         data = exchange.data
         assert data is not None
         self.listener.observe(exchange)
+        if exchange is self._alone:
+            self._alone = None
         self._early_bytes += len(data)
         waiting = self._waiting
         while waiting and (data := waiting[0].data) is not None:
@@ -295,7 +297,7 @@ class Connection:
             or len(self._waiting) >= self._requests_max
             or self._early_bytes > self._pause_bytes
             or bool(self._draining)
-            or (self._alone is not None and self._alone.data is None)
+            or self._alone is not None
         )
 
     def _resume_soon(self) -> None:

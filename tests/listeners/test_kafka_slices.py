@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 
 from cluster.kafka import dispatch
 from cluster.kafka.cluster_apis import metadata_answer
+from cluster.kafka.exchange import Exchange
 from cluster.runtime.slices import finished
 from coordinator.offsets import commits as offsets
 from coordinator.topics import CatalogTopic, CatalogView
@@ -206,3 +208,20 @@ def test_long_answers_in_the_making_are_bounded_over_all_connections(monkeypatch
         client.transport.abort()
     rig.run()
     assert not rig.listener.long_reads
+
+
+def test_a_connection_does_not_keep_what_it_answered() -> None:
+    """An idle one would hold a description of ten megabytes until its next question."""
+    rig = Rig()
+    client = rig.connect()
+    answer = refuse(ApiKey.LIST_GROUPS, 5, ListGroupsRequest(), ErrorCode.NOT_COORDINATOR, "")
+    rig.node.holding = True
+    client.send(encode_request(ApiKey.LIST_GROUPS, 5, 1, CLIENT_ID, ListGroupsRequest()))
+    rig.run()
+    reply, _ = rig.node.held.pop()
+    reply(answer)
+    del reply
+    rig.run()
+    assert client.correlation_ids == [1]
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, Exchange)]
