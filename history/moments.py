@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime, time, timedelta
 
 from history.render import LOCAL, MS_PER_SECOND, TimeStyle, parse_time
 
@@ -23,10 +24,10 @@ _UNITS_MS = {
     "d": 86_400_000,
     "w": 604_800_000,
 }
-_SPAN = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|min|m|h|d|w))+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|min|m|h|d|w)")
+_NUMBER = r"\d{1,12}(?:\.\d{1,9})?"  # larger ones are no moments of any log, or of any calendar
+_SPAN = re.compile(rf"(?:{_NUMBER}(?:ms|s|min|m|h|d|w))+")
+_PART = re.compile(rf"({_NUMBER})(ms|s|min|m|h|d|w)")
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d{1,3})?))?")
-_MS_PER_DAY = 86_400_000
 
 ACCEPTED = (
     "give a log index, epoch milliseconds, 2026-03-01T12:03:08 (with or without an offset such as +01:00 or"
@@ -69,8 +70,11 @@ class Moment:
         if self.before_end_ms is not None:
             return None, end_ms - self.before_end_ms
         assert self.clock_ms is not None
-        at_ms = _newest_clock(self.clock_ms, end_ms, style)
-        return None, at_ms + _MS_PER_DAY if after_ms is not None and at_ms < after_ms else at_ms
+        shown = _shown(self.clock_ms, end_ms, style)
+        at_ms = max(one for one in shown if one <= end_ms)
+        if after_ms is not None and at_ms < after_ms:
+            at_ms = min((one for one in shown if one >= after_ms), default=at_ms)
+        return None, at_ms
 
 
 def parse_moment(text: str, style: TimeStyle = LOCAL) -> Moment:
@@ -103,8 +107,11 @@ def parse_span(text: str) -> int:
     return round(sum(float(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text)))
 
 
-def _newest_clock(clock_ms: int, end_ms: int, style: TimeStyle) -> int:
-    end = style.moment(end_ms)
-    midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
-    at_ms = round(midnight.timestamp() * MS_PER_SECOND) + clock_ms
-    return at_ms if at_ms <= end_ms else at_ms - _MS_PER_DAY
+def _shown(clock_ms: int, end_ms: int, style: TimeStyle) -> set[int]:
+    """When a clock showed this, on the last day of the log and a day around it: twice where it was put back."""
+    today = datetime.combine(style.moment(end_ms).date(), time()) + timedelta(milliseconds=clock_ms)
+    return {
+        style.epoch_ms((today + timedelta(days=days)).replace(fold=fold))
+        for days in (-1, 0, 1)
+        for fold in (0, 1)
+    }

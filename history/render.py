@@ -29,6 +29,11 @@ class TimeStyle:
     def moment(self, wall_ms: int) -> datetime:
         return datetime.fromtimestamp(wall_ms / MS_PER_SECOND, tz=UTC).astimezone(self.zone)
 
+    def epoch_ms(self, shown: datetime) -> int:
+        """Of what a clock on the wall shows in this zone; ``fold`` says which, where it does so twice."""
+        moment = shown.astimezone() if self.zone is None else shown.replace(tzinfo=self.zone)
+        return round(moment.timestamp() * MS_PER_SECOND)
+
     def full(self, wall_ms: int) -> str:
         """``2026-03-01 12:03:08.100+01:00``; ``unknown time`` where the log has none (-1)."""
         if wall_ms < 0:
@@ -65,9 +70,7 @@ def parse_time(text: str, style: TimeStyle = LOCAL) -> int:
             f"{text!r} is not a time: give epoch milliseconds, or 2026-03-01T12:03:08 with or without an"
             " offset such as +01:00 or Z"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=style.zone) if style.zone else moment.astimezone()
-    return round(moment.timestamp() * MS_PER_SECOND)
+    return style.epoch_ms(moment) if moment.tzinfo is None else round(moment.timestamp() * MS_PER_SECOND)
 
 
 def duration(span_ms: float) -> str:

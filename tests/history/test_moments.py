@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+import time
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -59,6 +61,42 @@ def test_a_clock_that_ends_a_window_comes_after_its_begin(after_ms: int | None, 
     clock = parse_moment("12:30", UTC_STYLE)
     found = clock.resolved(now_ms=NOW_MS, end_ms=END_MS, after_ms=after_ms, style=UTC_STYLE)
     assert found == (None, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "end", "expected"),
+    [
+        ("03:30", "2026-03-29T10:00Z", "2026-03-29T01:30Z"),
+        ("23:30", "2026-03-29T10:00Z", "2026-03-28T22:30Z"),
+        ("12:30", "2026-03-29T10:00Z", "2026-03-28T11:30Z"),
+        ("03:30", "2026-10-25T11:00Z", "2026-10-25T02:30Z"),
+        ("12:30", "2026-10-25T11:00Z", "2026-10-24T10:30Z"),
+        ("02:30", "2026-10-25T11:00Z", "2026-10-25T01:30Z"),
+        ("02:30", "2026-10-25T01:00Z", "2026-10-25T00:30Z"),
+        ("02:30", "2026-10-25T00:15Z", "2026-10-24T00:30Z"),
+    ],
+)
+@pytest.mark.parametrize("zone", ["named", "of the machine"])
+def test_a_clock_on_a_day_on_which_clocks_change(
+    text: str, end: str, expected: str, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    berlin: tzinfo | None = ZoneInfo("Europe/Berlin")
+    if zone == "of the machine":
+        monkeypatch.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        berlin = None
+    end_ms, expected_ms = (round(datetime.fromisoformat(one).timestamp() * 1000) for one in (end, expected))
+    style = TimeStyle(berlin)
+    found = parse_moment(text, style).resolved(now_ms=NOW_MS, end_ms=end_ms, style=style)
+    monkeypatch.undo()
+    time.tzset()
+    assert found == (None, expected_ms)
+
+
+@pytest.mark.parametrize("text", ["9" * 400 + "h", "1" * 5_000, "2h" + "9" * 400 + "d"])
+def test_a_number_beyond_all_measure_is_no_moment(text: str) -> None:
+    with pytest.raises(ValueError, match="neither an index nor a time"):
+        parse_moment(text)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "25:00", "2 fortnights", "-", "end-", "1.2.3", "2026-13-01"])
