@@ -108,7 +108,7 @@ def parse_span(text: str) -> int:
 
 
 def _shown(clock_ms: int, end_ms: int, style: TimeStyle) -> set[int]:
-    """When a clock showed this, on the last day of the log and a day around it: twice where it was put back."""
+    """When clocks showed this, on the last day of the log and the days around it; some days twice."""
     today = datetime.combine(style.moment(end_ms).date(), time()) + timedelta(milliseconds=clock_ms)
     return {
         style.epoch_ms((today + timedelta(days=days)).replace(fold=fold))

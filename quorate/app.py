@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-import os
+import errno
 import sys
 from typing import Annotated
 
@@ -15,7 +15,7 @@ import typer
 from quorate.commands import cluster, experiments, groups, log, node, topics, up
 from quorate.commands.options import new_app
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
-from quorate.output import print_json, printable
+from quorate.output import drop_output, flush_output, prepare_output, print_json, printable, unwritten
 
 _EPILOG = (
     "Exit codes: " + "; ".join(f"{code.value} {text}" for code, text in EXIT_CODE_MEANINGS.items()) + "."
@@ -59,9 +59,11 @@ def _main(
 def run(arguments: list[str]) -> int:
     """Run one command line; returns its exit code, never raises for what a user can cause."""
     as_json = "--json" in arguments
+    prepare_output()
     try:
         command_line = typer.main.get_command(app)
         result = command_line.main(arguments or ["--help"], prog_name="quorate", standalone_mode=False)
+        flush_output()
         return result if isinstance(result, int) else ExitCode.OK
     except CommandError as error:
         return _report(error, as_json)
@@ -73,6 +75,10 @@ def run(arguments: list[str]) -> int:
         if isinstance(end.__context__, BrokenPipeError):  # Typer makes an exit with code 1 of it
             return _nobody_reads()
         raise
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        return _report(unwritten(error), as_json)
     except Exception as error:
         usage = _usage_error(error)
         if usage is None:
@@ -81,8 +87,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _nobody_reads() -> int:
-    """The reader of our output has gone (`| head`); nothing more can be said, not even at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """The reader of our output has gone (`| head`); nothing more can be said."""
+    drop_output()
     return ExitCode.OK
 
 

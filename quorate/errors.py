@@ -19,6 +19,7 @@ class ExitCode(IntEnum):
     REFUSED = 4
     UNREADABLE = 5
     INSTALLATION = 6
+    UNWRITTEN = 7
     NODE_STOPPED = 70
     INTERRUPTED = 130
 
@@ -33,6 +34,7 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
         "a directory is not a node's, is in use, too damaged for the question, or has not what was asked for"
     ),
     ExitCode.INSTALLATION: "a foreign module is in the way, or an optional package is missing",
+    ExitCode.UNWRITTEN: "the answer could not be written (disk full, not a place to write to)",
     ExitCode.NODE_STOPPED: (
         "a node did not start or stopped itself (port in use, disk full, failed sync, damaged log)"
     ),

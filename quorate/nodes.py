@@ -115,7 +115,7 @@ class Nodes:
     def __init__(self, urls: str, timeout_s: float) -> None:
         self.urls = [url for text in urls.split(",") if (url := text.strip().rstrip("/"))]
         for url in self.urls or [urls]:
-            if not url.startswith(("http://", "https://")) or not urlsplit(url).netloc:
+            if not _is_address(url):
                 raise CommandError(
                     f"{url!r} is not an HTTP address",
                     hint="for example http://127.0.0.1:8092, several with commas",
@@ -292,6 +292,16 @@ class Nodes:
 def _close(connections: dict[str, http.client.HTTPConnection]) -> None:
     for connection in connections.values():
         connection.close()
+
+
+def _is_address(url: str) -> bool:
+    """Something that a connection can be asked for, whether or not it is there."""
+    try:
+        parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")
+        return parts.scheme in ("http", "https") and bool(parts.netloc)
+    except ValueError:  # half an IPv6 address, a name that no host can have
+        return False
 
 
 def _cluster(answer: Answer) -> dict[str, Any]:

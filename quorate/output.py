@@ -5,16 +5,19 @@ Text goes out without colour codes unless standard output is a terminal; that de
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
 from history.render import ranges
+from quorate.errors import CommandError, ExitCode
 
 TEXT_WIDTH_MIN = 20
 COLUMN_WIDTH_MIN = 6
@@ -23,28 +26,94 @@ COLUMN_WIDTH_MIN = 6
 _PIECES = re.compile(r"[^ ,]*[ ,]+|[^ ,]+")
 
 
+def prepare_output() -> None:
+    """What the encoding of our output cannot say (half a character, an umlaut in ASCII) is shown escaped; an
+    output that is closed takes nothing."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the end of the process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Around all that goes to standard output: what it refuses is no fault of what was read."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise unwritten(error) from error
+
+
+def unwritten(error: OSError) -> CommandError:
+    """The failure to report; what is still to be written is dropped, also at exit."""
+    drop_output()
+    return CommandError(
+        f"the answer cannot be written: {error.strerror}; what is there of it is not all",
+        hint="write it elsewhere",
+        code=ExitCode.UNWRITTEN,
+    )
+
+
+def drop_output() -> None:
+    """Nobody can have what is still to be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def flush_output() -> None:
+    with writing():
+        sys.stdout.flush()
+
+
+def put(line: str, *, now: bool = False) -> None:
+    """A line as it is."""
+    with writing():
+        print(line, flush=now)
+
+
+def put_json(text: str, *, now: bool = False) -> None:
+    """A line of JSON, in which names from elsewhere are as harmless to a terminal as in text."""
+    put(_harmless_json(text, sys.stdout), now=now)
+
+
 def print_json(value: object, *, stream: TextIO | None = None) -> None:
     """Print `value` as one line of JSON and flush, so that a reader on a pipe sees it at once."""
-    print(json.dumps(value, ensure_ascii=False), file=stream or sys.stdout, flush=True)
+    text = json.dumps(value, ensure_ascii=False)
+    if stream is None:
+        put_json(text, now=True)
+    else:
+        print(_harmless_json(text, stream), file=stream, flush=True)
+
+
+def _harmless_json(text: str, stream: TextIO) -> str:
+    is_unicode = (stream.encoding or "utf-8").lower().startswith("utf")
+    if text.isprintable() and (is_unicode or text.isascii()):
+        return text
+    return "".join(
+        letter if letter.isprintable() and (is_unicode or letter.isascii()) else json.dumps(letter)[1:-1]
+        for letter in text
+    )
 
 
 def say(line: str = "") -> None:
     """A line of text with names that clients chose: nothing in it is left for the terminal to obey."""
-    print(printable(line))
+    put(printable(line))
 
 
 def print_now(line: str) -> None:
     """A line that a reader on a pipe sees at once."""
-    print(line, flush=True)
+    put(line, now=True)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str = "nothing") -> None:
     """Print rows under headings, columns aligned; numbers to the right. Without rows, print `empty`."""
     if not rows:
-        print(empty)
+        put(empty)
         return
     for line in table_lines(headings, rows):
-        print(line)
+        put(line)
 
 
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:

@@ -63,7 +63,10 @@ class NodeLog:
     def shard_of_group(self, group_id: str) -> int:
         """The shard that a group's records are in; raises `NothingToRead` where that cannot be known."""
         if self.num_shards is not None:
-            return shard_of(group_id, self.num_shards)
+            try:
+                return shard_of(group_id, self.num_shards)
+            except UnicodeEncodeError:
+                raise NothingToRead(f"no group is called {group_id!r}: names of groups are UTF-8") from None
         held = [shard for shard in self.shards if shard != METADATA_SHARD]
         if len(held) == 1:
             return held[0]

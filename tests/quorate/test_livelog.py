@@ -292,6 +292,10 @@ def test_following_ends_when_nobody_answers_any_more(
         ),
         (lambda nodes: "ftp://x", "is not an HTTP address", ExitCode.USAGE),
         (lambda nodes: "http://", "is not an HTTP address", ExitCode.USAGE),
+        *(
+            (lambda nodes, url=url: url, "is not an HTTP address", ExitCode.USAGE)
+            for url in ("http://a..b/", "http://[::1", "http://x\udcff/", f"http://{'x' * 70}:80")
+        ),
         (lambda nodes: "http://127.0.0.1:1", "does not answer (Connection refused)", ExitCode.UNREACHABLE),
         (lambda nodes: nodes[0].url + "/v2", "does not answer as a node", ExitCode.REFUSED),
     ],

@@ -27,7 +27,7 @@ from quorate.commands.log.subject import (
     subject,
     window,
 )
-from quorate.commands.log.tailing import explanation_as_it_grows, show_now
+from quorate.commands.log.tailing import explanation_as_it_grows, shows_now
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
@@ -90,7 +90,11 @@ def explain(
     if follow:
         from_index, from_ms = moment(log, since, utc=utc, group=group, shard=number)
         asked = {"from_index": from_index, "from_ms": from_ms, "choice": choice, "style": style_of(utc)}
-        print_lines(log.path, explanation_as_it_grows(log, group, number, asked, as_json=json), show_now)
+        print_lines(
+            log.path,
+            explanation_as_it_grows(log, group, number, asked, as_json=json),
+            shows_now(as_json=json),
+        )
         return
     explanation = _explanation(log, group, number, since, until, utc, choice)
     if json:

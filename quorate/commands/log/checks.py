@@ -10,7 +10,7 @@ from quorate.commands.log.common import Utc, plain, print_lines, read_log, style
 from quorate.commands.log.subject import DirOnly, Live, files_only
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json
+from quorate.output import print_json, say
 
 
 def verify(words: DirOnly = None, url: Live = None, json: Json = False) -> None:
@@ -39,7 +39,7 @@ def verify(words: DirOnly = None, url: Live = None, json: Json = False) -> None:
     else:
         for report in reports:
             if len(reports) > 1:
-                print(report.path)
+                say(report.path)
             print_lines(directory, report_text(report))
     if not all(report.ok for report in reports):
         raise typer.Exit(ExitCode.FAILED)

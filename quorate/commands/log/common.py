@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -12,7 +11,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import typer
 
 from quorate.errors import CommandError, ExitCode
-from quorate.output import say
+from quorate.output import flush_output, say
 
 T = TypeVar("T")
 
@@ -89,7 +88,7 @@ def print_lines(directory: Path | str, lines: Iterable[str], show: Callable[[str
     try:
         for line in lines:
             show(line)
-        sys.stdout.flush()
+        flush_output()
     except BrokenPipeError:
         raise
     except Exception as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from quorate.commands.log.common import Utc, print_lines, shard_number, style_of
 from quorate.commands.log.subject import DirOnly, Follow, Live, subject, window
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
+from quorate.output import flush_output, put_json
 
 if TYPE_CHECKING:
     from history.reading.node import NodeLog
@@ -65,7 +65,7 @@ def dump(
     )
     entries = _followed(log, wanted) if follow else read(log, wanted)
     if json:
-        print_lines(log.path, dump_json(entries), show=print)
+        print_lines(log.path, dump_json(entries), show=put_json)
     else:
         print_lines(log.path, dump_text(entries, style_of(utc)))
 
@@ -79,6 +79,6 @@ def _followed(log: NodeLog, wanted: Filter) -> Iterator[Dumped]:
     firsts = dict.fromkeys(shards_for(log, wanted), wanted.from_index or 1)
     for found in followed(log, firsts):
         if found is None:
-            sys.stdout.flush()
+            flush_output()
         elif (shown := dumped(*found, wanted)) is not None:
             yield shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -22,11 +23,21 @@ Html = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write over a FILE that is there.")]
 
+ELSEWHERE = "name a file elsewhere"
+
 
 def claim(file: Path, *, force: bool) -> None:
     """Refuses, before anything is read, what could not be written at the end."""
     if file.is_dir():
         raise CommandError(f"{file} is a directory", hint="name a file in it", code=ExitCode.USAGE)
+    if not file.parent.is_dir():
+        raise CommandError(
+            f"cannot write {file}: there is no directory {file.parent}", hint=ELSEWHERE, code=ExitCode.USAGE
+        )
+    if file.exists() and not file.is_file():
+        raise CommandError(
+            f"{file} is no ordinary file, which a page could replace", hint=ELSEWHERE, code=ExitCode.USAGE
+        )
     if file.exists() and not force:
         raise CommandError(f"{file} is there already", hint="--force writes over it", code=ExitCode.USAGE)
 
@@ -40,8 +51,10 @@ def write_page(file: Path, text: str, *, force: bool) -> str:
         beside.write_bytes(data)
         beside.replace(file)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise CommandError(
-            f"cannot write {file}: {error.strerror}", hint="name a file elsewhere", code=ExitCode.USAGE
+            f"cannot write {file}: {error.strerror}", hint=ELSEWHERE, code=ExitCode.UNWRITTEN
         ) from error
+    finally:
+        with suppress(OSError):
+            beside.unlink()
     return printable(f"wrote {file} ({max(round(len(data) / 1000), 1):,} kB): open it in a browser")

@@ -19,7 +19,7 @@ from quorate.commands.log.common import (
 from quorate.commands.log.subject import DirOnly, Live, moment, subject
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json
+from quorate.output import print_json, say
 
 
 def replay(
@@ -63,5 +63,5 @@ def replay(
         return
     for position, state in enumerate(states):
         if position:
-            print()
+            say()
         print_lines(log.path, state_text(state, style_of(utc)))

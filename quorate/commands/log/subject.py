@@ -134,7 +134,10 @@ def moment(
     parsed = usage(lambda typed: parse_moment(typed, style), text)
     if parsed.index is not None or parsed.time_ms is not None:
         return parsed.index, parsed.time_ms
-    number = log.shard_of_group(group) if shard is None and group is not None else shard
-    end_ms = read_log(log.path, lambda: log.last_ms(number))
+
+    def last_ms() -> int:
+        return log.last_ms(log.shard_of_group(group) if shard is None and group is not None else shard)
+
+    end_ms = read_log(log.path, last_ms)
     now_ms = int(time.time() * 1000)
     return parsed.resolved(now_ms=now_ms, end_ms=end_ms, after_ms=after_ms, style=style)

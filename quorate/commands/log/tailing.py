@@ -7,12 +7,12 @@ the answer is made anew of its rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quorate.commands.log.common import plain
-from quorate.output import print_now, printable
+from quorate.output import print_now, printable, put_json
 
 if TYPE_CHECKING:
     from history.facts.rows import GroupFacts
@@ -103,9 +103,11 @@ def timeline_as_it_grows(
                     yield from row_text(row, window["style"])
 
 
-def show_now(line: str) -> None:
-    """A line that a reader on a pipe sees at once."""
-    print_now(printable(line))
+def shows_now(*, as_json: bool) -> Callable[[str], None]:
+    """Shows a line so that a reader on a pipe sees it at once."""
+    if as_json:
+        return lambda line: put_json(line, now=True)
+    return lambda line: print_now(printable(line))
 
 
 def _new_steps(told: Iterator[Explanation]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from quorate.commands.log.common import (
 )
 from quorate.commands.log.pagefile import Force, Html, claim, write_page
 from quorate.commands.log.subject import DirGroup, Follow, Live, Since, Until, subject, window
-from quorate.commands.log.tailing import show_now, timeline_as_it_grows
+from quorate.commands.log.tailing import shows_now, timeline_as_it_grows
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
@@ -65,7 +65,9 @@ def timeline(
     begin, end = window(log, since, until, utc=utc, group=group, shard=number)
     if follow:
         asked = {"from_index": begin[0], "from_ms": begin[1], "style": style_of(utc)}
-        print_lines(log.path, timeline_as_it_grows(log, group, number, asked, as_json=json), show_now)
+        print_lines(
+            log.path, timeline_as_it_grows(log, group, number, asked, as_json=json), shows_now(as_json=json)
+        )
         return
     if not lanes and html is None:
         _table(log, group, number, begin, end, utc=utc, json=json)
