@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,10 @@ def test_a_page_that_cannot_be_written_leaves_nothing(
 ) -> None:
     said = answer(capsys, node, BILLING, "--html", str(tmp_path / "no" / "x.html"), code=ExitCode.USAGE)
     assert "cannot write" in said
+    os.mkfifo(fifo := tmp_path / "fifo")
+    said = answer(capsys, node, BILLING, "--force", "--html", str(fifo), code=ExitCode.USAGE)
+    assert "no ordinary file" in said
+    fifo.unlink()
     assert "directory" in answer(capsys, node, BILLING, "--html", str(tmp_path), code=ExitCode.USAGE)
     assert list(tmp_path.iterdir()) == []
 
