@@ -15,6 +15,7 @@ from quorate.app import app, run
 from quorate.commands import experiments
 from quorate.commands.log.common import plain
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
+from tests.history.reallog import Node
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 COMMANDS = [
@@ -135,6 +136,24 @@ def test_what_is_checked_on_disk_is_not_asked_of_a_running_cluster(
 ) -> None:
     assert run(["log", name, *where]) == ExitCode.USAGE
     assert "reads files, not a running cluster" in one_error(capsys)
+
+
+@pytest.mark.parametrize(("begin", "end"), [("end", "end-1s"), ("2", "1"), ("2030-01-01", "2029-01-01")])
+@pytest.mark.parametrize(
+    "words", [["findings"], ["explain"], ["timeline"], ["stats", "--group"]], ids=" ".join
+)
+def test_a_window_that_ends_before_it_begins_is_refused(
+    words: list[str], begin: str, end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = Node(str(tmp_path / "node-1"))
+    node.create_topic("orders", 2)
+    node.member("billing", "app-1", "orders").join()
+    node.pass_ms(2_000)
+    node.stop()
+    name, *option = words
+    window = ["--since", begin, "--until", end]
+    assert run(["log", name, node.path, *option, "billing", *window]) == ExitCode.USAGE
+    assert "before it begins" in one_error(capsys)
 
 
 def test_exit_codes_are_documented_where_people_look(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,13 @@ def window(
 ) -> tuple[Place, Place]:
     """The two ends of a window as `moment` has them; a clock at its end comes after its begin."""
     first = moment(log, begin, utc=utc, group=group, shard=shard)
-    return first, moment(log, end, utc=utc, group=group, shard=shard, after_ms=first[1])
+    last = moment(log, end, utc=utc, group=group, shard=shard, after_ms=first[1])
+    for one, other in zip(first, last, strict=True):
+        if one is not None and other is not None and one > other:
+            raise CommandError(
+                f"{end} is before {begin}: the window would end before it begins", code=ExitCode.USAGE
+            )
+    return first, last
 
 
 def moment(
