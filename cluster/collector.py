@@ -17,9 +17,9 @@ from typing import Final
 
 from raftlog.host import Host, Timer
 
-YOUNG_THRESHOLDS: Final = (25_000, 4)
-"""Requests make and drop thousands of small objects a second; Python's default is too eager. The youngest
-objects take the collector about 2 ms, those of five rounds 10 ms."""
+YOUNG_THRESHOLDS: Final = (3_000, 4)
+"""Requests make and drop thousands of small objects a second; Python's default is too eager. A look at those
+of five rounds is a part of some turn, and takes up to 12 ms where they are lists of a hundred each."""
 
 NEVER: Final = 1_000_000
 """By itself Python looks at all objects only after as many rounds of the young: that is done here."""
@@ -28,7 +28,7 @@ PAUSE_MS: Final = 30_000.0
 LOOK_MS_MAX: Final = 20.0
 """A look that took longer was the last at these objects."""
 
-ROUNDS_MAX: Final = 1
+ROUNDS_MAX: Final = 10
 """Rounds of the older young between two looks. More have left too many new objects for one look."""
 
 
