@@ -40,6 +40,11 @@ class Corrupt(Damaged):
     """Damage that stops a node: going on could lose or invent what was acknowledged."""
 
 
+class Torn(Damaged):
+    """What a crash may have torn: entries that the cluster has committed are missing at the end of a log. The
+    next start cuts it there, and the node gets them again from the others."""
+
+
 RESTORE_HINT = "restore this file from a copy, or replace this node's disk; `log verify` lists all damage"
 """The usual way out of damage in the middle of a log."""
 

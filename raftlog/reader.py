@@ -22,7 +22,7 @@ from raftlog import evidence
 from raftlog.archive import ARCHIVE, read_segment
 from raftlog.directory import NODE_FILE, NodeIdentity, shard_name
 from raftlog.directory import read_identity as _read_identity
-from raftlog.errors import Damaged, Problem
+from raftlog.errors import RESTORE_HINT, Damaged, Problem, Torn
 from raftlog.files import Files, OsFiles, join
 from raftlog.frames import HEADER_BYTES, Frame, frame_at, read_frame
 from raftlog.install import valid_segments
@@ -120,8 +120,9 @@ class ShardReader:
     def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
         """Entries in order, `from_index` and `to_index` included, from the oldest one kept on.
 
-        Raises Damaged where an entry in between cannot be read; entries before `from_index` are of no
-        concern, so a caller can go on behind the damage.
+        Raises Damaged where an entry in between cannot be read, and Torn where one is missing at the end that
+        is known to be committed; entries before `from_index` are of no concern, so a caller can go on behind
+        the damage.
         """
         return cast(Iterator[Frame], self._walk(from_index or 0, to_index, None))
 
@@ -158,10 +159,10 @@ class ShardReader:
             for item in self._segment(first, following, wanted, decided_to, looked):
                 if type(item) is Frame:
                     index = item.index
-                    if to_index is not None and index > to_index:
-                        return
-                    if index >= wanted:
+                    if index >= wanted and (to_index is None or index <= to_index):
                         yield item
+                    if to_index is not None and index >= to_index:
+                        return
                 else:
                     assert isinstance(item, Passed)
                     index = item.last_index
@@ -205,12 +206,14 @@ class ShardReader:
             if frame is None or frame.index != expected:
                 again = self._behind_damage(path, data, at, expected, wanted, is_last=following is None)
                 if again is None:
-                    return
+                    break
                 at, expected = again
                 continue
             yield frame
             at += HEADER_BYTES + len(frame.body)
             expected += 1
+        if following is None and decided_to is not None and expected <= decided_to:
+            raise Torn(path, at, f"no whole frame where entry {expected} should be", RESTORE_HINT)
 
     def _behind_damage(
         self, path: str, data: bytes, at: int, expected: int, wanted: int, *, is_last: bool

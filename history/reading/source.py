@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from history.render import TimeStyle
 from history.words import shard_name
+from raftlog.errors import Torn
 from raftlog.frames import Frame
 from raftlog.machine import SnapshotHeader
 from raftlog.passing import GROUPS_MAX, Passed
@@ -266,6 +267,8 @@ class Walk:
             try:
                 frame = next(frames, None)
             except Damaged as damage:
+                if self._with_undecided and isinstance(damage, Torn):
+                    return  # who asks for what may never have been decided takes a torn end for an end
                 raise _Broken(expected, damage.file, damage.offset, damage.what) from None
             if frame is None:
                 return

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from history.checking.compare import Comparison, ShardComparison, compare, comparison_text
-from history.reading.source import NothingToRead
+from history.reading.opening import open_node
+from history.reading.source import NothingToRead, Walk
 from history.render import UTC_STYLE
 from quorate.commands.log.common import plain
 from raftlog.archive import ARCHIVE, read_manifest, write_manifest
@@ -305,6 +306,18 @@ def test_what_may_be_a_torn_tail_is_behind_and_no_difference(logs: ThreeLogs, ha
     assert found.ok
     assert found.nodes[1].behind > 0
     assert found.nodes[1].torn_bytes > 0
+
+
+def test_an_answer_from_such_a_node_alone_says_what_is_missing(logs: ThreeLogs) -> None:
+    flip(logs.file(2), 400)
+    walk = Walk(0, open_node(logs.path(2)).reader(0))
+    for _ in walk:
+        pass
+    assert walk.basis.last_index is not None
+    assert f"entries after index {walk.basis.last_index} cannot be read" in walk.basis.words()
+    whole = Walk(0, open_node(str(logs.folder)).reader(0))
+    assert sum(1 for _ in whole) == 10, "the folder of all nodes is read from one that has it all"
+    assert not whole.basis.gaps
 
 
 def flip(file: Path, place: int) -> None:

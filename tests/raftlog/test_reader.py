@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.errors import Torn
 from raftlog.files import OsFiles
 from raftlog.reader import Damaged, ShardReader, read_identity, shards
 from raftlog.simfiles import Crash, SimFiles
@@ -106,6 +107,33 @@ def test_with_peers_only_what_is_known_to_be_committed_is_decided(disk: SimFiles
     node = Node(disk, ROLLING, boot=2).start()
     node.stop()
     assert all(frame.decided for frame in ShardReader(PATH, 0, disk, alone=False).frames())
+
+
+def test_committed_entries_that_are_missing_at_the_end_are_no_torn_tail(disk: SimFiles) -> None:
+    """A frame behind the damage names them as committed, near enough to have been torn by one crash."""
+    reader = ShardReader(PATH, 0, disk, alone=False)
+    last = max(name for name in disk.listdir(HOME) if name.endswith(".log"))
+    first = int(last[:-4])
+    disk.damage(f"{HOME}/{last}", disk.open(f"{HOME}/{last}", "r").size() // 2)
+    whole: list[int] = []
+    with pytest.raises(Torn, match=r"no whole frame where entry \d+ should be"):
+        whole.extend(frame.index for frame in reader.frames())
+    assert first < whole[-1] < 300
+    up_to_there = reader.frames(1, whole[-1])
+    assert [frame.index for frame in up_to_there] == whole, "nobody asked for what is missing"
+
+
+def test_committed_entries_that_were_cut_off_are_missing_too(disk: SimFiles) -> None:
+    node = Node(disk, ROLLING, boot=2).start()
+    node.stop()  # says up to where it was committed
+    reader = ShardReader(PATH, 0, disk, alone=False)
+    *_, before, last = reader.frames()
+    file = disk.open(last.file, "w")
+    file.truncate(last.offset)
+    file.close()
+    with pytest.raises(Torn, match=f"no whole frame where entry {last.index} should be"):
+        list(reader.frames())
+    assert list(reader.frames(before.index, before.index)) == [before]
 
 
 def test_nothing_is_written(disk: SimFiles) -> None:
