@@ -74,6 +74,7 @@ def findings(log: NodeLog, group_id: str | None = None, window: Window = ALWAYS)
         facts = facts_of(log, group_id, to_index=window.to_index, to_ms=window.to_ms)
         notes = log.reader(facts.shard).evidence(group_id)
         assert facts.basis is not None
+        facts.basis.demand(window.from_index, window.to_index)
         return Findings(
             groups=(_of_group(facts, notes, window),),
             groups_read=1,

@@ -151,8 +151,8 @@ def _sharing(log: NodeLog, shard: int, topic_ids: set[bytes]) -> set[str]:
 
 
 def _nobody_ever(catalog: CatalogHistory, partition: TopicPartition, group: str | None) -> str:
-    who = "no group" if group is None else f"group {group!r}"
-    said = f"{who} ever shared out {partition}: "
+    who = "no group ever" if group is None else f"group {group!r} never"
+    said = f"{who} shared out {partition}: "
     counts = catalog.counts()
     if partition.topic in counts:
         return said + f"topic {partition.topic} has partitions 0 to {counts[partition.topic] - 1}"

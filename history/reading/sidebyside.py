@@ -171,6 +171,7 @@ class LogSide:
             from_index=max(index, self.base_index + 1),
             stateless=True,
             with_undecided=True,
+            torn_is_end=True,
         )
         return (item for item in walk if isinstance(item, Frame))
 
@@ -185,6 +186,7 @@ class LogSide:
             to_index=decided_index,
             stateless=True,
             with_undecided=True,
+            torn_is_end=True,
         )
         self._to_index = decided_index
         self._items = iter(walk)

@@ -170,7 +170,7 @@ class Walk:
     the walk begins at the newest snapshot at or before its end: the quick way to a state.
     Otherwise it begins at the oldest entry kept: the way to a history. A ``stateless`` walk is for readers
     to whom each entry stands for itself: it goes on right behind damage and loads no
-    snapshot.
+    snapshot. With ``torn_is_end`` what a crash may have torn at the end is no gap: the other nodes have it.
     """
 
     def __init__(
@@ -184,6 +184,7 @@ class Walk:
         from_snapshot: bool = False,
         stateless: bool = False,
         with_undecided: bool = False,
+        torn_is_end: bool = False,
     ) -> None:
         self._shard = shard
         self._reader = reader
@@ -193,6 +194,7 @@ class Walk:
         self._from_snapshot = from_snapshot
         self._stateless = stateless
         self._with_undecided = with_undecided
+        self._torn_is_end = torn_is_end
         self._snapshot_index: int | None = None
         self._first: int | None = None
         self._last: int | None = None
@@ -267,8 +269,8 @@ class Walk:
             try:
                 frame = next(frames, None)
             except Damaged as damage:
-                if self._with_undecided and isinstance(damage, Torn):
-                    return  # who asks for what may never have been decided takes a torn end for an end
+                if self._torn_is_end and isinstance(damage, Torn):
+                    return
                 raise _Broken(expected, damage.file, damage.offset, damage.what) from None
             if frame is None:
                 return

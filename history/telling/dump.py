@@ -10,10 +10,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from history.reading.groups import GROUPS_NAMED_MAX, groups_of
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import Gap, Walk
-from history.render import LOCAL, TimeStyle
+from history.render import LOCAL, TimeStyle, sentence_list
 from history.words import Speaker, cause_line, record_words, shard_name, term_words, type_name
 from raftlog.frames import Frame
 from records import (
@@ -110,6 +111,7 @@ def dump(path: str | NodeLog, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
     node = open_node(path)
     for remark in node.remarks:
         yield DumpedRemark(text=remark)
+    is_any = False
     for shard in shards_for(node, wanted):
         reader = node.reader(shard)
         if reader.node:
@@ -125,7 +127,20 @@ def dump(path: str | NodeLog, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
         )
         for item in walk.about(wanted.groups) if wanted.groups else walk:
             if isinstance(item, Frame | Gap) and (shown := dumped(shard, item, wanted)) is not None:
+                is_any = True
                 yield shown
+    if not is_any:
+        yield DumpedRemark(text=_nothing_words(node, wanted))
+
+
+def _nothing_words(node: NodeLog, wanted: Filter) -> str:
+    """What to say where nothing is shown: which groups there are, if none of those was asked for."""
+    said = "no entry is what was asked for"
+    known = groups_of(node) if wanted.groups else []
+    if not wanted.groups or not wanted.groups.isdisjoint(known):
+        return said
+    names, rest = sentence_list(known[:GROUPS_NAMED_MAX]), len(known) - GROUPS_NAMED_MAX
+    return f"{said}; with members the log has {names or 'no group'}" + (f" and {rest} more" * (rest > 0))
 
 
 def dumped(shard: int, item: Frame | Gap, wanted: Filter = EVERYTHING) -> Dumped | None:

@@ -54,6 +54,14 @@ def test_filters_by_group_type_index_and_time(serve: Serve) -> None:
     assert (len(first.entry.records), first.hidden) == (1, 1)
 
 
+def test_where_nothing_is_shown_that_is_said(serve: Serve) -> None:
+    serve({SHARD: group_log().log})
+    (line,) = dump_text(dump("node-1", Filter(groups=frozenset({"nosuch"}), shards=frozenset({SHARD}))))
+    assert line == f"-- no entry is what was asked for; with members the log has {GROUP}"
+    (line,) = dump_text(dump("node-1", Filter(groups=frozenset({GROUP}), from_index=9999)))
+    assert line == "-- no entry is what was asked for"
+
+
 def test_unknown_types_and_broken_values_are_shown_raw(serve: Serve) -> None:
     log = Writer()
     raws = (

@@ -125,7 +125,7 @@ def test_a_moment_behind_the_end(log: NodeLog) -> None:
         ("orders-9", None, "no group ever shared out orders-9: topic orders has partitions 0 to 1"),
         ("other-0", None, "no group ever shared out other-0: topic other has partitions 0 to 0"),
         ("nothing-0", None, "there is no such topic, but orders and other"),
-        ("orders-0", "billing", "group 'billing' ever shared out orders-0: topic orders has"),
+        ("orders-0", "billing", "group 'billing' never shared out orders-0: topic orders has"),
     ],
 )
 def test_what_is_not_there_says_what_is(log: NodeLog, partition: str, group: str | None, said: str) -> None:

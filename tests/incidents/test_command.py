@@ -100,6 +100,9 @@ def test_an_index_needs_a_group(saved: tuple[Known, str], capsys: pytest.Capture
     code, _, err = run(capsys, "findings", saved[1], "--since", "12")
     assert code == ExitCode.USAGE
     assert "every shard counts its own" in err
+    code, out, err = run(capsys, "findings", saved[1], GROUP, "--since", "999999")
+    assert (code, out) == (ExitCode.UNREADABLE, "")
+    assert "index 999999 is not there, the last one is" in err
 
 
 def test_the_rules_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
