@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from quorate.app import run
 from quorate.commands import log
@@ -181,8 +182,17 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("fault", FAULTS)
+def pairs() -> list[ParameterSet]:
+    """Each fault with each command: a third of them at once, so that each of both has its turn."""
+    every = [(fault, name) for fault in FAULTS for name in COMMANDS]
+    shift = {fault: place for place, fault in enumerate(FAULTS)}
+    return [
+        pytest.param(fault, name, marks=() if (place + shift[fault]) % 3 == 0 else pytest.mark.slow)
+        for place, (fault, name) in enumerate(every)
+    ]
+
+
+@pytest.mark.parametrize(("fault", "name"), pairs())
 def test_each_command_answers_or_says_why_not(
     name: str, fault: str, sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
