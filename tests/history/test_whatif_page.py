@@ -30,7 +30,7 @@ def test_both_courses_and_all_figures_are_on_the_page() -> None:
     figures = {name: (really, what_if) for name, really, what_if in rows}
     assert figures["epochs"] == (str(result.really.epochs), str(result.whatif.epochs))
     assert len(figures) == 9
-    assert "what if assignor uniform and session timeout 20 s" in page
+    assert "what if assignor uniform and session timeout 20.0 s" in page
     assert "the replay under the recorded settings (assignor range) is what really happened" in page
     assert "http" not in page.replace("http-equiv", "")
 
