@@ -20,8 +20,10 @@ from history.reading.node import NodeLog
 from history.reading.source import NothingToRead, Reader
 from history.render import sentence_list
 from history.words import shard_name
+from quorate.commands.http import ANSWER_BYTES_MAX
 from quorate.nodes import GONE, IN_MEMORY, OK, Answer, Into, Nodes, Unheard
 from raftlog.errors import Corrupt, Damaged, Problem
+from raftlog.evidence import is_note
 from raftlog.files import OsFiles
 from raftlog.frames import Frame, frames_in
 from raftlog.install import SNAPSHOT_BYTES_MAX
@@ -148,8 +150,13 @@ class LiveShard:
                     raise Damaged("", 0, f"{self._nodes.name(answer.node)} sent {damage.what}") from None
                 self._nodes.rotate()
                 continue
+            commit_index = answer.number(COMMIT_INDEX)
+            if commit_index is None:
+                raise Damaged(
+                    "", 0, f"{self._nodes.name(answer.node)} does not say how far the log is committed"
+                )
             self._note(answer.node, found)
-            return int(answer.headers[COMMIT_INDEX]), found
+            return commit_index, found
         raise AssertionError("the second round returns or raises")
 
     def _check(self, node: str, found: Sequence[Frame], first: int) -> None:
@@ -243,13 +250,25 @@ class LiveShard:
                 if url in self._nodes.ids:  # otherwise it is among the silent
                     remarks.append(f"{name} does not say what it noted ({answer})")
                 continue
-            unpacker = msgpack.Unpacker()
-            unpacker.feed(answer.body)
-            notes.extend(unpacker)
-            if int(answer.headers.get(LEFT_OUT, 0)):
-                remarks.append(f"{answer.headers[LEFT_OUT]} older notes of {name} are left out")
+            found = _notes_in(answer.body)
+            if found is None:
+                remarks.append(f"what {name} noted cannot be read")
+            notes.extend(found or ())
+            if left_out := answer.number(LEFT_OUT):
+                remarks.append(f"{left_out} older notes of {name} are left out")
         self._evidence_remarks = tuple(remarks)
         return sorted(notes, key=lambda note: note.get("at_ms", note.get("minute_ms", 0)))
+
+
+def _notes_in(body: bytes) -> list[dict[str, Any]] | None:
+    """The notes of an answer; None where it holds anything else."""
+    unpacker = msgpack.Unpacker(max_buffer_size=ANSWER_BYTES_MAX)
+    unpacker.feed(body)
+    try:
+        notes = list(unpacker)
+    except (ValueError, msgpack.UnpackException):
+        return None
+    return notes if all(map(is_note, notes)) else None
 
 
 def silent_words(nodes: Nodes) -> tuple[str, ...]:

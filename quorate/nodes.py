@@ -12,7 +12,7 @@ import http.client
 import json
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -32,6 +32,12 @@ READ_BYTES = 1 << 20
 NODES_MAX = 100
 """Addresses that are remembered."""
 
+DIGITS_MAX = 19
+"""Of a number in a header: any index has fewer."""
+
+BYTES_PER_S_MIN = 10_000
+"""An answer that comes more slowly, once its time is over, is given up: it would never end."""
+
 OK, GONE, TOO_MANY, INTERNAL, UNAVAILABLE = 200, 410, 429, 500, 503
 
 OTHERS_MAY = (GONE, INTERNAL, UNAVAILABLE, TOO_MANY)
@@ -45,12 +51,13 @@ class Answer:
     node: str
     status: int
     headers: Mapping[str, str]
+    """Names in small letters: a proxy may write them as it likes."""
     body: bytes
 
     @property
     def refusal(self) -> dict[str, Any]:
         """The JSON object of a refusal; {} where it is none."""
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             said = json.loads(self.body)
             if isinstance(said, dict):
                 return said
@@ -64,7 +71,13 @@ class Answer:
     @property
     def first_index(self) -> int:
         """Of a refusal of entries that are gone: the oldest that the node keeps; 0: it does not say."""
-        return int(self.refusal.get("first_index", 0))
+        first_index = self.refusal.get("first_index", 0)
+        return first_index if isinstance(first_index, int) else 0
+
+    def number(self, header: str) -> int | None:
+        """What a header says; None where it is missing or says no number."""
+        text = self.headers.get(header.lower(), "")
+        return int(text) if text.isdecimal() and len(text) <= DIGITS_MAX else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +87,34 @@ class Into:
     sink: IO[bytes] | None = None
     bytes_max: int = ANSWER_BYTES_MAX
 
-    def body(self, response: http.client.HTTPResponse) -> bytes:
+    def body(self, response: http.client.HTTPResponse, timeout_s: float) -> bytes:
         """Reads the answer; b"" if it went to the file."""
         if self.sink is None or response.status != OK:
-            body = response.read(ANSWER_BYTES_MAX + 1)
+            body = b"".join(_parts(response, ANSWER_BYTES_MAX + 1, timeout_s))
             if len(body) > ANSWER_BYTES_MAX:
                 raise http.client.HTTPException(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
             return body
         self.sink.seek(0)
         self.sink.truncate()
-        room = self.bytes_max
-        while room > 0 and (data := response.read(min(room, READ_BYTES))):
+        for data in _parts(response, self.bytes_max, timeout_s):
             self.sink.write(data)
-            room -= len(data)
         self.sink.flush()
         return b""
+
+
+def _parts(response: http.client.HTTPResponse, bytes_max: int, timeout_s: float) -> Iterator[bytes]:
+    """The answer as it comes, so many bytes at most; raises TimeoutError when it only drips."""
+    began_s = time.monotonic()
+    received = 0
+    while received < bytes_max and (data := response.read1(min(bytes_max - received, READ_BYTES))):
+        yield data
+        received += len(data)
+        if time.monotonic() - began_s > timeout_s + received / BYTES_PER_S_MIN:
+            raise TimeoutError
+    if received < bytes_max:
+        if response.length:  # read1 does not complain of an answer that was broken off
+            raise http.client.IncompleteRead(b"", response.length)
+        response.read()  # all of it was had: the connection can be used again
 
 
 IN_MEMORY = Into()
@@ -172,8 +198,8 @@ class Nodes:
         self.cluster_id = document["cluster_id"]
         self.ids[url] = document["node_id"]
         for shard in document["shards"]:
-            known = self.commit_index.get(shard["shard"], 0)
-            self.commit_index[shard["shard"]] = max(known, shard["log"]["commit_index"])
+            number, commit_index = shard["shard"], shard["log"]["commit_index"]
+            self.commit_index[number] = max(self.commit_index.get(number, 0), commit_index)
         self.shards = tuple(sorted(self.commit_index))
 
     def _one_each(self, asked: list[str]) -> list[str]:
@@ -252,7 +278,7 @@ class Nodes:
             answer = self._once(url, path, one_s + wait_ms / 1000, into)
             if answer.status not in (TOO_MANY, UNAVAILABLE):
                 return answer
-            later_s = _seconds(answer.headers.get("Retry-After", ""))
+            later_s = _seconds(answer.headers.get("retry-after", ""))
             self._not_before_s[url] = time.monotonic() + later_s
             if not is_alone or time.monotonic() + max(later_s, PAUSE_S) >= deadline_s:
                 return answer
@@ -266,7 +292,7 @@ class Nodes:
             try:
                 connection.request("GET", urlsplit(url).path.rstrip("/") + path)
                 response = connection.getresponse()
-                answer = Answer(url, response.status, dict(response.headers.items()), into.body(response))
+                answer = Answer(url, response.status, _headers(response), into.body(response, timeout_s))
                 if not response.isclosed():  # the rest is not wanted
                     self._connections.pop(url).close()
                 return answer
@@ -294,6 +320,10 @@ def _close(connections: dict[str, http.client.HTTPConnection]) -> None:
         connection.close()
 
 
+def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
+
+
 def _is_address(url: str) -> bool:
     """Something that a connection can be asked for, whether or not it is there."""
     try:
@@ -306,10 +336,21 @@ def _is_address(url: str) -> bool:
 
 def _cluster(answer: Answer) -> dict[str, Any]:
     """The document of /v1/cluster; `CommandError` where it is none."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        document = json.loads(answer.body)
-        if isinstance(document, dict) and isinstance(document["node_id"], int) and document["cluster_id"]:
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+        document: dict[str, Any] = json.loads(answer.body)
+        numbers, names = [document["node_id"]], [document["cluster_id"]]
+        for shard in document["shards"]:
+            numbers += [shard["shard"], shard["log"]["commit_index"]]
+        for node in document["nodes"]:
+            numbers.append(node["node_id"])
+            if (address := node["http"]) and address["port"]:
+                numbers.append(address["port"])
+                names.append(address["host"])
+        are_numbers = all(isinstance(one, int) for one in numbers)
+        if document["shards"] and are_numbers and all(isinstance(one, str) for one in names):
             return document
+    if answer.status in (TOO_MANY, UNAVAILABLE):
+        raise Unheard(answer.node, answer.words)
     raise CommandError(
         f"{answer.node} does not answer as a node of Quorate",
         hint="is that a Quorate node's HTTP port?",

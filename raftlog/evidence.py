@@ -238,6 +238,27 @@ class Evidence:
         return self._file
 
 
+_FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "refused": {"api": int, "error": int, "reason": str, "group": str, "member": str, "client": str},
+    "trouble": {"said": str, "group": str},
+    "heartbeat_gap": {"minute_ms": int, "gap_ms": (int, float), "group": str, "member": str},
+}
+"""What readers rely on in a note of each kind."""
+
+
+def is_note(value: object) -> bool:
+    """Whether something that came from elsewhere is a note as `Evidence` writes them, or a later kind."""
+    if not isinstance(value, dict) or not isinstance(value.get("at_ms"), int):
+        return False
+    kind, owned = value.get("kind"), value.get("owned") or {}
+    return (
+        isinstance(kind, str)
+        and all(isinstance(value.get(name), of) for name, of in _FIELDS.get(kind, {}).items())
+        and isinstance(owned, dict)
+        and all(isinstance(numbers, list) for numbers in owned.values())
+    )
+
+
 def notes_in(data: bytes) -> Iterator[tuple[bytes, int]]:
     """The notes in a file's bytes up to the first that is not whole, undecoded, each with where it ends."""
     at = 0

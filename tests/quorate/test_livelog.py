@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import msgpack
 import pytest
 
 from history.reading.source import Gap, Walk
@@ -243,11 +248,17 @@ def test_a_busy_node_is_left_for_another(three: list[LogNode]) -> None:
 
 
 def test_evidence_is_of_all_nodes_and_who_is_silent_is_said(three: list[LogNode]) -> None:
-    three[0].notes = [{"at_ms": 5, "group": "a"}, {"at_ms": 7, "group": "b"}]
-    three[1].notes = [{"at_ms": 6, "group": "a"}]
+    three[0].notes = [
+        {"kind": "later", "at_ms": 5, "group": "a"},
+        {"kind": "later", "at_ms": 7, "group": "b"},
+    ]
+    three[1].notes = [{"kind": "later", "at_ms": 6, "group": "a"}]
     three[2].close()
     reader = opened(three[0])
-    assert reader.evidence("a") == [{"at_ms": 5, "group": "a"}, {"at_ms": 6, "group": "a"}]
+    assert reader.evidence("a") == [
+        {"kind": "later", "at_ms": 5, "group": "a"},
+        {"kind": "later", "at_ms": 6, "group": "a"},
+    ]
     assert [note["at_ms"] for note in reader.evidence()] == [5, 6, 7]
     (said,) = reader.remarks
     assert said == "node 3 is not heard (Connection refused): what only it noted is unknown"
@@ -312,3 +323,105 @@ def test_what_is_no_running_cluster_is_one_clear_line(
         stranger.close()
     assert says in caught.value.message
     assert caught.value.code == code
+
+
+# Nodes that say what no node would
+
+
+def told(node: LogNode, change: Callable[[dict[str, Any]], object]) -> None:
+    """What the node says of its cluster, after the change."""
+    document = node.document()
+    change(document)
+    node.document = lambda: document  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda said: said.pop("shards"),
+        lambda said: said.update(shards=[]),
+        lambda said: said.update(shards=[{"shard": "x", "log": {"commit_index": 1}}]),
+        lambda said: said.update(shards=[{"shard": 0, "log": None}]),
+        lambda said: said.update(nodes=None),
+        lambda said: said.update(nodes=[1]),
+        lambda said: said.update(nodes=[{"node_id": 7, "http": {"host": None, "port": 5}}]),
+        lambda said: said.update(nodes=[{"node_id": 7, "http": {"host": "h", "port": "x"}}]),
+        lambda said: said.update(cluster_id=None),
+    ],
+)
+def test_an_answer_that_is_no_nodes_is_one_clear_line(
+    three: list[LogNode], change: Callable[[dict[str, Any]], object]
+) -> None:
+    told(three[0], change)
+    count_fault("quorate", "strange answer")
+    with pytest.raises(CommandError, match="does not answer as a node"):
+        open_live(three[0].url, TIMEOUT_S)
+
+
+@pytest.mark.parametrize("says", [None, "x", "-5", "9" * 30])
+def test_a_page_that_does_not_say_how_far_the_log_is_is_not_taken(
+    three: list[LogNode], says: str | None
+) -> None:
+    headers = {} if says is None else {"Quorate-Commit-Index": says}
+    reader = opened(three[0])
+    for node in three:
+        node.fault = lambda path, query: (200, headers, frame(1))
+    with pytest.raises(Damaged, match="does not say how far"):
+        list(reader.frames())
+
+
+@pytest.mark.parametrize("first_index", ['"x"', "[1]", "null"])
+def test_a_refusal_that_names_no_index_is_a_refusal(three: list[LogNode], first_index: str) -> None:
+    reader = opened(three[0])
+    for node in three:
+        node.fault = lambda path, query: (410, {}, b'{"first_index": %s}' % first_index.encode())
+    with pytest.raises(Damaged):
+        list(reader.frames())
+
+
+def test_headers_are_known_however_they_are_written(three: list[LogNode]) -> None:
+    reader = opened(three[0])
+    for node in three:
+        node.fault = lambda path, query, node=node: lowered(node.page(int(query["from"]), 100, 0))
+    assert len(list(reader.frames())) == 40
+
+
+def lowered(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, dict[str, str], bytes]:
+    status, headers, body = answer
+    return status, {name.lower(): value for name, value in headers.items()}, body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xc1",
+        b"\x05\x05",
+        b"\x91" * 2_000,
+        msgpack.packb({1: 2}),
+        msgpack.packb({"kind": "refused", "group": "g", "at_ms": 1}),
+        msgpack.packb({"kind": "heartbeat_gap", "group": "g", "member": "m", "at_ms": 1, "minute_ms": "x"}),
+        msgpack.packb({"kind": [], "at_ms": 1}),
+    ],
+)
+def test_notes_that_are_none_are_left_out_and_it_is_said(three: list[LogNode], body: bytes) -> None:
+    reader = opened(three[0])
+    three[0].fault = lambda path, query: (200, {"Quorate-Left-Out": "x"}, body) if "ev" in path else None
+    assert reader.evidence("g") == []
+    assert "what node 1 noted cannot be read" in reader.remarks
+
+
+def test_an_answer_that_drips_is_given_up() -> None:
+    """Every byte in time, and never an end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=_drip, args=(server,), daemon=True).start()
+        with pytest.raises(CommandError, match="no answer in time"):
+            open_live(f"http://127.0.0.1:{server.getsockname()[1]}", 0.3)
+
+
+def _drip(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with contextlib.suppress(OSError), connection:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+        while True:
+            connection.sendall(b"x")
+            time.sleep(0.02)

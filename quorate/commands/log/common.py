@@ -105,9 +105,10 @@ def explain_failure(directory: Path | str, error: Exception) -> NoReturn:
     if isinstance(error.__cause__, CommandError):
         raise error.__cause__  # no node of a running cluster could be asked
     if isinstance(error, Damaged | RecordsError):
+        is_live = str(directory).startswith(("http://", "https://"))  # of which `verify` reads nothing
         raise CommandError(
             f"{directory} is too damaged to answer: {error}",
-            hint=f"`quorate log verify {directory}` lists what is broken",
+            hint="" if is_live else f"`quorate log verify {directory}` lists what is broken",
             code=ExitCode.UNREADABLE,
         ) from error
     if isinstance(error, OSError):
