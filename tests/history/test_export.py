@@ -398,3 +398,13 @@ def test_four_times_the_log_takes_no_more_memory(
     _peak(8, tmp_path, format_)
     peaks = {rounds: min(_peak(rounds, tmp_path, format_) for _ in range(2)) for rounds in (8, 32)}
     assert peaks[32] < peaks[8] + 500_000, "the rows of the longer log are some megabytes"
+
+
+def test_a_file_that_was_given_up_takes_what_a_writer_leaves_behind(tmp_path: Path) -> None:
+    """On a full disk the writer of Parquet tries once more when it goes: no traceback beside the line."""
+    output = OutputFiles([tmp_path / "a.parquet"], force=False)
+    with output:
+        output.claim()
+        file = output[tmp_path / "a.parquet"]
+    assert file.write(b"foot") == 4
+    assert list(tmp_path.iterdir()) == []
