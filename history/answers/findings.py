@@ -1,7 +1,7 @@
 """Is anything odd in this log? The findings of one group, or of every group that the log knows.
 
-One walk over each shard; the rows of all its groups are in memory meanwhile, as a diagnosis may rest on
-things far apart. A window selects what is told: findings that touch it.
+A diagnosis may rest on things far apart, so the rows of a group are in memory together; of how many groups at
+once is bounded (`facts_of_all`). A window selects what is told: findings that touch it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from history.diagnoses import RULES, findings_of, words_of
 from history.facts.group import facts_of
 from history.facts.rows import Finding, GroupFacts, Severity
-from history.facts.shard import ShardFacts
+from history.facts.shard import facts_of_all
 from history.reading.node import NodeLog
 from history.reading.source import Basis, Walk
 from history.render import LOCAL, MemberNames, TimeStyle, duration, plural, ranges
@@ -85,30 +85,37 @@ def findings(log: NodeLog, group_id: str | None = None, window: Window = ALWAYS)
 
 
 def _of_all(log: NodeLog, window: Window) -> Findings:
-    catalog = log.catalog()
     found: list[GroupFindings] = []
     basis: list[Basis] = []
     count, is_noted = 0, False
     for shard in log.shards:
         if shard == METADATA_SHARD:
             continue
-        walk = Walk(shard, log.reader(shard), to_index=window.to_index, to_ms=window.to_ms)
-        facts = ShardFacts(shard, catalog)
-        for item in walk:
-            facts.take(item)
         notes = _by_group(log.reader(shard).evidence())
         is_noted = is_noted or bool(notes)
-        for of_group in facts.finish():
+        rests_on: Basis | None = None
+        for facts in facts_of_all(log, shard, to_index=window.to_index, to_ms=window.to_ms):
             count += 1
-            mine = notes.get(of_group.group_id, []) if notes else None
-            found.append(_of_group(of_group, mine, window))
-        basis.append(walk.basis)
+            rests_on = rests_on or facts.basis
+            mine = notes.get(facts.group_id, []) if notes else None
+            told = _of_group(facts, mine, window)
+            if told.findings:
+                found.append(told)
+        basis.append(rests_on or _basis_of(log, shard, window))
     return Findings(
-        groups=tuple(sorted((one for one in found if one.findings), key=lambda one: one.group_id)),
+        groups=tuple(sorted(found, key=lambda one: one.group_id)),
         groups_read=count,
         basis=tuple(basis),
         notes=() if is_noted else (NO_EVIDENCE,),
     )
+
+
+def _basis_of(log: NodeLog, shard: int, window: Window) -> Basis:
+    """What there is of a shard without groups."""
+    walk = Walk(shard, log.reader(shard), to_index=window.to_index, to_ms=window.to_ms)
+    for _ in walk:
+        pass
+    return walk.basis
 
 
 def _by_group(notes: Iterable[Mapping[str, object]]) -> dict[str, list[Note]]:

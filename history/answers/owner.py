@@ -7,8 +7,8 @@ it, who held the partition before and after, and what was last committed of it u
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from history.facts.rows import CommitRow, EpochRow, GroupFacts, OwnershipSpan, SpanKind, TopicPartition
@@ -119,15 +119,13 @@ def owner(
         if shard == METADATA_SHARD:
             continue
         names = {group} if group is not None else _sharing(log, shard, ids)
-        sharing = [
-            facts
+        sharing = {
+            facts.group_id: _owners(facts, catalog, partition, at_index, at_ms, style)
             for facts in (facts_of_all(log, shard, names) if names else ())
             if any(span.partition == partition for span in facts.spans)
-        ]
+        }
         commits = _last_commits(log, shard, sharing, partition, at_index, at_ms) if sharing else {}
-        for facts in sharing:
-            last_commit = commits.get(facts.group_id)
-            found.append(_owners(facts, catalog, partition, at_index, at_ms, style, last_commit))
+        found += [replace(sharing[key], last_commit=commits.get(key)) for key in sorted(sharing)]
     if not found:
         raise NothingToRead(_nobody_ever(catalog, partition, group))
     return Owners(partition=partition, at_index=at_index, at_ms=at_ms, groups=tuple(found))
@@ -169,7 +167,6 @@ def _owners(
     at_index: int | None,
     at_ms: int | None,
     style: TimeStyle,
-    last_commit: CommitRow | None,
 ) -> GroupOwners:
     if facts.basis is not None:
         facts.basis.demand(at_index)
@@ -187,7 +184,7 @@ def _owners(
         at=None if place is None else held[place],
         before=None if not place else held[place - 1],
         after=None if place is None or place + 1 == len(held) else held[place + 1],
-        last_commit=last_commit,
+        last_commit=None,
         basis=facts.basis,
     )
 
@@ -221,32 +218,34 @@ def _held(span: OwnershipSpan, epochs: Sequence[EpochRow], voice: Voice) -> Held
 def _last_commits(
     log: NodeLog,
     shard: int,
-    sharing: Sequence[GroupFacts],
+    group_ids: Collection[str],
     partition: TopicPartition,
     at_index: int | None,
     at_ms: int | None,
 ) -> dict[str, CommitRow]:
     """The last commit of the partition in each group, by one walk for all of them."""
     topic, number = partition.topic, partition.partition
-    by_key = {offset_commit_key(facts.group_id, topic, number): facts for facts in sharing}
+    by_key = {offset_commit_key(group_id, topic, number): group_id for group_id in group_ids}
     needle = offset_commit_key("", topic, number)[_BEFORE_TOPIC:]
     found: dict[bytes, tuple[Frame, RawRecord]] = {}
     walk = Walk(shard, log.reader(shard), to_index=at_index, to_ms=at_ms, stateless=True)
-    for item in walk.about({facts.group_id for facts in sharing}):
+    for item in walk.about(group_ids):
         if isinstance(item, Frame) and needle in item.body:
             for raw in iter_records(item.body):
                 if raw.type == RecordType.OFFSET_COMMIT and raw.key in by_key:
                     found[raw.key] = item, raw
-    return {by_key[key].group_id: _commit_row(by_key[key], partition, *last) for key, last in found.items()}
+    return {by_key[key]: _commit_row(by_key[key], shard, partition, *last) for key, last in found.items()}
 
 
-def _commit_row(facts: GroupFacts, partition: TopicPartition, frame: Frame, raw: RawRecord) -> CommitRow:
+def _commit_row(
+    group_id: str, shard: int, partition: TopicPartition, frame: Frame, raw: RawRecord
+) -> CommitRow:
     cause = decode_cause(frame.body)
     value = None if raw.value is None else decode_value(raw)
     committed = value if isinstance(value, OffsetCommitValue) else None
     return CommitRow(
-        group_id=facts.group_id,
-        shard=facts.shard,
+        group_id=group_id,
+        shard=shard,
         partition=partition,
         index=frame.index,
         timestamp_ms=frame.timestamp_ms,

@@ -180,6 +180,9 @@ class Epochs:
     def rows(self, group_id: str, shard: int, named: Named, state_now: str) -> tuple[EpochRow, ...]:
         return tuple(epoch.row(group_id, shard, named, state_now) for epoch in self._all)
 
+    def __len__(self) -> int:
+        return len(self._all)
+
     def drain(self, group_id: str, shard: int, named: Named) -> tuple[EpochRow, ...]:
         """The oldest epochs, as far as nothing can happen to them any more; they are forgotten."""
         done = 0

@@ -86,6 +86,11 @@ class FactsBuilder:
         self._last = Place(0, -1)
 
     @property
+    def num_rows(self) -> int:
+        """How many rows there are so far, about: what they take of memory."""
+        return len(self._epochs) + len(self._ownership) + len(self._sessions)
+
+    @property
     def track(self) -> GroupTrack:
         """The group as it is now; only to be read."""
         return self._follower.track

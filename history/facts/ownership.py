@@ -85,6 +85,9 @@ class Ownership:
     ) -> tuple[OwnershipSpan, ...]:
         return self._rows((*self._ended, *self._open.values()), group_id, shard, named)
 
+    def __len__(self) -> int:
+        return len(self._ended) + len(self._open)
+
     def drain(
         self, group_id: str, shard: int, named: Callable[[Partition], TopicPartition]
     ) -> tuple[OwnershipSpan, ...]:

@@ -119,6 +119,9 @@ class Sessions:
     def rows(self, group_id: str, shard: int) -> tuple[MemberSession, ...]:
         return tuple(session.row(group_id, shard) for session in self._all)
 
+    def __len__(self) -> int:
+        return len(self._all)
+
     def drain(self, group_id: str, shard: int) -> tuple[MemberSession, ...]:
         """The sessions that have ended; they are forgotten."""
         ended = [session for session in self._all if session.at is not None]

@@ -30,6 +30,10 @@ from records import (
 from .group import FactsBuilder
 from .rows import GroupFacts
 
+ROWS_MAX = 200_000
+"""Epochs, spans and sessions of several groups in memory at once: some hundred megabytes."""
+COUNT_ENTRIES = 1_000
+"""Rows are counted this often: a look at each group."""
 DRAIN_ENTRIES = 20_000
 """Concluded rows are handed over this often: some thousands of rows, some megabytes."""
 
@@ -42,6 +46,8 @@ class ShardFacts:
         self._shard = shard
         self._catalog = catalog
         self._only = only
+        self.is_put_off: set[str] = set()
+        """Groups whose rows were too many; their entries are passed over from then on."""
         self._last = (0, -1)
         """Index and ms of the newest entry."""
         self._term: tuple[tuple[int, int], Frame, TermStartValue] | None = None
@@ -74,12 +80,23 @@ class ShardFacts:
             if builder.is_known:
                 yield builder.finish()
 
+    def put_off(self, rows_max: int) -> None:
+        """Forgets half of the groups, as often as it takes, while there are more rows than that and two."""
+        while len(self.builders) > 1 and sum(one.num_rows for one in self.builders.values()) > rows_max:
+            later = sorted(self.builders)[(len(self.builders) + 1) // 2 :]
+            for group_id in later:
+                del self.builders[group_id]
+            self.is_put_off.update(later)
+
+    def _is_wanted(self, group_id: str) -> bool:
+        return (self._only is None or group_id in self._only) and group_id not in self.is_put_off
+
     def _frame(self, frame: Frame) -> None:
         mine: dict[str, list[RawRecord]] = {}
         for raw in iter_records(frame.body):
             if raw.type in MEMBERSHIP_TYPES:
                 group_id = group_id_of(raw) or ""
-                if self._only is None or group_id in self._only:
+                if self._is_wanted(group_id):
                     mine.setdefault(group_id, []).append(raw)
             elif raw.type == RecordType.TERM_START:
                 term = decode_value(raw)
@@ -98,7 +115,7 @@ class ShardFacts:
         by_group: dict[str, list[RawRecord]] = {group_id: [] for group_id in self.builders}
         for raw in snapshot.records:
             group_id = group_id_of(raw) or ""
-            if raw.type in MEMBERSHIP_TYPES and (self._only is None or group_id in self._only):
+            if raw.type in MEMBERSHIP_TYPES and self._is_wanted(group_id):
                 by_group.setdefault(group_id, []).append(raw)
         for group_id, raws in by_group.items():
             self._builder(group_id).go_on_from(index, ms, raws)
@@ -142,14 +159,30 @@ def rows_of(
     yield from facts.finish()
 
 
-def facts_of_all(log: NodeLog, shard: int, only: Collection[str] | None = None) -> Iterator[GroupFacts]:
-    """The facts of every group of one shard (of ``only`` some), whole, by group id, with what they rest on.
+def facts_of_all(
+    log: NodeLog,
+    shard: int,
+    only: Collection[str] | None = None,
+    *,
+    to_index: int | None = None,
+    to_ms: int | None = None,
+    rows_max: int = ROWS_MAX,
+) -> Iterator[GroupFacts]:
+    """The facts of every group of one shard (of ``only`` some), each whole, with what they rest on.
 
-    All of them are in memory at once: `rows_of` is for logs where they do not fit.
+    The log is walked as often as it takes to have no more than about ``rows_max`` rows in memory: when there
+    are more, half of the groups are put off to the next walk. In each walk the groups come by their ids.
     """
-    facts = ShardFacts(shard, log.catalog(), only)
-    walk = Walk(shard, log.reader(shard))
-    for item in walk if only is None else walk.about(only):
-        facts.take(item)
-    for found in facts.finish():
-        yield replace(found, basis=walk.basis)
+    catalog, wanted = log.catalog(), only
+    while True:
+        facts = ShardFacts(shard, catalog, wanted)
+        walk = Walk(shard, log.reader(shard), to_index=to_index, to_ms=to_ms)
+        for number, item in enumerate(walk if wanted is None else walk.about(wanted), 1):
+            facts.take(item)
+            if number % COUNT_ENTRIES == 0:
+                facts.put_off(rows_max)
+        for found in facts.finish():
+            yield replace(found, basis=walk.basis)
+        if not facts.is_put_off:
+            return
+        wanted = facts.is_put_off

@@ -50,6 +50,26 @@ def test_the_same_rows_as_one_at_a_time(log: NodeLog) -> None:
     assert [facts.group_id for facts in facts_of_all(log, 0, {"search"})] == ["search"]
 
 
+def test_with_few_rows_at_once_the_log_is_walked_more_often(
+    log: NodeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_facts, "COUNT_ENTRIES", 5)
+    held: list[int] = []
+    put_off = shard_facts.ShardFacts.put_off
+
+    def watched(facts: shard_facts.ShardFacts, rows_max: int) -> None:
+        put_off(facts, rows_max)
+        if len(facts.builders) > 1:
+            held.append(sum(builder.num_rows for builder in facts.builders.values()))
+
+    monkeypatch.setattr(shard_facts.ShardFacts, "put_off", watched)
+    found = {facts.group_id: facts for facts in facts_of_all(log, 0, rows_max=40)}
+    assert sorted(found) == sorted(GROUPS)
+    for group in GROUPS:
+        assert found[group] == facts_of(log, group)
+    assert max(held) <= 40
+
+
 def test_in_parts_they_are_the_same_rows(log: NodeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_facts, "DRAIN_ENTRIES", 10)
     parts: defaultdict[str, list[GroupFacts]] = defaultdict(list)
