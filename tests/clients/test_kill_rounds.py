@@ -26,6 +26,8 @@ from quorate.client import Client
 from tests.clients import committers
 from tests.report import count_fault
 
+pytestmark = pytest.mark.failover  # a node is killed twenty times
+
 TOPIC = "orders"
 NUM_GROUPS = 6
 KEYS_PER_GROUP = 3
