@@ -105,6 +105,18 @@ def test_an_index_needs_a_group(saved: tuple[Known, str], capsys: pytest.Capture
     assert "index 999999 is not there, the last one is" in err
 
 
+def test_a_window_behind_the_end_says_where_the_log_ends(
+    saved: tuple[Known, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "before the window begins: since then nothing was written, or not here"
+    code, out, _ = run(capsys, "findings", saved[1], GROUP, "--since", "2099-01-01")
+    assert code == ExitCode.OK
+    assert said in out
+    assert said not in run(capsys, "findings", saved[1], GROUP, "--since", "end-1s")[1]
+    shown = json.loads(run(capsys, "findings", saved[1], "--since", "2099-01-01", "--json")[1])
+    assert said in shown["notes"][-1]
+
+
 def test_the_rules_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "SLOW_REVOCATION_MS = 10,000" in run(capsys, "findings", "--rules")[1]
     listed = json.loads(run(capsys, "findings", "--rules", "--json")[1])["rules"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -57,6 +58,12 @@ def findings(
             )
     asked = Window(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
     answer = read_log(log.path, lambda: read(log, group, asked))
+    newest_ms = max((basis.last_timestamp_ms for basis in answer.basis), default=-1)
+    if begin[1] is not None and newest_ms < begin[1]:
+        ends = f"what was read ends at {style_of(utc).full(newest_ms)}, before the window begins"
+        answer = replace(
+            answer, notes=(*answer.notes, f"{ends}: since then nothing was written, or not here")
+        )
     if json:
         print_json(plain(answer))
     else:
