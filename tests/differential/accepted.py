@@ -41,6 +41,10 @@ class Circumstances:
     """The script has deleted a topic."""
 
 
+OWN_TOPIC = "assignment.own"
+"""Where an assignment has a topic that is a script's own, which only such may delete."""
+
+
 @dataclass(frozen=True, slots=True)
 class Situation:
     """One difference with what it was the answer to."""
@@ -87,8 +91,13 @@ def _assigned_again(situation: Situation) -> bool:
 
 
 def _vanished(situation: Situation) -> bool:
-    """A member that still has something to give up loses a deleted topic now, and in Kafka after that."""
-    return situation.before.has_dropped and situation.difference.kafka is None
+    """A member that still has something to give up loses a deleted topic now, and in Kafka after that.
+
+    Where nobody asks for the whole assignment that is one of ours alone, else a topic of Kafka's alone.
+    """
+    difference = situation.difference
+    is_gone = difference.ours is None and difference.path.startswith(OWN_TOPIC)
+    return situation.before.has_dropped and (difference.kafka is None or is_gone)
 
 
 def _stranger_in_full_group(situation: Situation) -> bool:
