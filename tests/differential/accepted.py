@@ -30,7 +30,7 @@ class Circumstances:
     """What happened in the script before."""
 
     has_acted: bool = False
-    """A member left or an expression was resolved, and nobody has sent a heartbeat since."""
+    """A member left, a topic changed or an expression was resolved, and nobody has sent a heartbeat since."""
     has_interval: bool = False
     """The script has set an assignment interval."""
     has_spaces: bool = False
@@ -88,6 +88,11 @@ def _fenced_there_only(situation: Situation) -> bool:
 def _assigned_again(situation: Situation) -> bool:
     """The reply that was lost may have brought an assignment, so ours brings it with the next one."""
     return situation.difference.kafka is None and bool(situation.asked.facts.get("lost"))
+
+
+def _at_once_before_interval(situation: Situation) -> bool:
+    """The target of what happened is there when the interval is set; in Kafka it has to wait for it too."""
+    return situation.before.has_acted and situation.before.has_interval
 
 
 def _vanished(situation: Situation) -> bool:
@@ -151,6 +156,7 @@ ACCEPTED: Final = (
     Accepted("listed-at-once", LISTED, "groups", lambda situation: situation.before.has_acted),
     Accepted("number-with-spaces", ANY_OF_GROUP, "", lambda it: it.before.has_spaces, Then.ENDS),
     Accepted("interval-of-empty-group", HEARTBEAT, "", _interval_of_empty, Then.ENDS),
+    Accepted("target-at-once-then-interval", HEARTBEAT, "member_epoch", _at_once_before_interval, Then.ENDS),
     Accepted("joins-by-expression", HEARTBEAT, "member_epoch", _joins_by_expression),
     Accepted("assigned-again", HEARTBEAT, "assignment", _assigned_again, Then.LEAVES),
     Accepted("stranger-in-full-group", HEARTBEAT, "error_code", _stranger_in_full_group),

@@ -237,6 +237,8 @@ class _Stage:
         self.played.transcript.append(f"{step}\n    {codes}")
         if step.verb == "drop":
             self._circumstances.has_dropped = True
+        if step.verb in ("grow", "drop", "create"):
+            self._circumstances.has_acted = True
         if any(value != value.strip() for value in step.args.values()):
             self._circumstances.has_spaces = True
         if step.get("interval"):
