@@ -16,6 +16,7 @@ from history.facts.shard import facts_of_all
 from history.reading.node import NodeLog
 from history.reading.source import Basis, Walk
 from history.render import LOCAL, MemberNames, TimeStyle, duration, plural, ranges
+from history.telling.voice import client_words
 from records.ids import METADATA_SHARD
 
 Note = Mapping[str, object]
@@ -130,11 +131,7 @@ def _of_group(facts: GroupFacts, notes: Sequence[Note] | None, window: Window) -
     names = MemberNames()
     described = {}
     for session in facts.sessions:
-        name = names.name(session.member_id)
-        said = [f"client {session.client_id}" if session.client_id else ""]
-        said.append(session.client_host.removeprefix("/"))
-        said.append(f"instance {session.instance_id}" if session.instance_id else "")
-        described[session.member_id] = (name, ", ".join(part for part in said if part))
+        described[session.member_id] = (names.name(session.member_id), client_words(session))
     shown = dict.fromkeys(member_id for one in found for member_id in one.members)
     members = {}
     for member_id in shown:

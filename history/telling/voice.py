@@ -97,18 +97,21 @@ class Voice:
     def _described(self, member_id: str) -> str:
         """``client app-1, 127.0.0.1``, as far as the member said."""
         session = self._sessions.get(member_id)
-        if session is None:
-            return ""
-        parts = [
-            f"client {session.client_id}" if session.client_id else "",
-            session.client_host.removeprefix("/"),
-            f"instance {session.instance_id}" if session.instance_id else "",
-        ]
-        return ", ".join(part for part in parts if part)
+        return "" if session is None else client_words(session)
 
     def _with_id(self, member_id: str) -> str:
         said = self._described(member_id)
         return f"{member_id} ({said})" if said else member_id
+
+
+def client_words(session: MemberSession) -> str:
+    """``client app-1, 127.0.0.1, instance i-1``, as far as the member said."""
+    parts = [
+        f"client {session.client_id}" if session.client_id else "",
+        session.client_host.removeprefix("/"),
+        f"instance {session.instance_id}" if session.instance_id else "",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def partitions_words(partitions: Iterable[TopicPartition]) -> str:

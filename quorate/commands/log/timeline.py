@@ -52,12 +52,10 @@ def timeline(
 
     Example: quorate log timeline quorate-data billing --since 03:00 --html billing.html
     """
-    if sum((lanes, json, html is not None)) > 1:
-        raise CommandError("--lanes, --html and --json are three answers: ask for one", code=ExitCode.USAGE)
-    if follow and (lanes or html is not None or until is not None):
+    has_page = html is not None
+    _demand_one_answer(lanes=lanes, json=json, has_page=has_page, force=force)
+    if follow and (lanes or has_page or until is not None):
         raise CommandError("--follow has no end: leave out --lanes, --html and --until", code=ExitCode.USAGE)
-    if force and html is None:
-        raise CommandError("--force is about the FILE of --html, and none is given", code=ExitCode.USAGE)
     if html is not None:
         claim(html, force=force)
     log, (group,) = subject(words, url, "GROUP")
@@ -111,6 +109,13 @@ def timeline(
     print_lines(log.path, lines)
     for line in rests_on:
         say(line)
+
+
+def _demand_one_answer(*, lanes: bool, json: bool, has_page: bool, force: bool) -> None:
+    if sum((lanes, json, has_page)) > 1:
+        raise CommandError("--lanes, --html and --json are three answers: ask for one", code=ExitCode.USAGE)
+    if force and not has_page:
+        raise CommandError("--force is about the FILE of --html, and none is given", code=ExitCode.USAGE)
 
 
 PLACES_MAX = 10
