@@ -66,6 +66,7 @@ def incident(cluster: ClusterProcess) -> Iterator[Incident]:
 
 def _provoke(cluster: ClusterProcess, crowd: Crowd) -> Incident:
     first = crowd.join(**{"client.id": "app-1"})
+    crowd.wait_balanced(NUM_PARTITIONS)  # else either of the two may be the one that made epoch 1
     crowd.join(**{"client.id": "app-2"})
     crowd.wait_balanced(NUM_PARTITIONS)
     leader = _leader(cluster)
