@@ -2,16 +2,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-ROOMS := records wire coordinator raftlog cluster history quorate
+ROOMS := records wire coordinator raftlog cluster history pipeline quorate
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test failover test-java differential check format bench chaos clean
+.PHONY: help demo test failover test-java test-spark differential check format bench chaos clean
 
 help:
 	@echo "make demo    install and run the tour: three nodes, seven consumers, kill -9 of the leader, the proof"
 	@echo "make test    install and run the tests"
 	@echo "make failover  the tests that kill and stop nodes of real clusters"
 	@echo "make test-java   Kafka's own Java tools as clients (needs a JDK and Maven)"
+	@echo "make test-spark  the Spark pipeline on a standalone cluster, by spark-submit, streaming, under kill -9 (needs Java)"
 	@echo "make differential  random scripts played to Apache Kafka and to Quorate, compared (the same)"
 	@echo "make check   formatting, lint, types, import contracts"
 	@echo "make bench   the benchmarks (figures: docs/performance.md)"
@@ -33,13 +34,16 @@ demo: $(VENV)/.demo
 	@$(BIN)/quorate demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m 'not slow and not failover and not java'
+	$(BIN)/python -m pytest -m 'not slow and not failover and not java and not spark'
 
 failover: $(VENV)/.dev
 	$(BIN)/python -m pytest -m 'failover and not slow'
 
 test-java: $(VENV)/.dev
 	$(BIN)/python -m pytest -m 'java and not slow' tests/java tests/differential
+
+test-spark: $(VENV)/.dev
+	$(BIN)/python -m pytest -m 'spark and not slow' tests/spark
 
 differential: $(VENV)/.dev
 	$(BIN)/python -m tests.differential

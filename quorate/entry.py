@@ -19,7 +19,7 @@ import os
 import sys
 from importlib.machinery import ModuleSpec
 
-ROOMS = ("records", "wire", "coordinator", "raftlog", "cluster", "history")
+ROOMS = ("records", "wire", "coordinator", "raftlog", "cluster", "history", "pipeline")
 
 INSTALLATION_EXIT_CODE = 6  # ExitCode.INSTALLATION; errors.py may not be imported before the check
 INTERRUPTED_EXIT_CODE = 130  # ExitCode.INTERRUPTED

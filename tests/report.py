@@ -30,6 +30,8 @@ BUDGETS_S: dict[str, int] = {
     "history": 240,
     "incidents": 150,
     "quorate": 150,
+    "pipeline": 240,
+    "spark": 500,
     "clients": 300,
     "failover": 600,
     "java": 400,

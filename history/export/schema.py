@@ -3,8 +3,8 @@
 What must stay true: a column keeps its name, type and meaning; new ones are appended, and `SCHEMA_VERSION`
 rises only if one is not. Names ending in ``_ms`` are milliseconds: moments since 1970 UTC where the meaning
 does not say that they last. A moment is an int64 in every format, so that all of them say the same; Spark's
-``timestamp_millis(timestamp_ms)`` makes a timestamp of it. Null is always "none" or "not known", never -1 or
-an empty text.
+``timestamp_millis(timestamp_ms)`` makes a timestamp of it. An entry's index is ``raft_index``: ``index`` is
+something else in every data frame. Null is always "none" or "not known", never -1 or an empty text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RECORDS = Table(
     means="Every record of every shard, in the order of the log.",
     columns=(
         column("shard", Kind.INT32, "The shard; -1 is the metadata shard."),
-        column("index", Kind.INT64, "The entry that holds it."),
+        column("raft_index", Kind.INT64, "The entry that holds it.", attrgetter("index")),
         column("term", Kind.INT64, "The term in which the entry was written."),
         column("timestamp_ms", Kind.INT64, "When it was written."),
         column("sequence", Kind.INT32, "Its place in the entry, from 0."),
@@ -55,7 +55,12 @@ _EPOCHS = Table(
         _SHARD,
         column("epoch", Kind.INT32, "The group epoch."),
         column("epoch_before", Kind.INT32, "The one before it; 0: it founded the group."),
-        column("index", Kind.INT64, "The entry that began it; of an unknown beginning the first known one."),
+        column(
+            "raft_index",
+            Kind.INT64,
+            "The entry that began it; of an unknown beginning the first known one.",
+            attrgetter("index"),
+        ),
         column("timestamp_ms", Kind.INT64, "When it began."),
         maybe(
             "trigger",
@@ -166,7 +171,7 @@ _COMMITS = Table(
         _SHARD,
         column("topic", Kind.TEXT, "The topic.", attrgetter("partition.topic")),
         column("partition", Kind.INT32, "The partition.", attrgetter("partition.partition")),
-        column("index", Kind.INT64, "The entry."),
+        column("raft_index", Kind.INT64, "The entry.", attrgetter("index")),
         column("timestamp_ms", Kind.INT64, "When it was written."),
         maybe("offset", Kind.INT64, "The offset; null: what was committed is removed."),
         maybe("leader_epoch", Kind.INT32, "The leader epoch that the client gave.", known("leader_epoch")),
@@ -214,7 +219,7 @@ _FAILOVERS = Table(
     columns=(
         column("shard", Kind.INT32, "The shard; -1 is the metadata shard."),
         column("term", Kind.INT64, "The term."),
-        column("index", Kind.INT64, "Its first entry."),
+        column("raft_index", Kind.INT64, "Its first entry.", attrgetter("index")),
         column("timestamp_ms", Kind.INT64, "When that was written."),
         column("node_id", Kind.INT32, "The node that leads in it."),
         maybe("previous_leader", Kind.INT32, "The node that led before.", known("previous_leader")),

@@ -198,7 +198,7 @@ def test_every_record_is_there_byte_for_byte(log: NodeLog, exported: Any) -> Non
     for row in exported["records"]:
         shown = {"type": row["type"], "version": row["version"], "value": row["value"]}
         shown |= {"key_base64": row["key"]["base64"]} if "base64" in row["key"] else {"key": row["key"]}
-        written.append((row["shard"], row["index"], row["sequence"], shown))
+        written.append((row["shard"], row["raft_index"], row["sequence"], shown))
     expected = [
         (shard, item.index, at, raw)
         for shard in log.shards
@@ -224,7 +224,7 @@ def test_the_tables_are_the_facts(log: NodeLog, exported: Any) -> None:
         mine = {
             table: [row for row in rows if row.get("group_id") == name] for table, rows in exported.items()
         }
-        assert [(row["epoch"], row["index"], row["settled_ms"]) for row in mine["group_epochs"]] == [
+        assert [(row["epoch"], row["raft_index"], row["settled_ms"]) for row in mine["group_epochs"]] == [
             (row.epoch, row.index, row.settled_ms) for row in facts.epochs
         ]
         assert Counter(
@@ -268,7 +268,7 @@ def test_one_group_and_a_window(log: NodeLog, tmp_path: Path) -> None:
     export(log, tmp_path, "jsonl", groups=["billing"], window=window)
     rows = {name: read_back(tmp_path / f"{name}.jsonl", table) for name, table in SCHEMAS.items()}
     assert {row["group_id"] for name in rows if name != "failovers" for row in rows[name]} == {"billing"}
-    indexes = [row["index"] for row in rows["records"]]
+    indexes = [row["raft_index"] for row in rows["records"]]
     assert (min(indexes), max(indexes)) == (first.index, second.index)
     assert [row["epoch"] for row in rows["group_epochs"]] == [2, 3, 4]
     assert {row["epoch"] for row in rows["moves"]} <= {2, 3, 4}

@@ -1,0 +1,1 @@
+"""One HTML file of the tables: findings first, then charts."""

@@ -1,0 +1,1 @@
+"""From an input to fresh tables: once (`run`), or on and on (`stream`)."""

@@ -1,0 +1,212 @@
+"""Every column of the source and of the tables, in one place: documents, readers and writers are made of it.
+
+The tables are those of `quorate log export` (`history.export.schema`) with a cluster's id in front. `records`
+is wider than a file for people would be, since states are built from it again: hot fields have columns of
+their own, and the bytes of key, value and cause stand beside them. What must stay true is what is true of the
+export: a column keeps its name, type and meaning, new ones are appended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from history.export.columns import Kind as ExportKind
+from history.export.schema import SCHEMA_VERSION, SCHEMAS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["ENTRY_COLUMNS", "RECORD_COLUMNS", "SCHEMA_VERSION", "TABLES", "Column", "Kind", "TableSchema"]
+
+
+class Kind(StrEnum):
+    """What a column holds, by Spark's name of the type; every one is nullable to Spark."""
+
+    TEXT = "string"
+    INT32 = "int"
+    INT64 = "bigint"
+    BOOL = "boolean"
+    BYTES = "binary"
+    TEXTS = "array<string>"
+    INTS = "array<bigint>"
+    PARTITIONS = "array<struct<topic_id:string,partitions:array<int>>>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column; ``unit`` is empty for what has none."""
+
+    name: str
+    kind: Kind
+    means: str
+    unit: str = ""
+    is_raw: bool = False
+    """Bytes as they stand in the log: the source reads them only where they are asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSchema:
+    """A table as `quorate pipeline run` writes it; it is partitioned by ``date`` and ``shard``."""
+
+    name: str
+    means: str
+    columns: tuple[Column, ...]
+    date_of: str
+    """The column whose day (UTC) is the row's ``date``."""
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    def spark(self) -> StructType:
+        return spark_type(self.columns)
+
+
+def _col(name: str, kind: Kind, means: str, unit: str = "", *, is_raw: bool = False) -> Column:
+    return Column(name=name, kind=kind, means=means, unit=unit, is_raw=is_raw)
+
+
+CLUSTER_ID = _col("cluster_id", Kind.TEXT, "The cluster.")
+_SHARD = _col("shard", Kind.INT32, "The shard; -1 is the metadata shard. Indexes are of its log.")
+_INDEX = _col("raft_index", Kind.INT64, "The entry that holds it.")
+_TERM = _col("term", Kind.INT64, "The term in which the entry was written.")
+_WHEN = _col("timestamp_ms", Kind.INT64, "When the entry was written.", "ms since 1970, UTC")
+
+RECORD_COLUMNS: tuple[Column, ...] = (
+    CLUSTER_ID,
+    _SHARD,
+    _INDEX,
+    _TERM,
+    _WHEN,
+    _col("sequence", Kind.INT32, "The record's place in the entry, from 0."),
+    _col("type", Kind.INT32, "The record type's number (docs/records.md)."),
+    _col("type_name", Kind.TEXT, "The record type's name."),
+    _col("version", Kind.INT32, "The version of the value."),
+    _col("is_tombstone", Kind.BOOL, "True: it deletes what its key names."),
+    _col("group_id", Kind.TEXT, "The group that it is about; null: none."),
+    _col("member_id", Kind.TEXT, "The member that its key names."),
+    _col("topic", Kind.TEXT, "The topic that its key names."),
+    _col("partition", Kind.INT32, "The partition that its key names."),
+    _col("epoch", Kind.INT32, "Group epoch (record 3), assignment epoch (6, 7) or member epoch (8)."),
+    _col("previous_epoch", Kind.INT32, "The member's epoch before (record 8)."),
+    _col("member_state", Kind.TEXT, "`STABLE`, `UNREVOKED_PARTITIONS`, `UNRELEASED_PARTITIONS` (record 8)."),
+    _col("assigned", Kind.PARTITIONS, "What the member has (record 8) or is to have (record 7)."),
+    _col("pending", Kind.PARTITIONS, "What the member was told to give up and still has (record 8)."),
+    _col("offset", Kind.INT64, "The committed offset (record 1)."),
+    _col("leader_epoch", Kind.INT32, "The leader epoch that the client gave with it; null: none."),
+    _col("metadata", Kind.TEXT, "What the client wrote beside it; null: nothing."),
+    _col("client_id", Kind.TEXT, "What the member's client calls itself (record 5)."),
+    _col("client_host", Kind.TEXT, "From where it came (record 5)."),
+    _col("instance_id", Kind.TEXT, "The member's group.instance.id (record 5)."),
+    _col("trigger", Kind.TEXT, "The trigger of the entry's cause."),
+    _col("reasons", Kind.TEXTS, "The reasons for a new group epoch that the cause names."),
+    _col("cause_member_id", Kind.TEXT, "The member whose request the entry answers."),
+    _col("cause_member_epoch", Kind.INT32, "That member's epoch."),
+    _col("principal", Kind.TEXT, "Who asked, of an operator's request."),
+    _col("address", Kind.TEXT, "From where."),
+    _col("key_bytes", Kind.BYTES, "The key as it stands in the log (msgpack).", is_raw=True),
+    _col("value_bytes", Kind.BYTES, "The value as it stands in the log; null: a tombstone.", is_raw=True),
+    _col("cause_bytes", Kind.BYTES, "The entry's cause as it stands in the log.", is_raw=True),
+)
+"""One row for each record: what ``format("quorate")`` reads, and the table `records`."""
+
+ENTRY_COLUMNS: tuple[Column, ...] = (
+    CLUSTER_ID,
+    _col("node_id", Kind.INT32, "The node whose file it was read from; null: the files do not say."),
+    _SHARD,
+    _INDEX,
+    _TERM,
+    _WHEN,
+    _col("commit_index", Kind.INT64, "The leader's commit index when it appended the entry."),
+    _col("num_records", Kind.INT32, "How many records it holds."),
+    _col("size", Kind.INT32, "Its size on disk.", "bytes"),
+    _col("crc", Kind.INT64, "CRC32C of the entry, as it stands in its header and was checked."),
+)
+"""One row for each entry of each node: ``option("rows", "entries")``."""
+
+DAMAGE = _col("damage", Kind.TEXT, "What cannot be read, and where; of such a row all but its place is null.")
+"""A last column with ``mode=permissive``."""
+
+_OF_EXPORT = {
+    ExportKind.TEXT: Kind.TEXT,
+    ExportKind.JSON: Kind.TEXT,
+    ExportKind.INT32: Kind.INT32,
+    ExportKind.INT64: Kind.INT64,
+    ExportKind.BOOL: Kind.BOOL,
+    ExportKind.TEXTS: Kind.TEXTS,
+    ExportKind.INTS: Kind.INTS,
+}
+_DATE_OF = {"moves": "target_ms"}
+
+
+def _tables() -> dict[str, TableSchema]:
+    found = {}
+    for table in SCHEMAS.values():
+        columns = [_col(c.name, _OF_EXPORT[c.kind], c.means, _unit(c.name, c.means)) for c in table.columns]
+        names = [column.name for column in columns]
+        date_of = _DATE_OF.get(table.name, "timestamp_ms" if "timestamp_ms" in names else "from_ms")
+        found[table.name] = TableSchema(
+            name=table.name, means=table.means, columns=(CLUSTER_ID, *columns), date_of=date_of
+        )
+    return {**found, "records": replace(found["records"], columns=RECORD_COLUMNS)}
+
+
+def _unit(name: str, means: str) -> str:
+    if not name.endswith("_ms"):
+        return ""
+    is_span = name.startswith(("duration", "time_to", "gap", "timeout", "rebalance_timeout"))
+    return "ms" if is_span else "ms since 1970, UTC"
+
+
+TABLES: dict[str, TableSchema] = _tables()
+
+
+def columns_named(columns: tuple[Column, ...], names: list[str]) -> tuple[Column, ...]:
+    """Those of ``columns`` with these names, in the order of the names; raises `KeyError` with the name."""
+    by_name = {column.name: column for column in columns}
+    return tuple(by_name[name] for name in names)
+
+
+def spark_type(columns: tuple[Column, ...]) -> StructType:
+    """Spark's type of rows of these columns; needs no session."""
+    from pyspark.sql import types as t
+
+    parts = t.StructType(
+        [t.StructField("topic_id", t.StringType()), t.StructField("partitions", t.ArrayType(t.IntegerType()))]
+    )
+    kinds: dict[Kind, t.DataType] = {
+        Kind.TEXT: t.StringType(),
+        Kind.INT32: t.IntegerType(),
+        Kind.INT64: t.LongType(),
+        Kind.BOOL: t.BooleanType(),
+        Kind.BYTES: t.BinaryType(),
+        Kind.TEXTS: t.ArrayType(t.StringType()),
+        Kind.INTS: t.ArrayType(t.LongType()),
+        Kind.PARTITIONS: t.ArrayType(parts),
+    }
+    return t.StructType([t.StructField(one.name, kinds[one.kind]) for one in columns])
+
+
+def arrow_type(columns: tuple[Column, ...]) -> pa.Schema:
+    """The Arrow schema that Spark expects of batches of these columns."""
+    import pyarrow as pa
+
+    def listed(of: pa.DataType) -> pa.DataType:
+        return pa.list_(pa.field("element", of))
+
+    kinds = {
+        Kind.TEXT: pa.string(),
+        Kind.INT32: pa.int32(),
+        Kind.INT64: pa.int64(),
+        Kind.BOOL: pa.bool_(),
+        Kind.BYTES: pa.binary(),
+        Kind.TEXTS: listed(pa.string()),
+        Kind.INTS: listed(pa.int64()),
+        Kind.PARTITIONS: listed(
+            pa.struct([pa.field("topic_id", pa.string()), pa.field("partitions", listed(pa.int32()))])
+        ),
+    }
+    return pa.schema([pa.field(one.name, kinds[one.kind]) for one in columns])

@@ -1,0 +1,1 @@
+"""A SparkSession as users expect one, and what it takes: Java, this Python, quiet logs."""

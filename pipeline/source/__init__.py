@@ -1,0 +1,1 @@
+"""``spark.read.format("quorate")``: the files of nodes as rows, one partition a segment."""
