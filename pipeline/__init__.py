@@ -6,6 +6,7 @@ makes it, in Spark's Python workers; no data is collected on the driver; every p
 key; tables only ever show whole runs.
 
     schema     every column: what it is called, what it holds, in which unit; Spark's and Arrow's types of it
+    errors     what a run can refuse
     session    a SparkSession as users expect one: theirs if there is one; Java found or explained
     source     ``spark.read.format("quorate")``: the log's own files, vectorised to Arrow; batch and stream
     facts      the facts of `history` by group, inside `mapInArrow`; states between runs
