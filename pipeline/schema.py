@@ -29,6 +29,7 @@ class Kind(StrEnum):
     INT32 = "int"
     INT64 = "bigint"
     BOOL = "boolean"
+    FLOAT64 = "double"
     BYTES = "binary"
     TEXTS = "array<string>"
     INTS = "array<bigint>"
@@ -182,6 +183,7 @@ def spark_type(columns: tuple[Column, ...]) -> StructType:
         Kind.INT32: t.IntegerType(),
         Kind.INT64: t.LongType(),
         Kind.BOOL: t.BooleanType(),
+        Kind.FLOAT64: t.DoubleType(),
         Kind.BYTES: t.BinaryType(),
         Kind.TEXTS: t.ArrayType(t.StringType()),
         Kind.INTS: t.ArrayType(t.LongType()),
@@ -202,6 +204,7 @@ def arrow_type(columns: tuple[Column, ...]) -> pa.Schema:
         Kind.INT32: pa.int32(),
         Kind.INT64: pa.int64(),
         Kind.BOOL: pa.bool_(),
+        Kind.FLOAT64: pa.float64(),
         Kind.BYTES: pa.binary(),
         Kind.TEXTS: listed(pa.string()),
         Kind.INTS: listed(pa.int64()),

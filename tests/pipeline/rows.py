@@ -1,0 +1,152 @@
+"""Records of any log as rows of `RECORD_COLUMNS`, decoded one by one in plain Python, to compare with.
+
+`rows_of` walks a log that `history` can open, or one that a test wrote in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from history.export.columns import reason_names, trigger_name
+from history.reading.node import NodeLog
+from history.reading.source import Reader, Walk
+from history.words import state_name, type_name
+from pipeline.schema import RECORD_COLUMNS, spark_type
+from raftlog.frames import Frame
+from records import (
+    RawRecord,
+    RecordsError,
+    RecordType,
+    TopicPartitions,
+    decode_cause,
+    decode_key,
+    decode_value,
+    group_id_of,
+    iter_records,
+)
+from records.entry import cause_bytes
+from records.ids import topic_id_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CLUSTER = "tests"
+NAMES = [column.name for column in RECORD_COLUMNS]
+Row = dict[str, Any]
+
+
+def rows_of(log: NodeLog, cluster_id: str = CLUSTER) -> Iterator[Row]:
+    """Every record of every shard, the entries that can be read."""
+    for shard in log.shards:
+        yield from rows_of_shard(log.reader(shard), shard, cluster_id)
+
+
+def rows_of_shard(reader: Reader, shard: int, cluster_id: str = CLUSTER) -> Iterator[Row]:
+    """Entries, and where entries are missing the records of the snapshot that bridges, at its last index."""
+    for item in Walk(shard, reader):
+        if isinstance(item, Frame):
+            yield from rows_of_frame(item, shard, cluster_id)
+        elif hasattr(item, "header"):
+            header = item.header
+            where = {
+                "raft_index": header.last_index,
+                "term": header.last_term,
+                "timestamp_ms": header.last_timestamp_ms,
+            }
+            for sequence, raw in enumerate(item.records):
+                yield row(raw, cluster_id=cluster_id, shard=shard, sequence=sequence, **where)
+
+
+def rows_of_frame(frame: Frame, shard: int, cluster_id: str = CLUSTER) -> Iterator[Row]:
+    cause = decode_cause(frame.body)
+    said = {
+        "trigger": trigger_name(cause.trigger),
+        "reasons": reason_names(cause),
+        "cause_member_id": cause.member_id or None,
+        "cause_member_epoch": _known(cause.member_epoch),
+        "principal": cause.principal or None,
+        "address": cause.address or None,
+        "cause_bytes": bytes(cause_bytes(frame.body)),
+    }
+    for sequence, raw in enumerate(iter_records(frame.body)):
+        yield row(
+            raw,
+            cluster_id=cluster_id,
+            shard=shard,
+            raft_index=frame.index,
+            term=frame.term,
+            timestamp_ms=frame.timestamp_ms,
+            sequence=sequence,
+            **said,
+        )
+
+
+def row(raw: RawRecord, **where: Any) -> Row:
+    """One record; a column that does not fit it is null."""
+    found: Row = dict.fromkeys(NAMES)
+    found.update(where)
+    found.update(
+        type=int(raw.type),
+        type_name=type_name(raw.type),
+        version=raw.version,
+        is_tombstone=raw.value is None,
+        key_bytes=bytes(raw.key),
+        value_bytes=None if raw.value is None else bytes(raw.value),
+    )
+    try:
+        key: Any = decode_key(raw)
+    except RecordsError:
+        return found
+    found["group_id"] = group_id_of(raw)
+    found["member_id"] = getattr(key, "member_id", None)
+    found["topic"] = getattr(key, "topic", None) or getattr(key, "name", None)
+    found["partition"] = getattr(key, "partition", None)
+    if raw.value is not None:
+        found.update(_of_value(raw.type, decode_value(raw)))
+    return found
+
+
+def _of_value(type_: int, value: Any) -> Row:
+    match type_:
+        case RecordType.OFFSET_COMMIT | RecordType.OFFSET_COMMIT_LEGACY:
+            return {
+                "offset": value.offset,
+                "leader_epoch": _known(value.leader_epoch),
+                "metadata": value.metadata or None,
+            }
+        case RecordType.CONSUMER_GROUP_METADATA:
+            return {"epoch": value.epoch}
+        case RecordType.CONSUMER_GROUP_MEMBER_METADATA:
+            return {
+                "client_id": value.client_id,
+                "client_host": value.client_host,
+                "instance_id": value.instance_id,
+            }
+        case RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA:
+            return {"epoch": value.assignment_epoch}
+        case RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER:
+            return {"epoch": _known(value.assignment_epoch), "assigned": _parts(value.topic_partitions)}
+        case RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT:
+            return {
+                "epoch": value.member_epoch,
+                "previous_epoch": value.previous_member_epoch,
+                "member_state": state_name(value.state),
+                "assigned": _parts(value.assigned_partitions),
+                "pending": _parts(value.partitions_pending_revocation),
+            }
+    return {}
+
+
+def _known(number: int) -> int | None:
+    return None if number == -1 else number
+
+
+def _parts(parts: Iterable[TopicPartitions]) -> list[tuple[str, list[int]]]:
+    return [(topic_id_text(part.topic_id), list(part.partitions)) for part in parts]
+
+
+def records_frame(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
+    """A DataFrame as the source gives it, raw columns too; the rows are spread in no order."""
+    data = [tuple(one[name] for name in NAMES) for one in rows]
+    return spark.createDataFrame(data, spark_type(RECORD_COLUMNS)).repartition(3)
