@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from quorate.commands import cluster, experiments, groups, log, node, topics, up
+from quorate.commands import cluster, experiments, groups, log, node, pipeline, topics, up
 from quorate.commands.options import new_app
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
 from quorate.output import drop_output, flush_output, prepare_output, print_json, printable, unwritten
@@ -37,6 +37,7 @@ for _word, _command in experiments.COMMANDS.items():
     cluster.app.command(_word)(_command)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(log.app, name="log")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def _print_version(wanted: bool) -> None:

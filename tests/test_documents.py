@@ -52,7 +52,7 @@ def test_the_protocols_sections_have_their_tests() -> None:
     assert named == there
 
 
-@pytest.mark.parametrize("house", ["coordinator", "cluster", "history"])
+@pytest.mark.parametrize("house", ["coordinator", "cluster", "history", "pipeline"])
 def test_the_map_names_every_room(house: str) -> None:
     """docs/architecture.md, and what the house says of itself; where each may look is held by contracts."""
     rooms = {f"{path.parent.name}/" for path in (ROOT / house).glob("*/__init__.py")}
