@@ -1,0 +1,15 @@
+"""Long logs that look like life, written to real directories by seed.
+
+files     segments, their indexes and snapshots, as a node writes them
+groups    a group's members on their way from target to target
+steady    one shard, the same mix throughout: for rates
+plan      what happens to the processes of many services over days
+life      several shards over days by that plan: for questions
+"""
+
+from .files import Written
+from .life import Life, write_life
+from .plan import Plan
+from .steady import group_name, write_log
+
+__all__ = ["Life", "Plan", "Written", "group_name", "write_life", "write_log"]

@@ -1,0 +1,181 @@
+"""The files of a generated log: frames are added, full segments sealed, snapshots of everything kept.
+
+What stands on disk is what a node writes: the frame, the index of a sealed segment and the snapshot are made
+by `raftlog` itself. Only the rows of an index are packed on the way, as the writer knows what `build_index`
+would read back; a test holds the two to equal bytes. Memory holds one segment and the newest record of each
+key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from zlib import crc32
+
+from crc32c import crc32c
+
+from raftlog.archive import ARCHIVE
+from raftlog.chain import GENESIS, Chain
+from raftlog.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node, shard_name
+from raftlog.files import OsFiles, join
+from raftlog.frames import encode_frame
+from raftlog.kept import kept_path
+from raftlog.machine import SnapshotHeader
+from raftlog.metafile import write_meta
+from raftlog.sealed import ROW, Sealed, encode_index
+from raftlog.segments import LogIdentity, encode_header, index_name, log_name
+from raftlog.settings import CHAIN_STRIDE
+from raftlog.snapshots import write_snapshot
+from records import RawRecord, Stamped
+from records.entry import join_body
+
+START_MS = 1_772_366_400_000
+SEGMENT_BYTES = 64 << 20
+"""As a node's default."""
+SNAPSHOT_RECORDS = 500_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What there is of one shard's log."""
+
+    records: int
+    entries: int
+    last_ms: int
+    snapshots: tuple[int, ...]
+    """Their last indexes, rising."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> Written:
+        return cls(**{**said, "snapshots": tuple(said["snapshots"])})
+
+
+def new_node(path: str, cluster_id: str, num_shards: int) -> NodeIdentity:
+    """An empty node's directory, whose shards have an archive."""
+    files = OsFiles()
+    identity = NodeIdentity(cluster_id=cluster_id, node_id=1, incarnation="bench", num_shards=num_shards)
+    format_node(files, path, identity)
+    for shard in identity.shards:
+        home = join(path, shard_name(shard))
+        write_term(home, 1)
+        if not files.is_dir(join(home, ARCHIVE)):
+            files.mkdir(join(home, ARCHIVE))
+    return identity
+
+
+def write_term(home: str, term: int) -> None:
+    """The term that a shard's node is in."""
+    write_meta(OsFiles(), join(home, TERM_FILE), TERM_KIND, term, None)
+
+
+def group_crc(group_id: str) -> int:
+    """What the index of a segment has of a group's name."""
+    return crc32(group_id.encode())
+
+
+class Segments:
+    """The files of one shard."""
+
+    def __init__(self, home: str, identity: LogIdentity, segment_bytes: int, snapshot_records: int) -> None:
+        self.last_index = 0
+        self.last_ms = START_MS
+        self.records = 0
+        self.snapshots: list[int] = []
+        self._files = OsFiles()
+        self._home = home
+        self._identity = identity
+        self._segment_bytes = segment_bytes
+        self._snapshot_records = snapshot_records
+        self._newest: dict[tuple[int, bytes], tuple[int, int, int, RawRecord]] = {}
+        """By key: index, place in the entry, time, record."""
+        self._chain = Chain()
+        self._begin(1, GENESIS)
+
+    def _begin(self, first: int, chain: bytes) -> None:
+        self._first = first
+        self._chain_before = chain
+        self._data = bytearray(encode_header(self._identity, first))
+        self._rows: list[bytes] = []
+        self._types: set[int] = set()
+        self._first_ms = -1
+
+    def add(self, term: int, at_ms: int, cause: bytes, raws: Sequence[RawRecord], crc: int) -> None:
+        """One entry; ``crc`` is `group_crc` of the group that it is about, 0: of none."""
+        index = self.last_index = self.last_index + 1
+        self.last_ms = at_ms
+        if self._first_ms < 0:
+            self._first_ms = at_ms
+        count = len(raws)
+        frame = encode_frame(index, term, index - 1, at_ms, count, join_body(cause, list(raws)))
+        start = len(self._data)
+        newest, rows, types, row = self._newest, self._rows, self._types, ROW.pack
+        for place, raw in enumerate(raws):
+            kind = raw[0]
+            rows.append(row(index, at_ms, start, place, crc, kind))
+            types.add(kind)
+            if raw[3] is None:
+                newest.pop((kind, raw[2]), None)
+            else:
+                newest[kind, raw[2]] = (index, place, at_ms, raw)
+        self._data += frame
+        self._chain.add(frame, index)
+        if len(self._data) >= self._segment_bytes and index % CHAIN_STRIDE == 0:
+            self._seal()
+        before, self.records = self.records, self.records + count
+        if before // self._snapshot_records != self.records // self._snapshot_records:
+            self._snapshot(term)
+
+    def close(self) -> Written:
+        """Writes what is left as the open segment."""
+        self._write()
+        return Written(
+            records=self.records,
+            entries=self.last_index,
+            last_ms=self.last_ms,
+            snapshots=tuple(self.snapshots),
+        )
+
+    def _write(self) -> None:
+        with open(join(self._home, log_name(self._first)), "wb") as file:
+            file.write(self._data)
+
+    def _seal(self) -> None:
+        """The segment gets its index, and the next one begins."""
+        self._write()
+        sealed = Sealed(
+            first_index=self._first,
+            last_index=self.last_index,
+            frame_count=self.last_index - self._first + 1,
+            log_bytes=len(self._data),
+            log_crc=crc32c(self._data),
+            timestamp_ms_min=self._first_ms,
+            timestamp_ms_max=self.last_ms,
+            chain_before=self._chain_before,
+            chain_after=self._chain.digest,
+            types=tuple(sorted(self._types)),
+        )
+        with open(join(self._home, index_name(self._first)), "wb") as file:
+            file.write(encode_index(sealed, self._rows))
+        self._begin(self.last_index + 1, sealed.chain_after)
+
+    def _snapshot(self, term: int) -> None:
+        """Keeps the state as it is now."""
+        header = SnapshotHeader(
+            cluster_id=self._identity.cluster_id,
+            shard=self._identity.shard,
+            num_shards=self._identity.num_shards,
+            last_index=self.last_index,
+            last_term=term,
+            last_timestamp_ms=self.last_ms,
+            chain_hash=bytes(16),
+            state_hash=0,
+            catalog_version=1,
+            record_count=len(self._newest),
+        )
+        stamped = (Stamped(index, at_ms, raw) for index, _, at_ms, raw in sorted(self._newest.values()))
+        write_snapshot(self._files, kept_path(self._home, self.last_index), header, stamped)
+        self.snapshots.append(self.last_index)

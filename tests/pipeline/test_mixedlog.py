@@ -1,0 +1,134 @@
+"""The generated logs: whole, the same for the same arguments, and what their plan says happened."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from benchmarks.mixedlog import Life, write_life, write_log
+from benchmarks.mixedlog.files import START_MS
+from benchmarks.mixedlog.plan import DAY_MS, Stall
+from history.answers.stats import stats
+from history.checking.verify import verify
+from history.facts.group import facts_of
+from history.reading.opening import open_node
+from raftlog.chain import GENESIS
+from raftlog.indexing import build_index
+from raftlog.sealed import decode_index
+from raftlog.segments import first_indexes, index_name, log_name
+
+RECORDS, DAYS = 20_000, 2
+SEGMENT_BYTES = 256 << 10
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Life]:
+    path = tmp_path_factory.mktemp("life") / "node"
+    life = write_life(
+        str(path), RECORDS, days=DAYS, seed=5, segment_bytes=SEGMENT_BYTES, snapshot_records=5_000
+    )
+    return path, life
+
+
+def digests(path: Path) -> dict[str, str]:
+    return {
+        str(one.relative_to(path)): hashlib.sha256(one.read_bytes()).hexdigest()
+        for one in sorted(path.rglob("*"))
+        if one.is_file() and one.name != "boot"
+    }
+
+
+def test_a_steady_log_keeps_its_bytes(tmp_path: Path) -> None:
+    write_log(str(tmp_path / "node"), 3_000, groups=9, segment_bytes=64 << 10, snapshot_records=1_000)
+    found = digests(tmp_path / "node")
+    said = hashlib.sha256("".join(f"{name} {found[name]}\n" for name in found).encode()).hexdigest()
+    assert said == "228ab8df5975304ad645f42562efd7a61732925bca6d70ef67a9815bdeb52747"
+
+
+def test_it_is_as_long_as_was_asked_for(written: tuple[Path, Life]) -> None:
+    _, life = written
+    assert RECORDS <= life.records <= RECORDS * 1.01
+    for shard in life.written:
+        assert shard.last_ms == pytest.approx(START_MS + DAYS * DAY_MS, abs=DAY_MS // 10)
+        assert shard.snapshots
+
+
+def test_it_is_a_whole_log_in_which_the_protocol_holds(written: tuple[Path, Life]) -> None:
+    report = verify(str(written[0]))
+    assert report.ok, [problem.what for problem in report.problems]
+    assert sum(shard.records for shard in report.shards) == written[1].records + 1
+
+
+def test_the_index_of_a_segment_is_what_a_node_builds(written: tuple[Path, Life]) -> None:
+    home = written[0] / "shard-1"
+    chain = GENESIS
+    sealed = [
+        one
+        for one in first_indexes([path.name for path in home.iterdir()])
+        if (home / index_name(one)).exists()
+    ]
+    assert len(sealed) > 1
+    for first in sealed:
+        path = home / log_name(first)
+        facts, index = build_index(path.read_bytes(), str(path), chain)
+        found = home / index_name(first)
+        assert found.read_bytes() == index
+        assert decode_index(index, str(found)) == facts
+        chain = facts.chain_after
+
+
+def test_equal_arguments_make_equal_bytes_however_many_write(
+    written: tuple[Path, Life], tmp_path: Path
+) -> None:
+    again = tmp_path / "node"
+    write_life(
+        str(again),
+        RECORDS,
+        days=DAYS,
+        seed=5,
+        segment_bytes=SEGMENT_BYTES,
+        snapshot_records=5_000,
+        workers=2,
+    )
+    assert digests(again) == digests(written[0])
+
+
+def test_the_worst_deployment_makes_the_most_epochs(written: tuple[Path, Life]) -> None:
+    path, life = written
+    log = open_node(str(path))
+    made = {}
+    for one in life.plan.deployments:
+        epochs = [
+            row
+            for group_id in life.plan.services[one.service].groups
+            for row in facts_of(log, group_id).epochs
+            if one.from_ms <= row.timestamp_ms < one.until_ms
+        ]
+        made[one.version, one.service] = len(epochs)
+        assert len(epochs) >= 8 * (1 + one.crashes)
+    worst = life.plan.worst
+    assert max(made, key=made.__getitem__) == (worst.version, worst.service)
+
+
+def test_the_partitions_that_stall_are_found(written: tuple[Path, Life]) -> None:
+    path, life = written
+    planned = {(one.group_id, one.partition) for one in life.plan.happenings if isinstance(one, Stall)}
+    found = {
+        (stall.group_id, stall.partition.partition)
+        for group in stats(open_node(str(path))).groups
+        for stall in group.stalls
+    }
+    assert planned
+    assert found == planned
+
+
+def test_the_deployments_go_to_a_file_of_their_own(written: tuple[Path, Life], tmp_path: Path) -> None:
+    plan = written[1].plan
+    plan.write_deployments(tmp_path / "deployments.csv")
+    with (tmp_path / "deployments.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["service"] for row in rows] == [plan.services[one.service].name for one in plan.deployments]
+    assert all(int(row["from_ms"]) < int(row["until_ms"]) for row in rows)
