@@ -1,0 +1,339 @@
+"""How far a log that grows is decided, asked again and again.
+
+A look costs what was written since the one before: each directory remembers, per shard, where the first entry
+stands that is not *settled* (decided, and this directory holds it as decided), and reads on from there. What
+must stay true:
+
+- The answer is that of `history.reading.opening.open_node` for the same bytes, by the same rule (`quorum`).
+- Nothing settled is read again, everything else is at every look: a tail that is not decided may be cut and
+  written anew at the same length.
+- An answer never goes back: what was decided once stays so, also while a directory is away for a moment.
+- Files move to the archive, or are replaced by a snapshot of the leader, between two looks and within one:
+  then the place is looked for anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from history.reading.members import Member, node_directories, num_voters, open_members, strangers
+from history.reading.quorum import Tail, TermRun, decided
+from history.reading.source import NothingToRead
+from pipeline.errors import InputError
+from raftlog.archive import ARCHIVE
+from raftlog.directory import is_joining, shard_name
+from raftlog.errors import Corrupt, Damaged
+from raftlog.files import File, Files, OsFiles, join
+from raftlog.frames import frame_at
+from raftlog.install import valid_segments
+from raftlog.loading import CLEAN_FILE, CLEAN_KIND
+from raftlog.metafile import read_meta
+from raftlog.reader import ShardReader
+from raftlog.segments import HEADER_BYTES_MAX, decode_header, index_name, log_name, next_frame
+from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+
+LOOKS_MAX = 5
+"""How often one look begins anew because a file moved under it: each time the node has sealed, archived or
+installed something, which takes it longer than a look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Behind entry ``index`` (of ``term``): at ``offset`` of the segment that begins with ``first``."""
+
+    first: int
+    inode: int
+    offset: int
+    index: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Consecutive whole entries behind ``before``, with where each begins; the last one ends at ``end``."""
+
+    before: Place
+    offsets: array[int]
+    terms: array[int]
+    end: int
+
+    @property
+    def last_index(self) -> int:
+        return self.before.index + len(self.offsets)
+
+    def behind(self, index: int) -> Place:
+        """The place behind one of the entries, or behind all for an index further on."""
+        count = min(index - self.before.index, len(self.offsets))
+        if count <= 0:
+            return self.before
+        offset = self.offsets[count] if count < len(self.offsets) else self.end
+        place = replace(self.before, offset=offset, index=self.before.index + count)
+        return replace(place, term=self.terms[count - 1])
+
+
+class _Moved(Exception):
+    """The file that was being read is not there any more."""
+
+
+class ShardTail:
+    """The end of one shard's log in one directory."""
+
+    def __init__(self, path: str, shard: int, files: Files | None = None) -> None:
+        self.files: Files = OsFiles() if files is None else files
+        self.node_path = path
+        self.shard = shard
+        self.home = join(path, shard_name(shard))
+        self.place: Place | None = None
+        """Behind the last entry that is settled; none before the first look, and while it is looked for."""
+        self.commit_index = 0
+        """The highest index that these files were ever seen to name as committed."""
+        self._snapshot = (0, 0)
+        self._stretches: list[_Stretch] = []
+
+    def look(self) -> None:
+        """Read what is behind the settled entries.
+
+        Raises `FileNotFoundError` where the shard's directory is not there.
+        """
+        for _ in range(LOOKS_MAX):
+            with contextlib.suppress(_Moved):
+                self._look()
+                return
+            self.place = None
+        raise FileNotFoundError(self.home)
+
+    def tail(self, node_id: int, above: int) -> Tail:
+        """What the rule of the quorum wants to know; runs of terms from the entry behind ``above`` on."""
+        runs: list[TermRun] = []
+        for index, term in self._entries(above):
+            if runs and runs[-1].term == term and runs[-1].last_index == index - 1:
+                runs[-1] = replace(runs[-1], last_index=index)
+            else:
+                runs.append(TermRun(first_index=index, last_index=index, term=term))
+        last_index, last_term = self.last
+        return Tail(
+            node_id=node_id,
+            commit_index=self.commit_index,
+            last_index=last_index,
+            last_term=last_term,
+            runs=tuple(runs),
+            counts=not is_joining(self.files, self.home),
+        )
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """Index and term of the last whole entry."""
+        for stretch in reversed(self._stretches):
+            if stretch.offsets:
+                return stretch.last_index, stretch.terms[-1]
+        place = self.place
+        # Without an entry before it, a log is empty, or begins behind the snapshot of a leader.
+        return self._snapshot if place is None or not place.term else (place.index, place.term)
+
+    def settle(self, index: int) -> None:
+        """Entries up to ``index``, as they stand here, are decided: they are not read again."""
+        holding = [one for one in self._stretches if one.before.index <= index]
+        if holding:
+            self.place = holding[-1].behind(index)
+
+    def _entries(self, above: int) -> Iterator[tuple[int, int]]:
+        for stretch in self._stretches:
+            skipped = max(0, above - stretch.before.index)
+            first = stretch.before.index + skipped + 1
+            yield from enumerate(stretch.terms[skipped:], first)
+
+    def _look(self) -> None:
+        place = self.place or self._begin()
+        self._stretches = []
+        while True:
+            path, size = self._segment(place)
+            if size > place.offset:
+                place = self._read(path, place, size)
+            following = self._following(place, size)
+            if following is None:
+                break
+            if self._is_sealed(place.first):
+                self.commit_index = max(self.commit_index, following - 1)
+            place = self._start(following, place.term)
+        if self._stretches:
+            self.commit_index = max(self.commit_index, self._clean_stop())
+
+    def _begin(self) -> Place:
+        """The place to read from without knowing one: behind the last segment that is sealed, or before it
+        if nothing is behind it yet, as the last entry's term must be known."""
+        firsts = valid_segments(self.files, self.home)
+        if not firsts:
+            raise _Moved
+        self._snapshot = self._snapshot_end()
+        self.commit_index = max(self.commit_index, self._snapshot[0])
+        begin = 0
+        for at, (first, following) in enumerate(pairwise(firsts)):
+            if self._is_sealed(first):
+                begin = at + 1
+                self.commit_index = max(self.commit_index, following - 1)
+        place = self._start(firsts[begin])
+        is_empty = begin and self._segment(place)[1] == place.offset
+        return self._start(firsts[begin - 1]) if is_empty else place
+
+    def _start(self, first: int, term: int = 0) -> Place:
+        """The place before the first entry of a segment, behind an entry of ``term``."""
+        path = self._path(first)
+        with self._open(path) as file:
+            head = file.pread(HEADER_BYTES_MAX, 0)
+        try:
+            offset = decode_header(head, path).frames_offset
+        except Corrupt:
+            found = next_frame(head, 0, first - 1)
+            offset = len(head) if found is None else found[0]
+        return Place(first, self._inode(path), offset, first - 1, term)
+
+    def _read(self, path: str, place: Place, size: int) -> Place:
+        """Take the whole entries from a place on, also those behind damage; the place behind them."""
+        with self._open(path) as file:
+            data = file.pread(size - place.offset, place.offset)  # at most a segment, and that once
+        view, base, at = memoryview(data), place.offset, 0
+        while True:
+            offsets, terms, commit_index = array("q"), array("q"), 0
+            while (frame := frame_at(view, at)) is not None and frame[1] == place.index + len(terms) + 1:
+                offsets.append(base + at)
+                terms.append(frame[2])
+                commit_index = max(commit_index, frame[3])
+                at = frame[0]
+            self.commit_index = max(self.commit_index, commit_index)
+            stretch = _Stretch(place, offsets, terms, base + at)
+            self._stretches.append(stretch)
+            place = stretch.behind(stretch.last_index)
+            found = next_frame(data, at + 1, place.index) if at < len(data) else None
+            if found is None:
+                return place
+            at = found[0]
+            place = replace(place, offset=base + at, index=found[1] - 1)
+
+    def _following(self, place: Place, size: int) -> int | None:
+        """The first index of the segment behind a place, if there is one."""
+        if self.files.exists(join(self.home, log_name(place.index + 1))) and place.index >= place.first:
+            return place.index + 1
+        is_whole = size == place.offset and self.files.exists(join(self.home, log_name(place.first)))
+        if is_whole and place.index >= place.first:
+            return None
+        # A torn end, or a damaged one with more behind it; or the file has gone to the archive.
+        return next((one for one in valid_segments(self.files, self.home) if one > place.first), None)
+
+    def _segment(self, place: Place) -> tuple[str, int]:
+        """(path, size) of the segment in which a place is; raises `_Moved` where it is another file now."""
+        path = self._path(place.first)
+        try:
+            if self._inode(path) != place.inode or (size := self.files.size(path)) < place.offset:
+                raise _Moved
+        except FileNotFoundError:
+            raise _Moved from None
+        return path, size
+
+    def _path(self, first: int) -> str:
+        live = join(self.home, log_name(first))
+        return live if self.files.exists(live) else join(self.home, ARCHIVE, log_name(first))
+
+    def _inode(self, path: str) -> int:
+        try:
+            return self.files.inode(path)
+        except FileNotFoundError:
+            raise _Moved from None
+
+    @contextlib.contextmanager
+    def _open(self, path: str) -> Iterator[File]:
+        try:
+            file = self.files.open(path, "r")
+        except FileNotFoundError:
+            raise _Moved from None
+        try:
+            yield file
+        finally:
+            file.close()
+
+    def _is_sealed(self, first: int) -> bool:
+        """Only segments whose every entry is committed get an index."""
+        name = index_name(first)
+        return self.files.exists(join(self.home, name)) or self.files.exists(join(self.home, ARCHIVE, name))
+
+    def _clean_stop(self) -> int:
+        """What the marker of a clean stop names as committed; 0 without one."""
+        try:
+            _, _, chain_index, _, *more = read_meta(self.files, join(self.home, CLEAN_FILE), CLEAN_KIND)
+        except (FileNotFoundError, Damaged):
+            return 0
+        return int(max(chain_index, *more[:1], 0))
+
+    def _snapshot_end(self) -> tuple[int, int]:
+        """Index and term of the last entry in the snapshot; zeros without one."""
+        try:
+            file = SnapshotFile(self.files, join(self.home, SNAPSHOT_FILE))
+        except (FileNotFoundError, Damaged):
+            return 0, 0
+        file.close()
+        return file.header.last_index, file.header.last_term
+
+
+class LogTail:
+    """All shards of an input: a node's directory, or the folder of a cluster.
+
+    Raises `InputError` where there is no log, or more than one cluster's.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            opened = open_members(node_directories(path))
+        except NothingToRead as nothing:
+            raise InputError(str(nothing)) from None
+        self.members: list[Member] = [member for member, _ in opened]
+        for found in strangers(self.members):
+            raise InputError(f"the nodes in {path} are not of one cluster: {found}", "name one of them")
+        self.cluster_id = next((one.cluster_id for one in self.members if one.cluster_id is not None), None)
+        self.shards = sorted({shard for _, log in opened for shard in log.readers})
+        self._voters = self._count_voters()
+        self._tails = {
+            shard: [
+                (member.counted_as(place), ShardTail(member.path, shard))
+                for place, (member, log) in enumerate(opened)
+                if shard in log.readers
+            ]
+            for shard in self.shards
+        }
+        self._decided = dict.fromkeys(self.shards, 0)
+
+    @property
+    def is_alone(self) -> bool:
+        """The input is a whole cluster of one: everything whole is decided."""
+        return self._voters == 1
+
+    def look(self) -> dict[int, int]:
+        """The last decided entry of each shard, as of now; 0 where there is none."""
+        for shard in self.shards:
+            self._decided[shard] = max(self._decided[shard], self._look(shard))
+        return dict(self._decided)
+
+    def _count_voters(self) -> int:
+        if len(self.members) > 1:
+            return num_voters(self.members)
+        member = self.members[0]
+        is_alone = ShardReader(member.path, 0).is_alone
+        return 1 if is_alone else max(2, len(member.voters))
+
+    def _look(self, shard: int) -> int:
+        present = []
+        for node_id, tail in self._tails[shard]:
+            with contextlib.suppress(FileNotFoundError, Damaged):
+                tail.look()
+                present.append((node_id, tail))
+        above = max((tail.commit_index for _, tail in present), default=0)
+        tails: Sequence[Tail] = [tail.tail(node_id, above) for node_id, tail in present]
+        if self.is_alone:
+            tails = [replace(one, commit_index=max(one.commit_index, one.last_index)) for one in tails]
+        proven = decided(tails, self._voters)
+        for (_, tail), known in zip(present, proven.known, strict=True):
+            tail.settle(known)
+        return proven.index
