@@ -48,9 +48,13 @@ def page(
     scripts: Sequence[str] = (),
     data: object = None,
     rests_on: Sequence[str] = (),
+    css: str = "",
 ) -> str:
-    """The whole file. ``data`` is what JSON can say; `rests_on` are the lines of the footer."""
-    style = "\n".join(resource(name) for name in ("frame.css", *styles))
+    """The whole file. ``data`` is what JSON can say; `rests_on` are the lines of the footer.
+
+    ``css`` are the rules of a page whose files are not here.
+    """
+    style = "\n".join([*(resource(name) for name in ("frame.css", *styles)), css])
     script = "\n".join(resource(name) for name in ("frame.js", *scripts))
     return Template(resource("frame.html")).substitute(
         policy=_policy(style, script),

@@ -1,0 +1,214 @@
+"""Charts by matplotlib, as SVG that a page can hold: in the page's colours, without a style of its own.
+
+The page's policy allows no ``style=`` attributes and no fonts from elsewhere, and it is dark or light as its
+reader likes. So every colour here is a stand-in for a class of the style sheet (`STAND_INS`), text stays
+text, and what matplotlib writes as styles becomes attributes. Each picture says in words what it shows
+(``label``), since nothing may be told by a picture alone.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from history.render import TimeStyle, duration
+
+WIDTH_INCHES, HEIGHT_INCHES = 10.0, 2.6
+COLOURS = 7
+STAND_INS = {
+    **{f"#0000c{place}": ("fill", f"c{place}") for place in range(COLOURS)},
+    "#00aa00": ("stroke", "axis"),
+    "#00aa01": ("stroke", "axis soft"),
+}
+"""A colour of the drawing -> the attribute that it is, and the class that says it instead."""
+AXIS, GRID = "#00aa00", "#00aa01"
+TICKS = 6
+_SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+_SETTINGS: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "quorate",  # the same figures make the same bytes
+    "font.size": 9,
+    "text.parse_math": False,  # a name with two dollars is no formula
+    "axes.edgecolor": AXIS,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": AXIS,
+    "ytick.color": AXIS,
+    "grid.color": GRID,
+}
+
+
+def stacked_bars(
+    series: Sequence[tuple[str, Mapping[int, int]]],
+    *,
+    buckets: int,
+    from_ms: int,
+    step_ms: int,
+    style: TimeStyle,
+    label: str,
+) -> str:
+    """Counts by bucket of time, one series on the other."""
+
+    def draw(axes: Axes) -> None:
+        below = [0] * buckets
+        for place, (_, counts) in enumerate(series):
+            heights = [counts.get(bucket, 0) for bucket in range(buckets)]
+            axes.bar(range(buckets), heights, bottom=below, width=0.9, align="edge", color=_colour(place))
+            below = [low + height for low, height in zip(below, heights, strict=True)]
+        _time_axis(axes, buckets, from_ms, step_ms, style)
+        axes.set_ylim(0, max(1, max(below, default=1)) * 1.05)
+
+    return _chart(draw, label)
+
+
+def line(
+    counts: Mapping[int, int],
+    *,
+    buckets: int,
+    from_ms: int,
+    step_ms: int,
+    style: TimeStyle,
+    label: str,
+    colour: int = 0,
+) -> str:
+    """One count by bucket of time, as an area."""
+
+    def draw(axes: Axes) -> None:
+        heights = [counts.get(bucket, 0) for bucket in range(buckets)]
+        axes.fill_between(
+            range(buckets + 1), [*heights, heights[-1]], step="post", color=_colour(colour), linewidth=0
+        )
+        _time_axis(axes, buckets, from_ms, step_ms, style)
+        axes.set_ylim(0, max(1, max(heights)) * 1.05)
+
+    return _chart(draw, label)
+
+
+def histogram(steps: Mapping[int, int], *, label: str) -> str:
+    """How many came within which doubling of 10 ms."""
+
+    def draw(axes: Axes) -> None:
+        first, last = min(steps), max(steps)
+        places = range(first, last + 1)
+        axes.bar(places, [steps.get(place, 0) for place in places], width=0.85, color=_colour(0))
+        axes.set_xticks(list(places), [f"≤ {duration(10 * 2**place)}" for place in places], rotation=35)
+        for text in axes.get_xticklabels():
+            text.set_horizontalalignment("right")
+
+    return _chart(draw, label)
+
+
+def bars(rows: Sequence[tuple[str, float]], *, label: str, unit: str) -> str:
+    """Horizontal bars, the first row on top."""
+
+    def draw(axes: Axes) -> None:
+        places = range(len(rows))
+        axes.barh(places, [value for _, value in rows], height=0.75, color=_colour(0))
+        axes.set_yticks(list(places), [shortened(name) for name, _ in rows])
+        axes.invert_yaxis()
+        axes.set_xlabel(unit)
+        axes.grid(axis="x", linewidth=0.6)
+        axes.set_axisbelow(True)
+
+    return _chart(draw, label, height=max(HEIGHT_INCHES / 2, 0.7 + 0.26 * len(rows)), has_grid=False)
+
+
+def shortened(name: str, most: int = 40) -> str:
+    """A name for an axis."""
+    printable = "".join(one if one.isprintable() else "·" for one in name)
+    return printable if len(printable) <= most else printable[: most - 1] + "…"
+
+
+def _colour(place: int) -> str:
+    return f"#0000c{place % COLOURS}"
+
+
+def _time_axis(axes: Axes, buckets: int, from_ms: int, step_ms: int, style: TimeStyle) -> None:
+    is_long = buckets * step_ms > 36 * 3_600_000
+    places = sorted({round(buckets * tick / TICKS) for tick in range(TICKS + 1)})
+    words = [style.full(from_ms + place * step_ms) for place in places]
+    axes.set_xticks(places, [word[:10] if is_long else word[11:19] for word in words])
+    axes.set_xlim(0, buckets)
+
+
+def _chart(
+    draw: Callable[[Axes], None], label: str, *, height: float = HEIGHT_INCHES, has_grid: bool = True
+) -> str:
+    with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
+        figure = Figure(figsize=(WIDTH_INCHES, height), layout="constrained")
+        axes = figure.add_subplot()
+        if has_grid:
+            axes.grid(axis="y", linewidth=0.6)
+            axes.set_axisbelow(True)
+            axes.yaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
+        draw(axes)
+        file = io.BytesIO()
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # it only measures: the browser has the fonts
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    return _for_page(file.getvalue(), label)
+
+
+def _for_page(svg: bytes, label: str) -> str:
+    """The drawing without what only a file of its own needs, and without styles."""
+    root = ET.fromstring(svg)
+    kept = {found for one in root.iter() for found in _references(one)}
+    salt = re.sub(r"\W+", "-", label.lower())[:40]
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
+                parent.remove(child)
+    for one in root.iter():
+        one.tag = one.tag.removeprefix(f"{{{_SVG}}}")
+        _restyle(one)
+        _rename(one, kept, salt)
+    for name in ("width", "height", "version"):
+        root.attrib.pop(name, None)
+    root.set("class", "chart")
+    root.set("role", "img")
+    root.set("aria-label", label)
+    return ET.tostring(root, encoding="unicode").replace("xlink:href", "href").replace("ns1:href", "href")
+
+
+def _references(one: ET.Element) -> list[str]:
+    found = [match[1] for value in one.attrib.values() for match in _REFERENCE.finditer(value)]
+    link = one.get(f"{{{_LINK}}}href", "")
+    return [*found, link[1:]] if link.startswith("#") else found
+
+
+def _restyle(one: ET.Element) -> None:
+    """Styles become attributes, colours become classes."""
+    classes: list[str] = []
+    for rule in one.attrib.pop("style", "").split(";"):
+        name, _, value = (part.strip() for part in rule.partition(":"))
+        if value in STAND_INS:
+            attribute, class_ = STAND_INS[value]
+            if name == attribute:
+                classes.append(class_)
+        elif name and name != "font-family":
+            one.set(name, value)
+    if classes:
+        one.set("class", " ".join(classes))
+
+
+def _rename(one: ET.Element, kept: set[str], salt: str) -> None:
+    """Ids are the page's: only those that are referred to stay, with the chart's name."""
+    if "id" in one.attrib:
+        if one.attrib["id"] in kept:
+            one.set("id", f"{salt}-{one.attrib['id']}")
+        else:
+            del one.attrib["id"]
+    for name, value in list(one.attrib.items()):
+        if name == f"{{{_LINK}}}href" and value.startswith("#"):
+            del one.attrib[name]
+            one.set("href", f"#{salt}-{value[1:]}")
+        else:
+            one.set(name, _REFERENCE.sub(lambda found: f"url(#{salt}-{found[1]})", value))

@@ -1,0 +1,197 @@
+"""What the report shows, counted by Spark: of any number of rows a bounded number comes to the driver.
+
+Each figure is one aggregate over one table, partitioned by group, by bucket of time or by kind. They are
+named as in `quorate log stats` and mean the same, but that each epoch's time to stable counts for itself, and
+that a group which lapses within an epoch counts as stable. Times are in ms; what is open at the end of the
+tables counts until there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
+
+Tables = Callable[[str], "DataFrame"]
+"""A table by its name (`pipeline.schema.TABLES`)."""
+
+BUCKETS = 96
+"""Parts of the time that the charts over time have: a quarter of an hour each, of a day."""
+GROUPS_SHOWN = 30
+FINDINGS_SHOWN = 200
+FAILOVERS_SHOWN = 50
+KINDS_MAX = 200
+"""Of rules, triggers and ends of sessions: there are some dozens, and an import may bring unknown ones."""
+STEPS_MAX = 64
+"""Doublings of 10 ms: more than any time has."""
+SEVERITIES = ("error", "warning", "note")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How often a rule found something, and in how many groups."""
+
+    kind: str
+    severity: str
+    count: int
+    groups: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """All that is shown. ``buckets`` are of ``step_ms`` each from ``from_ms`` on."""
+
+    from_ms: int
+    until_ms: int
+    step_ms: int
+    num_groups: int
+    num_epochs: int
+    """Rebalances: epochs that left a group with members."""
+    unstable_ms: int
+    moves: int
+    """Partitions that went from one member to another."""
+    by_trigger: Mapping[str, Mapping[int, int]]
+    """Trigger -> bucket -> rebalances."""
+    groups_at_once: Mapping[int, int]
+    """Bucket -> groups that rebalanced in it."""
+    commits: Mapping[int, int]
+    settled: Mapping[int, int]
+    """Step -> epochs that took at most ``10 ms · 2**step`` to be stable."""
+    never_settled: int
+    groups: tuple[Row, ...]
+    """Those that were not stable longest: group_id, rebalances, unstable_ms, p50_ms and p99_ms to stable,
+    changes (of places in targets)."""
+    unowned: tuple[Row, ...]
+    """group_id, unowned_ms; the most first."""
+    unowned_ms: int
+    kinds: tuple[Kind, ...]
+    findings: tuple[Row, ...]
+    """The most severe and then the newest."""
+    ends: Mapping[str, int]
+    """How sessions ended."""
+    failovers: tuple[Row, ...]
+    """Takeovers, the newest first."""
+    num_failovers: int
+    num_commits: int
+
+
+def figures_of(tables: Tables) -> Figures | None:
+    """Asks the tables; ``None`` where they hold nothing."""
+    begin, end = _span(tables)
+    if begin is None or end is None:
+        return None
+    step = max(1, -(-(end + 1 - begin) // BUCKETS))
+    epochs, ownership = tables("group_epochs").filter("num_members > 0"), tables("ownership")
+    changed = tables("moves").filter("source is not null and target is not null")
+    committed = tables("commits").filter("offset is not null")
+    by_bucket = _bucket("timestamp_ms", begin, step)
+    until = F.lit(end)
+    unstable = F.greatest(F.lit(0), F.coalesce("settled_ms", "end_ms", until) - F.col("timestamp_ms"))
+    unowned = F.coalesce("to_ms", until) - F.col("from_ms")
+    whole = epochs.agg(
+        F.count("*").alias("epochs"),
+        F.countDistinct("group_id").alias("groups"),
+        F.sum(unstable).alias("unstable"),
+        F.sum((F.col("settled_ms").isNull() & F.col("end_ms").isNotNull()).cast("int")).alias("never"),
+    ).first()
+    assert whole is not None
+    triggers = epochs.groupBy(by_bucket, F.coalesce("trigger", F.lit("unknown")).alias("trigger")).count()
+    by_trigger: dict[str, dict[int, int]] = {}
+    for row in triggers.orderBy("bucket", "trigger").limit(BUCKETS * KINDS_MAX).collect():
+        by_trigger.setdefault(row["trigger"], {})[row["bucket"]] = row["count"]
+    unowned_rows = (
+        ownership.filter("kind = 'unowned'")
+        .groupBy("group_id")
+        .agg(F.sum(unowned).alias("unowned_ms"))
+        .filter("unowned_ms > 0")
+    )
+    in_all = unowned_rows.agg(F.sum("unowned_ms")).first()
+    takeovers = tables("failovers").filter("is_takeover and shard >= 0")
+    findings = tables("findings")
+    return Figures(
+        from_ms=begin,
+        until_ms=end,
+        step_ms=step,
+        num_groups=whole["groups"],
+        num_epochs=whole["epochs"],
+        unstable_ms=whole["unstable"] or 0,
+        moves=changed.count(),
+        by_trigger=by_trigger,
+        groups_at_once=_counts(
+            epochs.groupBy(by_bucket).agg(F.countDistinct("group_id").alias("count")), "bucket", BUCKETS
+        ),
+        commits=_counts(committed.groupBy(_bucket("timestamp_ms", begin, step)).count(), "bucket", BUCKETS),
+        settled=_counts(
+            epochs.filter("time_to_stable_ms is not null")
+            .groupBy(_step("time_to_stable_ms").alias("step"))
+            .count(),
+            "step",
+            STEPS_MAX,
+        ),
+        never_settled=whole["never"] or 0,
+        groups=tuple(
+            epochs.groupBy("group_id")
+            .agg(
+                F.count("*").alias("rebalances"),
+                F.sum(unstable).alias("unstable_ms"),
+                F.percentile_approx("time_to_stable_ms", 0.5).alias("p50_ms"),
+                F.percentile_approx("time_to_stable_ms", 0.99).alias("p99_ms"),
+                F.sum("num_moves").alias("changes"),
+            )
+            .orderBy(F.desc("unstable_ms"), "group_id")
+            .limit(GROUPS_SHOWN)
+            .collect()
+        ),
+        unowned=tuple(unowned_rows.orderBy(F.desc("unowned_ms"), "group_id").limit(GROUPS_SHOWN).collect()),
+        unowned_ms=(in_all[0] if in_all is not None else 0) or 0,
+        kinds=_kinds(findings),
+        findings=tuple(
+            findings.orderBy(_rank(), F.desc("from_ms"), "group_id", "kind").limit(FINDINGS_SHOWN).collect()
+        ),
+        ends=_counts(tables("member_sessions").groupBy("end").count(), "end", KINDS_MAX),
+        failovers=tuple(takeovers.orderBy(F.desc("timestamp_ms"), "shard").limit(FAILOVERS_SHOWN).collect()),
+        num_failovers=takeovers.count(),
+        num_commits=committed.count(),
+    )
+
+
+def _span(tables: Tables) -> tuple[int | None, int | None]:
+    """From the first to the last moment that the tables tell of."""
+    found: Row | None = tables("records").agg(F.min("timestamp_ms"), F.max("timestamp_ms")).first()
+    return (None, None) if found is None else (found[0], found[1])
+
+
+def _bucket(column: str, begin: int, step: int) -> Column:
+    return F.floor((F.col(column) - F.lit(begin)) / F.lit(step)).cast("int").alias("bucket")
+
+
+def _step(column: str) -> Column:
+    """The first doubling of 10 ms that is not exceeded."""
+    tens = F.greatest(F.lit(1), F.ceil(F.col(column) / 10))
+    return F.ceil(F.log2(tens)).cast("int")
+
+
+def _rank() -> Column:
+    rank = F.lit(len(SEVERITIES))
+    for place, severity in reversed(list(enumerate(SEVERITIES))):
+        rank = F.when(F.col("severity") == severity, place).otherwise(rank)
+    return rank
+
+
+def _counts(counted: DataFrame, key: str, rows_max: int) -> dict[Any, int]:
+    return {row[key]: row["count"] for row in counted.orderBy(F.desc("count"), key).limit(rows_max).collect()}
+
+
+def _kinds(findings: DataFrame) -> tuple[Kind, ...]:
+    counted = findings.groupBy("kind", "severity").agg(
+        F.count("*").alias("count"), F.countDistinct("group_id").alias("groups")
+    )
+    rows = counted.orderBy(_rank(), F.desc("count"), "kind").limit(KINDS_MAX).collect()
+    return tuple(
+        Kind(kind=r["kind"], severity=r["severity"], count=r["count"], groups=r["groups"]) for r in rows
+    )

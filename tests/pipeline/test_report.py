@@ -1,0 +1,176 @@
+"""The report: figures that equal those of plain history, and a page that holds them and asks for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pytest.importorskip("matplotlib", reason="needs quorate[spark]")
+
+from history.answers.stats import stats
+from history.export.schema import SCHEMAS
+from history.export.sources import ShardRows, Window
+from history.facts.group import facts_of
+from history.reading.opening import open_node
+from pipeline.report.charts import bars
+from pipeline.report.figures import BUCKETS, Figures, figures_of
+from pipeline.report.page import report_page
+from pipeline.schema import TABLES
+from tests.history.browser import browser_path, opened
+from tests.pipeline.conftest import INCIDENT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Tables = Callable[[str], "DataFrame"]
+
+
+def plain_tables(spark: SparkSession, path: Path) -> Tables:
+    """The tables as plain history fills them."""
+    log = open_node(str(path))
+    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in SCHEMAS}
+    catalog = log.catalog()
+    for shard in log.shards:
+
+        def take(table: str, row: object) -> None:
+            rows[table].append(("c", *SCHEMAS[table].values(row)))
+
+        ShardRows(shard, catalog, tuple(SCHEMAS), None, Window(), take).run(log.reader(shard))
+
+    def table(name: str) -> DataFrame:
+        if name == "records":
+            moments = [(row[4],) for row in rows["records"]]
+            return spark.createDataFrame(moments, "timestamp_ms bigint")
+        return spark.createDataFrame(rows[name], TABLES[name].spark())
+
+    return table
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession) -> Tables:
+    return plain_tables(spark, INCIDENT)
+
+
+@pytest.fixture(scope="module")
+def figures(tables: Tables) -> Figures:
+    found = figures_of(tables)
+    assert found is not None
+    return found
+
+
+def test_figures_are_those_of_plain_statistics(figures: Figures) -> None:
+    plain = stats(open_node(str(INCIDENT)))
+    total = plain.total
+    assert figures.num_epochs == total.rebalances
+    assert figures.moves == total.moves
+    assert figures.num_groups == len(plain.groups)
+    assert figures.num_failovers == total.failovers
+    assert figures.num_commits == total.commits
+    assert {name: sum(by.values()) for name, by in figures.by_trigger.items()} == dict(total.by_trigger)
+    assert {kind.kind: kind.count for kind in figures.kinds} == dict(total.findings)
+    facts = facts_of(open_node(str(INCIDENT)), "billing")
+    spans_ms = [
+        e.settled_ms - e.timestamp_ms for e in facts.epochs if e.settled_ms is not None and e.num_members
+    ]
+    assert sum(figures.settled.values()) == len(spans_ms)
+    for step, count in figures.settled.items():
+        low = 10 * 2 ** (step - 1) if step else -1
+        assert count == sum(low < span_ms <= 10 * 2**step for span_ms in spans_ms)
+    assert figures.unowned_ms == pytest.approx(total.unowned_ms)
+    assert all(0 <= bucket < BUCKETS for by in figures.by_trigger.values() for bucket in by)
+
+
+def test_no_rows_no_figures(spark: SparkSession) -> None:
+    assert figures_of(lambda name: spark.createDataFrame([], TABLES[name].spark())) is None
+    assert "no record" in report_page(None, title="nothing")
+
+
+class _Reader(HTMLParser):
+    """Tags that are closed in order, and the text."""
+
+    VOID = ("meta", "input", "br", "hr", "link")
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(page: str) -> _Reader:
+    reader = _Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def test_page_is_whole_and_asks_for_nothing(figures: Figures) -> None:
+    reader = read(report_page(figures, title="incident", rests_on=["shard 0: entries 1 to 9"]))
+    assert reader.text.index("Findings") < reader.text.index("Rebalances over time")
+    assert "REVOCATION_TIMED_OUT" in reader.text
+    assert "shard 0: entries 1 to 9" in reader.text
+    assert len(set(reader.ids)) == len(reader.ids)
+    for name, value in reader.attributes:
+        assert name != "style"
+        assert not name.startswith("on")
+        if name in ("href", "src"):
+            assert value.startswith("#")
+            assert value[1:] in reader.ids
+
+
+def test_names_that_clients_chose_stay_text() -> None:
+    for evil in ("</text><script>alert(1)</script>&", "\x00\ud800 \n", "$x$ 群 \u202e", "x" * 10_000):
+        made = bars([(evil, 3.0)], label="Groups", unit="s")
+        assert "<script" not in made
+        assert len(made) < 20_000
+        read(made)
+        made.encode()
+
+
+def test_equal_figures_make_equal_pages(figures: Figures) -> None:
+    one = report_page(figures, title="incident")
+    assert one == report_page(figures, title="incident")
+    assert len(one) < 400_000
+
+
+BROWSER = browser_path()
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+async def test_a_browser_draws_it_without_complaint(figures: Figures, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(report_page(figures, title="incident"), encoding="utf-8")
+    assert BROWSER is not None
+    (tmp_path / "home").mkdir()
+    async with opened(tmp_path / "home", BROWSER) as tab:
+        await tab.show(file)
+        assert tab.complaints == []
+        assert [one for one in tab.requests if not one.startswith("file:")] == []
+        charts = await tab.evaluate("document.querySelectorAll('svg.chart').length")
+        assert charts >= 4
+        fill = await tab.evaluate("getComputedStyle(document.querySelector('svg.chart .c0')).fill")
+        assert fill == "rgb(47, 109, 181)"
