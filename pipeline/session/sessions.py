@@ -1,36 +1,201 @@
-"""Getting a SparkSession: the one that there is, or a quiet local one."""
+"""Getting a SparkSession: the one that there is, or one of ours.
+
+Where ours runs is, the first that is said: the master that was asked for (``sc://…`` is Spark Connect),
+spark-submit's, SPARK_REMOTE, spark-defaults.conf's, this machine's cores.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import os
+import socket
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pipeline.errors import NoSpark, OptionError, PipelineError
+
+from .jvm import environment, launch, private_folder, python_variables
+from .settings import COMMON, DEFAULT_MASTER, is_local, local_defaults, user_defaults
+from .shipping import ship_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEFAULT_MASTER = "local[*]"
+__all__ = ["present_session", "session_for", "spark_session"]
+
+PYSPARK = "pyspark"
+REACHING_S = 10.0
+"""A server that does not take a connection in this time is not there; Spark itself tries for minutes."""
 
 
-def spark_session(master: str | None = None, *, name: str = "quorate") -> SparkSession:
-    """The active session if there is one (``master`` is not looked at then), or a new one.
+@contextmanager
+def session_for(
+    master: str | None = None,
+    *,
+    name: str = "quorate",
+    conf: Mapping[str, str] | None = None,
+    spark_logs: bool = False,
+) -> Iterator[SparkSession]:
+    """The session that there is, which goes on afterwards, or a new one, which is stopped."""
+    present = present_session()
+    if present is not None:
+        yield present
+        return
+    session = spark_session(master, name=name, conf=conf, spark_logs=spark_logs)
+    try:
+        yield session
+    finally:
+        session.stop()
 
-    Raises `ImportError` where PySpark is not installed.
+
+def spark_session(
+    master: str | None = None,
+    *,
+    name: str = "quorate",
+    conf: Mapping[str, str] | None = None,
+    spark_logs: bool = False,
+) -> SparkSession:
+    """The session that there is (nothing else is looked at then), or a new one.
+
+    ``conf`` is stronger than any default; ``spark_logs`` leaves what Spark prints on the terminal. Raises
+    `NoSpark` where PySpark or Java is missing, `PipelineError` where Spark cannot be reached or started.
     """
-    from pyspark.sql import SparkSession
-
-    present = SparkSession.getActiveSession()
+    require_pyspark()
+    present = present_session()
     if present is not None:
         return present
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = (
-        SparkSession.builder.master(master or DEFAULT_MASTER)
-        .appName(name)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
+    if not spark_logs:
+        _hush()
+    told = dict(conf or {})
+    if is_submitted():
+        return _submitted(name, told)
+    remote = _remote(master)
+    if remote is not None and not remote.startswith("local"):
+        return _connected(remote, told)
+    return _started(remote or master, name, told, is_quiet=not spark_logs, is_remote=remote is not None)
+
+
+def present_session() -> SparkSession | None:
+    """The active session of this thread or process, classic or of Connect."""
+    for module in ("pyspark.sql.session", "pyspark.sql.connect.session"):
+        if module in sys.modules:  # without it nobody has a session
+            try:
+                session: SparkSession = sys.modules[module].SparkSession.active()
+            except Exception:  # it says so by raising, each kind of session in its own way
+                continue
+            if not _is_stopped(session):
+                return session
+    return None
+
+
+def is_submitted() -> bool:
+    """True: spark-submit started this process, and its JVM, master and settings are there already."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def require_pyspark() -> None:
+    if importlib.util.find_spec(PYSPARK) is None:
+        raise NoSpark("PySpark is not installed", "pip install 'quorate[spark]'")
+
+
+def _is_stopped(session: SparkSession) -> bool:
+    if hasattr(session, "is_stopped"):  # of Connect
+        return bool(session.is_stopped)
+    return session._sc is None or session._sc._jsc is None
+
+
+def _submitted(name: str, told: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "UTC")
+    return builder.config(map=dict(told)).getOrCreate()
+
+
+def _remote(master: str | None) -> str | None:
+    """The Connect server that was asked for, or ``local…`` for one in a JVM of ours."""
+    if master is not None:
+        return master if master.startswith("sc://") else None
+    return os.environ.get("SPARK_REMOTE")
+
+
+def _connected(url: str, told: Mapping[str, str]) -> SparkSession:
+    if importlib.util.find_spec("grpc") is None:
+        raise NoSpark("Spark Connect needs packages of its own", "pip install 'pyspark[connect]==4.3.*'")
+    if not any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
+        _reach(url.removeprefix("sc://").partition("/")[0], 15002, "the Spark Connect server")
+    from pyspark.sql import SparkSession
+
+    with environment({"SPARK_REMOTE": url}):  # another one there would be a contradiction to Spark
+        session = SparkSession.builder.remote(url).getOrCreate()
+    for key, value in {"spark.sql.session.timeZone": "UTC", **told}.items():
+        session.conf.set(key, value)
+    ship_code(session)
+    return session
+
+
+def _started(
+    asked: str | None, name: str, told: Mapping[str, str], *, is_quiet: bool, is_remote: bool
+) -> SparkSession:
+    """A session whose driver is a JVM of ours, which other sessions of this process use after it."""
+    import pyspark
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    spark_home = Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0])
+    theirs = user_defaults(spark_home)
+    master = asked or told.get("spark.master") or theirs.get("spark.master") or DEFAULT_MASTER
+    defaults = {"spark.app.name": name, **COMMON}
+    if is_local(master):
+        defaults |= local_defaults(master)
+        defaults["spark.sql.warehouse.dir"] = str(private_folder() / "warehouse")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # PySpark looks whenever a function is sent
+    elif master.startswith("spark://"):
+        _reach(master.removeprefix("spark://"), 7077, "the Spark master")
+    conf = {key: value for key, value in defaults.items() if key not in theirs}
+    conf |= {**told, "spark.master": master}
+    if not SparkContext._gateway:
+        variables = python_variables(is_local=is_local(master))
+        gateway = launch(spark_home, conf, variables, is_quiet=is_quiet)
+        SparkContext._ensure_initialized(gateway=gateway)
+    if is_remote:
+        return SparkSession.builder.remote(master).config(map=dict(conf)).getOrCreate()
+    settings = SparkConf()
+    for key, value in conf.items():
+        settings.set(key, value)
+    session = SparkSession(SparkContext(conf=settings))
+    if not is_local(master):
+        ship_code(session)
+    return session
+
+
+def _reach(addresses: str, default_port: int, what: str) -> None:
+    """Raises `PipelineError` unless one of ``host:port,host:port`` takes a connection."""
+    reasons = []
+    for address in addresses.split(","):
+        try:
+            parts = urlsplit(f"//{address}")
+            host, port = parts.hostname, parts.port or default_port
+        except ValueError:
+            host = None
+        if not host:
+            raise OptionError(f"{address!r} is not the address of {what}", "it is HOST:PORT")
+        try:
+            socket.create_connection((host, port), timeout=REACHING_S).close()
+        except OSError as error:
+            reasons.append(f"{host}:{port}: {error.strerror or error}")
+        else:
+            return
+    raise PipelineError(
+        f"{what} cannot be reached ({', '.join(reasons)})", "is it running, and is this its address?"
     )
-    return builder.getOrCreate()
+
+
+def _hush() -> None:
+    """What PySpark and py4j log of a failure is said once, by us."""
+    for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,17 +19,19 @@ INCIDENT = ROOT / "examples" / "incident" / "cluster"
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     pytest.importorskip("pyspark", reason="needs quorate[spark]")
-    from pyspark.sql import SparkSession
-
+    from pipeline.errors import NoSpark
     from pipeline.session.sessions import spark_session
 
-    os.environ.setdefault("PYTHONPATH", str(ROOT))
     scratch = tmp_path_factory.mktemp("spark")
-    SparkSession.builder.config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-    SparkSession.builder.config("spark.local.dir", str(scratch))
-    SparkSession.builder.config("spark.driver.memory", "1g")
-    SparkSession.builder.config("spark.sql.shuffle.partitions", "4")
-    session = spark_session("local[2]", name="tests")
-    session.sparkContext.setLogLevel("ERROR")
+    conf = {
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.local.dir": str(scratch),
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "4",
+    }
+    try:
+        session = spark_session("local[2]", name="tests", conf=conf)
+    except NoSpark as error:
+        pytest.skip(str(error))
     yield session
     session.stop()

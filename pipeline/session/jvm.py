@@ -1,0 +1,150 @@
+"""The driver's JVM: started with the right Java and environment, its output in a folder, not on the terminal.
+
+The folder is private and goes when this process ends, except for the logs of a session that failed: whoever
+tells the user of a failure asks for their place with `kept_logs`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import PipelineError
+
+from .java import find_java, write_shim
+from .settings import conf_directory
+
+__all__ = ["environment", "kept_logs", "launch", "private_folder", "python_variables"]
+
+SPARK_LOG = "spark.log"
+OUTPUT = "output.log"
+"""What the JVM and Python workers print, and what Java says before there is a log."""
+
+_folder: Path | None = None
+_keeps_logs = False
+
+
+def private_folder() -> Path:
+    """A folder of this process that only its user can read."""
+    global _folder
+    if _folder is None:
+        _folder = Path(tempfile.mkdtemp(prefix="quorate-spark-"))
+        atexit.register(_clear, _folder)
+    return _folder
+
+
+def kept_logs() -> Path | None:
+    """Where Spark's logs are, which stay there from now on; None: they went elsewhere, or there are none."""
+    global _keeps_logs
+    if _folder is None or not (_folder / OUTPUT).exists():
+        return None
+    _keeps_logs = True
+    return _folder
+
+
+def launch(
+    spark_home: Path, conf: Mapping[str, str], variables: Mapping[str, str | None], *, is_quiet: bool
+) -> Any:
+    """A py4j gateway to a new JVM that was told ``conf``; raises `NoSpark`, `PipelineError`."""
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    java = find_java()
+    folder = private_folder()
+    home = java.home
+    if java.lacks_module:
+        home = folder / "java"
+        if not home.exists():
+            write_shim(java, home)
+    told = SparkConf(loadDefaults=False)
+    for key, value in conf.items():
+        told.set(key, value)
+    java_options = _logging_options(folder, spark_home, conf) if is_quiet else ""
+    submit_options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {java_options}".strip()
+    with (
+        environment(
+            {**variables, "JAVA_HOME": str(home), "SPARK_SUBMIT_OPTS": submit_options, "SPARK_REMOTE": None}
+        ),
+        open(folder / OUTPUT, "ab") as output,
+    ):
+        streams = {"stdout": output, "stderr": output} if is_quiet else {}
+        try:
+            return launch_gateway(told, popen_kwargs=streams)  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            raise PipelineError("Spark did not start" + _last_words(folder / OUTPUT), _see_logs()) from error
+
+
+def python_variables(*, is_local: bool) -> dict[str, str | None]:
+    """What tells the JVM which Python to run; other machines have a Python of their own.
+
+    What the user has set stands. Workers on this machine get our packages on their path.
+    """
+    variables: dict[str, str | None] = {"PYSPARK_DRIVER_PYTHON": sys.executable}
+    if is_local:
+        variables |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    variables = {name: value for name, value in variables.items() if not os.environ.get(name)}
+    home = str(Path(__file__).resolve().parent.parent.parent)
+    if is_local and home not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        others = os.environ.get("PYTHONPATH")
+        variables["PYTHONPATH"] = os.pathsep.join([home, others] if others else [home])
+    return variables
+
+
+@contextmanager
+def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """These environment variables (None: without it), for as long as it takes to start a child."""
+    before = {name: os.environ.get(name) for name in variables}
+    _set(variables)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _logging_options(folder: Path, spark_home: Path, conf: Mapping[str, str]) -> str:
+    """Java options for our logging; none where the user has a configuration of their own."""
+    theirs = list(conf_directory(spark_home).glob("log4j2*"))
+    if theirs or any("log4j" in value for value in conf.values()):
+        return ""
+    configuration = folder / "log4j2.properties"
+    configuration.write_text(resources.files(__package__).joinpath("log4j2.properties").read_text())
+    return f"-Dlog4j2.configurationFile={configuration} -Dquorate.spark.log={folder / SPARK_LOG}"
+
+
+def _last_words(output: Path) -> str:
+    """What Java said last, which is mostly why it did not start."""
+    lines = [line.strip() for line in output.read_text(errors="replace").splitlines() if line.strip()]
+    reasons = [line for line in lines if "Exception" in line or "Error" in line or "error" in line] or lines
+    return f": {reasons[-1]}" if reasons else ""
+
+
+def _see_logs() -> str:
+    logs = kept_logs()
+    return f"Spark's own logs are in {logs}" if logs else ""
+
+
+def _clear(folder: Path) -> None:
+    if not _keeps_logs:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for one in folder.iterdir():
+        if one.is_dir():
+            shutil.rmtree(one, ignore_errors=True)

@@ -1,0 +1,106 @@
+"""What a session of ours is told: defaults of ours that yield to the user's, and the options of the commands.
+
+The user's are, the later the stronger: spark-defaults.conf, then what the command was given. A default of
+ours is only set where neither says anything, since what is told to the launcher hides the file's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pipeline.errors import OptionError
+
+__all__ = ["DEFAULT_MASTER", "conf_from_options", "is_local", "local_defaults", "user_defaults"]
+
+DEFAULT_MASTER = "local[*]"
+DRIVER_SHARE = 4
+"""A local driver gets this part of the memory, as the Python workers and the page cache need theirs."""
+DRIVER_MIN_MB, DRIVER_MAX_MB = 1_024, 8_192
+"""Below, Spark has no room to sort; above, a larger heap was no faster."""
+PARTITIONS_PER_CORE = 4
+"""Of a shuffle in a local session: enough that one large group does not hold up the rest."""
+
+COMMON = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def conf_from_options(driver_memory: str | None = None, conf: Sequence[str] = ()) -> dict[str, str]:
+    """What ``--driver-memory`` and each ``--conf KEY=VALUE`` say; raises `OptionError`."""
+    told: dict[str, str] = {}
+    for pair in conf:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise OptionError(
+                f"--conf {pair!r} is not KEY=VALUE", "for example --conf spark.sql.shuffle.partitions=64"
+            )
+        if not key.strip().startswith("spark."):
+            raise OptionError(
+                f"--conf {key.strip()!r} is not a setting of Spark", "their names begin with `spark.`"
+            )
+        told[key.strip()] = value.strip()
+    if driver_memory is not None:
+        if not re.fullmatch(r"\d+[kmgtKMGT][bB]?", driver_memory):
+            raise OptionError(
+                f"--driver-memory {driver_memory!r} is not an amount of memory", "for example 2g or 900m"
+            )
+        told["spark.driver.memory"] = driver_memory
+    return told
+
+
+def is_local(master: str) -> bool:
+    """True: driver and executors are one process on this machine."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def local_defaults(master: str) -> dict[str, str]:
+    """What a session whose driver and executors are one process here needs beside `COMMON`."""
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.authenticate": "true",  # other users of this machine reach loopback too
+        "spark.driver.memory": f"{driver_mb()}m",
+        "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * _cores(master)),
+    }
+
+
+def user_defaults(spark_home: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the user's spark-defaults.conf says."""
+    try:
+        lines = (conf_directory(spark_home, environ) / "spark-defaults.conf").read_text().splitlines()
+    except OSError:
+        return {}
+    found = [re.match(r"\s*(spark\.[^\s=:]+)\s*[\s=:]\s*(.*\S)\s*$", line) for line in lines]
+    return {match[1]: match[2] for match in found if match}
+
+
+def conf_directory(spark_home: Path, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the user keeps Spark's configuration."""
+    return Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf")
+
+
+def driver_mb() -> int:
+    """The default memory of a local driver."""
+    return max(DRIVER_MIN_MB, min(DRIVER_MAX_MB, _memory_bytes() // DRIVER_SHARE // 2**20))
+
+
+def _memory_bytes() -> int:
+    """The machine's, or what the container may use of it."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        allowed = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return machine
+    return min(machine, int(allowed)) if allowed.isdecimal() else machine
+
+
+def _cores(master: str) -> int:
+    told = re.match(r"local\[(\d+)", master)
+    if told:
+        return max(1, int(told[1]))
+    return (os.cpu_count() or 1) if master.startswith("local[*") else 1

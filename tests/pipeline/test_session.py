@@ -1,0 +1,169 @@
+"""Sessions without Spark: options and defaults, what failures are made into, and the zip for executors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import InputError, NoSpark, OptionError, PipelineError
+from pipeline.session import sessions
+from pipeline.session.failures import unwrapped
+from pipeline.session.settings import conf_from_options, driver_mb, is_local, local_defaults, user_defaults
+from pipeline.session.shipping import write_zip
+
+
+@pytest.fixture(autouse=True)
+def no_session_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the suite's other tests may be there."""
+    monkeypatch.setattr(sessions, "present_session", lambda: None)
+
+
+def test_options_become_settings() -> None:
+    told = conf_from_options("2g", ["spark.sql.shuffle.partitions=64", "spark.x = a=b "])
+    assert told == {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "64", "spark.x": "a=b"}
+
+
+@pytest.mark.parametrize("memory", ["2", "much", "2 g", "-1g", ""])
+def test_a_driver_memory_that_is_none_is_refused(memory: str) -> None:
+    with pytest.raises(OptionError, match="for example 2g"):
+        conf_from_options(memory)
+
+
+@pytest.mark.parametrize("pair", ["spark.x", "=1", "x=1"])
+def test_a_setting_that_is_none_is_refused(pair: str) -> None:
+    with pytest.raises(OptionError, match="--conf"):
+        conf_from_options(conf=[pair])
+
+
+def test_local_masters_stay_on_loopback_with_a_secret() -> None:
+    assert [is_local(one) for one in ("local", "local[2]", "local[*]", "local[2,3]")] == [True] * 4
+    assert not any(
+        is_local(one) for one in ("local-cluster[2,1,1024]", "spark://localhost:7077", "yarn", "sc://x")
+    )
+    told = local_defaults("local[3]")
+    assert told["spark.driver.bindAddress"] == told["spark.driver.host"] == "127.0.0.1"
+    assert told["spark.authenticate"] == "true"
+    assert told["spark.sql.shuffle.partitions"] == "12"
+    assert 1024 <= driver_mb() <= 8192
+
+
+def test_the_users_defaults_are_read_as_spark_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# spark.master yarn\n\nspark.master   spark://a:7077\n"
+        " spark.ui.enabled=true\nspark.x: y z \nhive.a b\n"
+    )
+    found = user_defaults(Path("/none"), {"SPARK_CONF_DIR": str(tmp_path)})
+    assert found == {"spark.master": "spark://a:7077", "spark.ui.enabled": "true", "spark.x": "y z"}
+    assert user_defaults(tmp_path / "nowhere", {}) == {}
+
+
+def test_without_pyspark_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "PYSPARK", "no_such_package")
+    with pytest.raises(NoSpark) as refused, sessions.session_for():
+        pass
+    assert str(refused.value) == "PySpark is not installed; pip install 'quorate[spark]'"
+
+
+@pytest.mark.parametrize(
+    ("master", "says"),
+    [
+        ("spark://127.0.0.1:1", "the Spark master cannot be reached"),
+        ("sc://127.0.0.1:1", "Spark Connect server"),
+    ],
+)
+def test_a_server_that_is_not_there_is_said_at_once(master: str, says: str) -> None:
+    pytest.importorskip("pyspark")
+    with pytest.raises(PipelineError, match=says) as refused:
+        sessions.spark_session(master)
+    assert "127.0.0.1:1: Connection refused" in str(refused.value)
+
+
+def spark_error(text: str) -> Exception:
+    kind = type("PythonException", (Exception,), {"__module__": "pyspark.errors.exceptions.captured"})
+    made: Exception = kind(text)
+    return made
+
+
+def test_what_a_worker_raised_of_ours_comes_out_whole() -> None:
+    text = (
+        "Job aborted due to stage failure: Task 1 in stage 6.0 failed 1 times\n"
+        '  File "/x/reader.py", line 7, in read\n    raise InputError("no log", "copy it again")\n'
+        "pipeline.errors.InputError: /data/node-1 is damaged; copy it again\n\n\tat org.apache.Base\n"
+    )
+    error = unwrapped(spark_error(text))
+    assert isinstance(error, InputError)
+    assert str(error) == "/data/node-1 is damaged; copy it again"
+
+
+def test_an_error_that_spark_caused_is_found_behind_another() -> None:
+    try:
+        try:
+            raise spark_error("Error\nModuleNotFoundError: No module named 'pipeline.source'")
+        except Exception as error:
+            raise RuntimeError("the run failed") from error
+    except RuntimeError as outer:
+        found = unwrapped(outer)
+    assert found is not None
+    assert "--py-files" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("ModuleNotFoundError: No module named 'msgpack'", "lacks the package msgpack"),
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12",
+            "another version of Python",
+        ),
+        ("java.lang.OutOfMemoryError: Java heap space", "ran out of memory"),
+        ("java.io.IOException: No space left on device", "a disk is full"),
+        ("[SOME_CLASS] first line\nsecond line", "Spark failed: [SOME_CLASS] first line"),
+        ("", "Spark failed: it does not say why"),
+    ],
+)
+def test_other_failures_are_one_line(text: str, says: str) -> None:
+    error = unwrapped(spark_error(text))
+    assert error is not None
+    assert says in error.message
+    assert "\n" not in str(error)
+
+
+def test_errors_of_others_are_not_ours_to_explain() -> None:
+    assert unwrapped(ValueError("no")) is None
+    mine = OptionError("bad")
+    assert unwrapped(mine) is mine
+
+
+def test_the_zip_is_the_same_each_time_and_everything_imports_from_it(tmp_path: Path) -> None:
+    for needed in ("pyspark", "numpy", "pyarrow", "matplotlib"):
+        pytest.importorskip(needed)
+    one, two = tmp_path / "one.zip", tmp_path / "two.zip"
+    write_zip(one)
+    write_zip(two)
+    assert one.read_bytes() == two.read_bytes()
+    modules = []
+    with zipfile.ZipFile(one) as archive:
+        for name in archive.namelist():
+            assert "__pycache__" not in name
+            if name.endswith(".py") and not name.endswith("__main__.py"):
+                modules.append(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+        assert "pipeline/session/log4j2.properties" in archive.namelist()
+    script = (
+        "import importlib, sys\n"
+        f"sys.path.insert(0, {str(one)!r})\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "for room in ('records', 'coordinator', 'raftlog', 'history', 'pipeline'):\n"
+        f"    assert sys.modules[room].__file__.startswith({str(one)!r}), room\n"
+        "assert not [name for name in sys.modules if name.split('.')[0] in ('quorate', 'cluster')]\n"
+    )
+    subprocess.run([sys.executable, "-I", "-c", script], check=True, cwd=tmp_path)
+
+
+def test_a_zip_that_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="cannot be written"):
+        write_zip(tmp_path / "none" / "quorate.zip")
+    assert list(tmp_path.iterdir()) == []
