@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from history.facts.ownership import by_partition
 from history.facts.rows import Finding, GroupFacts
 
 from .case import Note
@@ -49,8 +50,10 @@ class KeptRows:
 
 def _joined(parts: Sequence[GroupFacts]) -> GroupFacts:
     spans = [span for part in parts for span in part.spans]
-    spans.sort(key=lambda row: (row.partition.topic, row.partition.partition, row.from_index))
-    sessions = sorted((one for part in parts for one in part.sessions), key=lambda row: row.from_index)
+    spans.sort(key=by_partition)
+    sessions = sorted(
+        (one for part in parts for one in part.sessions), key=lambda row: (row.from_index, row.member_id)
+    )
     return replace(
         parts[-1],
         epochs=tuple(row for part in parts for row in part.epochs),

@@ -10,5 +10,7 @@ pipeline are made of these rows and of nothing else, so that they cannot disagre
     ownership  who had which partition, as spans
     waits      who waited for which partition, held by whom
     sessions   who came, who went how, who was away
-    shard     the same for every group of a shard in one walk, handing over what is concluded
+    shard      the same for every group of a shard in one walk, handing over what is concluded
+    written    the state of a builder, and rows, as bytes: a walk that goes on another day
+    shapes     dataclasses as arrays and back, which it is made of
 """

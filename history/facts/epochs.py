@@ -120,14 +120,14 @@ class _Epoch:
             self.relapses.append((at, None))
 
 
+@dataclass(slots=True)
 class Epochs:
     """The epochs of one group, brought on by each `Change`."""
 
-    def __init__(self) -> None:
-        self._all: list[_Epoch] = []
-        self._open: _Epoch | None = None
-        self._members: tuple[str, ...] | None = None
-        """The sorted list that rows share while nobody comes or goes."""
+    _all: list[_Epoch] = field(default_factory=list)
+    _open: _Epoch | None = None
+    _members: tuple[str, ...] | None = None
+    """The sorted list that rows share while nobody comes or goes."""
 
     def update(self, change: Change, track: GroupTrack) -> None:
         """Brings the epochs on by what an entry changed, but for the waits."""
@@ -147,6 +147,11 @@ class Epochs:
             self._targeted(change)
         if self._open is not None:
             self._step(self._open, change)
+
+    @property
+    def is_settled(self) -> bool:
+        """The epoch in force, if there is one, has its target."""
+        return self._open is None or self._open.target_at is not None
 
     def wait(self, waits: Iterable[OpenWait]) -> None:
         """These waits began."""

@@ -8,9 +8,9 @@ the group's state and of the rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from history.reading.catalog import CatalogHistory
+from history.reading.catalog import TopicNames
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
 from history.reading.source import Gap, NothingToRead, SnapshotLike, Walk
@@ -63,32 +63,48 @@ def facts_of(
     return windowed(replace(builder.finish(), basis=walk.basis), from_index, from_ms)
 
 
+@dataclass(slots=True)
 class FactsBuilder:
-    """Makes the rows of one group from the entries of its shard, given in order."""
+    """Makes the rows of one group from the entries of its shard, given in order.
 
-    def __init__(self, group_id: str, catalog: CatalogHistory, shard: int) -> None:
-        self.group_id = group_id
-        self.is_known = False
-        """The group was there at some time."""
-        self._shard = shard
-        self._catalog = catalog
-        self._follower = Follower(GroupTrack(group_id))
-        self._ownership = Ownership()
-        self._waits = Waits()
-        self._sessions = Sessions()
-        self._epochs = Epochs()
-        self._terms: list[TermRow] = []
-        self._term: TermRow | None = None
-        """The newest one, until it is known to matter."""
-        self._gone: list[tuple[Place, Cause]] = []
-        self._gaps: list[tuple[int, int, int]] = []
-        self._unreadable: list[tuple[int, int, str]] = []
-        self._last = Place(0, -1)
+    All that it knows is in its fields, and theirs: `written` writes it down and takes it up again.
+    """
+
+    group_id: str
+    _names: TopicNames
+    _shard: int
+    is_known: bool = False
+    """The group was there at some time."""
+    _follower: Follower = field(init=False)
+    _ownership: Ownership = field(default_factory=Ownership)
+    _waits: Waits = field(default_factory=Waits)
+    _sessions: Sessions = field(default_factory=Sessions)
+    _epochs: Epochs = field(default_factory=Epochs)
+    _terms: list[TermRow] = field(default_factory=list)
+    _term: TermRow | None = None
+    """The newest one, until it is known to matter."""
+    _gone: list[tuple[Place, Cause]] = field(default_factory=list)
+    _gaps: list[tuple[int, int, int]] = field(default_factory=list)
+    _unreadable: list[tuple[int, int, str]] = field(default_factory=list)
+    _last: Place = field(default_factory=lambda: Place(0, -1))
+
+    def __post_init__(self) -> None:
+        self._follower = Follower(GroupTrack(self.group_id))
 
     @property
     def num_rows(self) -> int:
         """How many rows there are so far, about: what they take of memory."""
         return len(self._epochs) + len(self._ownership) + len(self._sessions)
+
+    @property
+    def last(self) -> Place:
+        """The newest entry that was given, or passed."""
+        return self._last
+
+    @property
+    def is_settled(self) -> bool:
+        """No diagnosis can come of time alone: the group has its target, and every partition its owner."""
+        return self._epochs.is_settled and self._ownership.is_settled
 
     @property
     def track(self) -> GroupTrack:
@@ -106,19 +122,25 @@ class FactsBuilder:
 
     def term(self, index: int, timestamp_ms: int, term: TermStartValue) -> None:
         """A term of the shard begins."""
-        self._term = TermRow(
-            shard=self._shard,
-            term=term.term,
-            index=index,
-            timestamp_ms=timestamp_ms,
-            node_id=term.node_id,
-            previous_leader=term.previous_leader,
-            why=term_why(term.why),
-            is_takeover=is_takeover(term),
-            gap_ms=None if self._last.ms < 0 else timestamp_ms - self._last.ms,
+        self.began(
+            TermRow(
+                shard=self._shard,
+                term=term.term,
+                index=index,
+                timestamp_ms=timestamp_ms,
+                node_id=term.node_id,
+                previous_leader=term.previous_leader,
+                why=term_why(term.why),
+                is_takeover=is_takeover(term),
+                gap_ms=None if self._last.ms < 0 else timestamp_ms - self._last.ms,
+            )
         )
+
+    def began(self, term: TermRow) -> None:
+        """The same, of a term whose row somebody else made."""
+        self._term = term
         self._keep_term()
-        self.passed(timestamp_ms, index)
+        self.passed(term.timestamp_ms, term.index)
 
     def entry(self, index: int, timestamp_ms: int, entry: Entry) -> None:
         """An entry about the group; ``entry.records`` holds the group's own ones of `MEMBERSHIP_TYPES` only.
@@ -128,7 +150,7 @@ class FactsBuilder:
         at = Place(index, timestamp_ms)
         change = self._follower.take(at, entry)
         if change.topics is not change.topics_before:
-            self._catalog.learn(change.topics)
+            self._names.learn(change.topics)
         touched = self._ownership.update(change)
         ended = self._sessions.update(change)
         self._epochs.update(change, self.track)
@@ -150,7 +172,7 @@ class FactsBuilder:
         self._waits.cut(last)
         self._ownership.cut(last)
         track = track_from_snapshot(self.group_id, raws)
-        self._catalog.learn(track.topics)
+        self._names.learn(track.topics)
         self._follower = Follower.of(track)
         self._ownership.begin(track, at)
         self._sessions.begin(track, at, last)
@@ -161,7 +183,7 @@ class FactsBuilder:
 
     def finish(self) -> GroupFacts:
         """The rows so far; may be asked for again when more entries were given."""
-        named = _Names(self._catalog)
+        named = _Named(self._names)
         state = self._follower.state
         return GroupFacts(
             group_id=self.group_id,
@@ -184,7 +206,7 @@ class FactsBuilder:
 
         For walks over logs that are longer than memory: rows come in the order in which they end.
         """
-        named = _Names(self._catalog)
+        named = _Named(self._names)
         drained = GroupFacts(
             group_id=self.group_id,
             shard=self._shard,
@@ -211,19 +233,19 @@ class FactsBuilder:
             self._term = None
 
 
-class _Names:
+class _Named:
     """Partitions by their topics' names, each made once."""
 
-    def __init__(self, catalog: CatalogHistory) -> None:
-        self._catalog = catalog
-        self._names: dict[Partition, TopicPartition] = {}
+    def __init__(self, names: TopicNames) -> None:
+        self._names = names
+        self._made: dict[Partition, TopicPartition] = {}
 
     def __call__(self, partition: Partition) -> TopicPartition:
-        name = self._names.get(partition)
-        if name is None:
-            topic = self._catalog.name(partition[0])
-            name = self._names[partition] = TopicPartition(topic=topic, partition=partition[1])
-        return name
+        made = self._made.get(partition)
+        if made is None:
+            topic = self._names.name(partition[0])
+            made = self._made[partition] = TopicPartition(topic=topic, partition=partition[1])
+        return made
 
 
 def feed(builder: FactsBuilder, items: Iterable[Frame | Gap | SnapshotLike | Passed]) -> None:

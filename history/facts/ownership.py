@@ -8,7 +8,7 @@ that it subscribes to the topic. Where a log says that two members own a partiti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from history.reading.catalog import TopicShape
 from history.state.track import NO_PARTITIONS, GroupTrack, MemberTrack, Partition, Partitions
@@ -28,17 +28,17 @@ class _Span:
     end: Place | None = None
 
 
+@dataclass(slots=True)
 class Ownership:
     """The spans of one group, brought on by each `Change`."""
 
-    def __init__(self) -> None:
-        self.owner: dict[Partition, str] = {}
-        self.told: dict[Partition, Place | None] = {}
-        """What is pending revocation -> the entry that told its owner (``None``: before what was read)."""
-        self._open: dict[Partition, _Span] = {}
-        self._ended: list[_Span] = []
-        self._counts: dict[bytes, int] = {}
-        """Topic id -> partitions, of what the group subscribes to while it has members."""
+    owner: dict[Partition, str] = field(default_factory=dict)
+    told: dict[Partition, Place | None] = field(default_factory=dict)
+    """What is pending revocation -> the entry that told its owner (``None``: before what was read)."""
+    _open: dict[Partition, _Span] = field(default_factory=dict)
+    _ended: list[_Span] = field(default_factory=list)
+    _counts: dict[bytes, int] = field(default_factory=dict)
+    """Topic id -> partitions, of what the group subscribes to while it has members."""
 
     def update(self, change: Change) -> set[Partition]:
         """The partitions whose owner, or what it was told of them, changed."""
@@ -65,6 +65,11 @@ class Ownership:
         for partition in touched | expected:
             self._put(partition, change.epoch, change.at)
         return touched
+
+    @property
+    def is_settled(self) -> bool:
+        """Every partition has an owner that may keep it."""
+        return all(span.kind is SpanKind.OWNED for span in self._open.values())
 
     def begin(self, track: GroupTrack, at: Place) -> None:
         """Goes on from a state as it is at one place."""
@@ -115,7 +120,7 @@ class Ownership:
             )
             for span in spans
         ]
-        rows.sort(key=lambda row: (row.partition.topic, row.partition.partition, row.from_index))
+        rows.sort(key=by_partition)
         return tuple(rows)
 
     def _expect(self, topics: Mapping[str, TopicShape]) -> set[Partition]:
@@ -146,6 +151,11 @@ class Ownership:
             del self._open[partition]
         if kind is not None:
             self._open[partition] = _Span(partition, kind, member_id, epoch, at)
+
+
+def by_partition(row: OwnershipSpan) -> tuple[str, int, int, str]:
+    """The order of spans; a topic made anew may have one that begins with another's of its name."""
+    return row.partition.topic, row.partition.partition, row.from_index, row.topic_id
 
 
 def _ended(span: _Span, at: Place) -> _Span:

@@ -80,18 +80,18 @@ class _Session:
         )
 
 
+@dataclass(slots=True)
 class Sessions:
-    """The sessions of one group, in the order in which they began."""
+    """The sessions of one group, in the order in which they began; those of one entry by member id."""
 
-    def __init__(self) -> None:
-        self._all: list[_Session] = []
-        self._open: dict[str, _Session] = {}
+    _all: list[_Session] = field(default_factory=list)
+    _open: dict[str, _Session] = field(default_factory=dict)
 
     def update(self, change: Change) -> dict[str, SessionEnd]:
         """Member id -> how its session ended, of those that ended by this change."""
         ended: dict[str, SessionEnd] = {}
         came: list[_Session] = []
-        for member_id, (old, new) in change.members.items():
+        for member_id, (old, new) in sorted(change.members.items()):
             session = self._open.get(member_id)
             if new is None:
                 if session is not None:
@@ -110,7 +110,7 @@ class Sessions:
             if member_id not in track.members:
                 del self._open[member_id]
                 session.end, session.at = SessionEnd.UNKNOWN, last
-        for member_id, member in track.members.items():
+        for member_id, member in sorted(track.members.items()):
             session = self._open.get(member_id) or self._begin(member, at, is_begin_known=False)
             if session.member.is_away and not member.is_away:
                 session.come_back(at)

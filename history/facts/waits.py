@@ -8,7 +8,7 @@ UNRELEASED each partition that it lacks and somebody else owns is in one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from history.state.track import Partition
 
@@ -56,11 +56,11 @@ class OpenWait:
         )
 
 
+@dataclass(slots=True)
 class Waits:
     """The waits of one group that go on."""
 
-    def __init__(self) -> None:
-        self._open: dict[Partition, OpenWait] = {}
+    _open: dict[Partition, OpenWait] = field(default_factory=dict)
 
     def update(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from history.render import plural
 from records import RawRecord, RecordType, Ref, TopicKey, TopicValue, decode_key, decode_value
@@ -51,6 +52,16 @@ def changes_between(
         for name in sorted({*before, *after})
         if before.get(name) != after.get(name)
     }
+
+
+class TopicNames(Protocol):
+    """What topic ids are called."""
+
+    def name(self, topic_id: bytes) -> str:
+        """The topic's name; its id in Kafka's text form where nothing tells the name."""
+
+    def learn(self, topics: Mapping[str, TopicShape]) -> None:
+        """What a group's record 4 says, for what is not known otherwise."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,254 @@
+"""Slotted dataclasses as plain arrays and back, read off their annotations: what `written` is made of.
+
+An array holds neither names nor classes: which class stands where is known from the class that is asked for,
+so that bytes cannot ask for another one. What several hands hold is written once, in a table of its own, and
+referred to by its number: an object that two others change is one object again, and a text that ten thousand
+rows repeat is one text. What must stay true: a table refers to those before it alone, so that whatever the
+bytes say, reading ends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from records import RecordsError
+from records.layouts import layout_of
+
+Tables = list[list[Any]]
+Dump = Callable[[Any, "Writing"], Any]
+Load = Callable[[Any, Tables], Any]
+
+
+class StateError(Exception):
+    """The bytes are no state, or not one that this release has written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How one type is written and read; ``dump`` is None where a value is written as it is."""
+
+    name: str
+    dump: Dump | None
+    load: Load
+
+    def dumped(self, value: Any, writing: Writing) -> Any:
+        return value if self.dump is None else self.dump(value, writing)
+
+
+class Writing:
+    """The tables of one state while it is written."""
+
+    __slots__ = ("known", "tables")
+
+    def __init__(self, count: int) -> None:
+        self.tables: Tables = [[] for _ in range(count)]
+        self.known: list[dict[Any, int]] = [{} for _ in range(count)]
+
+
+class Shapes:
+    """The shapes of an allow-list of classes.
+
+    ``shared`` are the types with a table, in an order in which none refers to a later one; True: equal values
+    are one, False: only the same object is. ``left_out`` names fields that are not written, and what they are
+    afterwards.
+    """
+
+    def __init__(
+        self,
+        classes: Sequence[type[Any]],
+        shared: Mapping[Any, bool],
+        left_out: Mapping[type[Any], Mapping[str, Any]],
+    ) -> None:
+        self._classes = frozenset(classes)
+        self._tables = {hint: number for number, hint in enumerate(shared)}
+        self._by_value = shared
+        self._left_out = left_out
+        self._made: dict[Any, Shape] = {}
+        self._inner: list[Shape] = []
+        self._inner += (self._shape(hint) for hint in shared)
+        self._roots = {cls: self.of(cls) for cls in classes}
+
+    def dump(self, value: Any) -> list[Any]:
+        """The tables and the array of an object."""
+        writing = Writing(len(self._tables))
+        root = self._roots[type(value)].dumped(value, writing)
+        return [writing.tables, root]
+
+    def load(self, cls: type[Any], items: Any) -> Any:
+        """The object of class ``cls`` that `dump` wrote; raises `StateError`."""
+        try:
+            written, root = _array(items, 2)
+            tables: Tables = [[] for _ in self._inner]
+            for shape, table, found in zip(self._inner, tables, _array(written, len(tables)), strict=True):
+                load = shape.load
+                table += [load(item, tables) for item in _array(found)]
+            return self._roots[cls].load(root, tables)
+        except (RecordsError, ValueError) as error:
+            raise StateError(f"not a {cls.__name__}: {error}") from None
+
+    def described(self) -> list[str]:
+        """What is written, a line for each class: where this differs, the bytes mean something else."""
+        tables = [f"table {number}: {shape.name}" for number, shape in enumerate(self._inner)]
+        of = self._members
+        return tables + [
+            f"{cls.__name__}: " + ", ".join(f"{name} {shape.name}" for name, shape in of(cls))
+            for cls in sorted(self._classes, key=lambda cls: cls.__name__)
+        ]
+
+    def of(self, hint: Any) -> Shape:
+        """The shape of a type; raises `TypeError` for one that is not allowed."""
+        if hint not in self._made:
+            self._made[hint] = self._in_table(hint) if hint in self._tables else self._shape(hint)
+        return self._made[hint]
+
+    def _in_table(self, hint: Any) -> Shape:
+        number, is_by_value = self._tables[hint], self._by_value[hint]
+        shapes = self._inner
+
+        def dump(value: Any, writing: Writing) -> int:
+            known = writing.known[number]
+            key = value if is_by_value else id(value)
+            at = known.get(key)
+            if at is None:
+                item = shapes[number].dumped(value, writing)
+                table = writing.tables[number]
+                at = known[key] = len(table)
+                table.append(item)
+            return at
+
+        def load(item: Any, tables: Tables) -> Any:
+            table = tables[number]
+            if type(item) is not int or not 0 <= item < len(table):
+                raise StateError(f"{item!r} is no place in a table of {len(table)}")
+            return table[item]
+
+        return Shape(f"#{number}", dump, load)
+
+    def _shape(self, hint: Any) -> Shape:
+        origin, arguments = get_origin(hint), get_args(hint)
+        if origin in (Union, UnionType) and NoneType in arguments:
+            (inner,) = (one for one in arguments if one is not NoneType)
+            return _maybe(self.of(inner))
+        if origin is tuple and arguments[-1] is not Ellipsis:
+            return _product(hint, tuple, [self.of(one) for one in arguments])
+        if origin in (tuple, list, set, frozenset):
+            return _many(origin, self.of(arguments[0]))
+        if origin in (dict, Counter):
+            return _mapping(origin, self.of(arguments[0]), self.of(arguments[-1] if origin is dict else int))
+        if hint in (int, str, bytes, bool):
+            return _plain(hint)
+        if isinstance(hint, type) and issubclass(hint, StrEnum):
+            return Shape(hint.__name__, lambda value, _: value.value, lambda item, _: hint(item))
+        if hint in self._classes:
+            return self._fields(hint)
+        raise TypeError(f"{hint!r} is not a type of which a state may be made")
+
+    def _fields(self, cls: type[Any]) -> Shape:
+        if cls.__module__.partition(".")[0] == "records":
+            layout = layout_of(cls)
+            names = " ".join(f"{one.name} {one.kind.name}" for one in layout.columns)
+            return Shape(f"{cls.__name__}({names})", lambda v, _: layout.dump(v), lambda i, _: layout.load(i))
+        members = self._members(cls)
+        read = _reading([name for name, _ in members])
+        dumps = [shape.dump for _, shape in members]
+        loads = [(cls.__dict__[name].__set__, shape.load) for name, shape in members]
+        left_out = [(cls.__dict__[n].__set__, value) for n, value in self._left_out.get(cls, {}).items()]
+        width, new = len(members), object.__new__
+
+        def dump(value: Any, writing: Writing) -> list[Any]:
+            pairs = zip(dumps, read(value), strict=True)
+            return [item if dump is None else dump(item, writing) for dump, item in pairs]
+
+        def load(items: Any, tables: Tables) -> Any:
+            made = new(cls)
+            for (set_field, load), item in zip(loads, _array(items, width), strict=True):
+                set_field(made, load(item, tables))
+            for set_field, value in left_out:
+                set_field(made, value)
+            return made
+
+        return Shape(cls.__name__, dump, load)
+
+    def _members(self, cls: type[Any]) -> list[tuple[str, Shape]]:
+        if cls.__module__.partition(".")[0] == "records":
+            return [("", self._fields(cls))]
+        hints, absent = get_type_hints(cls), self._left_out.get(cls, {})
+        return [(one.name, self.of(hints[one.name])) for one in fields(cls) if one.name not in absent]
+
+
+def _reading(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    read = attrgetter(*names)
+    return read if len(names) > 1 else lambda value: (read(value),)
+
+
+def _array(items: Any, width: int | None = None) -> list[Any]:
+    if type(items) is not list or (width is not None and len(items) != width):
+        found = f"{len(items)} items" if type(items) is list else type(items).__name__
+        raise StateError(f"expected an array of {'any number' if width is None else width}, found {found}")
+    return items
+
+
+def _plain(cls: type[Any]) -> Shape:
+    def load(item: Any, _: Tables) -> Any:
+        if type(item) is not cls:
+            raise StateError(f"expected {cls.__name__}, found {type(item).__name__}")
+        return item
+
+    return Shape(cls.__name__, None, load)
+
+
+def _maybe(inner: Shape) -> Shape:
+    dump, load = inner.dump, inner.load
+    return Shape(
+        f"{inner.name}?",
+        None if dump is None else lambda value, w: None if value is None else dump(value, w),
+        lambda item, tables: None if item is None else load(item, tables),
+    )
+
+
+def _many(cls: Any, inner: Shape) -> Shape:
+    dump, load = inner.dump, inner.load
+
+    def dump_all(values: Any, writing: Writing) -> list[Any]:
+        return list(values) if dump is None else [dump(value, writing) for value in values]
+
+    def load_all(items: Any, tables: Tables) -> Any:
+        return cls([load(item, tables) for item in _array(items)])
+
+    return Shape(f"{cls.__name__}[{inner.name}]", dump_all, load_all)
+
+
+def _product(hint: Any, cls: Any, inner: list[Shape]) -> Shape:
+    width = len(inner)
+
+    def dump(values: Any, writing: Writing) -> list[Any]:
+        return [shape.dumped(value, writing) for shape, value in zip(inner, values, strict=True)]
+
+    def load(items: Any, tables: Tables) -> Any:
+        pairs = zip(inner, _array(items, width), strict=True)
+        return cls([shape.load(item, tables) for shape, item in pairs])
+
+    return Shape(f"({', '.join(shape.name for shape in inner)})", dump, load)
+
+
+def _mapping(cls: Any, key: Shape, value: Shape) -> Shape:
+    def dump(values: Any, writing: Writing) -> list[Any]:
+        found: list[Any] = []
+        for one, other in values.items():
+            found += (key.dumped(one, writing), value.dumped(other, writing))
+        return found
+
+    def load(items: Any, tables: Tables) -> Any:
+        found = _array(items)
+        if len(found) % 2:
+            raise StateError("a key without its value")
+        pairs = zip(found[::2], found[1::2], strict=True)
+        return cls({key.load(one, tables): value.load(other, tables) for one, other in pairs})
+
+    return Shape(f"{cls.__name__}[{key.name}: {value.name}]", dump, load)

@@ -1,0 +1,179 @@
+"""A walk that is cut anywhere, written down and taken up again tells the same as one that is not."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from history.facts import written
+from history.facts.group import FactsBuilder
+from history.facts.rows import GroupFacts
+from history.facts.written import StateError, dump_builder, dump_facts, load_builder, load_facts
+from history.reading.catalog import CatalogHistory
+from records import Entry, RawRecord, TermStartValue, TermWhy
+from records.packing import pack, unpack_nested
+from tests.coordinator.world import Entry as Written
+from tests.kip848.test_schedules import GROUPS
+
+from .test_facts_property import a_world, mine
+
+WRITTEN_AS_OF_VERSION = {1: 3_301_032_782}
+"""CRC of what is written, by version: what differs from it is another version."""
+
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
+seeds = st.integers(0, 3)
+groups = st.sampled_from(GROUPS)
+places = st.sets(st.integers(0, 1_500), max_size=12)
+
+
+@cache
+def log_of(seed: int) -> list[Written]:
+    return a_world(seed, in_parts=bool(seed % 2)).log
+
+
+def walked(
+    log: Iterable[Written],
+    group_id: str,
+    cuts: set[int],
+    gaps: set[int],
+    drains: set[int],
+) -> list[GroupFacts]:
+    """The rows, in parts; at a gap thirty entries are missing, behind a term there is a snapshot."""
+    names = CatalogHistory()
+    builder, parts, missing = FactsBuilder(group_id, names, 0), [], 0
+    state: dict[tuple[int, bytes], RawRecord] = {}
+    for number, entry in enumerate(log):
+        if number in cuts:
+            builder = load_builder(dump_builder(builder), names)
+        if number in drains:
+            parts.append(builder.drain())
+        raws = mine(entry, group_id)
+        for raw in raws:
+            state.pop((raw.type, raw.key), None)
+            if raw.value is not None:
+                state[raw.type, raw.key] = raw
+        if number in gaps:
+            term = TermStartValue(
+                term=number, node_id=1, why=TermWhy.START, previous_leader=2, incarnation="", boot_id=""
+            )
+            builder.term(entry.index, entry.timestamp_ms, term)
+            missing = 30
+        elif missing:
+            missing -= 1
+            if not missing:
+                builder.go_on_from(entry.index, entry.timestamp_ms, state.values())
+        elif raws:
+            builder.entry(entry.index, entry.timestamp_ms, Entry(cause=entry.cause, records=raws))
+        else:
+            builder.passed(entry.timestamp_ms, entry.index)
+    return [*parts, builder.finish()]
+
+
+@given(seeds, groups, places, places, places)
+@UNTIMED
+def test_cut_anywhere_it_tells_the_same(
+    seed: int, group_id: str, cuts: set[int], gaps: set[int], drains: set[int]
+) -> None:
+    log = log_of(seed)
+    assert walked(log, group_id, cuts, gaps, drains) == walked(log, group_id, set(), gaps, drains)
+
+
+@pytest.mark.parametrize("group_id", GROUPS)
+def test_cut_behind_every_entry_it_tells_the_same(group_id: str) -> None:
+    log = log_of(0)
+    everywhere = set(range(len(log)))
+    assert walked(log, group_id, everywhere, set(), set()) == walked(log, group_id, set(), set(), set())
+
+
+@given(seeds, groups)
+@UNTIMED
+def test_rows_are_the_same_when_read_again(seed: int, group_id: str) -> None:
+    (facts,) = walked(log_of(seed), group_id, set(), {200}, set())
+    assert load_facts(dump_facts(facts)) == facts
+
+
+def test_what_is_repeated_is_there_once() -> None:
+    (facts,) = walked(log_of(0), GROUPS[0], set(), set(), set())
+    again = load_facts(dump_facts(facts))
+    partitions = [span.partition for span in again.spans]
+    assert len(partitions) > 2 * len(set(partitions))
+    assert len({id(one) for one in partitions}) == len(set(partitions))
+
+
+plain = st.none() | st.booleans() | st.integers(-3, 300) | st.text(max_size=3) | st.binary(max_size=17)
+arrays = st.recursive(plain, lambda inner: st.lists(inner, max_size=14), max_leaves=40)
+
+
+@given(arrays | st.binary())
+@UNTIMED
+def test_whatever_the_bytes_are_nothing_else_is_made_of_them(found: Any) -> None:
+    data = found if isinstance(found, bytes) else pack([found])
+    for load in (load_facts, lambda data: load_builder(data, CatalogHistory())):
+        with pytest.raises(StateError):
+            load(data)
+
+
+@cache
+def state() -> bytes:
+    builder = FactsBuilder(GROUPS[0], CatalogHistory(), 0)
+    for entry in log_of(0)[:300]:
+        if raws := mine(entry, GROUPS[0]):
+            builder.entry(entry.index, entry.timestamp_ms, Entry(cause=entry.cause, records=raws))
+    return dump_builder(builder)
+
+
+@given(st.data(), arrays)
+@UNTIMED
+def test_something_else_in_one_place_is_refused_or_is_what_may_be_there(data: Any, other: Any) -> None:
+    """Every array of a state may hold anything."""
+    root = unpack_nested(state())
+    at = root
+    while isinstance(at, list) and at:
+        place = data.draw(st.integers(0, len(at) - 1))
+        if not isinstance(at[place], list) or data.draw(st.integers(0, 5)) == 0:
+            at[place] = other
+            break
+        at = at[place]
+    try:
+        builder = load_builder(pack(root), CatalogHistory())
+    except StateError:
+        return
+    assert type(builder) is FactsBuilder
+
+
+@given(st.integers(0, 10**6), st.integers(0, 255))
+@UNTIMED
+def test_a_byte_that_differs_is_refused_or_is_what_may_be_there(place: int, byte: int) -> None:
+    data = bytearray(state())
+    data[place % len(data)] = byte
+    try:
+        builder = load_builder(bytes(data), CatalogHistory())
+    except StateError:
+        return
+    assert type(builder) is FactsBuilder
+
+
+def test_a_state_is_refused_that_is_of_another_version_or_class() -> None:
+    version, number, tables, root = unpack_nested(state())
+    for items, said in (
+        ([version + 1, number, tables, root], "of version 2, this release writes 1"),
+        ([True, number, tables, root], "of version True"),
+        ([version, number + 1, tables, root], "expected 0"),
+        ([version, number, tables[1:], root], "expected an array of 10"),
+        ([version, number, tables], "not a state"),
+    ):
+        with pytest.raises(StateError, match=said):
+            load_builder(pack(items), CatalogHistory())
+    with pytest.raises(StateError, match="expected 1"):
+        load_facts(state())
+
+
+def test_whoever_changes_what_is_written_raises_the_version() -> None:
+    """When this fails: raise `written.VERSION` and put the new version and CRC here."""
+    assert {written.VERSION: zlib.crc32("\n".join(written.described()).encode())} == WRITTEN_AS_OF_VERSION
