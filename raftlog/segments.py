@@ -53,6 +53,10 @@ _CRC_START = 12
 _NAME = re.compile(r"(\d{20})\.log")
 
 
+class NewerFormat(Corrupt):
+    """A sound header of a format that this release does not read."""
+
+
 class Origin(IntEnum):
     """Who wrote a log: only a Raft log has dense indexes and a hash chain."""
 
@@ -104,7 +108,7 @@ def encode_header(identity: LogIdentity, first_index: int) -> bytes:
 
 
 def decode_header(data: bytes | memoryview, path: str) -> SegmentHeader:
-    """Check and read the header at the start of `data`; raises Corrupt."""
+    """Check and read the header at the start of `data`; raises Corrupt, and NewerFormat of a sound one."""
     if len(data) < _HEAD.size + _FIELDS.size:
         raise Corrupt(path, len(data), "too short for a segment header", RESTORE_HINT)
     magic, crc, length = _HEAD.unpack_from(data)
@@ -118,7 +122,7 @@ def decode_header(data: bytes | memoryview, path: str) -> SegmentHeader:
     version, origin, _, shard, num_shards, first = _FIELDS.unpack_from(data, _HEAD.size)
     if version != FORMAT:
         hint = "start the release that wrote it, or a newer one"
-        raise Corrupt(path, _HEAD.size, f"format {version} is unknown, this release reads {FORMAT}", hint)
+        raise NewerFormat(path, _HEAD.size, f"format {version} is unknown, this release reads {FORMAT}", hint)
     cluster_id = bytes(data[_HEAD.size + _FIELDS.size : end]).decode()
     identity = LogIdentity(cluster_id=cluster_id, shard=shard, num_shards=num_shards, origin=origin)
     return SegmentHeader(identity=identity, first_index=first, frames_offset=end)

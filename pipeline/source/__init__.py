@@ -1,1 +1,17 @@
-"""``spark.read.format("quorate")``: the files of nodes as rows, one partition a segment."""
+"""Reading logs with Spark: ``spark.read.format("quorate")``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Makes ``format("quorate")`` known to a session; may be repeated."""
+    from .datasource import QuorateSource
+
+    spark.dataSource.register(QuorateSource)

@@ -1,0 +1,54 @@
+"""``format("quorate")``: Spark's side of the source; what it reads is in the modules beside.
+
+There are no pushed filters, on purpose (`options` says why).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pipeline.schema import spark_type
+
+from .options import SourceOptions, parse_options
+from .plan import Task, plan
+from .reading import read_task
+
+
+class QuorateSource(DataSource):
+    """A log of Quorate's, as rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "quorate"
+
+    def schema(self) -> StructType:
+        return spark_type(parse_options(self.options).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return LogReader(parse_options(self.options, schema))
+
+
+@dataclass
+class SegmentPartition(InputPartition):
+    """One segment, or one snapshot."""
+
+    task: Task
+
+
+class LogReader(DataSourceReader):
+    """Plans one partition for each segment, and reads one."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [SegmentPartition(task) for task in plan(self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, SegmentPartition):  # of an empty plan Spark makes a partition of its own
+            yield from read_task(partition.task)

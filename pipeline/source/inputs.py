@@ -1,0 +1,239 @@
+"""What there is to read: a node's directory, a cluster's folder or a copy, listed segment by segment.
+
+Plain Python on the driver. Segments are listed by their names and what the archive's checked manifest says of
+them, so that a long history is not opened to be planned; the executors check every byte that they read.
+What must stay true: a shard is read as `history` reads it, from the node that is furthest, up to what is
+decided by all directories together; and a path never mixes two clusters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from history.reading.members import Member, node_directories, open_members
+from history.reading.node import NodeLog, ShardFiles
+from history.reading.opening import open_node
+from history.reading.source import NothingToRead
+from pipeline.errors import InputError
+from raftlog.archive import ARCHIVE, all_segments, read_manifest, read_segment
+from raftlog.errors import Corrupt, Damaged
+from raftlog.files import Files, OsFiles, join
+from raftlog.install import valid_segments
+from raftlog.reader import shards as shards_in
+from raftlog.sealed import Sealed
+from raftlog.segments import HEADER_BYTES_MAX, NewerFormat, SegmentHeader, decode_header, index_name, log_name
+from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+
+from .frames import Bounds, scan
+
+EXPECTED = "give a node's directory, or the folder of a cluster (node-1, node-2, ...)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSegment:
+    """One file of a log, wherever it is at the moment.
+
+    ``last_index`` is known of all but the newest. The times and types are those that the archive's manifest
+    says; ``None`` where it does not, and a reader finds out.
+    """
+
+    path_live: str
+    path_archived: str
+    first_index: int
+    last_index: int | None
+    is_sealed: bool
+    size: int
+    timestamp_ms_min: int | None = None
+    timestamp_ms_max: int | None = None
+    types: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputShard:
+    """One shard's log, in the directory that it is read from.
+
+    ``begins_index`` is the oldest entry kept; ``decided_index`` the last one that is known to be committed,
+    written at ``last_ms`` (-1: there is none).
+    """
+
+    shard: int
+    directory: str
+    node_id: int | None
+    begins_index: int
+    decided_index: int
+    last_ms: int
+    segments: tuple[InputSegment, ...]
+    is_alone: bool
+    """The directory is the whole cluster: what is whole in it is decided."""
+
+    @property
+    def home(self) -> str:
+        return ShardFiles(self.directory, self.shard).home
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputLog:
+    """All that a path holds; ``log`` is the same for the readers of `history`."""
+
+    path: str
+    cluster_id: str
+    num_shards: int | None
+    node_ids: tuple[int, ...]
+    remarks: tuple[str, ...]
+    log: NodeLog
+    shards: dict[int, InputShard]
+    members: tuple[Member, ...]
+
+
+def open_input(path: str) -> InputLog:
+    """What there is below ``path``; never writes.
+
+    Raises `InputError` where there is no log, one of a newer format, or logs of two clusters.
+    """
+    try:
+        log = open_node(path)
+        members = [member for member, _ in open_members(node_directories(path))]
+        readers = {shard: log.reader(shard) for shard in log.shards}
+    except NothingToRead as nothing:
+        raise InputError(str(nothing), EXPECTED) from None
+    except Damaged as damage:
+        raise InputError(f"{damage.file}: byte {damage.offset}: {damage.what}", damage.hint) from None
+    by_path = {member.path: member for member in members}
+    files = OsFiles()
+    shards: dict[int, InputShard] = {}
+    for shard, reader in readers.items():
+        assert isinstance(reader, ShardFiles)
+        shards[shard] = _shard(files, reader, by_path[reader.node_path], reader.decided_to())
+    return InputLog(
+        path=path,
+        cluster_id=_cluster_of(files, path, members, shards),
+        num_shards=log.num_shards,
+        node_ids=tuple(member.node_id for member in members if member.node_id is not None),
+        remarks=log.remarks,
+        log=log,
+        shards=shards,
+        members=tuple(members),
+    )
+
+
+def node_shards(found: InputLog) -> Iterator[InputShard]:
+    """Every node's own log of every shard, for those who compare them; decided is what all together prove."""
+    files = OsFiles()
+    for member in found.members:
+        for shard in shards_in(member.path, files):
+            decided_to = found.shards[shard].decided_index
+            yield _shard(files, ShardFiles(member.path, shard), member, decided_to)
+
+
+def _cluster_of(files: Files, path: str, members: Sequence[Member], shards: Mapping[int, InputShard]) -> str:
+    """The one cluster that everything below ``path`` says it is of."""
+    said = {member.cluster_id: member.path for member in members if member.cluster_id is not None}
+    for shard in shards.values():
+        for segment in shard.segments:
+            for place in (segment.path_live, segment.path_archived):
+                if (header := _header(files, place)) is not None:
+                    said.setdefault(header.identity.cluster_id, place)
+    if not said:
+        raise InputError(
+            f"nothing in {path} says which cluster it is of", "every segment's header is damaged"
+        )
+    if len(said) > 1:
+        told = ", ".join(f"{place} says {name}" for name, place in said.items())
+        raise InputError(f"{path} holds logs of two clusters: {told}", "read each cluster by itself")
+    return next(iter(said))
+
+
+def _header(files: Files, path: str) -> SegmentHeader | None:
+    """Who wrote a segment; ``None`` where it is not there, or does not say it soundly."""
+    try:
+        file = files.open(path, "r")
+    except OSError:
+        return None
+    try:
+        return decode_header(file.pread(HEADER_BYTES_MAX, 0), path)
+    except NewerFormat as newer:
+        raise InputError(f"{path}: byte {newer.offset}: {newer.what}", newer.hint) from None
+    except Corrupt:
+        return None
+    finally:
+        file.close()
+
+
+def _shard(files: Files, reader: ShardFiles, member: Member, decided_to: int | None) -> InputShard:
+    segments = tuple(_segments(files, reader.home))
+    decided, last_ms = _end(files, reader, segments, decided_to)
+    return InputShard(
+        shard=reader.shard,
+        directory=reader.node_path,
+        node_id=member.node_id,
+        begins_index=segments[0].first_index if segments else decided + 1,
+        decided_index=decided,
+        last_ms=last_ms,
+        segments=segments,
+        is_alone=reader.is_alone,
+    )
+
+
+def _segments(files: Files, home: str) -> Iterator[InputSegment]:
+    archive = join(home, ARCHIVE)
+    try:
+        firsts = valid_segments(files, home)
+    except Damaged:
+        firsts = all_segments(files, home)  # what is damaged beside the log is of no concern to its entries
+    kept: dict[int, Sealed] = {}
+    with contextlib.suppress(Damaged):
+        kept = {one.first_index: one for one in read_manifest(files, archive).segments}
+    live = set(files.listdir(home))
+    archived = set(files.listdir(archive)) if files.is_dir(archive) else set()
+    for place, first in enumerate(firsts):
+        facts, name, index = kept.get(first), log_name(first), index_name(first)
+        here = join(home if name in live else archive, name)
+        yield InputSegment(
+            path_live=join(home, name),
+            path_archived=join(archive, name),
+            first_index=first,
+            last_index=firsts[place + 1] - 1 if place + 1 < len(firsts) else None,
+            is_sealed=facts is not None or index in live or index in archived,
+            size=_size(files, here),
+            timestamp_ms_min=None if facts is None else facts.timestamp_ms_min,
+            timestamp_ms_max=None if facts is None else facts.timestamp_ms_max,
+            types=None if facts is None else facts.types,
+        )
+
+
+def _size(files: Files, path: str) -> int:
+    try:
+        return files.size(path)
+    except OSError:
+        return 0
+
+
+def _end(
+    files: Files, reader: ShardFiles, segments: Sequence[InputSegment], decided_to: int | None
+) -> tuple[int, int]:
+    """The last decided entry and its time, from the newest segment that holds one."""
+    for place in range(len(segments) - 1, -1, -1):
+        one = segments[place]
+        following = segments[place + 1].first_index if place + 1 < len(segments) else None
+        try:
+            path, data = read_segment(files, reader.home, one.first_index)
+        except Damaged:
+            continue
+        bounds = Bounds(
+            first=one.first_index, following=following, decided=decided_to, is_alone=reader.is_alone
+        )
+        frames, _ = scan(data, path, bounds)
+        if len(frames):
+            return int(frames.index[-1]), int(frames.timestamp_ms[-1])
+    return _end_of_snapshot(files, reader.home)
+
+
+def _end_of_snapshot(files: Files, home: str) -> tuple[int, int]:
+    try:
+        file = SnapshotFile(files, join(home, SNAPSHOT_FILE))
+    except (FileNotFoundError, Corrupt):
+        return 0, -1
+    file.close()
+    return file.header.last_index, file.header.last_timestamp_ms

@@ -1,0 +1,301 @@
+"""The options of ``format("quorate")``: what is read of a log, and how damage is met.
+
+Everything that narrows a reading is an option and not a pushed filter: Spark shares what is pushed between
+two scans of one DataFrame, and would hand the rows of one filter to the other. What must stay true: an
+option that is unknown, or whose value makes no sense, is refused with what there is; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from history.words import shard_name, type_name
+from pipeline.errors import OptionError
+from pipeline.schema import DAMAGE, ENTRY_COLUMNS, RECORD_COLUMNS, Column, columns_named, spark_type
+from records import RecordType
+from records.ids import METADATA_SHARD
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+OPTIONS = {
+    "path": "a node's directory, the folder of a cluster (node-1, node-2, ...), or a copy of either",
+    "shards": "numbers, -1 or metadata is the metadata shard; commas between",
+    "types": "record types by number or name; commas between",
+    "groups": "group ids; commas between, or a JSON array",
+    "from_index": "the first index, included",
+    "to_index": "the last index, included",
+    "from_time": "the first moment, included: ISO 8601 (UTC where it does not say) or ms since 1970",
+    "to_time": "the last moment, included",
+    "columns": "names of columns, in the order that is wanted; commas between",
+    "raw": "true: the bytes of key, value and cause too",
+    "mode": "fail: damage ends the reading; permissive: it is a row of its own",
+    "rows": "records, entries (of every node), or snapshot (the records of one)",
+    "ranges": 'JSON: {"shard": [first index, last index or null]}; shards that are not named are not read',
+}
+"""Every option and what its value is."""
+
+TYPE_MIN, TYPE_MAX = -(1 << 15), (1 << 15) - 1
+"""A record type is an i16 in the log."""
+
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+class Mode(StrEnum):
+    FAIL = "fail"
+    PERMISSIVE = "permissive"
+
+
+class Rows(StrEnum):
+    RECORDS = "records"
+    ENTRIES = "entries"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Indexes and moments that are wanted, all ends included; ``None``: open."""
+
+    from_index: int | None = None
+    to_index: int | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which records of a shard are wanted; ``None``: all."""
+
+    span: Span = Span()
+    types: frozenset[int] | None = None
+    groups: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What was asked for, checked."""
+
+    path: str
+    columns: tuple[Column, ...]
+    """As they are to be handed out, `DAMAGE` among them in permissive mode."""
+    selection: Selection = Selection()
+    shards: frozenset[int] | None = None
+    ranges: Mapping[int, tuple[int | None, int | None]] | None = None
+    mode: Mode = Mode.FAIL
+    rows: Rows = Rows.RECORDS
+
+    def span_of(self, shard: int) -> Span | None:
+        """What of a shard is wanted; ``None``: nothing."""
+        span = self.selection.span
+        if self.shards is not None and shard not in self.shards:
+            return None
+        if self.ranges is None:
+            return span
+        if shard not in self.ranges:
+            return None
+        first, last = self.ranges[shard]
+        return Span(
+            from_index=_latest(span.from_index, first),
+            to_index=_earliest(span.to_index, last),
+            from_ms=span.from_ms,
+            to_ms=span.to_ms,
+        )
+
+
+def _latest(one: int | None, other: int | None) -> int | None:
+    given = [index for index in (one, other) if index is not None]
+    return max(given, default=None)
+
+
+def _earliest(one: int | None, other: int | None) -> int | None:
+    given = [index for index in (one, other) if index is not None]
+    return min(given, default=None)
+
+
+def parse_options(given: Mapping[str, str], schema: StructType | None = None) -> SourceOptions:
+    """Checks what ``.option(...)`` and ``.schema(...)`` said; raises `OptionError`."""
+    said = {name.lower(): value for name, value in given.items()}
+    unknown = sorted(set(said) - set(OPTIONS))
+    if unknown:
+        raise OptionError(f"there is no option {unknown[0]!r}", f"there are {', '.join(OPTIONS)}")
+    if not said.get("path"):
+        raise OptionError("no path is given", f'load("DIRECTORY") reads {OPTIONS["path"]}')
+    mode = _one_of(Mode, "mode", said.get("mode", "fail"))
+    rows = _one_of(Rows, "rows", said.get("rows", "records"))
+    span = Span(
+        from_index=_index(said, "from_index"),
+        to_index=_index(said, "to_index"),
+        from_ms=_moment(said, "from_time"),
+        to_ms=_moment(said, "to_time"),
+    )
+    selection = Selection(
+        span=span,
+        types=_listed(said, "types", _type_number),
+        groups=_groups(said),
+    )
+    if rows is Rows.ENTRIES and (selection.types, selection.groups) != (None, None):
+        raise OptionError("entries have no type and no group", "leave out types and groups, or rows=entries")
+    return SourceOptions(
+        path=said["path"].removeprefix("file://"),
+        columns=_columns(said, rows, mode) if schema is None else _columns_of(schema, rows, mode),
+        selection=selection,
+        shards=_listed(said, "shards", _shard_number),
+        ranges=_ranges(said),
+        mode=mode,
+        rows=rows,
+    )
+
+
+def _one_of(names: type[_Choice], option: str, value: str) -> _Choice:
+    try:
+        return names(value.lower())
+    except ValueError:
+        raise OptionError(f"{option}={value!r} is not known", f"there are {', '.join(names)}") from None
+
+
+def _index(said: Mapping[str, str], name: str) -> int | None:
+    if name not in said:
+        return None
+    try:
+        return int(said[name])
+    except ValueError:
+        raise OptionError(f"{name}={said[name]!r} is no number", "give the index of an entry") from None
+
+
+def _moment(said: Mapping[str, str], name: str) -> int | None:
+    if name not in said:
+        return None
+    value = said[name].strip()
+    try:
+        return int(value)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        hint = "give 2026-03-01T12:00:00Z, or ms since 1970"
+        raise OptionError(f"{name}={value!r} is no moment", hint) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def _listed(said: Mapping[str, str], name: str, read: Callable[[str], int]) -> frozenset[int] | None:
+    if name not in said:
+        return None
+    return frozenset(read(word.strip()) for word in said[name].split(",") if word.strip())
+
+
+def _type_number(word: str) -> int:
+    try:
+        number = int(word)
+    except ValueError:
+        number = _TYPE_NUMBERS.get(word.replace("_", "").lower(), TYPE_MAX + 1)
+    if not TYPE_MIN <= number <= TYPE_MAX:
+        names = ", ".join(type_name(one) for one in RecordType)
+        raise OptionError(f"there is no record type {word!r}", f"there are {names}; others by number")
+    return number
+
+
+_TYPE_NUMBERS = {one.name.replace("_", "").lower(): int(one) for one in RecordType}
+"""By name, however it is written: OffsetCommit, OFFSET_COMMIT."""
+
+
+def _shard_number(word: str) -> int:
+    number = word.removeprefix("shard-")
+    if word == shard_name(METADATA_SHARD):
+        return METADATA_SHARD
+    try:
+        return int(number)
+    except ValueError:
+        raise OptionError(f"{word!r} is no shard", OPTIONS["shards"]) from None
+
+
+def _groups(said: Mapping[str, str]) -> frozenset[str] | None:
+    if "groups" not in said:
+        return None
+    value = said["groups"]
+    if not value.lstrip().startswith("["):
+        return frozenset(name.strip() for name in value.split(",") if name.strip())
+    names = _json(said, "groups")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise OptionError(f"groups={value!r} is no list of texts", OPTIONS["groups"])
+    return frozenset(names)
+
+
+def _ranges(said: Mapping[str, str]) -> Mapping[int, tuple[int | None, int | None]] | None:
+    if "ranges" not in said:
+        return None
+    ranges = _json(said, "ranges")
+    if not isinstance(ranges, dict):
+        raise OptionError(f"ranges={said['ranges']!r} is no JSON object", OPTIONS["ranges"])
+    found = {}
+    for shard, ends in ranges.items():
+        is_pair = isinstance(ends, list) and len(ends) == 2
+        if not is_pair or not all(end is None or type(end) is int for end in ends):
+            raise OptionError(f"ranges: {ends!r} of shard {shard} are no two indexes", OPTIONS["ranges"])
+        found[_shard_number(shard)] = (ends[0], ends[1])
+    return found
+
+
+def _json(said: Mapping[str, str], name: str) -> Any:
+    try:
+        return json.loads(said[name])
+    except ValueError as error:
+        raise OptionError(f"{name}={said[name]!r} is no JSON: {error}", OPTIONS[name]) from None
+
+
+def _columns(said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, ...]:
+    """What is handed out, in which order; damage always last, so that nothing is lost unseen."""
+    known = _known(rows)
+    with_raw = _is_true(said, "raw")
+    if "columns" not in said:
+        chosen = tuple(column for column in known if with_raw or not column.is_raw)
+    else:
+        names = [name.strip() for name in said["columns"].split(",") if name.strip()]
+        chosen = _named(known, [name for name in names if name != DAMAGE.name])
+        if with_raw:
+            chosen += tuple(column for column in known if column.is_raw and column not in chosen)
+    return (*chosen, DAMAGE) if mode is Mode.PERMISSIVE else chosen
+
+
+def _columns_of(schema: StructType, rows: Rows, mode: Mode) -> tuple[Column, ...]:
+    """The same of a schema that the user gave."""
+    chosen = _named((*_known(rows), DAMAGE), schema.fieldNames())
+    for field, ours in zip(schema.fields, spark_type(chosen).fields, strict=True):
+        if field.dataType != ours.dataType:
+            kind = ours.dataType.simpleString()
+            raise OptionError(
+                f"column {field.name} is {kind}, not {field.dataType.simpleString()}",
+                "leave the schema out, or cast what is read",
+            )
+    if mode is Mode.PERMISSIVE and DAMAGE not in chosen:
+        raise OptionError("mode=permissive without the column damage", "add `damage string` to the schema")
+    return chosen
+
+
+def _known(rows: Rows) -> tuple[Column, ...]:
+    return ENTRY_COLUMNS if rows is Rows.ENTRIES else RECORD_COLUMNS
+
+
+def _named(known: tuple[Column, ...], names: list[str]) -> tuple[Column, ...]:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise OptionError(f"column {twice} is named twice", "name each once")
+    try:
+        return columns_named(known, names)
+    except KeyError as error:
+        there_are = ", ".join(column.name for column in known)
+        raise OptionError(f"there is no column {error.args[0]!r}", f"there are {there_are}") from None
+
+
+def _is_true(said: Mapping[str, str], name: str) -> bool:
+    value = said.get(name, "false").lower()
+    if value not in ("true", "false"):
+        raise OptionError(f"{name}={value!r} is neither true nor false", OPTIONS[name])
+    return value == "true"

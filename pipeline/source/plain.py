@@ -1,0 +1,200 @@
+"""One record at a time, by the decoders of `records`: the rows of whatever is not as usual.
+
+What must stay true: an entry of which something that is asked for cannot be read is in no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from history.export.columns import reason_names, trigger_name
+from history.words import state_name, type_name
+from pipeline.schema import Column
+from records import (
+    Cause,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    MalformedEntry,
+    OffsetCommitValue,
+    RawRecord,
+    RecordType,
+    TopicPartitions,
+    UnknownType,
+    UnsupportedVersion,
+    decode_key,
+    decode_value,
+    group_id_of,
+    iter_records,
+    topic_id_text,
+)
+from records.entry import cause_bytes, load_cause
+
+from .options import Selection
+
+KEY_COLUMNS = ("group_id", "member_id", "topic", "partition")
+CAUSE_COLUMNS = ("trigger", "reasons", "cause_member_id", "cause_member_epoch", "principal", "address")
+VALUE_COLUMNS = (
+    "epoch",
+    "previous_epoch",
+    "member_state",
+    "assigned",
+    "pending",
+    "offset",
+    "leader_epoch",
+    "metadata",
+    "client_id",
+    "client_host",
+    "instance_id",
+)
+
+CAUSES_MAX = 4096
+"""Decoded causes that are remembered: entries of one kind follow each other, and have few."""
+
+Row = dict[str, Any]
+
+
+def key_row(raw: RawRecord) -> Row:
+    """The columns of a key; raises `RecordsError`. Of a type that this release does not know: none."""
+    try:
+        key = decode_key(raw)
+    except UnknownType:
+        return {}
+    return {
+        "group_id": group_id_of(raw),
+        "member_id": getattr(key, "member_id", None),
+        "topic": getattr(key, "topic", None) or getattr(key, "name", None),
+        "partition": getattr(key, "partition", None),
+    }
+
+
+def value_row(raw: RawRecord) -> Row:
+    """The columns of a value; raises `RecordsError`. Of a tombstone or a later release's value: none."""
+    if raw.value is None:
+        return {}
+    try:
+        value = decode_value(raw)
+    except (UnknownType, UnsupportedVersion):
+        return {}
+    read = _READERS.get(raw.type)
+    return {} if read is None else read(value)
+
+
+@lru_cache(maxsize=CAUSES_MAX)
+def cause_row(data: bytes) -> Row:
+    """The columns of an entry's cause; raises `RecordsError`."""
+    cause: Cause = load_cause(data)
+    return {
+        "trigger": trigger_name(cause.trigger),
+        "reasons": reason_names(cause),
+        "cause_member_id": cause.member_id or None,
+        "cause_member_epoch": None if cause.member_epoch == -1 else cause.member_epoch,
+        "principal": cause.principal or None,
+        "address": cause.address or None,
+    }
+
+
+def type_row(raw: RawRecord) -> Row:
+    return {
+        "type": int(raw.type),
+        "type_name": type_name(raw.type),
+        "version": raw.version,
+        "is_tombstone": raw.value is None,
+        "key_bytes": raw.key,
+        "value_bytes": raw.value,
+    }
+
+
+def partitions(of: tuple[TopicPartitions, ...]) -> list[Row]:
+    return [{"topic_id": topic_id_text(one.topic_id), "partitions": list(one.partitions)} for one in of]
+
+
+def _commit(value: OffsetCommitValue) -> Row:
+    return {
+        "offset": value.offset,
+        "leader_epoch": None if value.leader_epoch == -1 else value.leader_epoch,
+        "metadata": value.metadata or None,
+    }
+
+
+def _group(value: ConsumerGroupMetadataValue) -> Row:
+    return {"epoch": value.epoch}
+
+
+def _target(value: ConsumerGroupTargetAssignmentMetadataValue) -> Row:
+    return {"epoch": value.assignment_epoch}
+
+
+def _target_member(value: ConsumerGroupTargetAssignmentMemberValue) -> Row:
+    epoch = None if value.assignment_epoch == -1 else value.assignment_epoch
+    return {"epoch": epoch, "assigned": partitions(value.topic_partitions)}
+
+
+def _current(value: ConsumerGroupCurrentMemberAssignmentValue) -> Row:
+    return {
+        "epoch": value.member_epoch,
+        "previous_epoch": value.previous_member_epoch,
+        "member_state": state_name(value.state),
+        "assigned": partitions(value.assigned_partitions),
+        "pending": partitions(value.partitions_pending_revocation),
+    }
+
+
+def _member(value: ConsumerGroupMemberMetadataValue) -> Row:
+    return {"client_id": value.client_id, "client_host": value.client_host, "instance_id": value.instance_id}
+
+
+_READERS: Mapping[int, Callable[[Any], Row]] = {
+    RecordType.OFFSET_COMMIT: _commit,
+    RecordType.CONSUMER_GROUP_METADATA: _group,
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: _target,
+    RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: _target_member,
+    RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: _current,
+    RecordType.CONSUMER_GROUP_MEMBER_METADATA: _member,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What of a record must be decoded, and which records are wanted."""
+
+    selection: Selection
+    with_key: bool
+    with_value: bool
+    with_cause: bool
+
+    @classmethod
+    def of(cls, columns: tuple[Column, ...], selection: Selection) -> Reading:
+        names = {column.name for column in columns}
+        return cls(
+            selection=selection,
+            with_key=selection.groups is not None or not names.isdisjoint(KEY_COLUMNS),
+            with_value=not names.isdisjoint(VALUE_COLUMNS),
+            with_cause=not names.isdisjoint(CAUSE_COLUMNS),
+        )
+
+    def entry(self, body: bytes, count: int) -> list[Row]:
+        """The records of an entry that announces ``count``; raises `RecordsError`, then all of it is lost."""
+        raws = iter_records(body)
+        if len(raws) != count:
+            raise MalformedEntry(f"{count} records are announced, there are {len(raws)}")
+        data = cause_bytes(body)
+        cause = {"cause_bytes": data, **(cause_row(data) if self.with_cause else {})}
+        return [{**row, **cause} for row in self.records(raws)]
+
+    def records(self, raws: Iterable[RawRecord], first: int = 0) -> Iterator[Row]:
+        """Those that are wanted, without what their entry says; ``first`` is the sequence to begin with."""
+        types, groups = self.selection.types, self.selection.groups
+        for sequence, raw in enumerate(raws, first):
+            if types is not None and raw.type not in types:
+                continue
+            key = key_row(raw) if self.with_key else {}
+            if groups is not None and key.get("group_id") not in groups:
+                continue
+            value = value_row(raw) if self.with_value else {}
+            yield {"sequence": sequence, **type_row(raw), **key, **value}

@@ -1,0 +1,110 @@
+"""What is read by which task: one for each segment that may hold something wanted, made on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pipeline.errors import OptionError
+from pipeline.schema import Column
+from raftlog.directory import shard_name
+from raftlog.files import join
+from records.ids import METADATA_SHARD, shard_of
+
+from .frames import Bounds
+from .inputs import InputLog, InputSegment, InputShard, node_shards, open_input
+from .options import Mode, Rows, Selection, SourceOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One segment to read, or the snapshot at its end; plain data."""
+
+    cluster_id: str
+    node_id: int | None
+    directory: str
+    shard: int
+    bounds: Bounds
+    selection: Selection
+    columns: tuple[Column, ...]
+    rows: Rows
+    mode: Mode
+
+    @property
+    def home(self) -> str:
+        return join(self.directory, shard_name(self.shard))
+
+
+def plan(options: SourceOptions) -> list[Task]:
+    """The tasks of a reading; raises `InputError` and `OptionError`."""
+    found = open_input(options.path)
+    unknown = sorted((options.shards or frozenset()) - set(found.shards))
+    if unknown:
+        held = ", ".join(map(str, found.shards))
+        raise OptionError(f"{options.path} does not hold shard {unknown[0]}", f"it has {held}")
+    shards = found.shards.values() if options.rows is not Rows.ENTRIES else node_shards(found)
+    return [task for shard in shards for task in _tasks(options, found, shard)]
+
+
+def _tasks(options: SourceOptions, found: InputLog, shard: InputShard) -> Iterator[Task]:
+    span = options.span_of(shard.shard)
+    groups = _groups_in(options.selection.groups, found.num_shards, shard.shard)
+    if span is None or (groups is not None and not groups):
+        return
+    selection = replace(options.selection, span=span, groups=groups)
+    if options.rows is Rows.SNAPSHOT:
+        yield _task(options, found, shard, selection, Bounds(first=0, decided=shard.decided_index))
+        return
+    for place, segment in enumerate(shard.segments):
+        if _may_hold(segment, shard, selection):
+            following = shard.segments[place + 1].first_index if place + 1 < len(shard.segments) else None
+            bounds = Bounds(
+                first=segment.first_index,
+                following=following,
+                decided=shard.decided_index,
+                is_alone=shard.is_alone,
+            )
+            yield _task(options, found, shard, selection, bounds)
+
+
+def _task(
+    options: SourceOptions, found: InputLog, shard: InputShard, selection: Selection, bounds: Bounds
+) -> Task:
+    return Task(
+        cluster_id=found.cluster_id,
+        node_id=shard.node_id,
+        directory=shard.directory,
+        shard=shard.shard,
+        bounds=bounds,
+        selection=selection,
+        columns=options.columns,
+        rows=options.rows,
+        mode=options.mode,
+    )
+
+
+def _groups_in(groups: frozenset[str] | None, num_shards: int | None, shard: int) -> frozenset[str] | None:
+    """Those of the groups whose records may be in the shard."""
+    if groups is None:
+        return None
+    if num_shards is None or shard == METADATA_SHARD:
+        return groups  # the metadata shard holds the settings of groups
+    return frozenset(group for group in groups if shard_of(group, num_shards) == shard)
+
+
+def _may_hold(segment: InputSegment, shard: InputShard, selection: Selection) -> bool:
+    """By what is known without opening it."""
+    span, last = selection.span, segment.last_index
+    if last is not None and segment.first_index > shard.decided_index:
+        return False  # the newest is looked at in any case: its header may be damaged
+    if span.to_index is not None and segment.first_index > span.to_index:
+        return False
+    if span.from_index is not None and last is not None and last < span.from_index:
+        return False
+    least, most = segment.timestamp_ms_min, segment.timestamp_ms_max
+    if span.from_ms is not None and most is not None and most < span.from_ms:
+        return False
+    if span.to_ms is not None and least is not None and least > span.to_ms:
+        return False
+    types = segment.types
+    return selection.types is None or types is None or not selection.types.isdisjoint(types)

@@ -1,0 +1,161 @@
+"""One segment of a log as Arrow batches: its bytes read, its frames found, its records decoded.
+
+Runs on an executor and trusts nothing: not that the file is still where it was, not its header, its index
+or its lengths. What must stay true: a row is what was written, or it is not there and damage says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from history.reading.source import Gap
+from pipeline.errors import InputError
+from pipeline.schema import DAMAGE, Column, arrow_type
+from raftlog.archive import read_segment
+from raftlog.errors import RESTORE_HINT, Corrupt, Damaged
+from raftlog.files import OsFiles
+from raftlog.frames import HEADER_BYTES
+from raftlog.segments import HEADER_BYTES_MAX, NewerFormat, decode_header
+from records import RecordsError
+
+from .frames import Frames, gap, scan
+from .options import Mode, Rows, Selection
+from .plain import Reading, Row
+from .plan import Task
+
+FOREIGN_HINT = "the file was put here from another node or shard; take it away"
+
+BATCH_ROWS = 1 << 15
+"""Rows handed over at once: some megabytes, which is what the JVM takes into memory of them."""
+
+
+def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
+    """The rows of a segment that are wanted; raises `InputError` in fail mode where something is damaged."""
+    bounds = task.bounds
+    try:
+        path, data = read_segment(OsFiles(), task.home, bounds.first)
+    except Damaged as damage:
+        lost = gap(damage.file, 0, bounds.first, damage.what, bounds.following)
+        yield from _damage(task, [lost], damage.hint)
+        return
+    if foreign := _foreign(task, path, data):
+        yield from _damage(task, [gap(path, 0, bounds.first, foreign, bounds.following)], FOREIGN_HINT)
+        return
+    frames, gaps = scan(data, path, bounds)
+    yield from _damage(task, gaps, RESTORE_HINT)
+    frames = _wanted_frames(frames, task.selection)
+    if task.rows is Rows.ENTRIES:
+        yield from entry_batches(task, frames)
+    else:
+        yield from record_batches(task, path, data, frames)
+
+
+def _foreign(task: Task, path: str, data: bytes) -> str:
+    """What a sound header says that makes this another log's file; raises `InputError` for a newer format."""
+    try:
+        header = decode_header(memoryview(data)[:HEADER_BYTES_MAX], path)
+    except NewerFormat as newer:
+        raise InputError(f"{path}: byte {newer.offset}: {newer.what}", newer.hint) from None
+    except Corrupt:
+        return ""  # damage: `scan` tells, and what follows proves itself
+    identity = header.identity
+    said = (identity.cluster_id, identity.shard, header.first_index)
+    is_ours = said == (task.cluster_id, task.shard, task.bounds.first)
+    return "" if is_ours else "is of cluster {}, shard {}, from entry {} on".format(*said)
+
+
+def _wanted_frames(frames: Frames, selection: Selection) -> Frames:
+    span = selection.span
+    for low, high, field in (
+        (span.from_index, span.to_index, "index"),
+        (span.from_ms, span.to_ms, "timestamp_ms"),
+    ):
+        if low is not None:
+            frames = frames.of(getattr(frames, field) >= low)
+        if high is not None:
+            frames = frames.of(getattr(frames, field) <= high)
+    return frames
+
+
+def _damage(task: Task, gaps: Sequence[Gap], hint: str) -> Iterator[pa.RecordBatch]:
+    """A row for each range that is lost and wanted, or its refusal."""
+    span = task.selection.span
+    gaps = [
+        one
+        for one in gaps
+        if (span.to_index is None or one.after_index < span.to_index)
+        and (span.from_index is None or one.goes_on_at is None or one.goes_on_at > span.from_index)
+    ]
+    if gaps and task.mode is Mode.FAIL:
+        first = gaps[0]
+        raise InputError(
+            f"{first.file}: byte {first.offset}: {first.what}", f"{hint}; mode=permissive reads on"
+        )
+    if gaps:
+        known = {"cluster_id": task.cluster_id, "node_id": task.node_id, "shard": task.shard}
+        rows = [{**known, "raft_index": one.after_index + 1, DAMAGE.name: one.words()} for one in gaps]
+        yield batch_of(task.columns, rows)
+
+
+def batch_of(columns: tuple[Column, ...], rows: Sequence[Row]) -> pa.RecordBatch:
+    """A batch of rows by name; what a row does not name is null."""
+    schema = arrow_type(columns)
+    arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def entry_batches(task: Task, frames: Frames) -> Iterator[pa.RecordBatch]:
+    """One row for each entry."""
+    schema = arrow_type(task.columns)
+    for start in range(0, len(frames), BATCH_ROWS):
+        some = frames.of(slice(start, start + BATCH_ROWS))
+        count = len(some)
+        known = {
+            "raft_index": some.index,
+            "term": some.term,
+            "timestamp_ms": some.timestamp_ms,
+            "commit_index": some.commit_index,
+            "num_records": some.count,
+            "size": some.length + HEADER_BYTES,
+            "crc": some.crc,
+        }
+        same = {"cluster_id": task.cluster_id, "node_id": task.node_id, "shard": task.shard}
+        arrays = [
+            pa.array(known[field.name]).cast(field.type)
+            if field.name in known
+            else pa.repeat(pa.scalar(same.get(field.name), field.type), count)
+            for field in schema
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def record_batches(task: Task, path: str, data: bytes, frames: Frames) -> Iterator[pa.RecordBatch]:
+    """One row for each record that is wanted."""
+    reading = Reading.of(task.columns, task.selection)
+    rows: list[Row] = []
+    for place in range(len(frames)):
+        offset, index = int(frames.offset[place]), int(frames.index[place])
+        body = data[offset + HEADER_BYTES : offset + HEADER_BYTES + int(frames.length[place])]
+        try:
+            made = reading.entry(body, int(frames.count[place]))
+        except RecordsError as error:
+            what = f"entry {index} cannot be decoded: {error}"
+            yield from _damage(
+                task, [gap(path, offset, index, what, index + 1)], "a release that knows it is needed"
+            )
+            continue
+        known = {
+            "cluster_id": task.cluster_id,
+            "shard": task.shard,
+            "raft_index": index,
+            "term": int(frames.term[place]),
+            "timestamp_ms": int(frames.timestamp_ms[place]),
+        }
+        rows += [{**row, **known} for row in made]
+        if len(rows) >= BATCH_ROWS:
+            yield batch_of(task.columns, rows)
+            rows = []
+    if rows:
+        yield batch_of(task.columns, rows)

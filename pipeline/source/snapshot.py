@@ -1,0 +1,55 @@
+"""The records of one snapshot as rows: a shard's state as it was at the snapshot's last entry."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import pyarrow as pa
+
+from history.reading.node import ShardFiles
+from raftlog.errors import Damaged
+from raftlog.machine import SnapshotHeader
+from records import RawRecord
+
+from .plain import Reading, Row
+from .plan import Task
+from .segment import BATCH_ROWS, batch_of
+
+
+def snapshot_batches(task: Task) -> Iterator[pa.RecordBatch]:
+    """The newest sound snapshot within the span; nothing where there is none.
+
+    A snapshot is a short cut and no history: a damaged one is passed over for the one before it.
+    """
+    reader = ShardFiles(task.directory, task.shard)
+    within = [header for header in reader.snapshots() if _is_within(header, task)]
+    for header in reversed(within):
+        with contextlib.suppress(Damaged):
+            snapshot = reader.snapshot(header.last_index)
+            if snapshot is not None:
+                yield from _batches(task, snapshot.header, snapshot.records)
+                return
+
+
+def _is_within(header: SnapshotHeader, task: Task) -> bool:
+    span = task.selection.span
+    return (
+        (span.to_index is None or header.last_index <= span.to_index)
+        and (span.to_ms is None or header.last_timestamp_ms <= span.to_ms)
+        and header.last_index <= (task.bounds.decided or 0)
+    )
+
+
+def _batches(task: Task, header: SnapshotHeader, raws: Sequence[RawRecord]) -> Iterator[pa.RecordBatch]:
+    known: Row = {
+        "cluster_id": task.cluster_id,
+        "shard": task.shard,
+        "raft_index": header.last_index,
+        "term": header.last_term,
+        "timestamp_ms": header.last_timestamp_ms,
+    }
+    rows = Reading.of(task.columns, task.selection).records(raws)
+    while some := list(islice(rows, BATCH_ROWS)):
+        yield batch_of(task.columns, [{**row, **known} for row in some])

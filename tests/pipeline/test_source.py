@@ -1,0 +1,96 @@
+"""The source says what `history` says: each column of each record, of a recorded cluster and a written log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs quorate[spark]")
+
+from benchmarks.mixedlog import write_log  # noqa: E402
+from history.export.schema import SCHEMAS  # noqa: E402
+from history.export.sources import ShardRows, Window  # noqa: E402
+from history.reading.opening import open_node  # noqa: E402
+from pipeline.schema import RECORD_COLUMNS, arrow_type  # noqa: E402
+from pipeline.source.options import parse_options  # noqa: E402
+from pipeline.source.plan import plan  # noqa: E402
+from pipeline.source.reading import read_task  # noqa: E402
+
+from .conftest import INCIDENT  # noqa: E402
+
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A written log of three segments, two of them sealed, with snapshots."""
+    path = str(tmp_path_factory.mktemp("mixed"))
+    write_log(path, 5_000, groups=40, segment_bytes=200_000, snapshot_records=2_000)
+    return path
+
+
+def rows_of(path: object, **options: str) -> list[Row]:
+    """What the source reads, in the order of the log."""
+    asked = parse_options({"path": str(path), **options})
+    batches = [batch for task in plan(asked) for batch in read_task(task)]
+    assert all(batch.schema == arrow_type(asked.columns) for batch in batches)
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return sorted(rows, key=lambda row: [row.get(name) or 0 for name in ("shard", "raft_index", "sequence")])
+
+
+def exported(path: object, table: str) -> list[Row]:
+    """A table of `history.export`, as rows by name."""
+    found: list[Row] = []
+    schema = SCHEMAS[table]
+    names = [column.name for column in schema.columns]
+
+    def take(_: str, row: object) -> None:
+        found.append(dict(zip(names, schema.values(row), strict=True)))
+
+    log = open_node(str(path))
+    catalog = log.catalog()
+    for shard in log.shards:
+        ShardRows(shard, catalog, [table], None, Window(), take).run(log.reader(shard))
+    return found
+
+
+@pytest.mark.parametrize("which", ["incident", "mixed"])
+def test_every_record_is_as_history_exports_it(which: str, mixed: str) -> None:
+    path: object = INCIDENT if which == "incident" else mixed
+    ours, theirs = rows_of(path), exported(path, "records")
+    shared = [column.name for column in RECORD_COLUMNS if column.name in theirs[0]]
+    assert len(shared) >= 15
+    assert [{name: row[name] for name in shared} for row in ours] == [
+        {name: row[name] for name in shared} for row in theirs
+    ]
+
+
+@pytest.mark.parametrize("which", ["incident", "mixed"])
+def test_every_commit_is_as_history_exports_it(which: str, mixed: str) -> None:
+    path: object = INCIDENT if which == "incident" else mixed
+    names = {"cause_member_id": "member_id", "cause_member_epoch": "member_epoch"}
+    shared = (
+        "group_id",
+        "shard",
+        "topic",
+        "partition",
+        "raft_index",
+        "timestamp_ms",
+        "offset",
+        "leader_epoch",
+    )
+    wanted = [*shared, "metadata", *names]
+    ours = [{names.get(n, n): row[n] for n in wanted} for row in rows_of(path, types="OffsetCommit")]
+    theirs = [{n: row[n] for n in ours[0]} for row in exported(path, "commits")]
+    assert ours == theirs
+
+
+def test_spark_reads_the_same(spark, mixed: str) -> None:
+    from pipeline.source import register
+
+    register(spark)
+    read = spark.read.format("quorate").load(mixed)
+    assert read.columns == [column.name for column in RECORD_COLUMNS if not column.is_raw]
+    assert read.count() == len(rows_of(mixed))
