@@ -1,4 +1,4 @@
-"""The source says what `history` says: each column of each record, of a recorded cluster and a written log."""
+"""The source says what `history` says: each column of each record, of a recorded cluster and a made log."""
 
 from __future__ import annotations
 
