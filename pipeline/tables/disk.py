@@ -1,0 +1,90 @@
+"""The disk under an output: the log's own file layer, and what a folder of tables needs beside it.
+
+It is the layer that the log's durability is proved on (`raftlog.files`), so that a simulated disk can crash
+and fail a commit at every call. What differs: tables are for others to read, so files and folders get the
+usual permissions, and a folder of left-overs is removed whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from pipeline.errors import OutputError
+from raftlog.files import Files, Mode, OsFile, OsFiles, join, parent
+
+__all__ = ["OsOutputFiles", "OutputFiles", "is_full", "join", "make_folders", "parent", "told"]
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_WORDS = ("No space left on device", "Disk quota exceeded")
+"""How an executor's error says it: by the time it is here it is text."""
+
+
+class OutputFiles(Files, Protocol):
+    """`raftlog.files.Files`, and what only tables need."""
+
+    def make_root(self, path: str) -> None:
+        """The folder at `path` with its parents; none of it need be missing."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove what can be removed of the folder; a killed run's executors may still be writing into it."""
+
+    def num_rows(self, path: str) -> int:
+        """The rows of a Parquet file, from its foot."""
+
+
+class OsOutputFiles(OsFiles):
+    """The real disk."""
+
+    def open(self, path: str, mode: Mode) -> OsFile:
+        return OsFile(os.open(path, self._FLAGS[mode] | os.O_CLOEXEC, 0o666))
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path)
+
+    def make_root(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+    def num_rows(self, path: str) -> int:
+        import pyarrow.parquet as pq
+
+        return int(pq.read_metadata(path).num_rows)
+
+
+def make_folders(files: Files, root: str, folders: Iterable[str]) -> None:
+    """Those of ``folders`` (relative) that are missing, with what is above them; durable when it returns."""
+    changed = set()
+    for folder in folders:
+        names = folder.split("/")
+        for depth in range(1, len(names) + 1):
+            path = join(root, *names[:depth])
+            if not files.exists(path):
+                files.mkdir(path)
+                changed.add(parent(path))
+    for path in sorted(changed):
+        files.fsync_dir(path)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a disk was full, here or on an executor."""
+    if isinstance(error, OSError):
+        return error.errno in FULL
+    return any(words in str(error) for words in _FULL_WORDS)
+
+
+@contextlib.contextmanager
+def told(doing: str, hint: str = "") -> Iterator[None]:
+    """What the disk refuses, as `OutputError`: ``doing`` is what could not be done."""
+    try:
+        yield
+    except OSError as error:
+        if is_full(error) and not hint:
+            hint = "the tables are as they were: make room and run again"
+        raise OutputError(f"cannot {doing}: {error.strerror or error}", hint) from error

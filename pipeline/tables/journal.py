@@ -1,0 +1,112 @@
+"""A commit: decided by one rename, then carried out, by whoever opens the output next if need be.
+
+Everything new is written aside first (`_quorate/staging`) and made durable: the Parquet files, the next list
+of files, the next manifest. Then the journal, which says what moves where and what goes, is written beside
+its place, synced, and renamed: with that rename the commit is decided. Before it the old tables stand and
+what is staged is nothing; after it the commit is carried out however often it is cut short, since each step
+may be done again. The journal is removed when all of it is durable.
+
+While a commit is carried out nothing waits for the disk: new files are renamed into their places, the last
+rename is the manifest's, then replaced files are removed, and only then folders are synced. Who reads by the
+manifest sees the old tables or the new ones. Who reads a folder without it may, for these renames and
+removals (tens of microseconds each), list new files beside those that they replace; those are gone when it
+comes to open them, so that it fails rather than counts twice.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from zlib import crc32
+
+from pipeline.errors import OutputError
+from raftlog.files import TEMPORARY_SUFFIX, Files, write_aside
+
+from . import names
+from .disk import join, make_folders, parent
+from .manifest import FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a commit does to the folder; all paths are relative to it."""
+
+    moves: tuple[tuple[str, str], ...]
+    """From where to where, in this order; the manifest comes last."""
+    removes: tuple[str, ...]
+
+    def encoded(self) -> bytes:
+        body = json.dumps({"format": FORMAT, "moves": self.moves, "removes": self.removes}).encode()
+        return b"%08x\n" % crc32(body) + body
+
+
+def prepare(files: Files, root: str, change: Change) -> None:
+    """Everything that can fail for want of room: what is staged is made durable, and where it goes to.
+
+    The sources of all moves stand in one folder. Nothing that counts is changed.
+    """
+    for source, _ in change.moves:
+        file = files.open(join(root, source), "r")
+        try:
+            file.fdatasync()
+        finally:
+            file.close()
+    make_folders(files, root, sorted({parent(target) for _, target in change.moves}))
+    for folder in {parent(source) for source, _ in change.moves}:
+        parts = folder.split("/")
+        for depth in range(len(parts), 0, -1):
+            files.fsync_dir(join(root, *parts[:depth]))
+    write_aside(files, join(root, names.JOURNAL + TEMPORARY_SUFFIX), change.encoded())
+
+
+def decide(files: Files, root: str) -> None:
+    """From here on the commit counts."""
+    files.rename(join(root, names.JOURNAL + TEMPORARY_SUFFIX), join(root, names.JOURNAL))
+    files.fsync_dir(join(root, names.OURS))
+
+
+def carry_out(files: Files, root: str, change: Change) -> None:
+    """Does what is not done yet of a decided commit."""
+    for source, target in change.moves:
+        if files.exists(join(root, source)):
+            make_folders(files, root, [parent(target)])
+            files.rename(join(root, source), join(root, target))
+        elif not files.exists(join(root, target)):
+            raise OutputError(
+                f"a commit in {root} was cut short, and {target}, which it was about to add, is gone",
+                "put it back, or write to a new output",
+            )
+    for path in change.removes:
+        if files.exists(join(root, path)):
+            files.unlink(join(root, path))
+    touched = {parent(path) for path in (*(target for _, target in change.moves), *change.removes)}
+    for folder in sorted(touched):
+        if files.exists(join(root, folder)):
+            files.fsync_dir(join(root, folder))
+    files.unlink(join(root, names.JOURNAL))
+    files.fsync_dir(join(root, names.OURS))
+
+
+def complete(files: Files, root: str) -> bool:
+    """Carries out the commit that a killed run had decided, if there is one; whether there was."""
+    try:
+        change = _decoded(files.read(join(root, names.JOURNAL)), root)
+    except FileNotFoundError:
+        return False
+    if change is None:
+        files.unlink(join(root, names.JOURNAL))
+        files.fsync_dir(join(root, names.OURS))
+        return False
+    carry_out(files, root, change)
+    return True
+
+
+def _decoded(data: bytes, root: str) -> Change | None:
+    """None: it is not whole, so that nothing of it was carried out."""
+    crc, _, body = data.partition(b"\n")
+    if crc != b"%08x" % crc32(body):
+        return None
+    fields = json.loads(body)
+    if fields["format"] > FORMAT:
+        raise OutputError(f"a newer release was killed while writing {root}", "run that release once")
+    return Change(tuple((source, target) for source, target in fields["moves"]), tuple(fields["removes"]))

@@ -1,0 +1,73 @@
+"""Where everything of an output stands; every path is relative to the output's folder, `/` between the parts.
+
+    TABLE/date=2026-05-01/shard=3/PART-VERSION-NUMBER-UNIQUE.parquet    a file of a table
+    _quorate/tables/TABLE/shard=3/….parquet                             one of an internal table
+    _quorate/manifest.json                                              version, progress, the list of files
+    _quorate/files-VERSION.jsonl                                        the files, one a line
+    _quorate/journal                                                    a commit that is being carried out
+    _quorate/staging/UNIQUE/                                            what a transaction has written so far
+    _quorate/lock, _quorate/writer.json                                 who writes, and since when
+
+Names that begin with an underscore are passed over by every reader of Parquet folders. Rows whose moment is
+not known stand under `UNDATED`, a day that no log has: a null there is more than some readers can take. A
+file's name never comes back: it holds the commit's number and something random.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.schema import TABLES
+
+OURS = "_quorate"
+MANIFEST = f"{OURS}/manifest.json"
+JOURNAL = f"{OURS}/journal"
+LOCK = f"{OURS}/lock"
+WRITER = f"{OURS}/writer.json"
+STAGING = f"{OURS}/staging"
+INTERNAL = f"{OURS}/tables"
+UNDATED = "1900-01-01"
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""Spark's name of it; shards are never null."""
+
+_FILE = r"[a-z][a-z0-9_]*-\d{8}-\d{6}-[0-9a-f]{8}\.parquet"
+_TABLE_FILE = re.compile(rf"(?:{INTERNAL}/)?[a-z][a-z0-9_]*(?:/date=[^/]+)?(?:/shard=[^/]+)?/{_FILE}")
+_FILES_LIST = re.compile(r"files-\d{8}\.jsonl")
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def checked_name(name: str) -> str:
+    """``name``, if a table or part may be called so; raises `ValueError`."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a table or of a part of one")
+    return name
+
+
+def table_folder(table: str) -> str:
+    """The folder of a table; one that is not documented is internal."""
+    return table if table in TABLES else f"{INTERNAL}/{checked_name(table)}"
+
+
+def partition_of(path: str) -> tuple[str | None, int | None]:
+    """Date and shard of a table's file, by its folders."""
+    values = dict(folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder)
+    date, shard = (values.get(key) for key in ("date", "shard"))
+    return None if date == UNDATED else date, None if shard in (None, _NULL) else int(shard)
+
+
+def file_name(part: str, version: int, number: int, unique: str) -> str:
+    return f"{checked_name(part)}-{version:08d}-{number:06d}-{unique}.parquet"
+
+
+def files_list(version: int) -> str:
+    return f"{OURS}/files-{version:08d}.jsonl"
+
+
+def is_table_file(path: str) -> bool:
+    """Whether only we may have written a file at this path."""
+    return _TABLE_FILE.fullmatch(path) is not None
+
+
+def is_files_list(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return folder == OURS and _FILES_LIST.fullmatch(name) is not None

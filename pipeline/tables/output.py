@@ -1,0 +1,211 @@
+"""An output: the folder that the tables stand in, open for one writer at a time.
+
+`Output.open` takes the lock, which ends with the process however that ends; finishes the commit that a
+killed run had decided, throws away what it had not; and removes files that only we can have written and no
+manifest names. A folder that is not ours, another cluster's or a newer release's is refused before anything
+is written.
+
+The folder has to be one that this process and every executor see at the same path: a local disk with
+``local[*]``, else NFS or another mount. Executors write, this process moves: an object store cannot rename
+atomically, so that a URL of one is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from pipeline.errors import OutputBusy, OutputError
+from pipeline.schema import TABLES
+from raftlog.files import TEMPORARY_SUFFIX, Lock, replace, write_aside
+
+from . import journal, names
+from .disk import OsOutputFiles, OutputFiles, join, told
+from .manifest import Manifest, check, load, load_head
+from .transaction import Transaction
+
+__all__ = ["Output", "place_of"]
+
+_NOT_CONTENT = ("lost+found",)
+"""What a fresh mount holds; so is whatever begins with a dot."""
+
+
+class Output:
+    """The tables of one cluster, for the run that writes them. A context manager; `Output.open` makes it."""
+
+    def __init__(self, root: str, files: OutputFiles, lock: Lock, manifest: Manifest) -> None:
+        self.root = root
+        self.files = files
+        self.manifest = manifest
+        """What is committed."""
+        self.is_cut_short = False
+        """A commit failed when it was decided; `Output.open` has to go on with it."""
+        self._lock: Lock | None = lock
+        self._transaction: Transaction | None = None
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        cluster_id: str,
+        num_shards: int | None = None,
+        files: OutputFiles | None = None,
+    ) -> Output:
+        """The output at ``path``, made if it is not there.
+
+        Raises `OutputBusy` while another run has it, else `OutputError`.
+        """
+        files = files or OsOutputFiles()
+        root = place_of(path)
+        with told(f"open the output {root}"):
+            _refuse_strangers(files, root, cluster_id, num_shards)
+            lock = _locked(files, root)
+            try:
+                manifest = _taken_up(files, root, cluster_id, num_shards)
+            except BaseException:
+                lock.release()
+                raise
+        return cls(root, files, lock, manifest)
+
+    def begin(self) -> Transaction:
+        """A transaction; the one before must be committed or discarded."""
+        if self._lock is None:
+            raise ValueError(f"{self.root} is closed")
+        if self.is_cut_short:
+            raise OutputError(f"a commit to {self.root} was cut short", "open the output again")
+        if self._transaction is not None and not self._transaction.is_over:
+            raise ValueError("one transaction at a time")
+        self._transaction = Transaction(self, f"{names.STAGING}/{secrets.token_hex(8)}")
+        return self._transaction
+
+    def close(self) -> None:
+        """Discards what is not committed and gives the lock back."""
+        if self._lock is None:
+            return
+        if self._transaction is not None:
+            self._transaction.discard()
+        with contextlib.suppress(OSError):
+            self.files.unlink(join(self.root, names.WRITER))
+        self._lock.release()
+        self._lock = None
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def place_of(path: str | os.PathLike[str]) -> str:
+    """The absolute path of an output, links resolved; raises `OutputError` for what is no folder's path."""
+    text = os.fspath(path)
+    if text.startswith("file://"):
+        text = text[len("file://") :]
+    elif re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text):
+        raise OutputError(
+            f"{text} is no folder that this process sees",
+            "give a local path or a mount that every executor sees too; copy the finished tables from there",
+        )
+    return str(Path(text).resolve())
+
+
+def _refuse_strangers(files: OutputFiles, root: str, cluster_id: str, num_shards: int | None) -> None:
+    """Raises `OutputError` for a folder that is not ours to write; writes nothing."""
+    if not files.exists(root):
+        return
+    if not files.is_dir(root):
+        raise OutputError(f"{root} is no folder", "name one that is empty or not there yet")
+    if files.exists(join(root, names.MANIFEST)):
+        check(load_head(files, root), root, cluster_id, num_shards)
+        return
+    content = [n for n in files.listdir(root) if not n.startswith(".") and n not in _NOT_CONTENT]
+    if content and content != [names.OURS]:
+        raise OutputError(
+            f"{root} is not empty and holds no tables of ours (there is no {names.MANIFEST} in it)",
+            "name a folder that is empty or not there yet",
+        )
+
+
+def _locked(files: OutputFiles, root: str) -> Lock:
+    files.make_root(join(root, names.OURS))
+    try:
+        return files.lock(join(root, names.LOCK))
+    except BlockingIOError:
+        raise OutputBusy(
+            f"{root} is being written by another run{_who(files, root)}", "wait for its end, or stop it"
+        ) from None
+
+
+def _who(files: OutputFiles, root: str) -> str:
+    try:
+        who = json.loads(files.read(join(root, names.WRITER)))
+        return f": process {who['pid']} on {who['host']}, since {who['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""  # it has only just begun, or is just ending
+
+
+def _taken_up(files: OutputFiles, root: str, cluster_id: str, num_shards: int | None) -> Manifest:
+    """The manifest of a folder that is now as its last commit left it."""
+    who = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
+    write_aside(files, join(root, names.WRITER), json.dumps(who).encode())
+    journal.complete(files, root)
+    if not files.exists(join(root, names.MANIFEST)):
+        _claim(files, root, Manifest(cluster_id=cluster_id, num_shards=num_shards))
+    manifest = load(files, root)
+    check(manifest, root, cluster_id, num_shards)
+    for path in list(_strays(files, root, manifest)):
+        files.unlink(join(root, path))
+    files.remove_tree(join(root, names.STAGING))
+    if not files.exists(join(root, names.STAGING)):
+        files.mkdir(join(root, names.STAGING))
+    return manifest
+
+
+def _claim(files: OutputFiles, root: str, manifest: Manifest) -> None:
+    """The first manifest: from here on the folder is this cluster's."""
+    head, listed = manifest.encoded()
+    replace(files, join(root, names.files_list(manifest.version)), listed)
+    replace(files, join(root, names.MANIFEST), head)
+    files.fsync_dir(root)
+
+
+def _strays(files: OutputFiles, root: str, manifest: Manifest) -> Iterator[str]:
+    """What no manifest names and only we can have written."""
+    named = {file.path for file in manifest.files}
+    tables = [table for table in TABLES if files.is_dir(join(root, table))]
+    if files.exists(join(root, names.INTERNAL)):
+        tables += [f"{names.INTERNAL}/{one}" for one in files.listdir(join(root, names.INTERNAL))]
+    for table in tables:
+        for path in _below(files, root, table):
+            if path not in named and names.is_table_file(path):
+                yield path
+    for name in files.listdir(join(root, names.OURS)):
+        path = f"{names.OURS}/{name}"
+        is_list = names.is_files_list(path) and path != names.files_list(manifest.version)
+        if is_list or name.endswith(TEMPORARY_SUFFIX):
+            yield path
+
+
+def _below(files: OutputFiles, root: str, folder: str) -> Iterator[str]:
+    """The files of a table: those in its folder, its dates' and their shards'."""
+    for name in files.listdir(join(root, folder)):
+        path = f"{folder}/{name}"
+        if not files.is_dir(join(root, path)):
+            yield path
+        elif name.startswith(("date=", "shard=")):
+            yield from _below(files, root, path)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

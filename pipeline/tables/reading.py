@@ -1,0 +1,86 @@
+"""Reading tables by the manifest: whole commits only, every column, whichever release wrote the files.
+
+Columns that files of an older release lack are null. The plan holds the files of the commit that was the
+last when `read_table` was called: a later commit may merge or replace some of them, and then a query that
+starts afterwards fails with Spark's "file does not exist" and is to be begun with a new `read_table`; it
+never mixes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from pipeline.errors import OutputError
+from pipeline.schema import TABLES
+
+from . import names
+from .disk import OsOutputFiles, join, told
+from .manifest import Manifest, TableFile, load
+from .output import place_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_GLOB = re.compile(r"([\\{}\[\]*?])")
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """What the output at ``path`` holds; takes no lock. Raises `OutputError`."""
+    root = place_of(path)
+    with told(f"read the output {root}"):
+        try:
+            return load(OsOutputFiles(), root)
+        except (FileNotFoundError, NotADirectoryError):
+            raise OutputError(f"{root} holds no tables", "`quorate pipeline run` writes them there") from None
+
+
+def table_files(path: str | os.PathLike[str], name: str, part: str | None = None) -> tuple[TableFile, ...]:
+    """The files of a table, or of one part of it."""
+    names.table_folder(name)
+    return read_manifest(path).of(name, part)
+
+
+def read_table(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    name: str,
+    part: str | None = None,
+    *,
+    from_date: str | None = None,
+    to_date: str | None = None,
+    shards: Collection[int] | None = None,
+    schema: StructType | None = None,
+) -> DataFrame:
+    """A table, with its columns in their order (`pipeline.schema.TABLES`); or one part of it.
+
+    Dates (``2026-05-01``, both included) and shards choose files before Spark sees any; with a date, rows
+    whose date is not known are left out. An internal table has the columns of ``schema``, which it needs.
+    """
+    files = table_files(path, name, part)
+    if from_date is not None or to_date is not None:
+        files = tuple(f for f in files if f.date and (from_date or "") <= f.date <= (to_date or "~"))
+    if shards is not None:
+        files = tuple(f for f in files if f.shard in shards)
+    if name in TABLES:
+        schema = TABLES[name].spark()
+    elif schema is None:
+        raise ValueError(f"{name} is internal: say which columns it has")
+    return read_files(spark, place_of(path), name, files, schema)
+
+
+def read_files(
+    spark: SparkSession, root: str, table: str, files: Iterable[TableFile], schema: StructType | None
+) -> DataFrame:
+    """Rows of these files of one table; ``schema`` None: all columns that any of them has, and the date."""
+    paths = [_GLOB.sub(r"\\\1", f"file://{join(root, file.path)}") for file in files]
+    if not paths:
+        return spark.createDataFrame([], schema)
+    reader = spark.read.option("basePath", f"file://{join(root, names.table_folder(table))}")
+    reader = reader.option("ignoreMissingFiles", False).option("ignoreCorruptFiles", False)
+    if schema is None:
+        return reader.option("mergeSchema", True).parquet(*paths)
+    return reader.schema(schema).parquet(*paths).select(*schema.names)

@@ -1,0 +1,234 @@
+"""A transaction: rows staged by Spark, then all of them in the tables at once, or none.
+
+Each `write` and `replace` is one Spark job, whose Parquet files go to the staging folder; the commit gives
+them their names and has the journal put them into their places. A transaction whose progress is no further
+than the manifest's adds nothing, so that a batch that is done again is harmless.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pipeline.errors import OutputError
+from pipeline.schema import SCHEMA_VERSION, TABLES
+from raftlog.files import write_aside
+
+from . import journal, merging, names
+from .disk import OutputFiles, is_full, join, parent, told
+from .manifest import Manifest, Progress, TableFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .layout import Laid
+    from .output import Output
+
+
+class Transaction:
+    """What is to come into the tables together; `Output.begin` makes it.
+
+    As a context manager it discards what was not committed.
+    """
+
+    def __init__(self, output: Output, folder: str) -> None:
+        self.rows: dict[tuple[str, str], int] = {}
+        """Rows staged so far, by table and part."""
+        self.is_over = False
+        self._output = output
+        self._folder = folder
+        self._ready = f"{folder}/ready"
+        self._unique = secrets.token_hex(4)
+        self._added: list[TableFile] = []
+        self._replaced: set[tuple[str, str]] = set()
+        self._merged: list[TableFile] = []
+        self._jobs = 0
+        self._spark: SparkSession | None = None
+        with told(f"write to {output.root}"):
+            for path in (folder, self._ready):
+                output.files.mkdir(join(output.root, path))
+
+    @property
+    def staging(self) -> str:
+        """A folder for intermediate results, gone at the end; the names ``ready`` and ``job-…`` are taken."""
+        return join(self._output.root, self._folder)
+
+    def write(self, table: str, df: DataFrame, part: str = "rows") -> int:
+        """Rows to be added; how many there are.
+
+        A documented table is given its columns (`pipeline.schema.TABLES`); an internal one any, of which
+        ``shard`` partitions it.
+        """
+        from .layout import laid_out
+
+        self._check_open()
+        names.checked_name(part)
+        names.table_folder(table)
+        return self._stage(table, part, laid_out(df, TABLES.get(table)))
+
+    def _stage(self, table: str, part: str, rows: Laid) -> int:
+        """One Spark job."""
+        self._spark = rows.df.sparkSession
+        folder = f"{self._folder}/job-{self._jobs}"
+        self._jobs += 1
+        try:
+            expected = rows.write(join(self._output.root, folder))
+        except Exception as error:
+            if not is_full(error):
+                raise
+            raise OutputError(
+                f"the disk of {self._output.root} is full",
+                "the tables are as they were: make room and run again",
+            ) from error
+        return self.take(table, part, folder, expected)
+
+    def replace(self, table: str, df: DataFrame, part: str = "open") -> int:
+        """Rows that stand in place of all that this part of the table had before the transaction."""
+        rows = self.write(table, df, part)
+        self._replaced.add((table, part))
+        return rows
+
+    def commit(self, progress: Mapping[int, Progress], *, refresh: bool = False) -> Manifest:
+        """All of it is in the tables when this returns, and if it raises, then all or nothing of it: the next
+        `Output.open` makes it one of the two.
+
+        ``progress`` is that of the shards that were looked at. With none of them further than the manifest
+        says nothing is added; ``refresh`` adds it all the same, for what changes without a new entry.
+        """
+        self._check_open()
+        before = self._output.manifest
+        if not (_is_ahead(before.progress, progress) or refresh):
+            self.discard()
+            return before
+        if not progress and not self._added and not self._replaced:
+            self.discard()
+            return before
+        self._merge()
+        after = self._next_manifest(progress)
+        with told(f"commit to {self._output.root}"):
+            change = self._change(before, after)
+            journal.prepare(self._output.files, self._output.root, change)
+        self.is_over = self._output.is_cut_short = (
+            True  # now nothing may be cleaned away but by the next opening
+        )
+        with told(f"finish a commit to {self._output.root}", "the next run finishes it or starts it anew"):
+            journal.decide(self._output.files, self._output.root)
+            journal.carry_out(self._output.files, self._output.root, change)
+        self._output.manifest, self._output.is_cut_short = after, False
+        self._output.files.remove_tree(self.staging)
+        return after
+
+    def discard(self) -> None:
+        """Nothing of it comes into the tables."""
+        if not self.is_over:
+            self.is_over = True
+            self._output.files.remove_tree(self.staging)
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+    def _check_open(self) -> None:
+        if self.is_over:
+            raise ValueError("the transaction is over")
+
+    def take(self, table: str, part: str, folder: str, expected: int) -> int:
+        """Takes over the Parquet files in ``folder`` (relative to the output), ``expected`` rows in all."""
+        files, root, rows = self._output.files, self._output.root, 0
+        with told(f"stage rows in {root}"):
+            version = self._output.manifest.version + 1
+            for path in list(_parquet_below(files, root, folder)):
+                here, size = files.num_rows(join(root, path)), files.size(join(root, path))
+                if not here:
+                    continue
+                name = names.file_name(part, version, len(self._added), self._unique)
+                files.rename(join(root, path), join(root, self._ready, name))
+                between = parent(path).removeprefix(folder).strip("/")
+                place = "/".join(filter(None, (names.table_folder(table), between, name)))
+                date, shard = names.partition_of(place)
+                self._added.append(TableFile(table, part, place, shard, date, here, size))
+                rows += here
+            files.remove_tree(join(root, folder))
+        if rows != expected:
+            raise OutputError(
+                f"{expected} rows of {table} were written to {root}, and {rows} are to be seen there",
+                "every executor must see this folder at the same path: a mount, or master local[*]",
+            )
+        self.rows[table, part] = self.rows.get((table, part), 0) + rows
+        return rows
+
+    def _merge(self) -> None:
+        """Small files of earlier commits become fewer."""
+        if self._spark is None:
+            return
+        there = [f for f in self._output.manifest.files if (f.table, f.part) not in self._replaced]
+        for merge in merging.plan(there):
+            merged = merging.merged(self._spark, self._output.root, merge)
+            found = self._stage(merge.table, merge.part, merged)
+            if found != merge.num_rows:
+                raise OutputError(
+                    f"earlier runs wrote {merge.num_rows} rows of {merge.table} to {self._output.root},"
+                    f" and {found} of them are there",
+                    "files of it were changed: write to a new output",
+                )
+            self.rows[merge.table, merge.part] -= found  # they are not new
+            self._merged.extend(merge.files)
+
+    def _next_manifest(self, progress: Mapping[int, Progress]) -> Manifest:
+        before = self._output.manifest
+        gone = {file.path for file in self._merged}
+        kept = (f for f in before.files if (f.table, f.part) not in self._replaced and f.path not in gone)
+        return replace(
+            before,
+            version=before.version + 1,
+            schema_version=SCHEMA_VERSION,
+            progress={**before.progress, **progress},
+            files=tuple(sorted([*kept, *self._added], key=lambda file: file.path)),
+        )
+
+    def _change(self, before: Manifest, after: Manifest) -> journal.Change:
+        """Writes the next manifest beside the staged files; what moves where, and what goes."""
+        files, root = self._output.files, self._output.root
+        head, listed = after.encoded()
+        moves = [(f"{self._ready}/{f.path.rpartition('/')[2]}", f.path) for f in self._added]
+        for target, data in ((names.files_list(after.version), listed), (names.MANIFEST, head)):
+            source = f"{self._ready}/{target.rpartition('/')[2]}"
+            write_aside(files, join(root, source), data)
+            moves.append((source, target))
+        named = {file.path for file in after.files}
+        gone = [file.path for file in before.files if file.path not in named]
+        return journal.Change(tuple(moves), (*gone, names.files_list(before.version)))
+
+
+def _is_ahead(before: Mapping[int, Progress], after: Mapping[int, Progress]) -> bool:
+    """Whether a shard goes further; raises `OutputError` if one goes back."""
+    is_ahead = False
+    for shard, new in after.items():
+        old = before.get(shard, Progress())
+        if new.records_to < old.records_to or new.facts_to < old.facts_to:
+            raise OutputError(
+                f"the tables know shard {shard} up to index {old.records_to} (facts: {old.facts_to}),"
+                f" and this run only up to {new.records_to} ({new.facts_to})",
+                "the input is an older copy of the log: give the newer one, or another output",
+            )
+        is_ahead = is_ahead or new.records_to > old.records_to or new.facts_to > old.facts_to
+    return is_ahead
+
+
+def _parquet_below(files: OutputFiles, root: str, folder: str) -> Iterator[str]:
+    """What Spark wrote; names that begin with `.` or `_` are its own notes."""
+    for name in files.listdir(join(root, folder)):
+        path = f"{folder}/{name}"
+        if name.startswith((".", "_")):
+            continue
+        if files.is_dir(join(root, path)):
+            yield from _parquet_below(files, root, path)
+        elif name.endswith(".parquet"):
+            yield path
