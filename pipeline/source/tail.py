@@ -30,11 +30,14 @@ from raftlog.errors import Corrupt, Damaged
 from raftlog.files import File, Files, OsFiles, join
 from raftlog.frames import frame_at
 from raftlog.install import valid_segments
+from raftlog.kept import header_of
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
+from raftlog.machine import SnapshotHeader
 from raftlog.metafile import read_meta
 from raftlog.reader import ShardReader
 from raftlog.segments import HEADER_BYTES_MAX, decode_header, index_name, log_name, next_frame
-from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
+from raftlog.snapshots import SNAPSHOT_FILE
+from records.ids import METADATA_SHARD
 
 LOOKS_MAX = 5
 """How often one look begins anew because a file moved under it: each time the node has sealed, archived or
@@ -43,13 +46,15 @@ installed something, which takes it longer than a look."""
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Behind entry ``index`` (of ``term``): at ``offset`` of the segment that begins with ``first``."""
+    """Behind entry ``index`` (of ``term``, written at ``timestamp_ms``): at ``offset`` of the segment that
+    begins with ``first``."""
 
     first: int
     inode: int
     offset: int
     index: int
     term: int
+    timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,7 @@ class _Stretch:
     before: Place
     offsets: array[int]
     terms: array[int]
+    times: array[int]
     end: int
 
     @property
@@ -72,7 +78,7 @@ class _Stretch:
             return self.before
         offset = self.offsets[count] if count < len(self.offsets) else self.end
         place = replace(self.before, offset=offset, index=self.before.index + count)
-        return replace(place, term=self.terms[count - 1])
+        return replace(place, term=self.terms[count - 1], timestamp_ms=self.times[count - 1])
 
 
 class _Moved(Exception):
@@ -91,7 +97,9 @@ class ShardTail:
         """Behind the last entry that is settled; none before the first look, and while it is looked for."""
         self.commit_index = 0
         """The highest index that these files were ever seen to name as committed."""
-        self._snapshot = (0, 0)
+        self.begins_index = 1
+        """The oldest entry that was kept when the place was last looked for; retention may have gone on."""
+        self._snapshot: SnapshotHeader | None = None
         self._stretches: list[_Stretch] = []
 
     def look(self) -> None:
@@ -132,7 +140,16 @@ class ShardTail:
                 return stretch.last_index, stretch.terms[-1]
         place = self.place
         # Without an entry before it, a log is empty, or begins behind the snapshot of a leader.
-        return self._snapshot if place is None or not place.term else (place.index, place.term)
+        if place is not None and place.term:
+            return place.index, place.term
+        return (self._snapshot.last_index, self._snapshot.last_term) if self._snapshot else (0, 0)
+
+    @property
+    def settled_ms(self) -> int:
+        """When the last entry that is settled was written; -1: there is none."""
+        if self.place is not None and self.place.term:
+            return self.place.timestamp_ms
+        return self._snapshot.last_timestamp_ms if self._snapshot else -1
 
     def settle(self, index: int) -> None:
         """Entries up to ``index``, as they stand here, are decided: they are not read again."""
@@ -147,7 +164,7 @@ class ShardTail:
             yield from enumerate(stretch.terms[skipped:], first)
 
     def _look(self) -> None:
-        place = self.place or self._begin()
+        place = self.place = self.place or self._begin()
         self._stretches = []
         while True:
             path, size = self._segment(place)
@@ -158,7 +175,7 @@ class ShardTail:
                 break
             if self._is_sealed(place.first):
                 self.commit_index = max(self.commit_index, following - 1)
-            place = self._start(following, place.term)
+            place = replace(self._start(following), term=place.term, timestamp_ms=place.timestamp_ms)
         if self._stretches:
             self.commit_index = max(self.commit_index, self._clean_stop())
 
@@ -168,8 +185,10 @@ class ShardTail:
         firsts = valid_segments(self.files, self.home)
         if not firsts:
             raise _Moved
-        self._snapshot = self._snapshot_end()
-        self.commit_index = max(self.commit_index, self._snapshot[0])
+        self.begins_index = firsts[0]
+        self._snapshot = header_of(self.files, join(self.home, SNAPSHOT_FILE))
+        if self._snapshot is not None:
+            self.commit_index = max(self.commit_index, self._snapshot.last_index)
         begin = 0
         for at, (first, following) in enumerate(pairwise(firsts)):
             if self._is_sealed(first):
@@ -179,8 +198,8 @@ class ShardTail:
         is_empty = begin and self._segment(place)[1] == place.offset
         return self._start(firsts[begin - 1]) if is_empty else place
 
-    def _start(self, first: int, term: int = 0) -> Place:
-        """The place before the first entry of a segment, behind an entry of ``term``."""
+    def _start(self, first: int) -> Place:
+        """The place before the first entry of a segment; what is before that is not known (term 0)."""
         path = self._path(first)
         with self._open(path) as file:
             head = file.pread(HEADER_BYTES_MAX, 0)
@@ -189,7 +208,7 @@ class ShardTail:
         except Corrupt:
             found = next_frame(head, 0, first - 1)
             offset = len(head) if found is None else found[0]
-        return Place(first, self._inode(path), offset, first - 1, term)
+        return Place(first, self._inode(path), offset, first - 1, term=0, timestamp_ms=-1)
 
     def _read(self, path: str, place: Place, size: int) -> Place:
         """Take the whole entries from a place on, also those behind damage; the place behind them."""
@@ -197,14 +216,15 @@ class ShardTail:
             data = file.pread(size - place.offset, place.offset)  # at most a segment, and that once
         view, base, at = memoryview(data), place.offset, 0
         while True:
-            offsets, terms, commit_index = array("q"), array("q"), 0
+            offsets, terms, times, commit_index = array("q"), array("q"), array("q"), 0
             while (frame := frame_at(view, at)) is not None and frame[1] == place.index + len(terms) + 1:
                 offsets.append(base + at)
                 terms.append(frame[2])
+                times.append(frame[4])
                 commit_index = max(commit_index, frame[3])
                 at = frame[0]
             self.commit_index = max(self.commit_index, commit_index)
-            stretch = _Stretch(place, offsets, terms, base + at)
+            stretch = _Stretch(place, offsets, terms, times, base + at)
             self._stretches.append(stretch)
             place = stretch.behind(stretch.last_index)
             found = next_frame(data, at + 1, place.index) if at < len(data) else None
@@ -267,14 +287,15 @@ class ShardTail:
             return 0
         return int(max(chain_index, *more[:1], 0))
 
-    def _snapshot_end(self) -> tuple[int, int]:
-        """Index and term of the last entry in the snapshot; zeros without one."""
-        try:
-            file = SnapshotFile(self.files, join(self.home, SNAPSHOT_FILE))
-        except (FileNotFoundError, Damaged):
-            return 0, 0
-        file.close()
-        return file.header.last_index, file.header.last_term
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a shard is decided: entry ``index``, written at ``timestamp_ms`` (0 and -1: there is none), and
+    whose directory is read: ``member`` surely holds it, and of those that do, the longest history."""
+
+    index: int
+    timestamp_ms: int
+    member: Member
 
 
 class LogTail:
@@ -297,43 +318,49 @@ class LogTail:
         self._voters = self._count_voters()
         self._tails = {
             shard: [
-                (member.counted_as(place), ShardTail(member.path, shard))
+                (member, member.counted_as(place), ShardTail(member.path, shard))
                 for place, (member, log) in enumerate(opened)
                 if shard in log.readers
             ]
             for shard in self.shards
         }
-        self._decided = dict.fromkeys(self.shards, 0)
+        self._reached: dict[int, Reached] = {}
 
     @property
     def is_alone(self) -> bool:
         """The input is a whole cluster of one: everything whole is decided."""
         return self._voters == 1
 
-    def look(self) -> dict[int, int]:
-        """The last decided entry of each shard, as of now; 0 where there is none."""
+    def look(self) -> dict[int, Reached]:
+        """How far each shard is decided, as of now."""
         for shard in self.shards:
-            self._decided[shard] = max(self._decided[shard], self._look(shard))
-        return dict(self._decided)
+            found, before = self._look(shard), self._reached.get(shard)
+            if before is None or (found is not None and found.index >= before.index):
+                self._reached[shard] = found or Reached(0, -1, self.members[0])
+        return dict(self._reached)
 
     def _count_voters(self) -> int:
         if len(self.members) > 1:
             return num_voters(self.members)
         member = self.members[0]
-        is_alone = ShardReader(member.path, 0).is_alone
+        is_alone = ShardReader(member.path, METADATA_SHARD).is_alone
         return 1 if is_alone else max(2, len(member.voters))
 
-    def _look(self, shard: int) -> int:
+    def _look(self, shard: int) -> Reached | None:
+        """What the directories prove that are there at the moment; none: none is."""
         present = []
-        for node_id, tail in self._tails[shard]:
+        for member, node_id, tail in self._tails[shard]:
             with contextlib.suppress(FileNotFoundError, Damaged):
                 tail.look()
-                present.append((node_id, tail))
-        above = max((tail.commit_index for _, tail in present), default=0)
-        tails: Sequence[Tail] = [tail.tail(node_id, above) for node_id, tail in present]
+                present.append((member, node_id, tail))
+        above = max((tail.commit_index for _, _, tail in present), default=0)
+        tails: Sequence[Tail] = [tail.tail(node_id, above) for _, node_id, tail in present]
         if self.is_alone:
             tails = [replace(one, commit_index=max(one.commit_index, one.last_index)) for one in tails]
         proven = decided(tails, self._voters)
-        for (_, tail), known in zip(present, proven.known, strict=True):
+        reached = []
+        for (member, _, tail), known, ends in zip(present, proven.known, tails, strict=True):
             tail.settle(known)
-        return proven.index
+            one = Reached(proven.index, tail.settled_ms, member)
+            reached.append((min(known, ends.last_index), -tail.begins_index, one))
+        return max(reached, key=lambda ranked: ranked[:2], default=(0, 0, None))[2]

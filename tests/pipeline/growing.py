@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -172,7 +173,7 @@ class Growing:
     def step(self) -> str:
         """Anything that can happen."""
         disk = self.rng.choice(self.disks)
-        steps = {
+        steps: dict[str, Callable[[], None]] = {
             "write": lambda: self.write(self.rng.randint(1, 20)),
             "replicate": lambda: self.replicate(disk, self.rng.randint(1, 40)),
             "commit": self.commit,
@@ -180,7 +181,7 @@ class Growing:
             "cut": disk.cut,
             "seal": disk.seal,
             "archive": disk.archive,
-            "align": lambda: self.align(),
+            "align": self.align,
         }
         name = self.rng.choices(list(steps), weights=[8, 12, 6, 2, 6, 3, 2, 3])[0]
         steps[name]()

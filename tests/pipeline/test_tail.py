@@ -8,8 +8,9 @@ import pytest
 
 from history.reading.opening import open_node
 from pipeline.errors import InputError
-from pipeline.source.tail import LogTail, ShardTail
-from raftlog.files import File, Mode, OsFiles
+from pipeline.source.tail import LogTail
+from raftlog.files import OsFile, OsFiles
+from raftlog.frames import frame_at
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
 from raftlog.metafile import write_meta
 from raftlog.segments import log_name
@@ -36,12 +37,18 @@ def test_every_look_says_what_history_says(tmp_path: Path, seed: int) -> None:
         if cluster.rng.random() < 0.6:
             continue  # several things between two looks
         seen[0] = max(seen[0], by_history(str(cluster.folder)))
-        assert folder.look()[SHARD] == seen[0], happened
+        reached = folder.look()[SHARD]
+        assert reached.index == seen[0], happened
+        if reached.index:
+            _, frame = cluster.leader.entries[reached.index - 1]
+            assert reached.timestamp_ms == frame_at(memoryview(frame), 0)[4], happened  # type: ignore[index]
+            holder = next(disk for disk in cluster.disks if disk.path == reached.member.path)
+            assert holder.entries[reached.index - 1] == cluster.leader.entries[reached.index - 1]
         for disk in cluster.disks:
             seen[disk.node_id] = max(seen[disk.node_id], by_history(disk.path))
-            assert single[disk.node_id].look()[SHARD] == seen[disk.node_id], (disk.node_id, happened)
+            assert single[disk.node_id].look()[SHARD].index == seen[disk.node_id], (disk.node_id, happened)
     cluster.settle()
-    assert folder.look()[SHARD] == len(cluster.leader.entries)
+    assert folder.look()[SHARD].index == len(cluster.leader.entries)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -50,48 +57,39 @@ def test_one_node_alone_decides_by_itself(tmp_path: Path, seed: int) -> None:
     tail = LogTail(alone.disks[0].path)
     for _ in range(60):
         alone.step()
-        assert tail.look()[SHARD] == len(alone.leader.entries) == by_history(alone.disks[0].path)
+        assert tail.look()[SHARD].index == len(alone.leader.entries) == by_history(alone.disks[0].path)
 
 
-class CountingFiles(OsFiles):
-    """Counts the bytes that are read."""
+@pytest.fixture
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes were read, each time."""
+    counted: list[int] = []
+    pread = OsFile.pread
 
-    num_bytes = 0
+    def counting(file: OsFile, size_bytes: int, offset: int) -> bytes:
+        data = pread(file, size_bytes, offset)
+        counted.append(len(data))
+        return data
 
-    def open(self, path: str, mode: Mode) -> File:
-        file = super().open(path, mode)
-        count = self
-
-        class Counted:
-            def __getattr__(self, name: str) -> object:
-                return getattr(file, name)
-
-            def pread(self, size_bytes: int, offset: int) -> bytes:
-                data = file.pread(size_bytes, offset)
-                count.num_bytes += len(data)
-                return data
-
-        return Counted()  # type: ignore[return-value]
+    monkeypatch.setattr(OsFile, "pread", counting)
+    return counted
 
 
-def test_a_look_reads_what_is_new(tmp_path: Path) -> None:
+def test_a_look_reads_what_is_new(tmp_path: Path, read_bytes: list[int]) -> None:
     logs = ThreeLogs(tmp_path / "cluster", voters=())
     logs.format(1)
     logs.fill(3_000, 1)
-    files = CountingFiles()
-    tail = ShardTail(logs.path(1), SHARD, files)
+    tail = LogTail(logs.path(1))
     size = logs.file(1).stat().st_size
-    tail.look()
-    tail.settle(3_000)
-    assert files.num_bytes >= size * 0.9
-    files.num_bytes = 0
+    assert tail.look()[SHARD].index == 3_000
+    assert sum(read_bytes) >= size * 0.9
+    read_bytes.clear()
     for _ in range(50):
         tail.look()
-    assert files.num_bytes == 0
+    assert not read_bytes
     logs.fill(10, 1)
-    tail.look()
-    assert tail.last == (3_010, 1)
-    assert files.num_bytes == logs.file(1).stat().st_size - size
+    assert tail.look()[SHARD].index == 3_010
+    assert sum(read_bytes) == logs.file(1).stat().st_size - size
 
 
 def test_what_is_not_decided_is_read_again_though_the_size_is_the_same(tmp_path: Path) -> None:
@@ -104,13 +102,13 @@ def test_what_is_not_decided_is_read_again_though_the_size_is_the_same(tmp_path:
     cluster.write(5)
     deposed = cluster.leader
     tail = LogTail(str(cluster.folder))
-    assert tail.look()[SHARD] == 10
+    assert tail.look()[SHARD].index == 10
     size = Path(deposed.home, log_name(1)).stat().st_size
     cluster.leader, cluster.term = cluster.disks[1], 2
     cluster.write(5)
     cluster.replicate(deposed)
     assert Path(deposed.home, log_name(1)).stat().st_size == size
-    assert tail.look()[SHARD] == by_history(str(cluster.folder)) == 15
+    assert tail.look()[SHARD].index == by_history(str(cluster.folder)) == 15
 
 
 def test_a_frame_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
@@ -123,9 +121,9 @@ def test_a_frame_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for end in range(len(before), len(whole)):
         path.write_bytes(whole[:end])
-        assert tail.look()[SHARD] == 5
+        assert tail.look()[SHARD].index == 5
     path.write_bytes(whole)
-    assert tail.look()[SHARD] == 6
+    assert tail.look()[SHARD].index == 6
 
 
 def test_damage_hides_nothing_that_is_behind_it(tmp_path: Path) -> None:
@@ -140,9 +138,9 @@ def test_damage_hides_nothing_that_is_behind_it(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     tail = LogTail(disk.path)
-    assert tail.look()[SHARD] == 21
+    assert tail.look()[SHARD].index == 21
     cluster.settle()
-    assert tail.look()[SHARD] == 22
+    assert tail.look()[SHARD].index == 22
 
 
 def test_the_marker_of_a_clean_stop_names_the_last_entry(tmp_path: Path) -> None:
@@ -153,10 +151,10 @@ def test_the_marker_of_a_clean_stop_names_the_last_entry(tmp_path: Path) -> None
     cluster.commit()
     disk = cluster.disks[1]
     tail = LogTail(disk.path)
-    assert tail.look()[SHARD] == 0
+    assert tail.look()[SHARD].index == 0
     write_meta(disk_files := OsFiles(), f"{disk.home}/{CLEAN_FILE}", CLEAN_KIND, 3, 1, 0, bytes(16), 3)
     assert disk_files.exists(f"{disk.home}/{CLEAN_FILE}")
-    assert tail.look()[SHARD] == 3
+    assert tail.look()[SHARD].index == 3
 
 
 def test_a_directory_that_is_away_for_a_moment_takes_nothing_back(tmp_path: Path) -> None:
@@ -164,12 +162,12 @@ def test_a_directory_that_is_away_for_a_moment_takes_nothing_back(tmp_path: Path
     cluster.write(7)
     path = Path(cluster.disks[0].path)
     tail = LogTail(str(path))
-    assert tail.look()[SHARD] == 7
+    assert tail.look()[SHARD].index == 7
     path.rename(path.with_name("away"))
-    assert tail.look()[SHARD] == 7
+    assert tail.look()[SHARD].index == 7
     path.with_name("away").rename(path)
     cluster.write(1)
-    assert tail.look()[SHARD] == 8
+    assert tail.look()[SHARD].index == 8
 
 
 def test_no_log_and_two_clusters_are_refused(tmp_path: Path) -> None:

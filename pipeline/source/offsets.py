@@ -1,0 +1,110 @@
+"""Where a stream stands in a log: for each shard the index of the next entry, and what a batch may take.
+
+Plain Python; Spark keeps an offset as JSON in its checkpoint, so its form is for good:
+``{"cluster_id": "...", "shards": {"-1": 12, "0": 345}}``. What must stay true: an offset never goes back; a
+shard that a stored offset does not name is read from its beginning; an offset of one cluster is never used
+for another's log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from history.words import shard_name
+from pipeline.errors import InputError, OptionError
+
+STARTING = ("earliest", "latest")
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The next entry of each shard; all before it have been read."""
+
+    cluster_id: str
+    shards: Mapping[int, int]
+
+    def document(self) -> dict[str, Any]:
+        """As Spark stores it."""
+        named = {str(shard): index for shard, index in sorted(self.shards.items())}
+        return {"cluster_id": self.cluster_id, "shards": named}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any], cluster_id: str, begins: Mapping[int, int]) -> Offsets:
+        """What `document` wrote, and where other shards begin; raises `InputError` for another cluster's."""
+        said = document["cluster_id"]
+        if said != cluster_id:
+            raise InputError(
+                f"the checkpoint is of cluster {said}, the log of {cluster_id}",
+                "give the log that it was made from, or another checkpoint folder",
+            )
+        stored = {int(shard): int(index) for shard, index in document["shards"].items()}
+        return cls(said, {**begins, **stored})
+
+    def to(self, end: Offsets) -> dict[int, tuple[int, int]]:
+        """First and last index of each shard that has entries between here and there."""
+        spans = {shard: (index, end.shards.get(shard, index) - 1) for shard, index in self.shards.items()}
+        return {shard: (first, last) for shard, (first, last) in spans.items() if first <= last}
+
+
+def admitted(start: Offsets, latest: Mapping[int, int], entries_max: int | None) -> Offsets:
+    """How far a batch goes that takes at most so many entries: all shards alike, and what one does not need
+    the others get.
+
+    No shard goes back: one whose log ends before the offset, as a node's may that is behind, waits.
+    """
+    behind = {shard: max(0, latest.get(shard, index) - index) for shard, index in start.shards.items()}
+    left = sum(behind.values()) if entries_max is None else entries_max
+    ends = dict(start.shards)
+    waiting = sorted(behind, key=lambda shard: (behind[shard], shard))
+    for place, shard in enumerate(waiting):
+        share = min(behind[shard], -(-left // (len(waiting) - place)))
+        ends[shard] += share
+        left -= share
+    return Offsets(start.cluster_id, ends)
+
+
+def starting_at(
+    given: Mapping[str, str], begins: Mapping[int, int], latest: Mapping[int, int]
+) -> dict[int, int]:
+    """Where a stream without a checkpoint begins, by its options; raises `OptionError`.
+
+    ``starting_index`` is one index for all shards or JSON by shard; it goes before ``starting``.
+    """
+    where = given.get("starting", STARTING[0]).lower()
+    if where not in STARTING:
+        raise OptionError(f"starting={where!r} is not known", f"there are {', '.join(STARTING)}")
+    shards = dict(begins) if where == STARTING[0] else dict(latest)
+    if "starting_index" not in given:
+        return shards
+    named = _indexes(given["starting_index"], shards)
+    strange = sorted(set(named) - set(shards))
+    if strange:
+        there_are = ", ".join(shard_name(shard) for shard in sorted(shards))
+        raise OptionError(f"starting_index: there is no shard {strange[0]}", f"there are {there_are}")
+    return shards | {shard: max(index, begins[shard]) for shard, index in named.items()}
+
+
+def _indexes(value: str, shards: Mapping[int, int]) -> dict[int, int]:
+    hint = 'give one index, or JSON by shard: {"0": 120, "-1": 5}'
+    try:
+        found = json.loads(value)
+        named = dict.fromkeys(shards, found) if type(found) is int else {int(s): found[s] for s in found}
+    except (ValueError, TypeError):
+        raise OptionError(f"starting_index={value!r} cannot be read", hint) from None
+    if not all(type(index) is int and index >= 1 for index in named.values()):
+        raise OptionError(f"starting_index={value!r}: indexes begin with 1", hint)
+    return named
+
+
+def entries_max(given: Mapping[str, str]) -> int | None:
+    """What ``max_entries_per_trigger`` says; raises `OptionError`."""
+    value = given.get("max_entries_per_trigger")
+    if value is None:
+        return None
+    if not value.isdecimal() or int(value) < 1:
+        hint = "give how many entries of the log one batch may take"
+        raise OptionError(f"max_entries_per_trigger={value!r} is no number above 0", hint)
+    return int(value)
