@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["ENTRY_COLUMNS", "RECORD_COLUMNS", "SCHEMA_VERSION", "TABLES", "Column", "Kind", "TableSchema"]
+__all__ = [
+    "ENTRY_COLUMNS",
+    "RECORD_COLUMNS",
+    "SCHEMA_VERSION",
+    "SPAN_COLUMNS",
+    "TABLES",
+    "Column",
+    "Kind",
+    "TableSchema",
+]
 
 
 class Kind(StrEnum):
@@ -127,6 +136,14 @@ ENTRY_COLUMNS: tuple[Column, ...] = (
     _col("crc", Kind.INT64, "CRC32C of the entry, as it stands in its header and was checked."),
 )
 """One row for each entry of each node: ``option("rows", "entries")``."""
+
+SPAN_COLUMNS: tuple[Column, ...] = (
+    CLUSTER_ID,
+    _SHARD,
+    _col("from_index", Kind.INT64, "The first entry that is new."),
+    _col("to_index", Kind.INT64, "The last one."),
+)
+"""One row for each shard with new entries, which are not read: ``option("rows", "spans")`` of a stream."""
 
 DAMAGE = _col("damage", Kind.TEXT, "What cannot be read, and where; of such a row all but its place is null.")
 """A last column with ``mode=permissive``."""

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pipeline.errors import OptionError
 from pipeline.schema import spark_type
 
-from .options import SourceOptions, parse_options
+from .options import Rows, SourceOptions, parse_options
 from .plan import Task, plan
 from .reading import read_task
 
@@ -32,6 +33,11 @@ class QuorateSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         return LogReader(parse_options(self.options, schema))
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from .stream import LogStreamReader
+
+        return LogStreamReader(parse_options(self.options, schema))
+
 
 @dataclass
 class SegmentPartition(InputPartition):
@@ -44,6 +50,10 @@ class LogReader(DataSourceReader):
     """Plans one partition for each segment, and reads one."""
 
     def __init__(self, options: SourceOptions) -> None:
+        for name in options.of_stream:
+            raise OptionError(f"{name} is an option of streams", "use readStream, or leave it out")
+        if options.rows is Rows.SPANS:
+            raise OptionError("rows=spans is of streams", "use readStream, or rows=records")
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:

@@ -162,7 +162,7 @@ def _header(files: Files, path: str) -> SegmentHeader | None:
 
 
 def _shard(files: Files, reader: ShardFiles, member: Member, decided_to: int | None) -> InputShard:
-    segments = tuple(_segments(files, reader.home))
+    segments = tuple(segments_in(files, reader.home))
     decided, last_ms = _end(files, reader, segments, decided_to)
     return InputShard(
         shard=reader.shard,
@@ -176,7 +176,8 @@ def _shard(files: Files, reader: ShardFiles, member: Member, decided_to: int | N
     )
 
 
-def _segments(files: Files, home: str) -> Iterator[InputSegment]:
+def segments_in(files: Files, home: str) -> Iterator[InputSegment]:
+    """The segments of the shard in ``home``, archived and live, as they are named at the moment."""
     archive = join(home, ARCHIVE)
     try:
         firsts = valid_segments(files, home)

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from history.words import shard_name, type_name
 from pipeline.errors import OptionError
-from pipeline.schema import DAMAGE, ENTRY_COLUMNS, RECORD_COLUMNS, Column, columns_named, spark_type
+from pipeline.schema import (
+    DAMAGE,
+    ENTRY_COLUMNS,
+    RECORD_COLUMNS,
+    SPAN_COLUMNS,
+    Column,
+    columns_named,
+    spark_type,
+)
 from records import RecordType
 from records.ids import METADATA_SHARD
 
@@ -35,10 +43,17 @@ OPTIONS = {
     "columns": "names of columns, in the order that is wanted; commas between",
     "raw": "true: the bytes of key, value and cause too",
     "mode": "fail: damage ends the reading; permissive: it is a row of its own",
-    "rows": "records, entries (of every node), or snapshot (the records of one)",
+    "rows": "records, entries (of every node), snapshot (the records of one), or, of a stream, spans",
     "ranges": 'JSON: {"shard": [first index, last index or null]}; shards that are not named are not read',
 }
 """Every option and what its value is."""
+
+STREAM_OPTIONS = {
+    "starting": "where a stream without a checkpoint begins: earliest, or latest",
+    "starting_index": 'the first index that it reads, of all shards, or JSON by shard: {"0": 120, "-1": 5}',
+    "max_entries_per_trigger": "how many entries of the log one batch takes; without it all that there are",
+}
+"""Those that only `readStream` knows."""
 
 TYPE_MIN, TYPE_MAX = -(1 << 15), (1 << 15) - 1
 """A record type is an i16 in the log."""
@@ -56,6 +71,7 @@ class Rows(StrEnum):
     RECORDS = "records"
     ENTRIES = "entries"
     SNAPSHOT = "snapshot"
+    SPANS = "spans"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +105,8 @@ class SourceOptions:
     ranges: Mapping[int, tuple[int | None, int | None]] | None = None
     mode: Mode = Mode.FAIL
     rows: Rows = Rows.RECORDS
+    of_stream: Mapping[str, str] = field(default_factory=dict)
+    """What was said of `STREAM_OPTIONS`; a stream reads it."""
 
     def span_of(self, shard: int) -> Span | None:
         """What of a shard is wanted; ``None``: nothing."""
@@ -121,9 +139,10 @@ def _earliest(one: int | None, other: int | None) -> int | None:
 def parse_options(given: Mapping[str, str], schema: StructType | None = None) -> SourceOptions:
     """Checks what ``.option(...)`` and ``.schema(...)`` said; raises `OptionError`."""
     said = {name.lower(): value for name, value in given.items()}
-    unknown = sorted(set(said) - set(OPTIONS))
+    unknown = sorted(set(said) - set(OPTIONS) - set(STREAM_OPTIONS))
     if unknown:
-        raise OptionError(f"there is no option {unknown[0]!r}", f"there are {', '.join(OPTIONS)}")
+        there_are = ", ".join((*OPTIONS, *STREAM_OPTIONS))
+        raise OptionError(f"there is no option {unknown[0]!r}", f"there are {there_are}")
     if not said.get("path"):
         raise OptionError("no path is given", f'load("DIRECTORY") reads {OPTIONS["path"]}')
     mode = _one_of(Mode, "mode", said.get("mode", "fail"))
@@ -149,6 +168,7 @@ def parse_options(given: Mapping[str, str], schema: StructType | None = None) ->
         ranges=_ranges(said),
         mode=mode,
         rows=rows,
+        of_stream={name: value for name, value in said.items() if name in STREAM_OPTIONS},
     )
 
 
@@ -267,11 +287,11 @@ def _columns(said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, .
 def _columns_of(schema: StructType, rows: Rows, mode: Mode) -> tuple[Column, ...]:
     """The same of a schema that the user gave."""
     chosen = _named((*_known(rows), DAMAGE), schema.fieldNames())
-    for field, ours in zip(schema.fields, spark_type(chosen).fields, strict=True):
-        if field.dataType != ours.dataType:
+    for given, ours in zip(schema.fields, spark_type(chosen).fields, strict=True):
+        if given.dataType != ours.dataType:
             kind = ours.dataType.simpleString()
             raise OptionError(
-                f"column {field.name} is {kind}, not {field.dataType.simpleString()}",
+                f"column {given.name} is {kind}, not {given.dataType.simpleString()}",
                 "leave the schema out, or cast what is read",
             )
     if mode is Mode.PERMISSIVE and DAMAGE not in chosen:
@@ -280,7 +300,7 @@ def _columns_of(schema: StructType, rows: Rows, mode: Mode) -> tuple[Column, ...
 
 
 def _known(rows: Rows) -> tuple[Column, ...]:
-    return ENTRY_COLUMNS if rows is Rows.ENTRIES else RECORD_COLUMNS
+    return {Rows.ENTRIES: ENTRY_COLUMNS, Rows.SPANS: SPAN_COLUMNS}.get(rows, RECORD_COLUMNS)
 
 
 def _named(known: tuple[Column, ...], names: list[str]) -> tuple[Column, ...]:

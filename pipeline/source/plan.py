@@ -35,9 +35,9 @@ class Task:
         return join(self.directory, shard_name(self.shard))
 
 
-def plan(options: SourceOptions) -> list[Task]:
-    """The tasks of a reading; raises `InputError` and `OptionError`."""
-    found = open_input(options.path)
+def plan(options: SourceOptions, found: InputLog | None = None) -> list[Task]:
+    """The tasks of a reading of what is ``found`` at the path; raises `InputError` and `OptionError`."""
+    found = open_input(options.path) if found is None else found
     unknown = sorted((options.shards or frozenset()) - set(found.shards))
     if unknown:
         held = ", ".join(map(str, found.shards))

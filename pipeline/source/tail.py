@@ -291,11 +291,13 @@ class ShardTail:
 @dataclass(frozen=True, slots=True)
 class Reached:
     """How far a shard is decided: entry ``index``, written at ``timestamp_ms`` (0 and -1: there is none), and
-    whose directory is read: ``member`` surely holds it, and of those that do, the longest history."""
+    whose directory is read: ``member`` surely holds it, and of those that do, the longest history. Its last
+    whole entry, decided or not, is ``holds_to``."""
 
     index: int
     timestamp_ms: int
     member: Member
+    holds_to: int
 
 
 class LogTail:
@@ -336,7 +338,7 @@ class LogTail:
         for shard in self.shards:
             found, before = self._look(shard), self._reached.get(shard)
             if before is None or (found is not None and found.index >= before.index):
-                self._reached[shard] = found or Reached(0, -1, self.members[0])
+                self._reached[shard] = found or Reached(0, -1, self.members[0], 0)
         return dict(self._reached)
 
     def _count_voters(self) -> int:
@@ -361,6 +363,6 @@ class LogTail:
         reached = []
         for (member, _, tail), known, ends in zip(present, proven.known, tails, strict=True):
             tail.settle(known)
-            one = Reached(proven.index, tail.settled_ms, member)
+            one = Reached(proven.index, tail.settled_ms, member, ends.last_index)
             reached.append((min(known, ends.last_index), -tail.begins_index, one))
         return max(reached, key=lambda ranked: ranked[:2], default=(0, 0, None))[2]

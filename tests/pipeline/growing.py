@@ -189,7 +189,7 @@ class Growing:
 
     def align(self) -> None:
         """Up to where a new segment can begin, on all nodes."""
-        self.write(-len(self.leader.entries) % CHAIN_STRIDE)
+        self.write(CHAIN_STRIDE - len(self.leader.entries) % CHAIN_STRIDE)
         for disk in self.disks:
             self.replicate(disk)
             disk.cut()

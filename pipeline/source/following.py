@@ -1,0 +1,53 @@
+"""An input that grows while it is read: opened once in full, then looked at for the price of what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from history.reading.node import ShardFiles
+from history.reading.opening import open_node
+from raftlog.files import OsFiles
+
+from .inputs import InputLog, InputShard, open_input, segments_in
+from .tail import LogTail, Reached
+
+
+class Following:
+    """A node's directory, or a cluster's folder; raises `InputError` as `open_input` does."""
+
+    def __init__(self, path: str) -> None:
+        self.opened: InputLog = open_input(path)
+        self._tail = LogTail(path)
+
+    @property
+    def cluster_id(self) -> str:
+        return self.opened.cluster_id
+
+    @property
+    def is_alone(self) -> bool:
+        return self._tail.is_alone
+
+    def look(self) -> dict[int, Reached]:
+        """How far each shard is decided by now."""
+        return self._tail.look()
+
+    def listed(self, reached: Mapping[int, Reached]) -> InputLog:
+        """The input as it is at the moment, decided as far as a look has said."""
+        log = open_node(self.opened.path)
+        shards = {shard: self._listed(shard, one) for shard, one in reached.items()}
+        return replace(self.opened, log=log, remarks=log.remarks, shards=shards)
+
+    def _listed(self, shard: int, reached: Reached) -> InputShard:
+        reader = ShardFiles(reached.member.path, shard)
+        segments = tuple(segments_in(OsFiles(), reader.home))
+        return InputShard(
+            shard=shard,
+            directory=reached.member.path,
+            node_id=reached.member.node_id,
+            begins_index=segments[0].first_index if segments else reached.index + 1,
+            decided_index=reached.index,
+            last_ms=reached.timestamp_ms,
+            segments=segments,
+            is_alone=reader.is_alone,
+        )

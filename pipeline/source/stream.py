@@ -1,0 +1,174 @@
+"""``spark.readStream.format("quorate")``: a log that is read while it grows.
+
+Spark asks where the log ends, notes in its checkpoint what a batch is to read, and only then has it read;
+after a failure the same batch is read again between the same two offsets. What must stay true:
+
+- Only decided entries are ever behind an offset: what is cut later was never shown.
+- A batch is the same rows whenever it is read: by its indexes, from whichever directory holds them, wherever
+  the files have moved in the meantime.
+- Entries that were removed before they were read are told, never passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from history.words import shard_name
+from pipeline.errors import InputError, OptionError
+from pipeline.schema import DAMAGE, Column
+
+from .following import Following
+from .inputs import InputShard
+from .offsets import Offsets, admitted, entries_max, starting_at
+from .options import Mode, Rows, SourceOptions
+from .plan import Task, plan
+from .reading import read_task
+from .segment import batch_of
+from .tail import Reached
+
+
+@dataclass
+class TaskPartition(InputPartition):
+    """New entries of one segment."""
+
+    task: Task
+
+
+@dataclass
+class RowPartition(InputPartition):
+    """One row that needs no reading: entries that are gone, or what is new in a shard."""
+
+    columns: tuple[Column, ...]
+    row: dict[str, Any]
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives on the driver for as long as a query runs, and for a moment on each executor."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        if options.ranges is not None:
+            raise OptionError("ranges is no option of a stream", "starting_index says where it begins")
+        if options.rows not in (Rows.RECORDS, Rows.SPANS):
+            raise OptionError(f"a stream has no rows={options.rows}", "leave it out: rows=records")
+        self._options = options
+        self._entries_max = entries_max(options.of_stream)
+        self._following: Following | None = None
+        self._until: dict[int, int] | None = None
+        """With the trigger availableNow: where the log ended when the query began."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        reached = self._look()
+        listed = self._log.listed(reached)
+        latest = {shard: one.index + 1 for shard, one in reached.items()}
+        begins = {shard: one.begins_index for shard, one in listed.shards.items()}
+        return Offsets(self._log.cluster_id, starting_at(self._options.of_stream, begins, latest)).document()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        latest = self._until or {shard: one.index + 1 for shard, one in self._look().items()}
+        begin = self._offsets(start)
+        self._check_not_shorter(begin, latest)
+        count = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return admitted(begin, latest, count).document()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable() if self._entries_max is None else ReadMaxRows(self._entries_max)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        ends = {shard: one.index + 1 for shard, one in self._look().items()}
+        return Offsets(self._log.cluster_id, ends).document()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until = {shard: one.index + 1 for shard, one in self._look().items()}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        spans = self._offsets(start).to(self._offsets(end))
+        if self._options.rows is Rows.SPANS:
+            rows = {shard: {"from_index": first, "to_index": last} for shard, (first, last) in spans.items()}
+            return [self._row(shard, row) for shard, row in rows.items()]
+        listed = self._log.listed(self._look_for(spans))
+        lost = [self._lost(listed.shards[shard], first, last) for shard, (first, last) in spans.items()]
+        tasks = plan(replace(self._options, ranges=spans), listed) if spans else []
+        return [*(row for row in lost if row is not None), *map(TaskPartition, tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, TaskPartition):
+            yield from read_task(partition.task)
+        elif isinstance(partition, RowPartition):
+            yield batch_of(partition.columns, [partition.row])
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing is kept here for what has not been read."""
+
+    def stop(self) -> None:
+        """No file stays open between two looks."""
+
+    @property
+    def _log(self) -> Following:
+        if self._following is None:
+            self._following = Following(self._options.path)
+        return self._following
+
+    def _look(self) -> dict[int, Reached]:
+        wanted = self._options.shards
+        reached = self._log.look()
+        return {shard: one for shard, one in reached.items() if wanted is None or shard in wanted}
+
+    def _look_for(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, Reached]:
+        """The shards of a batch, as far as it goes: what is behind is not looked at, damaged or not.
+
+        What is in a checkpoint was decided once. So of a batch that was begun before a restart it is enough
+        that a directory holds it, whatever the files name as committed now.
+        """
+        reached = self._look()
+        for shard, (_, last) in spans.items():
+            holds_to = reached[shard].holds_to if shard in reached else 0
+            if holds_to < last:
+                raise InputError(
+                    f"{self._options.path}: {shard_name(shard)} ends with entry {holds_to}, and the batch"
+                    f" that was begun with entry {last}",
+                    "give the log that the checkpoint was made from, or wait until this node has caught up",
+                )
+        return {shard: replace(reached[shard], index=last) for shard, (_, last) in spans.items()}
+
+    def _offsets(self, document: dict[str, Any]) -> Offsets:
+        return Offsets.read(document, self._log.cluster_id, dict.fromkeys(self._look(), 1))
+
+    def _check_not_shorter(self, begin: Offsets, latest: dict[int, int]) -> None:
+        """Of a node alone all that is whole is decided: its log gets shorter only where entries are lost."""
+        if not self._log.is_alone:
+            return  # this node may be behind the one that was read before: it catches up
+        for shard, index in begin.shards.items():
+            if latest.get(shard, index) < index:
+                raise InputError(
+                    f"{self._options.path}: {shard_name(shard)} ends with entry {latest[shard] - 1}, and"
+                    f" entry {index - 1} was read already",
+                    "it is an older copy, or lost its end: begin anew with another checkpoint folder",
+                )
+
+    def _lost(self, shard: InputShard, first: int, last: int) -> RowPartition | None:
+        """What is not kept any more of a batch's span: a row about it, or its refusal."""
+        if first >= shard.begins_index:
+            return None
+        gone = min(last, shard.begins_index - 1)
+        what = f"entries {first} to {gone} are not kept any more, and were not read before"
+        if self._options.mode is Mode.FAIL:
+            raise InputError(
+                f"{shard.home}: {what}",
+                "begin anew with another checkpoint folder, or read on with mode=permissive",
+            )
+        return self._row(shard.shard, {"raft_index": first, DAMAGE.name: what})
+
+    def _row(self, shard: int, known: Mapping[str, Any]) -> RowPartition:
+        row = {"cluster_id": self._log.cluster_id, "shard": shard, **known}
+        return RowPartition(self._options.columns, row)
