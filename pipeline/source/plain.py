@@ -75,14 +75,13 @@ def key_row(raw: RawRecord) -> Row:
 
 def value_row(raw: RawRecord) -> Row:
     """The columns of a value; raises `RecordsError`. Of a tombstone or a later release's value: none."""
-    if raw.value is None:
+    read = _READERS.get(raw.type)
+    if read is None or raw.value is None:
         return {}
     try:
-        value = decode_value(raw)
-    except (UnknownType, UnsupportedVersion):
+        return read(decode_value(raw))
+    except UnsupportedVersion:
         return {}
-    read = _READERS.get(raw.type)
-    return {} if read is None else read(value)
 
 
 @lru_cache(maxsize=CAUSES_MAX)

@@ -21,9 +21,11 @@ from raftlog.segments import HEADER_BYTES_MAX, NewerFormat, decode_header
 from records import RecordsError
 
 from .frames import Frames, gap, scan
+from .msgarrays import GUARD
 from .options import Mode, Rows, Selection
 from .plain import Reading, Row
 from .plan import Task
+from .vector import BYTES_MAX, Wanted, columns_of, stretches
 
 FOREIGN_HINT = "the file was put here from another node or shard; take it away"
 
@@ -132,7 +134,25 @@ def entry_batches(task: Task, frames: Frames) -> Iterator[pa.RecordBatch]:
 
 
 def record_batches(task: Task, path: str, data: bytes, frames: Frames) -> Iterator[pa.RecordBatch]:
-    """One row for each record that is wanted."""
+    """One row for each record that is wanted: most of them many at once, the odd ones one by one."""
+    wanted = Wanted(
+        cluster_id=task.cluster_id, shard=task.shard, columns=task.columns, selection=task.selection
+    )
+    guarded = data + GUARD
+    if len(guarded) > BYTES_MAX:
+        yield from plain_batches(task, path, data, frames)
+        return
+    for stretch in stretches(frames):
+        batch, odd = columns_of(guarded, stretch, wanted)
+        if odd.any():
+            yield from plain_batches(task, path, data, stretch.of(odd))
+            batch, _ = columns_of(guarded, stretch.of(~odd), wanted)
+        if batch is not None:
+            yield batch
+
+
+def plain_batches(task: Task, path: str, data: bytes, frames: Frames) -> Iterator[pa.RecordBatch]:
+    """The same record by record; an entry that cannot be decoded is damage."""
     reading = Reading.of(task.columns, task.selection)
     rows: list[Row] = []
     for place in range(len(frames)):

@@ -1,0 +1,132 @@
+"""The records in the bodies of many frames at once: where each one's key and value are, undecoded.
+
+A record's header is fixed in width but says where the next one begins, so the walk goes by place: the first
+records of all frames, then the second ones. What must stay true is what `records.iter_records` checks: every
+length within its frame, and the last record at its end. A frame that does not add up is odd.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from raftlog.frames import HEADER_BYTES
+
+from .frames import Frames, Ints, fixed
+from .msgarrays import Flags
+
+_CAUSE_LENGTH_BYTES = 4
+_RECORD = struct.Struct(">hhIi")
+"""As `records.entry` lays it out: type, version, length of the key, of the value (-1: a tombstone)."""
+
+FEW = 24
+"""Frames that still have records: below so many one by one is quicker than all at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records in the order of the log; ``frame`` is the place of theirs among the frames that were walked.
+
+    The key is from ``key`` to ``value``, the value from there to ``end``.
+    """
+
+    frame: Ints
+    sequence: Ints
+    type: Ints
+    version: Ints
+    key: Ints
+    value: Ints
+    end: Ints
+    is_tombstone: Flags
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def of(self, chosen: Flags | Ints) -> Records:
+        """Some of them."""
+        return Records(*(getattr(self, one.name)[chosen] for one in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """What the bodies of some frames hold; of odd frames nothing is said."""
+
+    records: Records
+    cause: Ints
+    cause_end: Ints
+    odd: Flags
+
+
+def walk(data: bytes, frames: Frames) -> Bodies:
+    """The records of frames that are within ``data``, whose CRCs were checked."""
+    body = frames.offset + HEADER_BYTES
+    end = body + frames.length
+    cause = body + _CAUSE_LENGTH_BYTES
+    odd = cause > end
+    cause_end = cause + fixed(data, ">u4", np.minimum(body, len(data) - _CAUSE_LENGTH_BYTES))
+    odd |= cause_end + frames.count * _RECORD.size > end
+    at = np.where(odd, end, cause_end)
+    counts = np.where(odd, 0, frames.count)
+    odd |= (counts == 0) & (at != end)
+    starts = np.zeros(int(counts.sum()), np.int64)
+    base = np.cumsum(counts) - counts
+    step = 0
+    going = np.flatnonzero(counts > 0)
+    at = at[going]
+    while len(going) > FEW:
+        starts[base[going] + step] = at
+        following, wrong = _next(data, at, end[going])
+        step += 1
+        is_last = counts[going] == step
+        wrong |= is_last & (following != end[going])
+        odd[going[wrong]] = True
+        on = ~(wrong | is_last)
+        going, at = going[on], following[on]
+    for place, position in zip(going.tolist(), at.tolist(), strict=True):
+        first, last = int(base[place]) + step, int(base[place] + counts[place])
+        odd[place] |= not _one_by_one(data, position, int(end[place]), starts[first:last])
+    whole = np.repeat(~odd, counts)
+    frame = np.repeat(np.arange(len(frames)), counts)
+    sequence = np.arange(len(starts)) - np.repeat(base, counts)
+    records = _at(data, starts[whole], frame[whole], sequence[whole])
+    return Bodies(records, cause, cause_end, odd)
+
+
+def _next(data: bytes, at: Ints, end: Ints) -> tuple[Ints, Flags]:
+    """Behind each of these records, and which of them do not add up."""
+    wrong = at + _RECORD.size > end
+    at = np.where(wrong, 0, at)
+    value_length = fixed(data, ">i4", at + 8)
+    following = at + _RECORD.size + fixed(data, ">u4", at + 4) + np.maximum(value_length, 0)
+    return following, wrong | (value_length < -1) | (following > end)
+
+
+def _one_by_one(data: bytes, at: int, end: int, starts: Ints) -> bool:
+    """Fills in where the remaining records of one frame begin; whether they add up."""
+    for place in range(len(starts)):
+        if at + _RECORD.size > end:
+            return False
+        starts[place] = at
+        _, _, key_length, value_length = _RECORD.unpack_from(data, at)
+        at += _RECORD.size + key_length + max(value_length, 0)
+        if value_length < -1 or at > end:
+            return False
+    return at == end
+
+
+def _at(data: bytes, at: Ints, frame: Ints, sequence: Ints) -> Records:
+    key = at + _RECORD.size
+    value = key + fixed(data, ">u4", at + 4)
+    value_length = fixed(data, ">i4", at + 8)
+    return Records(
+        frame=frame,
+        sequence=sequence,
+        type=fixed(data, ">i2", at),
+        version=fixed(data, ">i2", at + 2),
+        key=key,
+        value=value,
+        end=value + np.maximum(value_length, 0),
+        is_tombstone=value_length < 0,
+    )
