@@ -19,9 +19,10 @@ from urllib.parse import urlsplit
 
 from pipeline.errors import NoSpark, OptionError, PipelineError
 
+from .failures import unwrapped
 from .jvm import environment, launch, private_folder, python_variables
 from .settings import COMMON, DEFAULT_MASTER, is_local, local_defaults, user_defaults
-from .shipping import ship_code
+from .shipping import is_connect, ship_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,13 +72,13 @@ def spark_session(
         return present
     if not spark_logs:
         _hush()
-    told = dict(conf or {})
-    if is_submitted():
-        return _submitted(name, told)
-    remote = _remote(master)
-    if remote is not None and not remote.startswith("local"):
-        return _connected(remote, told)
-    return _started(remote or master, name, told, is_quiet=not spark_logs, is_remote=remote is not None)
+    try:
+        return _new_session(master, name, dict(conf or {}), is_quiet=not spark_logs)
+    except Exception as error:
+        foreseen = unwrapped(error)
+        if foreseen is None or foreseen is error:
+            raise
+        raise foreseen from error
 
 
 def present_session() -> SparkSession | None:
@@ -104,9 +105,18 @@ def require_pyspark() -> None:
 
 
 def _is_stopped(session: SparkSession) -> bool:
-    if hasattr(session, "is_stopped"):  # of Connect
-        return bool(session.is_stopped)
+    if is_connect(session):
+        return bool(session.is_stopped)  # type: ignore[attr-defined]  # Connect's has it
     return session._sc is None or session._sc._jsc is None
+
+
+def _new_session(master: str | None, name: str, told: Mapping[str, str], *, is_quiet: bool) -> SparkSession:
+    if is_submitted():
+        return _submitted(name, told)
+    remote = _remote(master)
+    if remote is not None and not remote.startswith("local"):
+        return _connected(remote, told)
+    return _started(remote or master, name, told, is_quiet=is_quiet, is_remote=remote is not None)
 
 
 def _submitted(name: str, told: Mapping[str, str]) -> SparkSession:
@@ -134,8 +144,7 @@ def _connected(url: str, told: Mapping[str, str]) -> SparkSession:
         session = SparkSession.builder.remote(url).getOrCreate()
     for key, value in {"spark.sql.session.timeZone": "UTC", **told}.items():
         session.conf.set(key, value)
-    ship_code(session)
-    return session
+    return _shipped(session)
 
 
 def _started(
@@ -168,8 +177,15 @@ def _started(
     for key, value in conf.items():
         settings.set(key, value)
     session = SparkSession(SparkContext(conf=settings))
-    if not is_local(master):
+    return session if is_local(master) else _shipped(session)
+
+
+def _shipped(session: SparkSession) -> SparkSession:
+    try:
         ship_code(session)
+    except BaseException:
+        session.stop()
+        raise
     return session
 
 

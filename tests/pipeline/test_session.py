@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import InputError, NoSpark, OptionError, PipelineError
-from pipeline.session import sessions
+from pipeline.session import failures, sessions
 from pipeline.session.failures import unwrapped
 from pipeline.session.settings import conf_from_options, driver_mb, is_local, local_defaults, user_defaults
 from pipeline.session.shipping import write_zip
@@ -20,6 +20,7 @@ from pipeline.session.shipping import write_zip
 def no_session_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the suite's other tests may be there."""
     monkeypatch.setattr(sessions, "present_session", lambda: None)
+    monkeypatch.setattr(failures, "kept_logs", lambda: None)
 
 
 def test_options_become_settings() -> None:

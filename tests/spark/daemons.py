@@ -1,0 +1,170 @@
+"""Spark's own processes on loopback: a standalone cluster and a Connect server from the installed PySpark.
+
+A daemon is ready when it says so; its output is read all the time, and its last lines are told when it does
+not get there. Each runs in a process group of its own, which is killed at the end whatever happened, with the
+executors that a worker started. Ports are the system's choice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from pipeline.session.java import find_java
+
+READY_S = 60.0
+"""A daemon is up within five seconds; this is for a machine that is on its knees."""
+ENDING_S = 5.0
+LINES_KEPT = 200
+
+LOGGING = """
+rootLogger.level = info
+rootLogger.appenderRef.out.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+
+class Daemon:
+    """One process whose output is read by a thread of ours."""
+
+    def __init__(self, command: Sequence[str | Path], environment: Mapping[str, str], cwd: Path) -> None:
+        self.lines: deque[str] = deque(maxlen=LINES_KEPT)
+        self._changed = threading.Condition()
+        self._is_over = False
+        self.process = subprocess.Popen(
+            command,
+            env=dict(environment),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def said(self, pattern: str, within_s: float = READY_S) -> re.Match[str]:
+        """The first line that matches; raises `AssertionError` with the output if none comes in time."""
+        ends = time.monotonic() + within_s
+        with self._changed:
+            while True:
+                for line in self.lines:
+                    found = re.search(pattern, line)
+                    if found:
+                        return found
+                left_s = ends - time.monotonic()
+                if self._is_over or left_s <= 0:
+                    raise AssertionError(f"no line {pattern!r} in the output:\n" + "\n".join(self.lines))
+                self._changed.wait(left_s)
+
+    def stop(self) -> None:
+        """End it and all that it started."""
+        self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(ENDING_S)
+        with suppress(ProcessLookupError):  # nobody is left
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._reader.join(ENDING_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.lines.append(line.rstrip())
+                self._changed.notify_all()
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+
+def spark_home() -> Path:
+    import pyspark
+
+    return Path(pyspark.__path__[0])
+
+
+def spark_environment(scratch: Path) -> dict[str, str]:
+    """What Spark's processes are started with: loopback, this Python, nothing of ours on its path."""
+    conf = scratch / "conf"
+    conf.mkdir(exist_ok=True)
+    (conf / "log4j2.properties").write_text(LOGGING)
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(scratch),
+        "JAVA_HOME": str(find_java().home),
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_CONF_DIR": str(conf),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(scratch / "local"),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+@contextmanager
+def standalone_cluster(scratch: Path, workers: int = 2) -> Iterator[str]:
+    """The URL of a master on which ``workers`` workers of one core each have registered."""
+    environment = {**spark_environment(scratch), "SPARK_DAEMON_MEMORY": "256m"}
+    spark_class = spark_home() / "bin" / "spark-class"
+    on_loopback = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    with ExitStack() as stack:
+        master = Daemon(
+            [spark_class, "org.apache.spark.deploy.master.Master", *on_loopback], environment, scratch
+        )
+        stack.callback(master.stop)
+        url = master.said(r"Starting Spark master at (spark://\S+)")[1]
+        worker_class = "org.apache.spark.deploy.worker.Worker"
+        has = ("--cores", "1", "--memory", "1g")
+        started = []
+        for number in range(workers):
+            work = ("--work-dir", str(scratch / f"work-{number}"))
+            worker = Daemon([spark_class, worker_class, *on_loopback, *has, *work, url], environment, scratch)
+            stack.callback(worker.stop)
+            started.append(worker)
+        for worker in started:
+            worker.said("Successfully registered with master")
+        yield url
+
+
+@contextmanager
+def connect_server(scratch: Path, master: str = "local[2]") -> Iterator[str]:
+    """The URL of a Connect server."""
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.shuffle.partitions": "4",
+    }
+    server = Daemon(
+        [
+            spark_home() / "bin" / "spark-submit",
+            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", master),
+            *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
+        ],
+        spark_environment(scratch),
+        scratch,
+    )
+    try:
+        port = server.said(r"Spark Connect server started at:? .*:(\d+)")[1]
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.stop()
