@@ -48,10 +48,10 @@ class Java:
     """It would not start with the launcher's arguments."""
 
 
-def find_java(environ: Mapping[str, str] = os.environ, usual: tuple[str, ...] = USUAL_PLACES) -> Java:
+def find_java(environ: Mapping[str, str] = os.environ, usual: tuple[str, ...] | None = None) -> Java:
     """The first Java that is new enough; raises `NoSpark` with what there is instead."""
     too_old: list[str] = []
-    for home in dict.fromkeys(_homes(environ, usual)):
+    for home in dict.fromkeys(_homes(environ, USUAL_PLACES if usual is None else usual)):
         java = _asked(home)
         if java is None:
             continue

@@ -1,0 +1,41 @@
+"""What the tests of this folder share: the answers of a driver on this machine, to compare others with."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.conftest import INCIDENT
+
+from .drivers import JOB, run_driver
+
+
+@pytest.fixture(scope="session", autouse=True)
+def needs_spark() -> None:
+    pytest.importorskip("pyspark", reason="needs quorate[spark]")
+    from pipeline.errors import NoSpark
+    from pipeline.session.java import find_java
+
+    try:
+        find_java()
+    except NoSpark as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def local_answer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What job.py says on ``local[2]``."""
+    return job_answer("local[2]", tmp_path_factory.mktemp("local"))
+
+
+def job_answer(master: str, scratch: Path, **more: str) -> Any:
+    """What job.py says of the recorded incident on ``master``, and nothing else on the terminal."""
+    done = run_driver([sys.executable, JOB, master, INCIDENT], scratch, more)
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert len(lines) == 1, done.stdout
+    return json.loads(lines[0])

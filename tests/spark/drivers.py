@@ -1,0 +1,47 @@
+"""Driver programs as processes of their own, since a process has only one JVM."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.pipeline.conftest import ROOT
+
+JOB = Path(__file__).with_name("job.py")
+FINISHED_S = 110.0
+"""A driver takes ten seconds; this is for a machine that is on its knees."""
+
+
+def driver_environment(scratch: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A user's, with our checkout on the path of the driver alone."""
+    keep = ("PATH", "LANG", "JAVA_HOME")
+    environment = {name: os.environ[name] for name in keep if name in os.environ}
+    given = {"HOME": str(scratch), "TMPDIR": str(scratch), "PYTHONPATH": str(ROOT)}
+    return {**environment, **given, **(more or {})}
+
+
+def run_driver(
+    command: Sequence[str | Path], scratch: Path, more: Mapping[str, str] | None = None, *, exit_code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run it in ``scratch``; its output is told when it ends in another way."""
+    done = subprocess.run(
+        [str(one) for one in command],
+        cwd=scratch,
+        env=driver_environment(scratch, more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=FINISHED_S,
+        check=False,
+    )
+    assert done.returncode == exit_code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def run_python(
+    script: str, scratch: Path, more: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return run_driver([sys.executable, "-c", script], scratch, more)

