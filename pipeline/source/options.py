@@ -8,6 +8,7 @@ option that is unknown, or whose value makes no sense, is refused with what ther
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -161,7 +162,7 @@ def parse_options(given: Mapping[str, str], schema: StructType | None = None) ->
     if rows is Rows.ENTRIES and (selection.types, selection.groups) != (None, None):
         raise OptionError("entries have no type and no group", "leave out types and groups, or rows=entries")
     return SourceOptions(
-        path=said["path"].removeprefix("file://"),
+        path=os.path.abspath(said["path"].removeprefix("file://")),  # executors run in folders of their own
         columns=_columns(said, rows, mode) if schema is None else _columns_of(schema, rows, mode),
         selection=selection,
         shards=_listed(said, "shards", _shard_number),

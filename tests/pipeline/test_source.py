@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +86,15 @@ def test_every_commit_is_as_history_exports_it(which: str, mixed: str) -> None:
     ours = [{names.get(n, n): row[n] for n in wanted} for row in rows_of(path, types="OffsetCommit")]
     theirs = [{n: row[n] for n in ours[0]} for row in exported(path, "commits")]
     assert ours == theirs
+
+
+def test_executors_look_where_the_driver_meant(mixed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors run in folders of their own, where a relative path leads elsewhere or nowhere."""
+    there = Path(mixed)
+    monkeypatch.chdir(there.parent)
+    tasks = plan(parse_options({"path": there.name}))
+    monkeypatch.chdir("/")
+    assert sum(len(batch) for task in tasks for batch in read_task(task)) == len(rows_of(mixed))
 
 
 def test_spark_reads_the_same(spark, mixed: str) -> None:

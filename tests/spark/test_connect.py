@@ -11,7 +11,7 @@ import pytest
 from .conftest import job_answer
 from .daemons import connect_server
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from .conftest import job_answer
 from .daemons import standalone_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 ON_LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 
