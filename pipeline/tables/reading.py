@@ -76,7 +76,7 @@ def read_files(
     spark: SparkSession, root: str, table: str, files: Iterable[TableFile], schema: StructType | None
 ) -> DataFrame:
     """Rows of these files of one table; ``schema`` None: all columns that any of them has, and the date."""
-    paths = [_GLOB.sub(r"\\\1", f"file://{join(root, file.path)}") for file in files]
+    paths = ["file://" + _GLOB.sub(r"\\\1", join(root, file.path)) for file in files]
     if not paths:
         return spark.createDataFrame([], schema)
     reader = spark.read.option("basePath", f"file://{join(root, names.table_folder(table))}")

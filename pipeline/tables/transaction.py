@@ -170,8 +170,7 @@ class Transaction:
             return
         there = [f for f in self._output.manifest.files if (f.table, f.part) not in self._replaced]
         for merge in merging.plan(there):
-            merged = merging.merged(self._spark, self._output.root, merge)
-            found = self._stage(merge.table, merge.part, merged)
+            found = self._rewrite(merge, self._spark)
             if found != merge.num_rows:
                 raise OutputError(
                     f"earlier runs wrote {merge.num_rows} rows of {merge.table} to {self._output.root},"
@@ -180,6 +179,9 @@ class Transaction:
                 )
             self.rows[merge.table, merge.part] -= found  # they are not new
             self._merged.extend(merge.files)
+
+    def _rewrite(self, merge: merging.Merge, spark: SparkSession) -> int:
+        return self._stage(merge.table, merge.part, merging.merged(spark, self._output.root, merge))
 
     def _next_manifest(self, progress: Mapping[int, Progress]) -> Manifest:
         before = self._output.manifest
