@@ -2,16 +2,29 @@
 
 registry     what an analysis is, and its words
 compaction   what compaction keeps
+state        groups as they were at some time
+rebalances   every epoch with its cause and its moments
+ownership    who had which partition; whether two ever had one
+unowned      how long nobody had one
+keys         what they share
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import compaction
+from . import compaction, ownership, rebalances, state, unowned
 from .registry import Analysis, by_name, text_of
 
-ANALYSES: dict[str, Analysis] = by_name((*compaction.ANALYSES,))
+ANALYSES: dict[str, Analysis] = by_name(
+    (
+        *compaction.ANALYSES,
+        *state.ANALYSES,
+        *rebalances.ANALYSES,
+        *ownership.ANALYSES,
+        *unowned.ANALYSES,
+    )
+)
 """Every analysis by name, in the order in which documents tell of them."""
 
 

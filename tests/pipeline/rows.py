@@ -12,7 +12,7 @@ from history.export.columns import reason_names, trigger_name
 from history.reading.node import NodeLog
 from history.reading.source import Reader, Walk
 from history.words import state_name, type_name
-from pipeline.schema import RECORD_COLUMNS, spark_type
+from pipeline.schema import RECORD_COLUMNS, arrow_type, spark_type
 from raftlog.frames import Frame
 from records import (
     RawRecord,
@@ -142,11 +142,13 @@ def _known(number: int) -> int | None:
     return None if number == -1 else number
 
 
-def _parts(parts: Iterable[TopicPartitions]) -> list[tuple[str, list[int]]]:
-    return [(topic_id_text(part.topic_id), list(part.partitions)) for part in parts]
+def _parts(parts: Iterable[TopicPartitions]) -> list[Row]:
+    return [{"topic_id": topic_id_text(one.topic_id), "partitions": list(one.partitions)} for one in parts]
 
 
 def records_frame(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
     """A DataFrame as the source gives it, raw columns too; the rows are spread in no order."""
-    data = [tuple(one[name] for name in NAMES) for one in rows]
+    import pyarrow as pa
+
+    data = pa.Table.from_pylist(list(rows), schema=arrow_type(RECORD_COLUMNS))
     return spark.createDataFrame(data, spark_type(RECORD_COLUMNS)).repartition(3)

@@ -1,0 +1,69 @@
+"""What several analyses share: the keys of a group, topics by name, moments and spans as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from pipeline.errors import OptionError
+from records import RecordType
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+GROUP = ("cluster_id", "shard", "group_id")
+"""One group of one cluster; a group never changes its shard."""
+
+_INTEGER = "(?:[0-7].|CC..|CD.{4}|CE.{8})"
+"""A msgpack integer that is not negative, in hexadecimal."""
+_TOPIC_VALUE = f"^(?:9.|DC.{{4}}){_INTEGER}C410(.{{32}})"
+"""A topic's record begins with its number of partitions and its id."""
+
+
+def by_group(records: DataFrame, types: Collection[int], *columns: str) -> DataFrame:
+    """Records of some types, these columns of them, each group's in one partition.
+
+    What is partitioned by more than the group afterwards is not exchanged again.
+    """
+    wanted = f.col("type").isin([int(type_) for type_ in types]) & f.col("group_id").isNotNull()
+    return records.where(wanted).select(*GROUP, *columns).repartition(*GROUP)
+
+
+def until(
+    records: DataFrame, at_index: int | Mapping[int, int] | None = None, at_ms: int | None = None
+) -> DataFrame:
+    """The records up to an index or a moment, both included; a mapping has an index for some shards."""
+    if isinstance(at_index, Mapping):
+        if not at_index:
+            raise OptionError("at_index names no shard", "give an index, or an index by shard")
+        is_within = f.lit(False)
+        for shard, index in at_index.items():
+            is_within |= (f.col("shard") == shard) & (f.col("raft_index") <= index)
+        records = records.where(is_within)
+    elif at_index is not None:
+        records = records.where(f.col("raft_index") <= at_index)
+    return records if at_ms is None else records.where(f.col("timestamp_ms") <= at_ms)
+
+
+def topic_names(records: DataFrame) -> DataFrame:
+    """``cluster_id, topic_id, topic``: every topic that the metadata shard ever told of."""
+    hexadecimal = f.regexp_extract(f.hex("value_bytes"), _TOPIC_VALUE, 1)
+    text = f.rtrim(f.translate(f.base64(f.unhex(hexadecimal)), "+/", "-_"), f.lit("="))
+    topics = records.where((f.col("type") == int(RecordType.TOPIC)) & ~f.col("is_tombstone"))
+    named = topics.select("cluster_id", text.alias("topic_id"), "topic")
+    return named.groupBy("cluster_id", "topic_id").agg(f.max("topic").alias("topic"))
+
+
+def with_topic_names(frame: DataFrame, records: DataFrame) -> DataFrame:
+    """Adds ``topic`` to what has a ``topic_id``: its name, or the id where the records do not name it."""
+    if "value_bytes" not in records.columns:
+        return frame.withColumn("topic", f.col("topic_id"))
+    names = f.broadcast(topic_names(records))  # all topics of a cluster: a name and an id each
+    named = frame.join(names, ["cluster_id", "topic_id"], "left")
+    return named.withColumn("topic", f.coalesce("topic", "topic_id"))
+
+
+def lasted(start: str, end: str) -> Column:
+    return f.col(end) - f.col(start)

@@ -1,0 +1,211 @@
+"""Every epoch of every group: what caused it, when its target was there, when all were stable.
+
+The same moments as in table `group_epochs`, found by counting instead of by replay: how many members there
+are and how many of them are STABLE at the epoch, after each entry. On a log without missing entries the two
+are equal; the table has more (moves, waits, relapses, who was there) and knows where entries are missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+from pyspark.sql.window import Window
+
+from pipeline.schema import TABLES, columns_named
+from records import RecordType
+
+from .keys import GROUP, by_group, lasted
+from .registry import RECORDS, Analysis, needed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.window import WindowSpec
+
+_CLASSIC = int(RecordType.GROUP_METADATA)
+_EPOCH = int(RecordType.CONSUMER_GROUP_METADATA)
+_MEMBER = int(RecordType.CONSUMER_GROUP_MEMBER_METADATA)
+_TARGET = int(RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA)
+_CURRENT = int(RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT)
+_CAUSE = ("trigger", "reasons", "cause_member_id", "principal", "address")
+_NONE = -1
+"""No epoch."""
+
+
+def rebalance_timeline(records: DataFrame) -> DataFrame:
+    """A row for each epoch of each group, in no order."""
+    needed(records, "rebalance_timeline", "member_state", *_CAUSE)
+    columns = ("raft_index", "sequence", "timestamp_ms", "type", "is_tombstone", "member_id", "epoch")
+    of_groups = by_group(
+        records, (_CLASSIC, _EPOCH, _MEMBER, _TARGET, _CURRENT), *columns, "member_state", *_CAUSE
+    )
+    return _told(_targets(_epochs(_states(_entries(of_groups)))))
+
+
+def _entries(of_groups: DataFrame) -> DataFrame:
+    """A row for each entry of a group: what it says of the group, how it changes the counts of members."""
+    type_, is_value = f.col("type"), ~f.col("is_tombstone")
+    of_member = Window.partitionBy(*GROUP, "member_id").orderBy("raft_index", "sequence")
+    joined = f.when(type_ == _MEMBER, is_value.cast("int"))
+    # A member that is gone is stable nowhere, whatever is left of its records 8.
+    is_stable = is_value & (f.col("member_state") == "STABLE") & (f.col("epoch") >= 0)
+    stable = f.when(is_stable, f.col("epoch")).otherwise(_NONE)
+    stable = f.when(type_ == _CURRENT, stable).when((type_ == _MEMBER) & ~is_value, _NONE)
+    members = (
+        of_groups.withColumn("joined", _newest(joined, of_member, 0))
+        .withColumn(
+            "stable", f.when(f.col("joined") == 1, _newest(stable, of_member, _NONE)).otherwise(_NONE)
+        )
+        .withColumn("joined_before", f.lag("joined", 1, 0).over(of_member))
+        .withColumn("stable_before", f.lag("stable", 1, _NONE).over(of_member))
+    )
+    is_moved = f.col("member_id").isNotNull() & (f.col("stable") != f.col("stable_before"))
+    moves = f.array(
+        f.struct(f.col("stable").alias("epoch"), f.lit(1).alias("by")),
+        f.struct(f.col("stable_before").alias("epoch"), f.lit(-1).alias("by")),
+    )
+
+    def said(of_type: int, value: Column) -> Column:
+        """By the entry's last record of the type; null: it has none."""
+        return f.max_by(value, f.when(type_ == of_type, f.col("sequence")))
+
+    epoch = f.when(is_value, f.col("epoch")).otherwise(_NONE)
+    return members.groupBy(*GROUP, "raft_index").agg(
+        f.max("timestamp_ms").alias("timestamp_ms"),
+        *[f.any_value(name).alias(name) for name in _CAUSE],
+        said(_EPOCH, epoch).alias("new_epoch"),
+        said(_TARGET, epoch).alias("new_target"),
+        said(_CLASSIC, is_value).alias("new_classic"),
+        f.sum(f.col("joined") - f.col("joined_before")).alias("new_members"),
+        f.flatten(f.collect_list(f.when(is_moved, moves))).alias("moves"),
+    )
+
+
+def _states(entries: DataFrame) -> DataFrame:
+    """Adds what is so behind each entry, and whether an epoch begins with it or the group ends."""
+    in_order = Window.partitionBy(*GROUP).orderBy("raft_index")
+    exists = (f.col("epoch") != _NONE) | (f.col("members") > 0) | f.col("is_classic")
+    begins = (f.col("epoch") != f.col("epoch_before")) & (f.col("epoch") != _NONE)
+    here = f.aggregate(
+        "moves",
+        f.lit(0),
+        lambda total, one: total + f.when(one["epoch"] == f.col("epoch"), one["by"]).otherwise(0),
+    )
+    followed = (
+        entries.withColumn("epoch", _newest(f.col("new_epoch"), in_order, _NONE))
+        .withColumn("target", _newest(f.col("new_target"), in_order, _NONE))
+        .withColumn("is_classic", _newest(f.col("new_classic"), in_order, False))
+        .withColumn("members", _running(f.col("new_members"), in_order))
+        .withColumn("epoch_before", f.lag("epoch", 1, _NONE).over(in_order))
+        .withColumn("is_target", f.col("target") > f.lag("target", 1, _NONE).over(in_order))
+        .withColumn("exists", exists)
+        .withColumn("begins", begins)
+        .withColumn("is_gone", f.lag("exists", 1, False).over(in_order) & ~f.col("exists"))
+        .withColumn("span", _running((f.col("begins") | f.col("is_gone")).cast("int"), in_order))
+    )
+    # No member is at an epoch before it begins, so all that are STABLE at it are counted from there.
+    of_span = Window.partitionBy(*GROUP, "span").orderBy("raft_index")
+    state = (
+        f.when(f.col("is_classic"), "Classic")
+        .when(~f.col("exists"), "Dead")
+        .when(f.col("members") == 0, "Empty")
+        .when(f.col("epoch") > f.col("target"), "Assigning")
+        .when(f.col("stable") == f.col("members"), "Stable")
+        .otherwise("Reconciling")
+    )
+    return followed.withColumn("stable", _running(here, of_span)).withColumn("state", state)
+
+
+def _epochs(states: DataFrame) -> DataFrame:
+    """The entries that begin an epoch, close a target or end the group; when that was settled and ended."""
+    of_span = Window.partitionBy(*GROUP, "span")
+    is_settled = f.col("state").isin("Stable", "Empty")
+    marks = (
+        states.withColumn("settled_index", f.min(f.when(is_settled, f.col("raft_index"))).over(of_span))
+        .withColumn("settled_ms", f.min(f.when(is_settled, f.col("timestamp_ms"))).over(of_span))
+        .withColumn("state", f.max_by("state", "raft_index").over(of_span))
+        .where(f.col("begins") | f.col("is_target") | f.col("is_gone"))
+    )
+    next_epoch = f.when(f.col("begins"), f.col("epoch"))
+    turn = f.when(
+        f.col("begins") | f.col("is_gone"), f.struct("raft_index", "timestamp_ms", next_epoch.alias("epoch"))
+    )
+    backwards = Window.partitionBy(*GROUP).orderBy(f.desc("raft_index"))
+    behind = backwards.rowsBetween(Window.unboundedPreceding, -1)
+    return marks.withColumn("end", f.last(turn, ignorenulls=True).over(behind))
+
+
+def _targets(epochs: DataFrame) -> DataFrame:
+    """The entries that begin an epoch, each with the first one that closed a target for that epoch.
+
+    That may be an entry of a later epoch: the target was computed while the group went on.
+    """
+    begun = f.struct(f.col("epoch").alias("of_epoch"), f.lit(False).alias("closes"))
+    closed = f.struct(f.col("target").alias("of_epoch"), f.lit(True).alias("closes"))
+    both = f.array_compact(f.array(f.when(f.col("begins"), begun), f.when(f.col("is_target"), closed)))
+    marks = epochs.select("*", f.inline(both))
+    in_order = Window.partitionBy(*GROUP, "of_epoch").orderBy("raft_index", "closes")
+    # A group that was deleted and founded again has its first epochs twice.
+    times = marks.withColumn("time", _running((~f.col("closes")).cast("int"), in_order))
+    of_one = Window.partitionBy(*GROUP, "of_epoch", "time")
+    closing = f.struct("raft_index", "timestamp_ms", "trigger")
+    first = f.min(f.when(f.col("closes"), closing)).over(of_one)
+    return times.withColumn("closed", first).where(~f.col("closes"))
+
+
+def _told(epochs: DataFrame) -> DataFrame:
+    is_overtaken = f.col("settled_index").isNull()
+    shown = epochs.select(
+        *GROUP,
+        "epoch",
+        f.greatest("epoch_before", f.lit(0)).alias("epoch_before"),
+        "raft_index",
+        "timestamp_ms",
+        *_CAUSE,
+        f.col("members").cast("int").alias("num_members"),
+        f.col("closed.raft_index").alias("target_index"),
+        f.col("closed.timestamp_ms").alias("target_ms"),
+        f.col("closed.trigger").alias("target_trigger"),
+        "settled_index",
+        "settled_ms",
+        "state",
+        f.when(is_overtaken, f.col("end.epoch")).alias("overtaken_by"),
+        f.col("end.raft_index").alias("end_index"),
+        f.col("end.timestamp_ms").alias("end_ms"),
+    )
+    spans = shown.withColumn("time_to_stable_ms", lasted("timestamp_ms", "settled_ms"))
+    spans = spans.withColumn("duration_ms", lasted("timestamp_ms", "end_ms"))
+    return spans.select(*[one.name for one in COLUMNS])
+
+
+def _newest(value: Column, window: WindowSpec, before: object) -> Column:
+    """The last value until now that is not null; ``before`` the first one."""
+    until_now = window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return f.coalesce(f.last(value, ignorenulls=True).over(until_now), f.lit(before))
+
+
+def _running(value: Column, window: WindowSpec) -> Column:
+    return f.sum(value).over(window.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+
+
+COLUMNS = columns_named(
+    TABLES["group_epochs"].columns,
+    [
+        *("cluster_id", "group_id", "shard", "epoch", "epoch_before", "raft_index", "timestamp_ms", *_CAUSE),
+        *("num_members", "target_index", "target_ms", "target_trigger", "settled_index", "settled_ms"),
+        *("time_to_stable_ms", "state", "overtaken_by", "end_index", "end_ms", "duration_ms"),
+    ],
+)
+
+ANALYSES = (
+    Analysis(
+        name="rebalance_timeline",
+        takes=(RECORDS,),
+        answers=(
+            "What began each epoch of a group, when did it have a target, how long until all were stable, or"
+            " what overtook it? Columns of table `group_epochs`, made in another way."
+        ),
+        columns=COLUMNS,
+        run=rebalance_timeline,
+    ),
+)

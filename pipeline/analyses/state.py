@@ -1,0 +1,177 @@
+"""The groups as they were behind an index or at a moment: members, targets, epochs and offsets.
+
+A group is a function of the newest record of each of its keys (`coordinator.state.model`); so is this, and no
+order between keys matters. It equals `history.state.replay`, which goes through the coordinator's own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+from pyspark.sql.window import Window
+
+from pipeline.schema import RECORD_COLUMNS, Kind, columns_named
+from records import RecordType
+
+from .keys import GROUP, until
+from .registry import RECORDS, Analysis, column, needed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_OFFSETS = (int(RecordType.OFFSET_COMMIT_LEGACY), int(RecordType.OFFSET_COMMIT))
+_CLASSIC = int(RecordType.GROUP_METADATA)
+_EPOCH = int(RecordType.CONSUMER_GROUP_METADATA)
+_TOPICS = int(RecordType.CONSUMER_GROUP_PARTITION_METADATA)
+_MEMBER = int(RecordType.CONSUMER_GROUP_MEMBER_METADATA)
+_TARGET_EPOCH = int(RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA)
+_TARGET = int(RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER)
+_CURRENT = int(RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT)
+_TYPES = (*_OFFSETS, _CLASSIC, _EPOCH, _TOPICS, _MEMBER, _TARGET_EPOCH, _TARGET, _CURRENT)
+_OF_SAID = ("client_id", "client_host", "instance_id")
+_OF_CURRENT = ("epoch", "previous_epoch", "member_state", "assigned", "pending")
+_OF_COMMIT = ("offset", "leader_epoch", "metadata")
+_OF_GROUPS = ("classic", "group_epoch", "topics", "target_epoch", "said", "target", "current")
+"""A group is there that has one of these records."""
+
+
+def state_as_of(
+    records: DataFrame, at_index: int | Mapping[int, int] | None = None, at_ms: int | None = None
+) -> DataFrame:
+    """A row for each group (kind `group`), each of its members and each committed offset.
+
+    Without an index and a moment it is the state at the end.
+    """
+    needed(records, "state_as_of", "assigned", "pending")
+    return _told(_groups(_things(until(records, at_index, at_ms))))
+
+
+def _things(records: DataFrame) -> DataFrame:
+    """A row for each group, member and offset: the newest record of each of its keys, null where deleted."""
+    type_ = f.col("type")
+    kind = f.when(type_.isin(*_OFFSETS), "offset").when(type_.isin(_MEMBER, _TARGET, _CURRENT), "member")
+    place = f.struct("raft_index", "sequence")
+
+    def newest(types: tuple[int, ...], *columns: str) -> Column:
+        value = f.when(~f.col("is_tombstone"), f.struct(*columns))
+        return f.max_by(value, f.when(type_.isin(*types), place))
+
+    of_groups = records.where(type_.isin(*_TYPES) & f.col("group_id").isNotNull())
+    keys = (*GROUP, "kind", "member_id", "topic", "partition")
+    return (
+        of_groups.withColumn("kind", kind.otherwise("group"))
+        .groupBy(*keys)
+        .agg(
+            f.max("raft_index").alias("raft_index"),
+            f.max("timestamp_ms").alias("timestamp_ms"),
+            newest((_CLASSIC,), "type").alias("classic"),
+            newest((_EPOCH,), "epoch").alias("group_epoch"),
+            newest((_TOPICS,), "type").alias("topics"),
+            newest((_TARGET_EPOCH,), "epoch").alias("target_epoch"),
+            newest((_MEMBER,), *_OF_SAID).alias("said"),
+            newest((_TARGET,), "assigned").alias("target"),
+            newest((_CURRENT,), *_OF_CURRENT).alias("current"),
+            newest(_OFFSETS, *_OF_COMMIT).alias("commit"),
+        )
+    )
+
+
+def _groups(things: DataFrame) -> DataFrame:
+    """Adds what is true of a group as a whole to all its rows, and a row of its own to each that is there."""
+    of_group = Window.partitionBy(*GROUP)
+    written = [f.col(part).isNotNull() for part in _OF_GROUPS]
+    is_settled = (f.col("member_state") == "STABLE") & (f.col("epoch") == f.col("assignment_epoch"))
+    rows = (
+        things.withColumn("has_records", f.max(reduce(or_, written)).over(of_group))
+        .withColumn("has_offsets", f.max(f.col("commit").isNotNull()).over(of_group))
+        .withColumn("is_classic", f.max(f.col("classic").isNotNull()).over(of_group))
+        .withColumn("group_epoch", f.coalesce(f.max("group_epoch.epoch").over(of_group), f.lit(0)))
+        .withColumn("assignment_epoch", f.coalesce(f.max("target_epoch.epoch").over(of_group), f.lit(0)))
+        .withColumn("num_members", f.count("said").over(of_group))
+        # A member without a record 8 has nothing, at epoch 0.
+        .withColumn("member_state", f.coalesce("current.member_state", f.lit("STABLE")))
+        .withColumn("epoch", f.coalesce("current.epoch", f.lit(0)))
+        .withColumn("num_settled", f.count(f.when(f.col("said").isNotNull() & is_settled, 1)).over(of_group))
+        .withColumn("place", f.row_number().over(of_group.orderBy("kind")))
+    )
+    is_group = (f.col("place") == 1) & (f.col("has_records") | f.col("has_offsets"))
+    kinds = f.array(
+        f.when(is_group, "group"),
+        f.when(f.col("said").isNotNull(), "member"),
+        f.when(f.col("commit").isNotNull(), "offset"),
+    )
+    return rows.withColumn("kind", f.explode(f.array_compact(kinds)))
+
+
+def _told(rows: DataFrame) -> DataFrame:
+    """Each row with the columns of its kind, the others null."""
+    is_group, is_member, is_offset = (f.col("kind") == kind for kind in ("group", "member", "offset"))
+    protocol = (
+        f.when(f.col("is_classic"), "classic").when(f.col("has_records"), "consumer").otherwise("simple")
+    )
+    state = (
+        f.when(f.col("num_members") == 0, "Empty")
+        .when(f.col("group_epoch") > f.col("assignment_epoch"), "Assigning")
+        .when(f.col("num_settled") < f.col("num_members"), "Reconciling")
+        .otherwise("Stable")
+    )
+    nothing = f.array().cast("array<struct<topic_id:string,partitions:array<int>>>")
+    return rows.select(
+        *GROUP,
+        "kind",
+        f.when(is_group, protocol).alias("protocol"),
+        f.when(is_group, state).alias("state"),
+        f.when(is_group, f.col("group_epoch")).when(is_member, f.col("epoch")).alias("epoch"),
+        f.when(is_group, f.col("assignment_epoch")).alias("assignment_epoch"),
+        f.when(is_group, f.col("num_members").cast("int")).alias("num_members"),
+        f.when(is_member, f.col("member_id")).alias("member_id"),
+        *[f.when(is_member, f.col(f"said.{name}")).alias(name) for name in _OF_SAID],
+        f.when(is_member, f.coalesce("current.previous_epoch", f.lit(0))).alias("previous_epoch"),
+        f.when(is_member, f.col("member_state")).alias("member_state"),
+        f.when(is_member, f.coalesce("current.assigned", nothing)).alias("assigned"),
+        f.when(is_member, f.coalesce("current.pending", nothing)).alias("pending"),
+        f.when(is_member, f.coalesce("target.assigned", nothing)).alias("target"),
+        *[f.when(is_offset, f.col(name)).alias(name) for name in ("topic", "partition")],
+        *[f.when(is_offset, f.col(f"commit.{name}")).alias(name) for name in _OF_COMMIT],
+        f.when(~is_group, f.col("raft_index")).alias("raft_index"),
+        f.when(~is_group, f.col("timestamp_ms")).alias("timestamp_ms"),
+    )
+
+
+STATE_COLUMNS = (
+    *columns_named(RECORD_COLUMNS, [*GROUP]),
+    column("kind", Kind.TEXT, "What the row tells of: `group`, `member` or `offset`."),
+    column("protocol", Kind.TEXT, "Of a group: `consumer`, `classic`, or `simple`, which has offsets only."),
+    column("state", Kind.TEXT, "Of a group: `Empty`, `Assigning`, `Reconciling` or `Stable`."),
+    column("epoch", Kind.INT32, "The group's epoch, or the member's; -2: a static member that is away."),
+    column("assignment_epoch", Kind.INT32, "Of a group: the epoch that its target is of; 0: it has none."),
+    column("num_members", Kind.INT32, "Of a group: how many members it has."),
+    column("member_id", Kind.TEXT, "Of a member: its id."),
+    *columns_named(RECORD_COLUMNS, [*_OF_SAID, "previous_epoch", "member_state"]),
+    column("assigned", Kind.PARTITIONS, "What the member has."),
+    column("pending", Kind.PARTITIONS, "What it was told to give up and still has."),
+    column("target", Kind.PARTITIONS, "What it is to have."),
+    column("topic", Kind.TEXT, "Of an offset: the topic."),
+    column("partition", Kind.INT32, "The partition."),
+    *columns_named(RECORD_COLUMNS, [*_OF_COMMIT]),
+    column("raft_index", Kind.INT64, "Of members and offsets: the newest entry that tells of it."),
+    column("timestamp_ms", Kind.INT64, "When that was written.", "ms since 1970, UTC"),
+)
+
+ANALYSES = (
+    Analysis(
+        name="state_as_of",
+        takes=(RECORDS,),
+        answers="What were groups like behind an index or at a moment: members, targets, epochs, offsets?",
+        columns=STATE_COLUMNS,
+        run=state_as_of,
+        options={
+            "at_index": "the last entry that counts: of every shard, or by shard (a mapping).",
+            "at_ms": "the last moment that counts, in ms since 1970 (UTC).",
+        },
+    ),
+)

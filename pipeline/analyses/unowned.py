@@ -1,0 +1,83 @@
+"""How long nobody had the partitions that a group subscribes to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from pipeline.schema import TABLES, Kind, columns_named
+
+from .registry import Analysis, column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SHARD = ("cluster_id", "shard")
+_TOPIC = ("cluster_id", "group_id", "shard", "topic")
+
+
+def unowned_partition_seconds(ownership: DataFrame, at_ms: int | None = None) -> DataFrame:
+    """Sums of the spans in which nobody had a partition, by group and topic, and the longest of them.
+
+    What has not ended lasts until ``at_ms``, by default the newest moment that the table tells of its shard.
+    """
+    spans = ownership.where(f.col("kind").isin("owned", "revoking", "unowned"))
+    if at_ms is None:
+        newest = ownership.groupBy(*_SHARD).agg(f.max(f.greatest("from_ms", "to_ms")).alias("at_ms"))
+        spans = spans.join(f.broadcast(newest), [*_SHARD])  # one row a shard
+    else:
+        spans = spans.withColumn("at_ms", f.lit(at_ms).cast("bigint")).where(
+            f.col("from_ms") < f.col("at_ms")
+        )
+    until_ms = f.least(f.coalesce("to_ms", "at_ms"), "at_ms")
+    spans = spans.withColumn("ms", until_ms - f.col("from_ms"))
+    unowned = f.when(f.col("kind") == "unowned", f.col("ms"))
+    sums = spans.groupBy(*_TOPIC).agg(
+        f.count_distinct("topic_id", "partition").cast("int").alias("num_partitions"),
+        f.count(unowned).cast("int").alias("num_spans"),
+        f.coalesce(f.sum(unowned), f.lit(0)).alias("unowned_ms"),
+        f.sum("ms").alias("expected_ms"),
+        f.max(unowned).alias("longest_ms"),
+        f.max_by("partition", unowned).alias("longest_partition"),
+    )
+    return sums.select(
+        *_TOPIC,
+        "num_partitions",
+        "num_spans",
+        (f.col("unowned_ms") / 1000).alias("unowned_seconds"),
+        (f.col("expected_ms") / 1000).alias("expected_seconds"),
+        f.try_divide("unowned_ms", "expected_ms").alias("share"),
+        "longest_ms",
+        "longest_partition",
+    )
+
+
+COLUMNS = (
+    *columns_named(TABLES["ownership"].columns, [*_TOPIC]),
+    column("num_partitions", Kind.INT32, "Partitions of the topic that there were spans of."),
+    column("num_spans", Kind.INT32, "How often a partition was nobody's."),
+    column("unowned_seconds", Kind.FLOAT64, "How long they were nobody's, summed.", "partition-seconds"),
+    column(
+        "expected_seconds",
+        Kind.FLOAT64,
+        "How long the group subscribed to them or had them, summed.",
+        "partition-seconds",
+    ),
+    column("share", Kind.FLOAT64, "The first of these by the second; null: the second is 0.", "0 to 1"),
+    column(
+        "longest_ms", Kind.INT64, "The longest time that one partition was nobody's; null: none was.", "ms"
+    ),
+    column("longest_partition", Kind.INT32, "That partition."),
+)
+
+ANALYSES = (
+    Analysis(
+        name="unowned_partition_seconds",
+        takes=("ownership",),
+        answers="How many partition-seconds did each group lose, as nobody owned what it subscribes to?",
+        columns=COLUMNS,
+        run=unowned_partition_seconds,
+        options={"at_ms": "until when what has not ended counts; by default the newest moment of its shard."},
+    ),
+)

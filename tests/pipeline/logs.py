@@ -1,0 +1,113 @@
+"""Logs with all that happens to groups, and what plain `history` makes of them: the truth of the analyses.
+
+Each log is a cluster of its own name, so that one DataFrame holds them all and one job asks them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.mixedlog import write_log
+from history.export.schema import SCHEMAS
+from history.export.tables import ShardRows, Window
+from history.reading.node import NodeLog
+from history.reading.opening import open_node
+from pipeline.analyses import ANALYSES
+from pipeline.schema import spark_type
+from raftlog.frames import Frame
+from records import encode_entry
+from tests.coordinator.world import World
+from tests.history.memlog import MemoryReader
+from tests.history.stories import group_log, metadata_log
+from tests.history.test_facts_property import a_world
+
+from .conftest import INCIDENT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SEEDS = ((0, False), (3, True))
+"""Seeds of the protocol's schedules, and whether targets are installed a record at a time."""
+
+
+def all_logs(scratch: Path) -> dict[str, NodeLog]:
+    """By cluster: random schedules, the scripted story, a recorded incident, a generated log."""
+    write_log(str(scratch / "mixed"), 3_000, groups=10, segment_bytes=1 << 16)
+    return {
+        **{f"world-{seed}": in_memory(_world(seed, in_parts=parts)) for seed, parts in SEEDS},
+        "story": NodeLog("story", {-1: metadata_log().log, 0: group_log().log}, 1),
+        "incident": open_node(str(INCIDENT)),
+        "mixed": open_node(str(scratch / "mixed")),
+    }
+
+
+@cache
+def _world(seed: int, *, in_parts: bool) -> World:
+    return a_world(seed, in_parts=in_parts)
+
+
+def in_memory(world: World) -> NodeLog:
+    """A world's shard as a log; its topics are named by its groups only."""
+    frames = [
+        Frame(
+            index=one.index,
+            term=1,
+            commit_index=one.index - 1,
+            timestamp_ms=one.timestamp_ms,
+            record_count=len(one.records),
+            body=encode_entry(one.cause, one.records),
+            file="world",
+            offset=0,
+            decided=True,
+        )
+        for one in world.log
+    ]
+    return NodeLog("world", {0: MemoryReader(frames)}, 1)
+
+
+def table(log: NodeLog, name: str, cluster_id: str) -> list[dict[str, Any]]:
+    """A table of the export as dictionaries, of every group shard."""
+    found: list[dict[str, Any]] = []
+    names = [column.name for column in SCHEMAS[name].columns]
+
+    def take(_name: str, row: object) -> None:
+        values = SCHEMAS[name].values(row)
+        found.append({"cluster_id": cluster_id, **dict(zip(names, values, strict=True))})
+
+    for shard in log.shards:
+        if shard >= 0:
+            ShardRows(shard, log.catalog(), [name], None, Window(), take).run(log.reader(shard))
+    return found
+
+
+def told(frame: DataFrame) -> list[dict[str, Any]]:
+    """The rows of a small result."""
+    return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+def check_columns(frame: DataFrame, name: str) -> None:
+    """The frame has the columns that the analysis announces."""
+    announced = spark_type(ANALYSES[name].columns)
+    assert [(one.name, one.dataType) for one in frame.schema] == [
+        (one.name, one.dataType) for one in announced
+    ]
+
+
+@contextmanager
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Small jobs take a third of their time where no code is generated and compiled for each."""
+    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name in settings:
+        spark.conf.unset(name)
+
+
+def columns_of(rows: Iterable[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
+    """These columns of rows, in an order that both sides can be brought into."""
+    return sorted(({name: row[name] for name in names} for row in rows), key=repr)

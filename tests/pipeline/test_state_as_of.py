@@ -1,0 +1,224 @@
+"""Compaction and the state of groups at many indexes, against compaction and replay of a coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs quorate[spark]")
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from coordinator.state.model import Group
+from coordinator.state.projection import Projection
+from history.reading.node import NodeLog
+from history.reading.source import Walk
+from history.state.replay import Replay
+from history.words import state_name
+from pipeline.analyses.compaction import compacted
+from pipeline.analyses.keys import until
+from pipeline.analyses.state import state_as_of
+from pipeline.errors import OptionError
+from raftlog.frames import Frame
+from records import Cause, RawRecord, Stamped, Trigger, iter_records
+from records.compaction import compact
+from records.ids import topic_id_text
+from tests.history.memlog import Writer, commit
+
+from .logs import all_logs, check_columns, columns_of, interpreted, told
+from .randomlogs import UNKNOWN_TYPE, random_log
+from .rows import Row, records_frame, rows_of_shard
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOKS = 4
+"""So many indexes are looked at of each shard, the last one among them."""
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NodeLog]:
+    random = {f"random-{seed}": NodeLog("random", {0: random_log(seed)}, 1) for seed in range(8)}
+    return {**all_logs(tmp_path_factory.mktemp("logs")), **random}
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(spark: SparkSession) -> Iterator[None]:
+    with interpreted(spark):
+        yield
+
+
+def looks(log: NodeLog, shard: int, cluster_id: str) -> Iterator[tuple[int, str, list[Row]]]:
+    """Some indexes of a shard, each with the rows until then as a cluster of their own."""
+    rows = list(rows_of_shard(log.reader(shard), shard, cluster_id))
+    last = rows[-1]["raft_index"]
+    for number in range(1, LOOKS + 1):
+        index = last * number // LOOKS
+        name = f"{cluster_id}@{index}"
+        yield index, name, [{**row, "cluster_id": name} for row in rows if row["raft_index"] <= index]
+
+
+def kept_of(log: NodeLog, shard: int) -> list[Stamped]:
+    frames = [item for item in Walk(shard, log.reader(shard)) if isinstance(item, Frame)]
+    stamped = [
+        Stamped(frame.index, frame.timestamp_ms, RawRecord(raw.type, raw.version, bytes(raw.key), raw.value))
+        for frame in frames
+        for raw in iter_records(frame.body)
+    ]
+    return compact(stamped, now_ms=frames[-1].timestamp_ms, delete_retention_ms=0)
+
+
+def test_compaction_keeps_what_a_snapshot_keeps(spark: SparkSession, logs: dict[str, NodeLog]) -> None:
+    rows = [
+        row
+        for cluster_id, log in logs.items()
+        for shard in log.shards
+        for row in rows_of_shard(log.reader(shard), shard, cluster_id)
+    ]
+    frame = compacted(records_frame(spark, rows))
+    check_columns(frame, "compacted")
+    places = ["cluster_id", "shard", "raft_index", "type", "key_bytes", "value_bytes"]
+    expected = [
+        (cluster_id, shard, one.index, one.record.type, one.record.key, one.record.value)
+        for cluster_id, log in logs.items()
+        for shard in log.shards
+        for one in kept_of(log, shard)
+    ]
+    found = [tuple(row) for row in frame.select(*places).collect()]
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    assert {0, 1, UNKNOWN_TYPE} <= {row[3] for row in found}
+
+
+def test_the_state_is_that_of_a_replay(spark: SparkSession, logs: dict[str, NodeLog]) -> None:
+    rows: list[Row] = []
+    expected: list[Row] = []
+    for cluster_id, log in logs.items():
+        for shard in log.shards:
+            if shard >= 0:
+                for index, name, until_then in looks(log, shard, cluster_id):
+                    rows += until_then
+                    expected += [
+                        {"cluster_id": name, "shard": shard, **row} for row in replayed(log, shard, index)
+                    ]
+    frame = state_as_of(records_frame(spark, rows))
+    check_columns(frame, "state_as_of")
+    names = list(expected[0])
+    found = [in_order(row) for row in told(frame)]
+    assert columns_of(found, names) == columns_of(expected, names)
+    assert {row["protocol"] for row in found} == {None, "consumer", "classic", "simple"}
+    assert {row["state"] for row in found} == {None, "Empty", "Assigning", "Reconciling", "Stable"}
+
+
+def in_order(row: Row) -> Row:
+    for name in ("assigned", "pending", "target"):
+        if row[name] is not None:
+            pairs = [(one["topic_id"], tuple(sorted(one["partitions"]))) for one in row[name]]
+            row[name] = sorted(pair for pair in pairs if pair[1])
+    return row
+
+
+def replayed(log: NodeLog, shard: int, index: int) -> Iterator[Row]:
+    """The state by the coordinator's own code, in rows."""
+    projection = Replay(shard).run(Walk(shard, log.reader(shard), to_index=index)).projection
+    assert isinstance(projection, Projection)
+    for group_id in {*projection.groups, *projection.offsets.group_ids()}:
+        group, offsets = projection.group(group_id), projection.offsets.of_group(group_id)
+        if group is not None or offsets:
+            yield _of_group(group_id, group)
+        for member in [] if group is None else group.joined():
+            current, said = member.current, member.metadata
+            target = group.target.get(member.member_id)
+            yield _row(
+                group_id,
+                "member",
+                member_id=member.member_id,
+                client_id=said.client_id,
+                client_host=said.client_host,
+                instance_id=said.instance_id,
+                epoch=current.epoch,
+                previous_epoch=current.previous_epoch,
+                member_state=state_name(current.state),
+                assigned=_parts(current.assigned),
+                pending=_parts(current.pending),
+                target=[]
+                if target is None
+                else _parts({p.topic_id: p.partitions for p in target.topic_partitions}),
+            )
+        for one in offsets:
+            yield _row(
+                group_id,
+                "offset",
+                topic=one.topic,
+                partition=one.partition,
+                offset=one.value.offset,
+                leader_epoch=None if one.value.leader_epoch == -1 else one.value.leader_epoch,
+                metadata=one.value.metadata or None,
+            )
+
+
+def _of_group(group_id: str, group: Group | None) -> Row:
+    protocol = "simple" if group is None else "consumer" if group.classic is None else "classic"
+    group = group or Group(group_id)
+    return _row(
+        group_id,
+        "group",
+        protocol=protocol,
+        state=group.state.value,
+        epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        num_members=len(group.joined()),
+    )
+
+
+def _row(group_id: str, kind: str, **said: Any) -> Row:
+    columns = "protocol state epoch assignment_epoch num_members member_id client_id client_host instance_id"
+    columns += (
+        " previous_epoch member_state assigned pending target topic partition offset leader_epoch metadata"
+    )
+    return {"group_id": group_id, "kind": kind, **dict.fromkeys(columns.split()), **said}
+
+
+def _parts(parts: Any) -> list[tuple[str, tuple[int, ...]]]:
+    pairs = [(topic_id_text(topic_id), tuple(sorted(partitions))) for topic_id, partitions in parts.items()]
+    return sorted(pair for pair in pairs if pair[1])
+
+
+def test_an_index_and_a_moment_end_what_counts(spark: SparkSession) -> None:
+    log = Writer()
+    for number in range(9):  # each entry with an offset of its own, every two at one moment
+        log.after(number % 2).append(Cause(trigger=Trigger.OFFSETS_COMMITTED), commit(number, 5))
+    rows = list(rows_of_shard(log.log, 0)) + list(rows_of_shard(log.log, 1))
+    frame = records_frame(spark, rows)
+    at_ms = log.log.written[4].timestamp_ms
+    ways = {
+        "index": until(frame, at_index=6),
+        "moment": until(frame, at_ms=at_ms),
+        "both": until(frame, at_index=3, at_ms=at_ms),
+        "by shard": until(frame, at_index={0: 7}),
+    }
+    together = reduce(DataFrame.unionAll, [one.withColumn("way", f.lit(way)) for way, one in ways.items()])
+    newest = together.groupBy("way", "shard").agg(f.max("raft_index").alias("newest")).collect()
+    assert {(row["way"], row["shard"]): row["newest"] for row in newest} == {
+        ("index", 0): 6,
+        ("index", 1): 6,
+        ("moment", 0): 5,
+        ("moment", 1): 5,
+        ("both", 0): 3,
+        ("both", 1): 3,
+        ("by shard", 0): 7,
+    }
+    assert state_as_of(frame, at_index=6, at_ms=at_ms).where("kind = 'offset'").count() == 10
+    with pytest.raises(OptionError, match="at_index"):
+        state_as_of(frame, at_index={})
+
+
+def test_what_lacks_a_column_is_refused(spark: SparkSession) -> None:
+    frame = records_frame(spark, rows_of_shard(random_log(1), 0)).drop("key_bytes", "pending")
+    with pytest.raises(OptionError, match="key_bytes"):
+        compacted(frame)
+    with pytest.raises(OptionError, match="pending"):
+        state_as_of(frame)
