@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipeline.errors import OptionError
-from pipeline.schema import Column, Kind
+from pipeline.schema import RECORD_COLUMNS, Column, Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,7 +66,10 @@ def text_of(analyses: Iterable[Analysis]) -> Iterator[str]:
         for name, means in one.options.items():
             yield f"`{name}`: {means}"
         yield ""
-        yield from columns_text(one.columns)
+        if one.columns == RECORD_COLUMNS:
+            yield "It has the columns of table `records`."
+        else:
+            yield from columns_text(one.columns)
         yield ""
 
 
@@ -74,7 +77,7 @@ def columns_text(columns: Iterable[Column]) -> Iterator[str]:
     yield "| Column | Type | Unit | Meaning |"
     yield "|---|---|---|---|"
     for one in columns:
-        yield f"| `{one.name}` | {one.kind} | {one.unit or '–'} | {one.means} |"
+        yield f"| `{one.name}` | {one.kind} | {one.unit} | {one.means} |"
 
 
 def needed(frame: DataFrame, analysis: str, *names: str) -> None:
