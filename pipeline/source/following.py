@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from history.reading.node import ShardFiles
 from history.reading.opening import open_node
+from history.words import shard_name
+from pipeline.errors import InputError
 from raftlog.files import OsFiles
 
 from .inputs import InputLog, InputShard, open_input, segments_in
@@ -31,6 +33,24 @@ class Following:
     def look(self) -> dict[int, Reached]:
         """How far each shard is decided by now."""
         return self._tail.look()
+
+    def up_to(self, ends: Mapping[int, int]) -> InputLog:
+        """The input as far as a batch goes, in its shards: what is behind is not looked at, damaged or not.
+
+        A batch was decided when it was begun. So after a restart it is enough that a directory holds it,
+        whatever its files name as committed now. Raises `InputError` where none does.
+        """
+        reached = self.look()
+        for shard, last in ends.items():
+            holds_to = reached[shard].holds_to if shard in reached else 0
+            if holds_to < last:
+                raise InputError(
+                    f"{self.opened.path}: {shard_name(shard)} ends with entry {holds_to}, and the batch that"
+                    f" was begun with entry {last}",
+                    "give the log that the checkpoint was made from, or wait until this node has caught up",
+                )
+        batch = {shard: replace(reached[shard], index=last) for shard, last in ends.items()}
+        return self.listed({**reached, **batch})
 
     def listed(self, reached: Mapping[int, Reached]) -> InputLog:
         """The input as it is at the moment, decided as far as a look has said."""

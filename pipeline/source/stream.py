@@ -46,11 +46,11 @@ class TaskPartition(InputPartition):
 
 
 @dataclass
-class RowPartition(InputPartition):
-    """One row that needs no reading: entries that are gone, or what is new in a shard."""
+class RowsPartition(InputPartition):
+    """Rows that need no reading: what is gone, or what is new, of each shard."""
 
     columns: tuple[Column, ...]
-    row: dict[str, Any]
+    rows: list[dict[str, Any]]
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -94,18 +94,21 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         spans = self._offsets(start).to(self._offsets(end))
         if self._options.rows is Rows.SPANS:
-            rows = {shard: {"from_index": first, "to_index": last} for shard, (first, last) in spans.items()}
-            return [self._row(shard, row) for shard, row in rows.items()]
-        listed = self._log.listed(self._look_for(spans))
-        lost = [self._lost(listed.shards[shard], first, last) for shard, (first, last) in spans.items()]
+            return self._rows(
+                {s: {"from_index": first, "to_index": last} for s, (first, last) in spans.items()}
+            )
+        listed = self._log.up_to({shard: last for shard, (_, last) in spans.items()})
+        lost = {
+            s: row for s, (first, last) in spans.items() if (row := self._lost(listed.shards[s], first, last))
+        }
         tasks = plan(replace(self._options, ranges=spans), listed) if spans else []
-        return [*(row for row in lost if row is not None), *map(TaskPartition, tasks)]
+        return [*self._rows(lost), *map(TaskPartition, tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, TaskPartition):
             yield from read_task(partition.task)
-        elif isinstance(partition, RowPartition):
-            yield batch_of(partition.columns, [partition.row])
+        elif isinstance(partition, RowsPartition):
+            yield batch_of(partition.columns, partition.rows)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing is kept here for what has not been read."""
@@ -124,23 +127,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reached = self._log.look()
         return {shard: one for shard, one in reached.items() if wanted is None or shard in wanted}
 
-    def _look_for(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, Reached]:
-        """The shards of a batch, as far as it goes: what is behind is not looked at, damaged or not.
-
-        What is in a checkpoint was decided once. So of a batch that was begun before a restart it is enough
-        that a directory holds it, whatever the files name as committed now.
-        """
-        reached = self._look()
-        for shard, (_, last) in spans.items():
-            holds_to = reached[shard].holds_to if shard in reached else 0
-            if holds_to < last:
-                raise InputError(
-                    f"{self._options.path}: {shard_name(shard)} ends with entry {holds_to}, and the batch"
-                    f" that was begun with entry {last}",
-                    "give the log that the checkpoint was made from, or wait until this node has caught up",
-                )
-        return {shard: replace(reached[shard], index=last) for shard, (_, last) in spans.items()}
-
     def _offsets(self, document: dict[str, Any]) -> Offsets:
         return Offsets.read(document, self._log.cluster_id, dict.fromkeys(self._look(), 1))
 
@@ -156,10 +142,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "it is an older copy, or lost its end: begin anew with another checkpoint folder",
                 )
 
-    def _lost(self, shard: InputShard, first: int, last: int) -> RowPartition | None:
-        """What is not kept any more of a batch's span: a row about it, or its refusal."""
+    def _lost(self, shard: InputShard, first: int, last: int) -> dict[str, Any]:
+        """What is not kept any more of a batch's span: a row about it, or its refusal; empty: nothing."""
         if first >= shard.begins_index:
-            return None
+            return {}
         gone = min(last, shard.begins_index - 1)
         what = f"entries {first} to {gone} are not kept any more, and were not read before"
         if self._options.mode is Mode.FAIL:
@@ -167,8 +153,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{shard.home}: {what}",
                 "begin anew with another checkpoint folder, or read on with mode=permissive",
             )
-        return self._row(shard.shard, {"raft_index": first, DAMAGE.name: what})
+        return {"raft_index": first, DAMAGE.name: what}
 
-    def _row(self, shard: int, known: Mapping[str, Any]) -> RowPartition:
-        row = {"cluster_id": self._log.cluster_id, "shard": shard, **known}
-        return RowPartition(self._options.columns, row)
+    def _rows(self, known: Mapping[int, Mapping[str, Any]]) -> list[RowsPartition]:
+        """One row for each shard, if there is any."""
+        of = {"cluster_id": self._log.cluster_id}
+        rows = [{**of, "shard": shard, **row} for shard, row in known.items()]
+        return [RowsPartition(self._options.columns, rows)] if rows else []
