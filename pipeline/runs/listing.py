@@ -3,9 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline.schema import SCHEMA_VERSION, TABLES
+from pipeline.tables.manifest import TableFile
+from pipeline.tables.reading import read_manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTable:
+    """What a folder has of one table; dates are null where it has none."""
+
+    table: str
+    rows: int
+    size: int
+    """In bytes."""
+    files: int
+    from_date: str | None
+    to_date: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldShard:
+    """How far a folder has one shard: the last entry of its records and its time, and that of its facts."""
+
+    shard: int
+    records_to: int
+    facts_to: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a folder of tables holds."""
+
+    output: str
+    cluster_id: str
+    schema_version: int
+    commits: int
+    tables: tuple[HeldTable, ...]
+    shards: tuple[HeldShard, ...]
+
+
+def held_in(output: str) -> Held:
+    """By the manifest; needs no Spark. Raises `OutputError`."""
+    manifest = read_manifest(output)
+    return Held(
+        output=output,
+        cluster_id=manifest.cluster_id,
+        schema_version=manifest.schema_version,
+        commits=manifest.version,
+        tables=tuple(_held(name, manifest.of(name)) for name in TABLES),
+        shards=tuple(
+            HeldShard(shard=shard, records_to=one.records_to, facts_to=one.facts_to, last_ms=one.last_ms)
+            for shard, one in sorted(manifest.progress.items())
+        ),
+    )
+
+
+def _held(table: str, files: tuple[TableFile, ...]) -> HeldTable:
+    dates = sorted(file.date for file in files if file.date is not None)
+    return HeldTable(
+        table=table,
+        rows=sum(file.rows for file in files),
+        size=sum(file.size for file in files),
+        files=len(files),
+        from_date=dates[0] if dates else None,
+        to_date=dates[-1] if dates else None,
+    )
 
 
 def tables_text() -> Iterator[str]:
@@ -22,21 +88,22 @@ def tables_text() -> Iterator[str]:
         yield ""
 
 
-def tables_json() -> dict[str, Any]:
-    """The same for programs."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "tables": [
-            {
-                "table": table.name,
-                "means": table.means,
-                "partitioned_by": ["date", "shard"],
-                "date_of": table.date_of,
-                "columns": [
-                    {"name": one.name, "type": one.kind.value, "unit": one.unit, "means": one.means}
-                    for one in table.columns
-                ],
-            }
-            for table in TABLES.values()
-        ],
-    }
+def tables_json(held: Held | None = None) -> dict[str, Any]:
+    """The same for programs, with what a folder holds."""
+    listed = [
+        {
+            "table": table.name,
+            "means": table.means,
+            "partitioned_by": ["date", "shard"],
+            "date_of": table.date_of,
+            "columns": [
+                {"name": one.name, "type": one.kind.value, "unit": one.unit, "means": one.means}
+                for one in table.columns
+            ],
+        }
+        for table in TABLES.values()
+    ]
+    document: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "tables": listed}
+    if held is not None:
+        document["held"] = asdict(held)
+    return document

@@ -43,7 +43,7 @@ class Change:
 def prepare(files: Files, root: str, change: Change) -> None:
     """Everything that can fail for want of room: what is staged is made durable, and where it goes to.
 
-    The sources of all moves stand in one folder. Nothing that counts is changed.
+    Nothing that counts is changed.
     """
     for source, _ in change.moves:
         file = files.open(join(root, source), "r")

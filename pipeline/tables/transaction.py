@@ -91,6 +91,17 @@ class Transaction:
         self._replaced.add((table, part))
         return rows
 
+    def staged(self, table: str, part: str = "rows") -> DataFrame:
+        """The rows of a documented table that this transaction has written: others are made of them."""
+        from .reading import read_files
+
+        if self._spark is None:
+            raise ValueError("nothing is written yet")
+        mine = [file for file in self._added if (file.table, file.part) == (table, part)]
+        return read_files(
+            self._spark, join(self._output.root, self._ready), table, mine, TABLES[table].spark()
+        )
+
     def commit(self, progress: Mapping[int, Progress], *, refresh: bool = False) -> Manifest:
         """All of it is in the tables when this returns, and if it raises, then all or nothing of it: the next
         `Output.open` makes it one of the two.
@@ -149,9 +160,10 @@ class Transaction:
                 if not here:
                     continue
                 name = names.file_name(part, version, len(self._added), self._unique)
-                files.rename(join(root, path), join(root, self._ready, name))
                 between = parent(path).removeprefix(folder).strip("/")
                 place = "/".join(filter(None, (names.table_folder(table), between, name)))
+                self._make_ready(parent(place))
+                files.rename(join(root, path), join(root, self._ready, place))
                 date, shard = names.partition_of(place)
                 self._added.append(TableFile(table, part, place, shard, date, here, size))
                 rows += here
@@ -163,6 +175,14 @@ class Transaction:
             )
         self.rows[table, part] = self.rows.get((table, part), 0) + rows
         return rows
+
+    def _make_ready(self, folder: str) -> None:
+        """The folder of a table, and those above it, among what is staged."""
+        names_of = folder.split("/")
+        for depth in range(1, len(names_of) + 1):
+            path = join(self._output.root, self._ready, *names_of[:depth])
+            if not self._output.files.exists(path):
+                self._output.files.mkdir(path)
 
     def _merge(self) -> None:
         """Small files of earlier commits become fewer."""
@@ -199,7 +219,7 @@ class Transaction:
         """Writes the next manifest beside the staged files; what moves where, and what goes."""
         files, root = self._output.files, self._output.root
         head, listed = after.encoded()
-        moves = [(f"{self._ready}/{f.path.rpartition('/')[2]}", f.path) for f in self._added]
+        moves = [(f"{self._ready}/{f.path}", f.path) for f in self._added]
         for target, data in ((names.files_list(after.version), listed), (names.MANIFEST, head)):
             source = f"{self._ready}/{target.rpartition('/')[2]}"
             write_aside(files, join(root, source), data)

@@ -1,9 +1,11 @@
-"""`quorate pipeline …`: logs of any size as tables, through Spark, which is loaded only when it is needed."""
+"""`quorate pipeline …`: logs of any size as tables, through Spark, which is loaded where it is needed."""
 
 from __future__ import annotations
 
 from quorate.commands.options import new_app
 from quorate.commands.pipeline.listing import tables
+from quorate.commands.pipeline.running import run
 
-app = new_app("Tables of any number of logs, through Spark.")
+app = new_app("Logs of any size as tables, through Spark.")
+app.command("run")(run)
 app.command("tables")(tables)

@@ -1,20 +1,56 @@
-"""`quorate pipeline tables`: what there is to ask."""
+"""`quorate pipeline tables`: what there is to ask, and what a folder has of it."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from quorate.commands.options import Json
-from quorate.output import print_json, say
+from quorate.commands.pipeline.common import refusals
+from quorate.output import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from pipeline.runs.listing import Held
 
 
-def tables(json: Json = False) -> None:
-    """List the tables with their columns, units and meaning.
+def tables(
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Say what this folder of tables holds.", show_default=False
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the tables with their columns, units and meaning, or what a folder of them holds.
 
-    Example: quorate pipeline tables
+    Example: quorate pipeline tables --output tables
     """
-    from pipeline.runs.listing import tables_json, tables_text
+    from pipeline.runs.listing import held_in, tables_json, tables_text
 
+    with refusals():
+        held = None if output is None else held_in(output)
     if json:
-        print_json(tables_json())
-        return
-    for line in tables_text():
-        say(line)
+        print_json(tables_json(held))
+    elif held is not None:
+        _show(held)
+    else:
+        for line in tables_text():
+            say(line)
+
+
+def _show(held: Held) -> None:
+    from history.render import UTC_STYLE
+    from history.words import shard_name
+
+    say(f"cluster {held.cluster_id}, schema {held.schema_version}, after {held.commits} commits")
+    say()
+    rows = [(one.table, one.rows, one.size, one.files, one.from_date, one.to_date) for one in held.tables]
+    print_table(["TABLE", "ROWS", "BYTES", "FILES", "FROM", "TO"], rows)
+    say()
+    reach = [
+        (shard_name(one.shard), one.records_to, one.facts_to, UTC_STYLE.full(one.last_ms))
+        for one in held.shards
+    ]
+    print_table(["SHARD", "RECORDS TO", "FACTS TO", "LAST ENTRY"], reach)

@@ -1,0 +1,129 @@
+"""The first half of a run: new entries become `records`, `commits` and `failovers`, and none is lost unseen.
+
+The log is read once. Everything else is made of what was written, which the transaction hands back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from history.render import plural
+from pipeline.errors import InputError
+from pipeline.schema import RECORD_COLUMNS, columns_named, spark_type
+from pipeline.tables.manifest import Progress
+from pipeline.tables.reading import read_table
+
+from . import losses
+from .projections import commits, failovers
+from .step import Lost, Range, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline.source.inputs import InputLog
+    from pipeline.tables.output import Output
+    from pipeline.tables.transaction import Transaction
+
+Say = Callable[[str], None]
+"""Given a line for whoever waits."""
+
+
+def ingest(
+    spark: SparkSession,
+    output: Output,
+    tx: Transaction,
+    log: InputLog,
+    asked: Mapping[int, Range],
+    *,
+    is_permissive: bool,
+    on_progress: Say,
+) -> Step:
+    """Stages the records of these entries and what they tell by themselves; what there is for the facts.
+
+    Raises `InputError` for damage where that is not permitted, and for what vanished.
+    """
+    known = _lost_before(spark, output, log)
+    if not asked:
+        return Step(spark=spark, output=output, tx=tx, log=log, ranges={}, lost=known)
+    there = {shard: kept for shard, one in asked.items() if (kept := _kept(log, shard, one)).count}
+    rows = losses.read_log(spark, log.path, there, raw=True).where("damage IS NULL").drop("damage")
+    count = tx.write("records", rows)
+    on_progress(f"records: {plural(count, 'row')}")
+    records = tx.staged("records")
+    found = losses.reached(records)
+    missed = _missed(spark, log, asked, there, records, found, output.manifest.progress)
+    for one in missed:
+        if one.is_damage and not is_permissive:
+            raise InputError(one.what, "--mode permissive reads what can be read, and notes it as a finding")
+        on_progress(one.what)
+    tx.write("commits", commits(records))
+    tx.write("failovers", failovers(records, _places(spark, log, output.manifest.progress, asked)))
+    lost = (*(one for one in known if not _is_looked_at_again(one, asked)), *missed)
+    lost = tuple(sorted(lost, key=lambda one: (one.shard, one.first_index)))
+    if lost != known:
+        tx.replace("findings", losses.findings(spark, log.cluster_id, lost), part=losses.PART)
+    return Step(
+        spark=spark, output=output, tx=tx, log=log, ranges=dict(_settled(asked, found, missed)), lost=lost
+    )
+
+
+def _kept(log: InputLog, shard: int, asked: Range) -> Range:
+    """What of a range is not compacted away."""
+    return replace(asked, from_index=max(asked.from_index, log.shards[shard].begins_index))
+
+
+def _missed(
+    spark: SparkSession,
+    log: InputLog,
+    asked: Mapping[int, Range],
+    there: Mapping[int, Range],
+    records: DataFrame,
+    found: Mapping[int, losses.Reached],
+    progress: Mapping[int, Progress],
+) -> list[Lost]:
+    """The entries that were asked for and are not among the records."""
+    missed = []
+    for shard, one in asked.items():
+        if _kept(log, shard, one).from_index > one.from_index:
+            before_ms = progress[shard].last_ms if shard in progress else None
+            first_ms = found[shard].first_ms if shard in found else max(log.shards[shard].last_ms, 0)
+            missed.append(losses.not_kept(log, shard, one, before_ms, first_ms))
+    short = {s: one for s, one in there.items() if s not in found or found[s].entries < one.count}
+    return [*missed, *losses.damage(spark, log, records, short)] if short else missed
+
+
+def _settled(
+    asked: Mapping[int, Range], found: Mapping[int, losses.Reached], missed: list[Lost]
+) -> Iterator[tuple[int, Range]]:
+    """How far each shard is done with: up to a loss at its end, maybe a file that is not whole yet."""
+    for shard, one in asked.items():
+        at_end = (loss for loss in missed if loss.shard == shard and loss.last_index == one.to_index)
+        torn = next((loss.first_index for loss in at_end if loss.is_damage), None)
+        to_index = one.to_index if torn is None else torn - 1
+        if to_index >= one.from_index:
+            to_ms = found[shard].last_ms if shard in found else -1
+            yield shard, replace(one, to_index=to_index, to_ms=to_ms)
+
+
+def _is_looked_at_again(lost: Lost, asked: Mapping[int, Range]) -> bool:
+    return lost.shard in asked and lost.last_index >= asked[lost.shard].from_index
+
+
+def _lost_before(spark: SparkSession, output: Output, log: InputLog) -> tuple[Lost, ...]:
+    if not output.manifest.of("findings", losses.PART):
+        return ()
+    return tuple(losses.lost_before(read_table(spark, output.root, "findings", losses.PART), log))
+
+
+def _places(
+    spark: SparkSession, log: InputLog, progress: Mapping[int, Progress], asked: Mapping[int, Range]
+) -> DataFrame:
+    """Where the run before ended and where snapshots did, for a term that begins right behind."""
+    places = [(shard, one.records_to, one.last_ms) for shard, one in progress.items() if shard in asked]
+    for shard in asked:
+        for header in log.log.reader(shard).snapshots():
+            places.append((shard, header.last_index, header.last_timestamp_ms))
+    columns = columns_named(RECORD_COLUMNS, ["shard", "raft_index", "timestamp_ms"])
+    return spark.createDataFrame(places, spark_type(columns))

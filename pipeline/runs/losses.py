@@ -1,0 +1,210 @@
+"""Every entry is accounted for: it is in the tables, or it is lost and a finding says so.
+
+What was written is counted against what the log is known to have, and only where something is missing it is
+looked for. The head of a log that was compacted is as it should be; damage is what the source says of it;
+what neither explains vanished while it was read, and the run is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from history.render import plural
+from history.words import shard_name
+from pipeline.errors import InputError
+from pipeline.schema import TABLES, spark_type
+
+from .step import Lost, Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline.source.inputs import InputLog
+
+HOLES_MAX = 10_000
+"""Places where entries are missing, of all runs: the driver handles them, and every one is a finding. A log
+with more is beyond use."""
+PART = "log"
+"""The part of table `findings` that tells of the log itself, and of no group."""
+DAMAGED, GAP = "LOG_DAMAGED", "LOG_GAP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """What was written of one shard."""
+
+    entries: int
+    first_ms: int
+    last_index: int
+    last_ms: int
+
+
+def read_log(spark: SparkSession, path: str, ranges: Mapping[int, Range], *, raw: bool) -> DataFrame:
+    """The records of ranges, and rows of damage."""
+    asked = {str(shard): [one.from_index, one.to_index] for shard, one in ranges.items()}
+    reader = spark.read.format("quorate").option("mode", "permissive").option("ranges", json.dumps(asked))
+    return reader.option("raw", str(raw).lower()).load(path)
+
+
+def reached(records: DataFrame) -> dict[int, Reached]:
+    """Of each shard; every entry has a record with the sequence 0."""
+    by_shard = _entries(records).groupBy("shard")
+    counted = by_shard.agg(
+        F.count("*").alias("entries"),
+        F.min_by("timestamp_ms", "raft_index").alias("first_ms"),
+        F.max("raft_index").alias("last_index"),
+        F.max_by("timestamp_ms", "raft_index").alias("last_ms"),
+    )
+    rows = [row.asDict() for row in counted.collect()]  # one for each shard
+    return {row.pop("shard"): Reached(**row) for row in rows}
+
+
+def not_kept(log: InputLog, shard: int, asked: Range, before_ms: int | None, first_ms: int) -> Lost:
+    """What is not there any more of a range's beginning; ``before_ms`` where a run has read before it."""
+    first, last = asked.from_index, min(log.shards[shard].begins_index - 1, asked.to_index)
+    why = "" if before_ms is None else ": they were removed before a run had read them"
+    return Lost(
+        shard=shard,
+        first_index=first,
+        last_index=last,
+        what=f"entries {first} to {last} of {shard_name(shard)} are not kept{why}",
+        is_damage=False,
+        from_ms=first_ms if before_ms is None else before_ms,
+        to_ms=first_ms,
+        bridged_by=bridge(log, shard, first),
+    )
+
+
+def bridge(log: InputLog, shard: int, first_index: int) -> int | None:
+    """The first snapshot that stands in for an entry."""
+    indexes = (header.last_index for header in log.log.reader(shard).snapshots())
+    return next((index for index in indexes if index >= first_index), None)
+
+
+def damage(
+    spark: SparkSession, log: InputLog, records: DataFrame, ranges: Mapping[int, Range]
+) -> Iterator[Lost]:
+    """What these shards miss; raises `InputError` for what nobody has damaged."""
+    said = _said(spark, log.path, ranges)
+    for hole in _holes(records, ranges):
+        words = [what for at, what in said.get(hole.shard, ()) if hole.first <= at <= hole.last]
+        if not words:
+            raise InputError(
+                f"entries {hole.first} to {hole.last} of {shard_name(hole.shard)} vanished while {log.path}"
+                " was read",
+                "run again, or read a copy that nobody writes to",
+            )
+        yield Lost(
+            shard=hole.shard,
+            first_index=hole.first,
+            last_index=hole.last,
+            what=f"{shard_name(hole.shard)}: " + "; ".join(words[:1]) + _more(words),
+            is_damage=True,
+            from_ms=hole.from_ms,
+            to_ms=hole.to_ms,
+            bridged_by=bridge(log, hole.shard, hole.first),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hole:
+    shard: int
+    first: int
+    last: int
+    from_ms: int
+    to_ms: int | None
+
+
+def _holes(records: DataFrame, ranges: Mapping[int, Range]) -> Iterator[_Hole]:
+    """Where in the ranges there are no records."""
+    in_order = Window.partitionBy("shard").orderBy("raft_index")
+    entries = _entries(records).where(F.col("shard").isin(list(ranges)))
+    jumps = entries.select(
+        "shard",
+        F.lag("raft_index").over(in_order).alias("before"),
+        F.lag("timestamp_ms").over(in_order).alias("before_ms"),
+        F.col("raft_index").alias("behind"),
+        F.col("timestamp_ms").alias("behind_ms"),
+    ).where("before IS NULL OR before + 1 < behind")
+    for row in _bounded(jumps.orderBy("shard", "behind")):
+        shard, behind, behind_ms = row["shard"], row["behind"], row["behind_ms"]
+        first = ranges[shard].from_index if row["before"] is None else row["before"] + 1
+        if first < behind:
+            from_ms = behind_ms if row["before_ms"] is None else row["before_ms"]
+            yield _Hole(shard=shard, first=first, last=behind - 1, from_ms=from_ms, to_ms=behind_ms)
+    ends = {shard: (one.last_index, one.last_ms) for shard, one in reached(entries).items()}
+    for shard, asked in ranges.items():
+        last, last_ms = ends.get(shard, (asked.from_index - 1, 0))
+        if last < asked.to_index:
+            yield _Hole(shard=shard, first=last + 1, last=asked.to_index, from_ms=last_ms, to_ms=None)
+
+
+def _said(spark: SparkSession, path: str, ranges: Mapping[int, Range]) -> dict[int, list[tuple[int, str]]]:
+    """What the source says of damage: by shard the first entry lost, and why."""
+    rows = read_log(spark, path, ranges, raw=False).where("damage IS NOT NULL")
+    told: dict[int, list[tuple[int, str]]] = {}
+    for row in _bounded(rows.select("shard", "raft_index", "damage").orderBy("shard", "raft_index")):
+        told.setdefault(row["shard"], []).append((row["raft_index"], row["damage"]))
+    return told
+
+
+def _more(words: Sequence[str]) -> str:
+    return f"; and {plural(len(words) - 1, 'more place')}" if words[1:] else ""
+
+
+def _entries(records: DataFrame) -> DataFrame:
+    return records.where(F.col("sequence") == 0)
+
+
+def _bounded(rows: DataFrame) -> Sequence[Any]:
+    found = rows.limit(HOLES_MAX + 1).collect()
+    if len(found) > HOLES_MAX:
+        raise InputError(f"entries are missing in more than {HOLES_MAX:,} places", "read another node's log")
+    return found
+
+
+def findings(spark: SparkSession, cluster_id: str, lost: Iterable[Lost]) -> DataFrame:
+    """The rows of table `findings` that tell of what is lost; they are of no group."""
+    table = TABLES["findings"]
+    rows: list[dict[str, Any]] = [
+        {
+            "cluster_id": cluster_id,
+            "kind": DAMAGED if one.is_damage else GAP,
+            "severity": "error" if one.is_damage else "note",
+            "shard": one.shard,
+            "epochs": [],
+            "members": [],
+            "partitions": [],
+            "from_index": one.first_index,
+            "from_ms": one.from_ms,
+            "to_index": one.last_index,
+            "to_ms": one.to_ms,
+            "words": one.what,
+            "rests_on": [],
+            "is_certain": True,
+        }
+        for one in lost
+    ]
+    values = [tuple(row.get(name) for name in table.names) for row in rows]
+    return spark.createDataFrame(values, spark_type(table.columns))
+
+
+def lost_before(rows: DataFrame, log: InputLog) -> Iterator[Lost]:
+    """What earlier runs have missed, from their findings."""
+    for row in _bounded(rows.orderBy("shard", "from_index")):
+        yield Lost(
+            shard=row["shard"],
+            first_index=row["from_index"],
+            last_index=row["to_index"],
+            what=row["words"],
+            is_damage=row["kind"] == DAMAGED,
+            from_ms=row["from_ms"],
+            to_ms=row["to_ms"],
+            bridged_by=bridge(log, row["shard"], row["from_index"]) if row["shard"] in log.shards else None,
+        )

@@ -1,0 +1,44 @@
+"""The report of an output: its tables, and what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from history.render import UTC_STYLE
+from history.words import shard_name
+from pipeline.report.figures import figures_of
+from pipeline.report.page import report_page
+from pipeline.tables.reading import read_manifest, read_table
+
+from .losses import DAMAGED, GAP
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MEANINGS = {
+    DAMAGED: (
+        "Entries of the log cannot be read: their bytes are not what was written.",
+        "Restore the files from another node, and run into a new output; facts go on with a snapshot.",
+    ),
+    GAP: (
+        "Entries of the log were not kept: it was compacted, and its archive does not hold them.",
+        "Nothing, if that was meant; else let the archive keep more, or run more often.",
+    ),
+}
+"""What findings of the log itself are, and what to do."""
+
+
+def report_of(spark: SparkSession, output: str, *, remarks: Sequence[str] = ()) -> str:
+    """The page, of all that the tables hold."""
+    manifest = read_manifest(output)
+    reach = [
+        f"{shard_name(shard)}: entries up to {one.records_to} ({UTC_STYLE.full(one.last_ms)})"
+        for shard, one in sorted(manifest.progress.items())
+    ]
+    return report_page(
+        figures_of(lambda name: read_table(spark, output, name)),
+        title=f"Cluster {manifest.cluster_id}",
+        rests_on=(*reach, *remarks),
+        meanings=MEANINGS,
+    )

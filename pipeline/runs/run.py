@@ -1,0 +1,209 @@
+"""One run: from an input to tables that reach up to its last committed entry.
+
+    input      what there is (`pipeline.source.inputs`), and which of it no run has read yet
+    records    those entries, read once and written; what is missing of them is accounted for (`losses`)
+    commits, failovers    projections of the new records
+    facts      epochs, ownership, sessions, waits and findings of every group that anything happened to
+    commit     all of it at once, or nothing
+
+What must stay true: two runs in a row, wherever the first one ended, leave what one run leaves; a run that is
+killed or refused changes nothing; segments that are done are not opened.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from history.render import plural
+from history.words import shard_name
+from pipeline.errors import OptionError
+from pipeline.schema import TABLES
+from pipeline.session.failures import unwrapped
+from pipeline.source import register
+from pipeline.source.inputs import InputLog, open_input
+from pipeline.tables.manifest import Progress
+from pipeline.tables.output import Output
+
+from .factstage import is_due, write_facts
+from .ingest import Say, ingest
+from .step import Range, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["MODES", "RunResult", "ShardDone", "advance", "run"]
+
+MODES = ("fail", "permissive")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardDone:
+    """What a run took in of one shard: entries, both ends included; ``facts_to`` is how far facts go."""
+
+    shard: int
+    from_index: int
+    to_index: int
+    to_ms: int
+    facts_to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What a run did."""
+
+    input: str
+    output: str
+    cluster_id: str
+    is_empty: bool = True
+    """There was nothing new, and nothing was written."""
+    shards: tuple[ShardDone, ...] = ()
+    """Those that had anything new."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Rows written by table; of what replaces earlier rows, all of them."""
+    lost: tuple[str, ...] = ()
+    """What is missing of the log, of this run or an earlier one, in words."""
+    remarks: tuple[str, ...] = ()
+    """What limits every answer, in words: nodes that are not here, say."""
+    seconds: float = 0.0
+
+
+def _say_nothing(line: str) -> None:
+    pass
+
+
+def run(
+    spark: SparkSession | Callable[[], SparkSession],
+    input_path: str,
+    output_path: str,
+    *,
+    mode: str = "fail",
+    on_progress: Say = _say_nothing,
+) -> RunResult:
+    """Brings the tables at ``output_path`` up to the last committed entry of the log at ``input_path``.
+
+    ``spark`` may be what starts a session: nothing does where there is nothing to do.
+    Raises `pipeline.errors.PipelineError`, and changes nothing then. In mode ``fail`` damage is an
+    `InputError`; in ``permissive`` it is a row of `findings`, and everything that can be read is.
+    """
+    if mode not in MODES:
+        raise OptionError(f"{mode!r} is no mode", f"give {' or '.join(MODES)}")
+    log = open_input(input_path)
+    with Output.open(output_path, cluster_id=log.cluster_id, num_shards=log.num_shards) as output:
+        return advance(spark, output, log, mode=mode, on_progress=on_progress)
+
+
+def advance(
+    spark: SparkSession | Callable[[], SparkSession],
+    output: Output,
+    log: InputLog,
+    *,
+    mode: str = "fail",
+    ranges: Mapping[int, tuple[int, int]] | None = None,
+    on_progress: Say = _say_nothing,
+) -> RunResult:
+    """One run on an output that is open; ``ranges`` (shard -> first and last index) takes in less than all.
+
+    Entries that are in the tables already are passed over, so a batch may be done again.
+    """
+    begun = monotonic()
+    before = output.manifest.progress
+    asked = dict(_new_entries(before, log, ranges))
+    result = RunResult(
+        input=log.path,
+        output=output.root,
+        cluster_id=log.cluster_id,
+        remarks=(*log.remarks, *_older_copies(before, log)),
+    )
+    if not asked and not is_due(output, log):
+        return result
+    try:
+        session = spark() if callable(spark) else spark
+        return _done(session, output, log, asked, result, mode == "permissive", on_progress, begun)
+    except Exception as error:
+        told = unwrapped(error)
+        if told is None or told is error:
+            raise
+        raise told from error
+
+
+def _done(
+    spark: SparkSession,
+    output: Output,
+    log: InputLog,
+    asked: Mapping[int, Range],
+    result: RunResult,
+    is_permissive: bool,
+    on_progress: Say,
+    begun: float,
+) -> RunResult:
+    register(spark)
+    entries = sum(one.count for one in asked.values())
+    on_progress(
+        f"cluster {log.cluster_id}: {plural(entries, 'entry')} to read of {plural(len(asked), 'shard')}"
+    )
+    with output.begin() as tx:
+        step = ingest(spark, output, tx, log, asked, is_permissive=is_permissive, on_progress=on_progress)
+        lost = tuple(one.what for one in step.lost)
+        if not step.ranges and not tx.rows and not is_due(output, log):
+            return replace(result, lost=lost)
+        facts_to = write_facts(step)
+        progress = _progress(output.manifest.progress, step, facts_to)
+        rows = _by_table(tx.rows)
+        tx.commit(progress, refresh=True)
+    seconds = monotonic() - begun
+    on_progress(f"{plural(sum(rows.values()), 'row')} in {seconds:.1f} s")
+    shards = tuple(_shard_done(shard, asked[shard], progress[shard]) for shard in step.ranges)
+    return replace(result, is_empty=False, shards=shards, rows=rows, lost=lost, seconds=seconds)
+
+
+def _new_entries(
+    before: Mapping[int, Progress], log: InputLog, ranges: Mapping[int, tuple[int, int]] | None
+) -> Iterator[tuple[int, Range]]:
+    """What no run has read yet, of each shard that has any."""
+    for shard, there in log.shards.items():
+        first, last = before.get(shard, Progress()).records_to + 1, there.decided_index
+        if ranges is not None:
+            last = min(last, ranges[shard][1] if shard in ranges else 0)
+        if first <= last:
+            yield shard, Range(from_index=first, to_index=last)
+
+
+def _older_copies(before: Mapping[int, Progress], log: InputLog) -> Iterator[str]:
+    for shard, there in log.shards.items():
+        known = before.get(shard, Progress()).records_to
+        if there.decided_index < known:
+            yield (
+                f"{shard_name(shard)} ends with entry {there.decided_index} here and the tables have it up to"
+                f" {known}: this is an older copy"
+            )
+
+
+def _progress(before: Mapping[int, Progress], step: Step, facts_to: Mapping[int, int]) -> dict[int, Progress]:
+    after = dict(before)
+    for shard, new in step.ranges.items():
+        after[shard] = replace(after.get(shard, Progress()), records_to=new.to_index, last_ms=new.to_ms)
+    for shard, index in facts_to.items():
+        after[shard] = replace(after.get(shard, Progress()), facts_to=index)
+    return after
+
+
+def _shard_done(shard: int, asked: Range, reached: Progress) -> ShardDone:
+    return ShardDone(
+        shard=shard,
+        from_index=asked.from_index,
+        to_index=reached.records_to,
+        to_ms=reached.last_ms,
+        facts_to=reached.facts_to,
+    )
+
+
+def _by_table(rows: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """Of the documented tables, in their order."""
+    total: Counter[str] = Counter()
+    for (table, _part), count in rows.items():
+        total[table] += count
+    return {table: total[table] for table in TABLES if table in total}

@@ -1,0 +1,93 @@
+"""What the commands of `quorate pipeline` share: the session's options, progress, how refusals are told."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.errors import CommandError, ExitCode
+from quorate.output import printable
+
+if TYPE_CHECKING:
+    from pipeline.errors import PipelineError
+
+OF_THE_EXTRA = ("pyspark", "pandas", "pyarrow", "numpy", "matplotlib")
+"""Packages that `quorate[spark]` brings."""
+
+Input = Annotated[
+    str,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="DIR",
+        help="A node's directory, the folder of a cluster, or a copy.",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    str,
+    typer.Option("--output", "-o", metavar="DIR", help="The folder of the tables.", show_default=False),
+]
+Mode = Annotated[
+    str,
+    typer.Option("--mode", metavar="MODE", help="Damage: `fail`, or `permissive` (a row of findings)."),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Where Spark runs: local[4], spark://host:7077, yarn, sc://host. Default: all cores here.",
+        show_default=False,
+    ),
+]
+DriverMemory = Annotated[
+    str | None,
+    typer.Option("--driver-memory", metavar="SIZE", help="Spark's memory here, as 4g.", show_default=False),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
+]
+SparkLogs = Annotated[bool, typer.Option("--spark-logs", help="Leave on the terminal what Spark logs.")]
+
+
+def on_progress(line: str) -> None:
+    """A line for whoever waits."""
+    print(printable(line), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What the pipeline refuses, as one line and an exit code."""
+    try:
+        from pipeline.errors import PipelineError
+
+        yield
+    except PipelineError as error:
+        raise CommandError(error.message, hint=error.hint, code=_code(error)) from error
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in OF_THE_EXTRA:
+            raise
+        raise CommandError(
+            f"{package} is not installed", hint="pip install 'quorate[spark]'", code=ExitCode.INSTALLATION
+        ) from error
+
+
+def _code(error: PipelineError) -> ExitCode:
+    from pipeline import errors
+
+    for kind, code in (
+        (errors.NoSpark, ExitCode.INSTALLATION),
+        (errors.InputError, ExitCode.UNREADABLE),
+        (errors.OutputError, ExitCode.UNWRITTEN),
+        (errors.OptionError, ExitCode.USAGE),
+    ):
+        if isinstance(error, kind):
+            return code
+    return ExitCode.FAILED

@@ -1,0 +1,91 @@
+"""`quorate pipeline run`: tables brought up to the last committed entry, and a report of them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.commands.log.pagefile import Force, claim, write_page
+from quorate.commands.options import Json
+from quorate.commands.pipeline.common import (
+    Conf,
+    DriverMemory,
+    Input,
+    Master,
+    Mode,
+    Output,
+    SparkLogs,
+    on_progress,
+    refusals,
+)
+from quorate.output import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.runs.run import RunResult
+
+
+def run(
+    input: Input,
+    output: Output,
+    mode: Mode = "fail",
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", metavar="FILE", help="Write an HTML page of the tables.", show_default=False
+        ),
+    ] = None,
+    force: Force = False,
+    master: Master = None,
+    driver_memory: DriverMemory = None,
+    conf: Conf = None,
+    spark_logs: SparkLogs = False,
+    json: Json = False,
+) -> None:
+    """Bring the tables in a folder up to the last committed entry of a log.
+
+    Only what no run has read yet is read. All that is new appears in the tables at once, or nothing.
+
+    Example: quorate pipeline run --input quorate-data --output tables --report report.html
+    """
+    if report is not None:
+        claim(report, force=force)
+    with refusals(), ExitStack() as session:
+        from pipeline.session.sessions import require_pyspark, session_for
+        from pipeline.session.settings import conf_from_options
+
+        settings = conf_from_options(driver_memory, conf or [])
+        require_pyspark()
+        from pipeline.runs.run import run as bring_up_to_date
+
+        @cache
+        def spark() -> SparkSession:
+            on_progress("starting Spark")
+            opened = session_for(master, name="quorate pipeline", conf=settings, spark_logs=spark_logs)
+            return session.enter_context(opened)
+
+        done = bring_up_to_date(spark, input, output, mode=mode, on_progress=on_progress)
+        if json:
+            print_json(asdict(done))
+        else:
+            _show(done)
+        if report is not None:
+            from pipeline.runs.reporting import report_of
+
+            page = report_of(spark(), output, remarks=done.remarks)
+            on_progress(write_page(report, page, force=force))
+
+
+def _show(done: RunResult) -> None:
+    if done.is_empty:
+        say(f"nothing new: {done.output} has every committed entry of {done.input}")
+    else:
+        print_table(["TABLE", "NEW ROWS"], [(table, count) for table, count in done.rows.items()])
+    for remark in (*done.lost, *done.remarks):
+        say(f"note: {remark}")
