@@ -14,12 +14,14 @@ import numpy as np
 
 from raftlog.frames import HEADER_BYTES
 
-from .frames import Frames, Ints, fixed
-from .msgarrays import Flags
+from .frames import Flags, Frames, Ints, fixed, structs
 
 _CAUSE_LENGTH_BYTES = 4
 _RECORD = struct.Struct(">hhIi")
 """As `records.entry` lays it out: type, version, length of the key, of the value (-1: a tombstone)."""
+
+_HEADER = np.dtype([("type", ">i2"), ("version", ">i2"), ("key", ">u4"), ("value", ">i4")])
+"""The same, for many at once."""
 
 FEW = 24
 """Frames that still have records: below so many one by one is quicker than all at once."""
@@ -97,9 +99,9 @@ def walk(data: bytes, frames: Frames) -> Bodies:
 def _next(data: bytes, at: Ints, end: Ints) -> tuple[Ints, Flags]:
     """Behind each of these records, and which of them do not add up."""
     wrong = at + _RECORD.size > end
-    at = np.where(wrong, 0, at)
-    value_length = fixed(data, ">i4", at + 8)
-    following = at + _RECORD.size + fixed(data, ">u4", at + 4) + np.maximum(value_length, 0)
+    heads = structs(data, _HEADER, np.where(wrong, 0, at))
+    value_length = heads["value"].astype(np.int64)
+    following = at + _RECORD.size + heads["key"] + np.maximum(value_length, 0)
     return following, wrong | (value_length < -1) | (following > end)
 
 
@@ -117,14 +119,15 @@ def _one_by_one(data: bytes, at: int, end: int, starts: Ints) -> bool:
 
 
 def _at(data: bytes, at: Ints, frame: Ints, sequence: Ints) -> Records:
+    heads = structs(data, _HEADER, at)
     key = at + _RECORD.size
-    value = key + fixed(data, ">u4", at + 4)
-    value_length = fixed(data, ">i4", at + 8)
+    value = key + heads["key"]
+    value_length = heads["value"].astype(np.int64)
     return Records(
         frame=frame,
         sequence=sequence,
-        type=fixed(data, ">i2", at),
-        version=fixed(data, ">i2", at + 2),
+        type=heads["type"].astype(np.int64),
+        version=heads["version"].astype(np.int64),
         key=key,
         value=value,
         end=value + np.maximum(value_length, 0),

@@ -1,8 +1,9 @@
 """The whole frames of a segment as arrays, and what is lost between them.
 
-Each frame is found and checked by itself. What must stay true is what `history.reading.source.Walk` says of
-a stateless walk: an entry is read when its frame is whole and the next one due; behind damage it goes on
-with the next whole frame of a later entry; what a crash may have torn at the end of a log is no damage.
+Each frame is found by its magic and checked by itself. What must stay true is what
+`history.reading.source.Walk` says of a stateless walk: an entry is read when its frame is whole and the next
+one due; behind damage it goes on with the next whole frame of a later entry; what a crash may have torn at
+the end of a log is no damage.
 """
 
 from __future__ import annotations
@@ -15,18 +16,33 @@ from crc32c import crc32c
 
 from history.reading.source import Gap
 from raftlog.errors import Corrupt
-from raftlog.frames import CRC_START, FRAME_MAGIC, HEADER, HEADER_BYTES
-from raftlog.segments import HEADER_BYTES_MAX, decode_header, next_frame, proof_of_loss
+from raftlog.frames import CRC_START, FRAME_MAGIC, HEADER_BYTES
+from raftlog.segments import HEADER_BYTES_MAX, decode_header, proof_of_loss
 
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
-_CRC_AT, _LENGTH_AT, _COUNT_AT, _INDEX_AT, _TERM_AT, _COMMIT_AT, _TIME_AT = 4, 8, 12, 16, 24, 32, 40
-"""Where the fields of `raftlog.frames.HEADER` are."""
+CHECKED_AT_ONCE = 4096
+"""Frames whose CRCs are made before the first is looked at: so many at most are in vain before damage."""
+
+_HEADER = np.dtype(
+    [
+        ("magic", "S4"),
+        ("crc", "<u4"),
+        ("length", "<u4"),
+        ("count", "<u4"),
+        ("index", "<u8"),
+        ("term", "<u8"),
+        ("commit_index", "<u8"),
+        ("timestamp_ms", "<i8"),
+    ]
+)
+"""`raftlog.frames.HEADER`, for many at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Whole frames in the order of the log, one array for each field of their headers."""
+    """Frames in the order of the log, one array for each field of their headers."""
 
     offset: Ints
     length: Ints
@@ -40,27 +56,36 @@ class Frames:
     @classmethod
     def at(cls, data: bytes, offset: Ints) -> Frames:
         """Those whose headers are at these offsets, all within ``data``."""
-
-        def field(kind: str, at: int) -> Ints:
-            return fixed(data, kind, offset + at)
-
-        return cls(
-            offset=offset,
-            length=field("<u4", _LENGTH_AT),
-            count=field("<u4", _COUNT_AT),
-            index=field("<u8", _INDEX_AT),
-            term=field("<u8", _TERM_AT),
-            commit_index=field("<u8", _COMMIT_AT),
-            timestamp_ms=field("<i8", _TIME_AT),
-            crc=field("<u4", _CRC_AT),
-        )
+        heads = structs(data, _HEADER, offset)
+        names = [one.name for one in fields(cls)][1:]
+        return cls(offset, *(heads[name].astype(np.int64) for name in names))
 
     def __len__(self) -> int:
         return len(self.offset)
 
-    def of(self, chosen: npt.NDArray[np.bool_] | Ints | slice) -> Frames:
+    @property
+    def end(self) -> Ints:
+        """Where each one ends, as its header says."""
+        return self.offset + HEADER_BYTES + self.length
+
+    def of(self, chosen: Flags | Ints | slice) -> Frames:
         """Some of them."""
         return Frames(*(getattr(self, one.name)[chosen] for one in fields(self)))
+
+    def moved(self, by: int) -> Frames:
+        """The same, in a buffer that begins ``by`` bytes later."""
+        return Frames(self.offset - by, *(getattr(self, one.name) for one in fields(self)[1:]))
+
+
+def structs(data: bytes, kind: np.dtype[np.void], at: Ints) -> npt.NDArray[np.void]:
+    """Structures of one width at any offsets, every one of them within ``data``."""
+    if not len(at):
+        return np.zeros(0, kind)
+    opaque = np.dtype(
+        (np.void, kind.itemsize)
+    )  # of these numpy copies the bytes, of structures field by field
+    unaligned = np.ndarray((len(data) - kind.itemsize + 1,), opaque, data, 0, (1,))
+    return unaligned[at].view(kind)
 
 
 def fixed(data: bytes, kind: str, at: Ints) -> Ints:
@@ -88,7 +113,6 @@ class Bounds:
 
 def scan(data: bytes, path: str, bounds: Bounds) -> tuple[Frames, list[Gap]]:
     """The whole frames of a segment, each checked, up to what is decided; and what is lost."""
-    runs: list[Ints] = []
     gaps: list[Gap] = []
     at, expected = 0, bounds.first
     what = _missing(expected)
@@ -96,24 +120,96 @@ def scan(data: bytes, path: str, bounds: Bounds) -> tuple[Frames, list[Gap]]:
         at = decode_header(memoryview(data)[:HEADER_BYTES_MAX], path).frames_offset
     except Corrupt as damage:
         what = damage.what  # a header is never torn: the first entry is given up, the rest proves itself
+    found = _Found(data, at)
     while at < len(data):
-        run, at = _run(data, at, expected)
-        runs.append(run)
-        expected += len(run)
+        at, expected = found.run(at, expected)
         if at >= len(data) or (at > 0 and _may_be_torn(data, at, expected, bounds)):
             break
-        again = next_frame(data, at, expected)
+        again = found.next_after(at, expected)
         goes_on = bounds.following if again is None else again[1]
         gaps.append(gap(path, at, expected, what if at == 0 else _missing(expected), goes_on))
         if again is None:
-            return _decided(data, runs, gaps, bounds)
+            return _decided(found.frames(), gaps, bounds)
         at, expected = again
     if bounds.following is not None and expected < bounds.following:
         lost = f"ends with entry {expected - 1}, the next file begins with {bounds.following}"
         gaps.append(gap(path, at, expected, lost, bounds.following))
     elif bounds.following is None and bounds.decided is not None and expected <= bounds.decided:
         gaps.append(gap(path, at, expected, _missing(expected), None))
-    return _decided(data, runs, gaps, bounds)
+    return _decided(found.frames(), gaps, bounds)
+
+
+class _Found:
+    """Where frames may be in a file, by their magic, and which of them were taken."""
+
+    def __init__(self, data: bytes, start: int) -> None:
+        self._view = memoryview(data)
+        self._size = len(data)
+        self._all = Frames.at(data, _magics(data, start))
+        self._end = self._all.end
+        place = np.arange(1, len(self._all) + 1)
+        self._following = np.searchsorted(self._all.offset, self._end)
+        is_next = (self._following == place) & (self._end == np.append(self._all.offset[1:], -1))
+        self._breaks = np.flatnonzero(~is_next)
+        """Those that no other one begins right behind: the last, and where the magic is in a body too."""
+        self._taken: list[slice] = []
+
+    def frames(self) -> Frames:
+        chosen = np.zeros(len(self._all), np.bool_)
+        for taken in self._taken:
+            chosen[taken] = True
+        return self._all.of(chosen)
+
+    def run(self, at: int, expected: int) -> tuple[int, int]:
+        """Takes the whole frames that follow each other from ``at`` on, where entry ``expected`` is due;
+        where that ends, and which entry is due there."""
+        place = int(np.searchsorted(self._all.offset, at))
+        while place < len(self._all) and self._all.offset[place] == at:
+            last = int(self._breaks[np.searchsorted(self._breaks, place)]) + 1
+            due = np.arange(expected, expected + last - place)
+            is_due = (self._all.index[place:last] == due) & (self._end[place:last] <= self._size)
+            count = self._whole(place, place + (last - place if is_due.all() else int(is_due.argmin())))
+            if not count:
+                break
+            self._taken.append(slice(place, place + count))
+            at, expected = int(self._end[place + count - 1]), expected + count
+            if place + count < last:
+                break
+            place = int(self._following[last - 1])
+        return at, expected
+
+    def next_after(self, at: int, index: int) -> tuple[int, int] | None:
+        """(offset, index) of the next whole frame at or behind ``at`` with an index above ``index``."""
+        place = int(np.searchsorted(self._all.offset, at))
+        later = place + np.flatnonzero((self._all.index[place:] > index) & (self._end[place:] <= self._size))
+        for one in later.tolist():
+            if self._whole(one, one + 1):
+                return int(self._all.offset[one]), int(self._all.index[one])
+        return None
+
+    def _whole(self, first: int, last: int) -> int:
+        """How many of these, all within the file, are whole up to the first that is not."""
+        view = self._view
+        for start in range(first, last, CHECKED_AT_ONCE):
+            upto = min(start + CHECKED_AT_ONCE, last)
+            begins, ends = self._all.offset[start:upto] + CRC_START, self._end[start:upto]
+            made = [
+                crc32c(view[begin:end]) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+            ]
+            is_right = np.array(made, np.int64) == self._all.crc[start:upto]
+            if not is_right.all():
+                return start - first + int(is_right.argmin())
+        return last - first
+
+
+def _magics(data: bytes, start: int) -> Ints:
+    """Where a frame's magic is, with room for its header behind."""
+    octets = np.frombuffer(data, np.uint8)[start : len(data) - HEADER_BYTES + 1]
+    found = np.flatnonzero(octets == FRAME_MAGIC[0]) + start
+    all_octets = np.frombuffer(data, np.uint8)
+    for place in range(1, len(FRAME_MAGIC)):
+        found = found[all_octets[found + place] == FRAME_MAGIC[place]]
+    return found
 
 
 def gap(path: str, offset: int, first: int, what: str, goes_on_at: int | None) -> Gap:
@@ -134,25 +230,7 @@ def _may_be_torn(data: bytes, at: int, expected: int, bounds: Bounds) -> bool:
     return proof_of_loss(data[at:], expected, is_alone=bounds.is_alone) is None
 
 
-def _decided(data: bytes, runs: list[Ints], gaps: list[Gap], bounds: Bounds) -> tuple[Frames, list[Gap]]:
-    frames = Frames.at(data, np.concatenate([np.zeros(0, np.int64), *runs]))
+def _decided(frames: Frames, gaps: list[Gap], bounds: Bounds) -> tuple[Frames, list[Gap]]:
     if bounds.decided is not None:
         frames = frames.of(frames.index <= bounds.decided)
     return frames, gaps
-
-
-def _run(data: bytes, at: int, expected: int) -> tuple[Ints, int]:
-    """Offsets of the whole frames from entry ``expected`` on that follow each other, and their end."""
-    view = memoryview(data)
-    found: list[int] = []
-    unpack, size = HEADER.unpack_from, len(data)
-    while at + HEADER_BYTES <= size:
-        magic, crc, length, _, index, _, _, _ = unpack(data, at)
-        end = at + HEADER_BYTES + length
-        if magic != FRAME_MAGIC or index != expected or end > size:
-            break
-        if crc32c(view[at + CRC_START : end]) != crc:
-            break
-        found.append(at)
-        at, expected = end, expected + 1
-    return np.array(found, np.int64), at

@@ -15,9 +15,7 @@ import numpy.typing as npt
 
 from records.layouts import Layout
 
-from .frames import Ints, fixed
-
-Flags = npt.NDArray[np.bool_]
+from .frames import Flags, Ints, fixed
 
 SKIP_STEPS_MAX = 512
 """Items of a nested field that are stepped over together; an array with more of them is odd."""
@@ -63,6 +61,9 @@ def _tables() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray
 _OTHER, _INT, _TEXT, _BYTES, _ARRAY, _NOTHING = range(6)
 _SIZE, _CLASS, _ITEMS = _tables()
 _LENGTH8, _LENGTH16 = (0xD9, 0xC4), (0xDA, 0xC5)
+_IS_LONG = np.isin(np.arange(256), _LENGTH8 + _LENGTH16)
+_SHORT = np.where(np.isin(np.arange(256), np.arange(0xA0, 0xC0)), np.arange(256) - 0xA0, 0)
+"""Bytes of a text's contents where its first byte tells."""
 _WIDE = {0xCC: "u1", 0xCD: ">u2", 0xCE: ">u4", 0xCF: ">i8", 0xD0: "i1", 0xD1: ">i2", 0xD2: ">i4", 0xD3: ">i8"}
 """Numbers behind a tag; one of 64 bits without a sign that does not fit comes out negative: odd."""
 
@@ -154,15 +155,13 @@ def _text_size(
     data: bytes, octets: npt.NDArray[np.uint8], tag: npt.NDArray[np.uint8], at: Ints
 ) -> tuple[Ints, Ints]:
     """Bytes before the contents, and of the contents."""
-    whole = _SIZE[tag]
-    is_long = (tag >= 0xD9) | (tag == _LENGTH8[1]) | (tag == _LENGTH16[1])
-    head = np.where(is_long, whole, 1)
-    length = np.where(is_long, 0, whole - 1)
-    rows = np.flatnonzero(is_long)
+    length = _SHORT[tag]
+    head = np.ones(len(tag), np.int64)
+    rows = np.flatnonzero(_IS_LONG[tag])
     if len(rows):
-        tags = tag[rows]
-        is_short = np.isin(tags, _LENGTH8)
-        length[rows] = np.where(is_short, octets[at[rows] + 1], fixed(data, ">u2", at[rows] + 1))
+        tags, places = tag[rows], at[rows] + 1
+        head[rows] = _SIZE[tags]
+        length[rows] = np.where(np.isin(tags, _LENGTH8), octets[places], fixed(data, ">u2", places))
     return head, length
 
 

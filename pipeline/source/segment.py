@@ -25,6 +25,7 @@ from .msgarrays import GUARD
 from .options import Mode, Rows, Selection
 from .plain import Reading, Row
 from .plan import Task
+from .sealed import SealedIndex
 from .vector import BYTES_MAX, Wanted, columns_of, stretches
 
 FOREIGN_HINT = "the file was put here from another node or shard; take it away"
@@ -35,9 +36,13 @@ BATCH_ROWS = 1 << 15
 
 def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
     """The rows of a segment that are wanted; raises `InputError` in fail mode where something is damaged."""
-    bounds = task.bounds
+    bounds, files = task.bounds, OsFiles()
+    index = SealedIndex.of(files, task.home, bounds)
+    chosen = None if index is None else index.wanted(task.selection)
+    if chosen is not None and not chosen.any():
+        return
     try:
-        path, data = read_segment(OsFiles(), task.home, bounds.first)
+        path, data = read_segment(files, task.home, bounds.first)
     except Damaged as damage:
         lost = gap(damage.file, 0, bounds.first, damage.what, bounds.following)
         yield from _damage(task, [lost], damage.hint)
@@ -45,9 +50,13 @@ def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
     if foreign := _foreign(task, path, data):
         yield from _damage(task, [gap(path, 0, bounds.first, foreign, bounds.following)], FOREIGN_HINT)
         return
-    frames, gaps = scan(data, path, bounds)
-    yield from _damage(task, gaps, RESTORE_HINT)
-    frames = _wanted_frames(frames, task.selection)
+    sealed = None if index is None else index.frames(data, path)
+    if index is not None and chosen is not None and sealed is not None:
+        frames = index.frames_with(sealed, chosen)
+    else:
+        frames, gaps = scan(data, path, bounds)
+        yield from _damage(task, gaps, RESTORE_HINT)
+        frames = _wanted_frames(frames, task.selection)
     if task.rows is Rows.ENTRIES:
         yield from entry_batches(task, frames)
     else:
@@ -138,15 +147,17 @@ def record_batches(task: Task, path: str, data: bytes, frames: Frames) -> Iterat
     wanted = Wanted(
         cluster_id=task.cluster_id, shard=task.shard, columns=task.columns, selection=task.selection
     )
-    guarded = data + GUARD
-    if len(guarded) > BYTES_MAX:
-        yield from plain_batches(task, path, data, frames)
-        return
+    view = memoryview(data)
     for stretch in stretches(frames):
-        batch, odd = columns_of(guarded, stretch, wanted)
+        begin, end = int(stretch.offset[0]), int(stretch.end[-1])
+        if end - begin > BYTES_MAX:
+            yield from plain_batches(task, path, data, stretch)
+            continue
+        part, moved = b"".join((view[begin:end], GUARD)), stretch.moved(begin)
+        batch, odd = columns_of(part, moved, wanted)
         if odd.any():
             yield from plain_batches(task, path, data, stretch.of(odd))
-            batch, _ = columns_of(guarded, stretch.of(~odd), wanted)
+            batch, _ = columns_of(part, moved.of(~odd), wanted)
         if batch is not None:
             yield batch
 

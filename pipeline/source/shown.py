@@ -16,8 +16,8 @@ from records import Cause, RecordsError, RecordType
 from records.layouts import Layout
 from records.packing import unpack_nested
 
-from .frames import Ints
-from .msgarrays import Field, Flags, read_fields
+from .frames import Flags, Ints
+from .msgarrays import Field, read_fields
 from .plain import partitions
 from .slices import Numbers, Referred, distinct, gather, texts
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from .frames import Ints
-from .msgarrays import Flags
+from .frames import Flags, Ints
 
 NONE = -1
 """A row without a value, where rows refer to values by number."""

@@ -21,8 +21,8 @@ from records.layouts import layout_of
 from records.schemas import SCHEMAS
 
 from .bodies import Bodies, Records, walk
-from .frames import Frames, Ints
-from .msgarrays import GUARD, Flags
+from .frames import Flags, Frames, Ints
+from .msgarrays import GUARD
 from .options import Selection
 from .plain import CAUSE_COLUMNS, KEY_COLUMNS, VALUE_COLUMNS
 from .shown import CAUSES, KEYS, VALUES, Columns
@@ -34,8 +34,8 @@ BATCH_RECORDS = 1 << 16
 RECORD_BYTES_MIN = 12
 """A record's header: bounds what a frame may announce."""
 
-BYTES_MAX = (1 << 31) - 1
-"""Of one segment: Arrow counts the bytes of short arrays with 32 bits."""
+BYTES_MAX = (1 << 31) - 64
+"""Of one stretch: Arrow counts the bytes of short arrays with 32 bits."""
 
 _CAUSE_LAYOUT = layout_of(Cause)
 

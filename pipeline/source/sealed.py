@@ -1,0 +1,97 @@
+"""Sealed segments by their index: what of one is wanted is known before it is read; one CRC checks it all.
+
+An index is checked whole, and then trusted for what it says of a segment that matches its CRC. What must stay
+true: where index and segment do not fit each other, the segment alone counts.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from raftlog.files import Files
+from raftlog.passing import sealed_index
+from raftlog.sealed import Sealed, rows_start
+from raftlog.segments import decode_header
+
+from .frames import Bounds, Frames
+from .options import Selection
+
+_ROW = np.dtype(
+    [
+        ("index", "<u8"),
+        ("timestamp_ms", "<i8"),
+        ("offset", "<u4"),
+        ("sequence", "<u4"),
+        ("group", "<u4"),
+        ("type", "<i4"),
+    ]
+)
+"""`raftlog.sealed.ROW`, for many at once."""
+
+
+class SealedIndex:
+    """The index of one segment."""
+
+    def __init__(self, sealed: Sealed, data: bytes) -> None:
+        self._sealed = sealed
+        self._rows: npt.NDArray[np.void] = np.frombuffer(data, _ROW, offset=rows_start(data))
+
+    @classmethod
+    def of(cls, files: Files, home: str, bounds: Bounds) -> SealedIndex | None:
+        """The sound index of a segment; ``None`` where there is none that fits its place in the log."""
+        found = sealed_index(files, home, bounds.first)
+        if found is None:
+            return None
+        sealed, data = found
+        last = None if bounds.following is None else bounds.following - 1
+        fits = sealed.first_index == bounds.first and last in (None, sealed.last_index)
+        return cls(sealed, data) if fits else None
+
+    def wanted(self, selection: Selection) -> npt.NDArray[np.bool_]:
+        """Which records may be wanted: by index, time and type surely, by group as far as a CRC tells."""
+        rows, span = self._rows, selection.span
+        chosen = np.ones(len(rows), np.bool_)
+        for low, high, name in (
+            (span.from_index, span.to_index, "index"),
+            (span.from_ms, span.to_ms, "timestamp_ms"),
+        ):
+            if low is not None and low > int(rows[name].min(initial=low)):
+                chosen &= rows[name] >= low
+            if high is not None and high < int(rows[name].max(initial=high)):
+                chosen &= rows[name] <= high
+        if selection.types is not None:
+            chosen &= np.isin(rows["type"], list(selection.types))
+        if selection.groups is not None:
+            crcs = [crc32(group.encode()) for group in selection.groups]
+            chosen &= np.isin(rows["group"], np.array(crcs, np.uint32))
+        return chosen
+
+    def frames(self, data: bytes, path: str) -> Frames | None:
+        """All frames of the segment whose bytes are ``data``; ``None`` where it is not what was indexed."""
+        sealed, rows = self._sealed, self._rows
+        if len(data) != sealed.log_bytes or not len(rows) or crc32c(data) != sealed.log_crc:
+            return None
+        is_first = np.append(True, rows["offset"][1:] != rows["offset"][:-1])
+        offset = rows["offset"][is_first].astype(np.int64)
+        frames = Frames.at(data, offset)
+        counts = np.diff(np.append(np.flatnonzero(is_first), len(rows)))
+        fits = (
+            offset[0] == decode_header(data, path).frames_offset
+            and np.array_equal(frames.end, np.append(offset[1:], len(data)))
+            and np.array_equal(frames.index, np.arange(len(frames)) + sealed.first_index)
+            and np.array_equal(frames.count, counts)
+        )
+        return frames if fits else None
+
+    def frames_with(self, frames: Frames, chosen: npt.NDArray[np.bool_]) -> Frames:
+        """Those of `frames` that have one of the chosen records."""
+        if chosen.all():
+            return frames
+        indexes = self._rows["index"][chosen].astype(np.int64) - self._sealed.first_index
+        has = np.zeros(len(frames), np.bool_)
+        has[indexes] = True
+        return frames.of(has)
