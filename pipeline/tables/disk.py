@@ -60,8 +60,10 @@ class OsOutputFiles(OsFiles):
 
 def make_folders(files: Files, root: str, folders: Iterable[str]) -> None:
     """Those of ``folders`` (relative) that are missing, with what is above them; durable when it returns."""
-    changed = set()
+    changed: set[str] = set()
     for folder in folders:
+        if files.exists(join(root, folder)):
+            continue
         names = folder.split("/")
         for depth in range(1, len(names) + 1):
             path = join(root, *names[:depth])

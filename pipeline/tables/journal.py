@@ -15,6 +15,7 @@ comes to open them, so that it fails rather than counts twice.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from zlib import crc32
@@ -67,17 +68,18 @@ def decide(files: Files, root: str) -> None:
 
 def carry_out(files: Files, root: str, change: Change) -> None:
     """Does what is not done yet of a decided commit."""
+    make_folders(files, root, sorted({parent(target) for _, target in change.moves}))
     for source, target in change.moves:
-        if files.exists(join(root, source)):
-            make_folders(files, root, [parent(target)])
+        try:
             files.rename(join(root, source), join(root, target))
-        elif not files.exists(join(root, target)):
-            raise OutputError(
-                f"a commit in {root} was cut short, and {target}, which it was about to add, is gone",
-                "put it back, or write to a new output",
-            )
+        except FileNotFoundError:
+            if not files.exists(join(root, target)):
+                raise OutputError(
+                    f"a commit in {root} was cut short, and {target}, which it was about to add, is gone",
+                    "put it back, or write to a new output",
+                ) from None
     for path in change.removes:
-        if files.exists(join(root, path)):
+        with contextlib.suppress(FileNotFoundError):
             files.unlink(join(root, path))
     touched = {parent(path) for path in (*(target for _, target in change.moves), *change.removes)}
     for folder in sorted(touched):
