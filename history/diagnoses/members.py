@@ -6,8 +6,8 @@ had lived; whoever expired under a leader that never heard of it went while the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from history.facts.rows import MemberSession, SessionEnd, TermRow
@@ -129,8 +129,45 @@ def static_member_gone(case: Case) -> Iterator[Found]:
 
 def flapping_member(case: Case) -> Iterator[Found]:
     """Processes that join, go and join again, time after time."""
+    for flapping in flaps(case.facts.sessions):
+        yield _flapping(case, flapping)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flapping:
+    """One process that came back, and came back."""
+
+    process: str
+    """What makes it one process, in words: ``client app-1 at 10.0.0.7``."""
+    stays: list[MemberSession]
+    """Its sessions in that time, and the one before the first return."""
+    returns: list[tuple[int, int]]
+    """(index, ms) of each return."""
+
+    @property
+    def member_ids(self) -> tuple[str, ...]:
+        """The newest first."""
+        return unique(session.member_id for session in reversed(self.stays))
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """How often its sessions ended how, up to the last return."""
+        found: dict[str, int] = {}
+        for session in self.stays:
+            if session.to_index is not None and session.to_index <= self.returns[-1][0]:
+                found[session.end.value] = found.get(session.end.value, 0) + 1
+        return found
+
+    @property
+    def how(self) -> str:
+        """``left 3×, session expired 1×``"""
+        return ", ".join(f"{end} {count}×" for end, count in self.ends.items()) or "joined again with epoch 0"
+
+
+def flaps(sessions: Sequence[MemberSession]) -> Iterator[Flapping]:
+    """The flapping processes of one group; what several names tell is told once."""
     told: set[int] = set()
-    for name, stays in _processes(case):
+    for process, stays in _processes(sessions):
         returns = [
             *((later.from_index, later.from_ms) for later in stays[1:]),
             *(place for stay in stays for place in stay.rejoined),
@@ -140,26 +177,26 @@ def flapping_member(case: Case) -> Iterator[Found]:
             if len(run) < FLAPS_MIN or indexes <= told:
                 continue
             told |= indexes
-            yield _flapping(case, name, stays, sorted(run))
+            run.sort()
+            yield Flapping(process=process, stays=_stays_in(stays, run), returns=run)
 
 
-def _flapping(case: Case, name: str, stays: list[MemberSession], run: list[tuple[int, int]]) -> Found:
+def _stays_in(stays: list[MemberSession], run: list[tuple[int, int]]) -> list[MemberSession]:
     first, last = run[0][0], run[-1][0]
     mine = [s for s in stays if s.from_index <= last and (s.to_index is None or s.to_index >= first - 1)]
     before = [s for s in stays if s.to_index is not None and s.to_index <= first][-1:]
-    mine = [*before, *(s for s in mine if s not in before)]
-    ids = unique(s.member_id for s in reversed(mine))
+    return [*before, *(s for s in mine if s not in before)]
+
+
+def _flapping(case: Case, flapping: Flapping) -> Found:
+    mine, run, ids = flapping.stays, flapping.returns, flapping.member_ids
+    last = run[-1][0]
     held = {
         span.partition
         for session in mine
         for span in case.spans_of(session.member_id)
         if span.from_index >= session.from_index
     }
-    ends: dict[str, int] = {}
-    for session in mine:
-        if session.to_index is not None and session.to_index <= last:
-            ends[session.end.value] = ends.get(session.end.value, 0) + 1
-    how = ", ".join(f"{end} {count}×" for end, count in ends.items()) or "joined again with epoch 0"
     named = members(ids if len(ids) > MEMBERS_NAMED_MAX else ids[::-1])
     span_ms = run[-1][1] - mine[0].from_ms
     return Found(
@@ -171,8 +208,8 @@ def _flapping(case: Case, name: str, stays: list[MemberSession], run: list[tuple
         to_index=last,
         to_ms=run[-1][1],
         words=(
-            f"{name} came back {plural(len(run), 'time')} in {duration(span_ms)} ({how}), as {named};"
-            f" by turns it held {parts(held)}"
+            f"{flapping.process} came back {plural(len(run), 'time')} in {duration(span_ms)}"
+            f" ({flapping.how}), as {named}; by turns it held {parts(held)}"
         ),
         rests_on=(
             *(index for session in mine for index in (session.from_index, session.to_index)),
@@ -181,20 +218,21 @@ def _flapping(case: Case, name: str, stays: list[MemberSession], run: list[tuple
     )
 
 
-def _processes(case: Case) -> Iterator[tuple[str, list[MemberSession]]]:
+def _processes(sessions: Sequence[MemberSession]) -> Iterator[tuple[str, list[MemberSession]]]:
     """Sessions of one process, one after another: by instance id, member id, or client id and host.
 
     Several members may share a client id and a host; then their sessions overlap, and that tells nothing.
     """
     by_instance: dict[str, list[MemberSession]] = {}
+    by_member: dict[str, list[MemberSession]] = {}
     by_client: dict[str, list[MemberSession]] = {}
-    for session in case.facts.sessions:
+    for session in sessions:
+        by_member.setdefault(f"member {member(session.member_id)}", []).append(session)
         if session.instance_id:
             by_instance.setdefault(f"instance {session.instance_id}", []).append(session)
         if session.client_id:
             host = session.client_host.removeprefix("/")
             by_client.setdefault(f"client {session.client_id} at {host}", []).append(session)
-    by_member = {f"member {member(one)}": stays for one, stays in case.sessions_by_member.items()}
     for grouped in (by_instance, by_member, by_client):
         for name, stays in grouped.items():
             has_returns = len(stays) > FLAPS_MIN or any(len(s.rejoined) >= FLAPS_MIN for s in stays)

@@ -1,8 +1,9 @@
 """What an analysis is: a function from data frames to one, with the words that documents are made of.
 
 An analysis is found by its name in `pipeline.analyses.ANALYSES`. What must stay true of each: it is Spark
-SQL from end to end, exchanges rows by (cluster, shard, group or key), collects nothing, and gives the columns
-that it announces. The cluster is in every key, so the tables of several clusters may be put together.
+SQL from end to end, or code of `history` on one group at a time (`streams`); it exchanges rows by (cluster,
+shard, group or key), collects no rows, and gives the columns that it announces. The cluster is in every key,
+so the tables of several clusters may be put together.
 """
 
 from __future__ import annotations

@@ -1,0 +1,184 @@
+# %% [markdown]
+# # Which deployments cause our rebalances?
+#
+# A cluster's log knows when each group rebalanced, which member brought it about, and how long it took until
+# all was stable again. A deployment tool knows what was rolled out when. Brought together, they tell which
+# rollouts cost the most, and which version crash-loops.
+#
+# Run it as a script or cell by cell:
+#
+#     python examples/spark/deployments.py                           # a made-up cluster of three days
+#     python examples/spark/deployments.py LOGS deployments.csv      # yours
+#
+# `LOGS` is a node's directory or the folder of a cluster; the CSV has the columns from_ms, until_ms, service,
+# version. Client ids are taken to be `SERVICE-INSTANCE`.
+
+# %%
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from pyspark.sql import functions as f
+
+from pipeline.analyses.ownership import ownership_intervals
+from pipeline.analyses.rebalances import rebalance_timeline
+from pipeline.analyses.storms import rebalance_storms
+from pipeline.session.sessions import spark_session
+from pipeline.source import register
+
+RECORDS, DAYS, SEED = 60_000, 3, 11
+SHOWN = 10
+"""Deployments in the table and in the chart."""
+
+spark = spark_session(name="deployments")
+register(spark)
+
+# %% [markdown]
+# ## The log, and what was deployed
+#
+# Without arguments a cluster is made up, from a seed: a dozen groups of four services, on three days on which
+# instances were rolled, paused, scaled, and nodes fell. One of the versions is bad.
+
+# %%
+if len(sys.argv) > 2:
+    log, deployed = Path(sys.argv[1]), Path(sys.argv[2])
+else:
+    from benchmarks.mixedlog import write_life
+
+    home = Path(tempfile.mkdtemp(prefix="quorate-deployments-"))
+    log, deployed = home / "node", home / "deployments.csv"
+    life = write_life(str(log), RECORDS, days=DAYS, seed=SEED)
+    life.plan.write_deployments(deployed)
+
+records = spark.read.format("quorate").option("raw", "true").load(str(log)).cache()
+deployments = spark.read.csv(
+    str(deployed), header=True, schema="from_ms long, until_ms long, service string, version string"
+)
+print(f"{records.count():,} records in {log}, {deployments.count():,} deployments in {deployed}")
+
+# %% [markdown]
+# ## Every rebalance, and whose process it was
+#
+# `rebalance_timeline` has a row for each group epoch, with the member that brought it about. What the client
+# of that member calls itself stands in its record 5; the service is what is before the last dash. Where
+# `quorate pipeline run` has written tables, `group_epochs` has the same columns and more:
+# `read_table(spark, TABLES, "group_epochs")`.
+
+# %%
+epochs = rebalance_timeline(records).where("num_members > 0")
+clients = (
+    records.where("type_name = 'ConsumerGroupMemberMetadata' AND NOT is_tombstone")
+    .groupBy("cluster_id", "group_id", "member_id")
+    .agg(f.max("client_id").alias("client_id"))
+    .withColumn("service", f.regexp_extract("client_id", "^(.*)-[^-]*$", 1))
+    .withColumnRenamed("member_id", "cause_member_id")
+)
+rebalances = (
+    epochs.join(clients, ["cluster_id", "group_id", "cause_member_id"], "left")
+    .withColumn("unstable_ms", f.coalesce("time_to_stable_ms", "duration_ms", f.lit(0)))
+    .cache()
+)
+
+# %% [markdown]
+# Partitions moved: each time that a member came to own one, counted by the epoch in which that was.
+
+# %%
+moved = (
+    ownership_intervals(records)
+    .where("kind = 'owned'")
+    .groupBy("cluster_id", "shard", "group_id", "epoch")
+    .agg(f.count(f.lit(1)).alias("moved"))
+)
+
+# %% [markdown]
+# ## The answer
+#
+# A rebalance is a deployment's if the process was of the service that was deployed, at that time.
+
+# %%
+of_deployments = rebalances.join(f.broadcast(deployments), "service").where(
+    "timestamp_ms >= from_ms AND timestamp_ms < until_ms"
+)
+caused = (
+    of_deployments.join(moved, ["cluster_id", "shard", "group_id", "epoch"], "left")
+    .groupBy("service", "version", "from_ms", "until_ms")
+    .agg(
+        f.count(f.lit(1)).alias("rebalances"),
+        f.count_distinct("group_id").alias("groups"),
+        f.coalesce(f.sum("moved"), f.lit(0)).alias("partitions_moved"),
+        f.round(f.sum("unstable_ms") / 1000, 1).alias("not_stable_s"),
+    )
+)
+answer = caused.orderBy(f.desc("rebalances"), "service", "version").limit(SHOWN).collect()
+
+print(f"{'deployment':<28}{'rebalances':>11}{'groups':>8}{'moved':>8}{'not stable':>13}{'took':>9}")
+for row in answer:
+    took_s = (row.until_ms - row.from_ms) / 1000
+    print(
+        f"{row.service + ' ' + row.version:<28}{row.rebalances:>11,}{row.groups:>8,}"
+        f"{row.partitions_moved:>8,}{row.not_stable_s:>11,.1f} s{took_s:>7,.0f} s"
+    )
+
+# %% [markdown]
+# A healthy rollout costs two rebalances for each instance and group: the member goes, and comes. What is far
+# above that did not stay up.
+
+# %%
+figure = Figure(figsize=(9, 0.45 * len(answer) + 1.2))
+axes = figure.subplots()
+names = [f"{row.service} {row.version}" for row in reversed(answer)]
+axes.barh(names, [row.rebalances for row in reversed(answer)], color="#4c78a8")
+axes.set_xlabel("rebalances caused")
+axes.set_title("Which deployments cause our rebalances")
+axes.spines[["top", "right"]].set_visible(False)
+figure.tight_layout()
+chart = deployed.with_name("deployments.svg")
+figure.savefig(chart)
+print(f"chart: {chart}")
+
+# %% [markdown]
+# ## What is left
+#
+# Not every rebalance is a deployment's. What follows a failover (a new term of the shard) within two minutes
+# is likely that: members that did not find the new leader in time. The rest joined, left or stood still.
+
+# %%
+takeovers = records.where("type_name = 'TermStart' AND raft_index > 1").select(
+    "cluster_id", "shard", f.col("timestamp_ms").alias("fell_ms")
+)
+others = rebalances.join(of_deployments.select("group_id", "epoch"), ["group_id", "epoch"], "left_anti")
+soon = others.join(f.broadcast(takeovers), ["cluster_id", "shard"], "left").withColumn(
+    "after_failover",
+    f.coalesce((f.col("timestamp_ms") - f.col("fell_ms")).between(0, 120_000), f.lit(False)),
+)
+left = (
+    soon.groupBy("cluster_id", "group_id", "epoch")
+    .agg(f.any_value("trigger").alias("trigger"), f.max("after_failover").alias("after_failover"))
+    .groupBy("trigger", "after_failover")
+    .count()
+    .orderBy(f.desc("count"))
+    .collect()
+)
+print("\nrebalances that no deployment explains:")
+for row in left:
+    print(f"{row['count']:>8,}  {row.trigger}{' after a failover' if row.after_failover else ''}")
+
+# %% [markdown]
+# And the moments at which many groups rebalanced at once, the largest first. `rebalance_storms` wants the
+# columns of table `group_epochs`; what the timeline does not have is not known here.
+
+# %%
+known = rebalances.withColumn("is_begin_known", f.lit(True)).withColumn("num_moves", f.lit(0))
+storms = (
+    rebalance_storms(known).where("group_id IS NULL").orderBy(f.desc("groups"), "from_ms").limit(5).collect()
+)
+print("\nstorms across groups:")
+for row in storms:
+    seconds = (row.to_ms - row.from_ms) / 1000
+    print(
+        f"{row.groups:>8,} groups, {row.rebalances:,} rebalances in {seconds:,.0f} s:"
+        f" {', '.join(row.triggers)}"
+    )

@@ -1,0 +1,95 @@
+"""How much a cluster carries, hour by hour and shard by shard: what to size nodes and disks by.
+
+A steady heartbeat leaves no trace in the log; what is counted is what heartbeats wrote, as members move from
+target to target. Who was a member at an hour's end is told by the records that made and removed members, so
+the count is right where the log is read from its beginning, or with the rows of the snapshot before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+from pyspark.sql.window import Window
+
+from history.export.columns import trigger_name
+from pipeline.schema import RECORD_COLUMNS, Kind, columns_named
+from records import RecordType, Trigger
+
+from .keys import GROUP
+from .registry import RECORDS, Analysis, column, needed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+HOUR_MS = 3_600_000
+_SHARD = ("cluster_id", "shard")
+_HEARTBEATS = [trigger_name(one) for one in (Trigger.HEARTBEAT, Trigger.MEMBER_ACKED)]
+_COMMITS = [int(RecordType.OFFSET_COMMIT_LEGACY), int(RecordType.OFFSET_COMMIT)]
+
+
+def capacity(records: DataFrame, hour_ms: int = HOUR_MS) -> DataFrame:
+    """A row for each hour of each shard in which something was written."""
+    needed(records, "capacity", "member_id", "trigger", "is_tombstone")
+    hour = (f.floor(f.col("timestamp_ms") / hour_ms) * hour_ms).alias("hour_ms")
+    is_first, is_commit = f.col("sequence") == 0, f.col("type").isin(_COMMITS)
+    written = records.groupBy(*_SHARD, hour).agg(
+        _count(is_first).alias("entries"),
+        f.count(f.lit(1)).alias("records"),
+        _count(is_commit).alias("commits"),
+        _count(~is_commit & f.col("group_id").isNotNull()).alias("group_records"),
+        _count(f.col("trigger").isin(_HEARTBEATS)).alias("heartbeat_records"),
+    )
+    found = written
+    for name, keys, types in (
+        ("groups", GROUP, (RecordType.CONSUMER_GROUP_METADATA,)),
+        ("members", (*GROUP, "member_id"), (RecordType.CONSUMER_GROUP_MEMBER_METADATA,)),
+    ):
+        changes = _changes(records, keys, types).groupBy(*_SHARD, hour)
+        found = found.join(changes.agg(f.sum("change").alias(name)), [*_SHARD, "hour_ms"], "left")
+    until_now = Window.partitionBy(*_SHARD).orderBy("hour_ms").rowsBetween(Window.unboundedPreceding, 0)
+    for name in ("groups", "members"):
+        found = found.withColumn(name, f.sum(f.coalesce(name, f.lit(0))).over(until_now))
+    return found.select(*[one.name for one in COLUMNS])
+
+
+def _changes(records: DataFrame, keys: Iterable[str], types: Iterable[RecordType]) -> DataFrame:
+    """+1 where a key came to be, -1 where it was deleted."""
+    in_order = Window.partitionBy(*keys).orderBy("raft_index", "sequence")
+    mine = records.where(f.col("type").isin([int(one) for one in types]))
+    mine = mine.select(*keys, "raft_index", "sequence", "timestamp_ms", "is_tombstone")
+    was_gone = f.lag("is_tombstone", 1, True).over(in_order)
+    change = was_gone.cast("bigint") - f.col("is_tombstone").cast("bigint")
+    return mine.withColumn("change", change)
+
+
+def _count(condition: Column) -> Column:
+    return f.count(f.when(condition, 1))
+
+
+COLUMNS = (
+    *columns_named(RECORD_COLUMNS, ["cluster_id", "shard"]),
+    column("hour_ms", Kind.INT64, "The hour's begin.", "ms since 1970, UTC"),
+    column("entries", Kind.INT64, "Entries written."),
+    column("records", Kind.INT64, "Records in them."),
+    column("commits", Kind.INT64, "Offset commits among them, removals too."),
+    column("group_records", Kind.INT64, "Other records of groups among them: members, targets, assignments."),
+    column("heartbeat_records", Kind.INT64, "Records that answer a member's heartbeat."),
+    column("groups", Kind.INT64, "Groups that there were at the hour's end; without those of offsets alone."),
+    column("members", Kind.INT64, "Members that there were at the hour's end."),
+)
+
+ANALYSES = (
+    Analysis(
+        name="capacity",
+        takes=(RECORDS,),
+        answers=(
+            "How many members and groups does each shard carry, and how much is written?"
+            " A row for each hour in which something was."
+        ),
+        columns=COLUMNS,
+        run=capacity,
+        options={"hour_ms": "Another length of what is called an hour here, in ms."},
+    ),
+)

@@ -1,0 +1,189 @@
+"""Offset commits by partition: which stopped though somebody owns the partition, how fast and how far behind.
+
+What a stalled partition is stands in `history.answers.stalls`, and is the same here: the same words, the same
+thresholds, the same rows. The log does not hold how many messages a topic has; whoever knows gives it as
+``end_offsets``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+from pyspark.sql.window import Window
+
+from history.answers.stalls import INTERVALS_KEPT, INTERVALS_MIN, STALL_MS_MIN, STALL_TIMES
+from pipeline.schema import TABLES, Kind, columns_named
+from records import RecordType
+
+from .keys import GROUP
+from .registry import RECORDS, Analysis, column, needed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PARTITION = (*GROUP, "topic", "partition")
+_COMMIT = int(RecordType.OFFSET_COMMIT)
+
+
+def stalled_commits(
+    records: DataFrame,
+    ownership: DataFrame,
+    at_ms: int | None = None,
+    times: int = STALL_TIMES,
+    quiet_ms_min: int = STALL_MS_MIN,
+) -> DataFrame:
+    """The partitions that somebody owns and whose commits have stopped."""
+    needed(records, "stalled_commits", "topic", "partition", "is_tombstone")
+    if at_ms is not None:
+        records = records.where(f.col("timestamp_ms") <= at_ms)
+    ends = f.broadcast(records.groupBy("cluster_id", "shard").agg(f.max("timestamp_ms").alias("end_ms")))
+    usual = _usual(records)
+    of_group = f.broadcast(_median_of_groups(usual))
+    quiet = f.col("end_ms") - f.greatest("owned_since_ms", "last_commit_ms")  # null is the lesser one
+    return (
+        _owned(ownership, at_ms)
+        .join(ends, ["cluster_id", "shard"])
+        .join(usual, [*PARTITION], "left")
+        .join(of_group, [*GROUP])
+        .withColumn("quiet_ms", quiet)
+        .withColumn("measured_by", f.when(f.col("own_ms").isNull(), "others").otherwise("own"))
+        .withColumn("usual_ms", f.coalesce("own_ms", "others_ms"))
+        .where((f.col("quiet_ms") >= quiet_ms_min) & (f.col("quiet_ms") > times * f.col("usual_ms")))
+        .select(*[one.name for one in STALLED_COLUMNS])
+    )
+
+
+def _owned(ownership: DataFrame, at_ms: int | None) -> DataFrame:
+    """What is owned at the end, or was at a moment."""
+    is_open = f.col("to_ms").isNull()
+    if at_ms is not None:
+        is_open = (f.col("from_ms") <= at_ms) & (is_open | (f.col("to_ms") > at_ms))
+    owned = ownership.where((f.col("kind") == "owned") & is_open)
+    return owned.select(*PARTITION, "member_id", f.col("from_ms").alias("owned_since_ms"))
+
+
+def _usual(records: DataFrame) -> DataFrame:
+    """By partition: its last commit, and the median of its last intervals where there are enough of them.
+
+    A removal ends what it removes: the commit behind it makes no interval, and it is no last commit.
+    """
+    newest_first = Window.partitionBy(*PARTITION).orderBy(f.desc("raft_index"), f.desc("sequence"))
+    follows = ~f.col("is_tombstone") & ~f.lead("is_tombstone", 1, True).over(newest_first)
+    before_ms = f.lead("timestamp_ms").over(newest_first)
+    commits = (
+        records.where(f.col("type") == _COMMIT)
+        .select(*PARTITION, "raft_index", "sequence", "timestamp_ms", "is_tombstone")
+        .withColumn("interval_ms", f.when(follows, f.greatest(f.col("timestamp_ms") - before_ms, f.lit(0))))
+        .withColumn("place", f.row_number().over(newest_first))
+        .withColumn("number", f.count("interval_ms").over(newest_first))  # of intervals, from the newest on
+    )
+    kept = f.when(f.col("number") <= INTERVALS_KEPT, f.col("interval_ms"))
+    is_last = (f.col("place") == 1) & ~f.col("is_tombstone")
+    return commits.groupBy(*PARTITION).agg(
+        f.max(f.when(is_last, f.col("timestamp_ms"))).alias("last_commit_ms"),
+        f.when(f.count(kept) >= INTERVALS_MIN, _median(kept)).alias("own_ms"),
+    )
+
+
+def _median_of_groups(usual: DataFrame) -> DataFrame:
+    """By group: what is usual among its partitions; without it nothing is said of any."""
+    known = usual.where(f.col("own_ms").isNotNull())
+    return known.groupBy(*GROUP).agg(_median(f.col("own_ms")).alias("others_ms"))
+
+
+def _median(values: Column) -> Column:
+    """As `statistics.median` rounded by Python has it: halves go to the even number."""
+    return f.bround(f.percentile(values, 0.5)).cast("bigint")
+
+
+def lagging_commits(commits: DataFrame, end_offsets: DataFrame | None = None) -> DataFrame:
+    """How the commits of each partition go on: how often, how fast, how often backwards, how far behind."""
+    in_order = Window.partitionBy(*PARTITION).orderBy("raft_index")
+    before = f.lag("offset").over(in_order)  # null behind a removal, which begins anew
+    seconds = (f.col("last_commit_ms") - f.col("first_commit_ms")) / 1000
+    rows = (
+        commits.withColumn("back_by", f.when(f.col("offset") < before, before - f.col("offset")))
+        .groupBy(*PARTITION)
+        .agg(
+            f.count("offset").alias("commits"),
+            f.min(f.when(f.col("offset").isNotNull(), f.col("timestamp_ms"))).alias("first_commit_ms"),
+            f.max(f.when(f.col("offset").isNotNull(), f.col("timestamp_ms"))).alias("last_commit_ms"),
+            f.min_by("offset", f.when(f.col("offset").isNotNull(), f.col("raft_index"))).alias(
+                "first_offset"
+            ),
+            f.max_by("offset", "raft_index").alias("last_offset"),
+            f.count("back_by").alias("regressions"),
+            f.max("back_by").alias("largest_regression"),
+        )
+        .withColumn("commits_per_s", f.when(seconds > 0, (f.col("commits") - 1) / seconds))
+        .withColumn(
+            "offsets_per_s", f.when(seconds > 0, (f.col("last_offset") - f.col("first_offset")) / seconds)
+        )
+    )
+    if end_offsets is None:
+        rows = rows.withColumn("end_offset", f.lit(None).cast("bigint"))
+    else:
+        keys: list[str] = [
+            name for name in ("cluster_id", "topic", "partition") if name in end_offsets.columns
+        ]
+        ends = end_offsets.groupBy(*keys).agg(f.max("end_offset").alias("end_offset"))
+        rows = rows.join(ends, keys, "left")
+    rows = rows.withColumn("lag", f.col("end_offset") - f.col("last_offset"))
+    return rows.select(*[one.name for one in LAGGING_COLUMNS])
+
+
+_KEYS = columns_named(TABLES["commits"].columns, ["cluster_id", "group_id", "shard", "topic", "partition"])
+STALLED_COLUMNS = (
+    *_KEYS,
+    column("member_id", Kind.TEXT, "The member that owns it."),
+    column("last_commit_ms", Kind.INT64, "Its last commit; null: none, or removed.", "ms since 1970, UTC"),
+    column("owned_since_ms", Kind.INT64, "Since when the member owns it.", "ms since 1970, UTC"),
+    column("quiet_ms", Kind.INT64, "How long nothing was committed while the member owned it.", "ms"),
+    column("usual_ms", Kind.INT64, "The usual interval between two commits.", "ms"),
+    column("measured_by", Kind.TEXT, "`own`: by the partition's own commits, or `others`: by the group's."),
+)
+LAGGING_COLUMNS = (
+    *_KEYS,
+    column("commits", Kind.INT64, "Commits, removals not counted."),
+    column("first_commit_ms", Kind.INT64, "The first of them.", "ms since 1970, UTC"),
+    column("last_commit_ms", Kind.INT64, "The last of them.", "ms since 1970, UTC"),
+    column("last_offset", Kind.INT64, "What is committed now; null: it was removed."),
+    column("commits_per_s", Kind.FLOAT64, "Commits a second between the first and the last.", "1/s"),
+    column("offsets_per_s", Kind.FLOAT64, "Offsets a second between the first commit and the last.", "1/s"),
+    column("regressions", Kind.INT64, "Commits of a lower offset than the one before."),
+    column("largest_regression", Kind.INT64, "The most that one went back by; null: none did.", "offsets"),
+    column("end_offset", Kind.INT64, "The end of the partition as it was given; null: it was not."),
+    column("lag", Kind.INT64, "How far what is committed is behind that end.", "offsets"),
+)
+
+ANALYSES = (
+    Analysis(
+        name="stalled_commits",
+        takes=(RECORDS, "ownership"),
+        answers=(
+            "Which partitions does somebody own whose commits have stopped? Silent for longer than ten of its"
+            " usual intervals and ten seconds, at the end of each shard's log."
+        ),
+        columns=STALLED_COLUMNS,
+        run=stalled_commits,
+        options={
+            "at_ms": "The moment that is asked for, instead of the end of each shard's log.",
+            "times": "So many usual intervals of silence are a stall.",
+            "quiet_ms_min": "A silence that is shorter is none, in ms.",
+        },
+    ),
+    Analysis(
+        name="lagging_commits",
+        takes=("commits",),
+        answers=(
+            "How often, how fast and how far behind does each group commit, and how often backwards?"
+            " A row for each partition."
+        ),
+        columns=LAGGING_COLUMNS,
+        run=lagging_commits,
+        options={
+            "end_offsets": "Rows of topic, partition, end_offset (and cluster_id), from which lag is.",
+        },
+    ),
+)

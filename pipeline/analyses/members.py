@@ -1,0 +1,107 @@
+"""Members that come and go: the rule of `history.diagnoses.members`, asked of the table of their stays.
+
+It is the very same code on one group's stays at a time. One thing differs: the table says how often a member
+joined again while it was one, and not when. Who only does that, and never goes, is found by the rule
+`FLAPPING_MEMBER` in table `findings` alone; so is what a process held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from history.diagnoses.members import Flapping, flaps
+from history.facts.rows import MemberSession, SessionEnd
+from pipeline.schema import TABLES, Kind, arrow_type, columns_named, spark_type
+
+from .keys import GROUP
+from .registry import Analysis, column
+from .streams import Row, groups_of, in_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame
+
+_TAKEN = (
+    *GROUP,
+    "member_id",
+    "instance_id",
+    "client_id",
+    "client_host",
+    "from_index",
+    "from_ms",
+    "to_index",
+    "to_ms",
+    "end",
+)
+
+
+def flapping_members(member_sessions: DataFrame) -> DataFrame:
+    """The processes that joined, went and joined again, time after time."""
+    stays = in_groups(member_sessions.select(*_TAKEN), GROUP, "from_index", "member_id")
+    return stays.mapInArrow(_flapping, spark_type(FLAPPING_COLUMNS))
+
+
+def _flapping(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    schema = arrow_type(FLAPPING_COLUMNS)
+    for key, rows in groups_of(batches, GROUP):
+        found = [_row(key, one) for one in flaps([_session(row) for row in rows])]
+        if found:
+            yield pa.RecordBatch.from_pylist(found, schema)
+
+
+def _session(row: Row) -> MemberSession:
+    """What the rule looks at; the rest of a stay is not asked for."""
+    return MemberSession(
+        **{name: row[name] for name in _TAKEN if name not in ("cluster_id", "end")},
+        end=SessionEnd(row["end"]),
+        timeout_ms=None,
+        last_heartbeat_ms=None,
+        deadline_ms=None,
+        rejoins=0,
+        aways=(),
+    )
+
+
+def _row(key: tuple[object, ...], one: Flapping) -> Row:
+    first, (last_index, last_ms) = one.stays[0], one.returns[-1]
+    return {
+        **dict(zip(GROUP, key, strict=True)),
+        "process": one.process,
+        "returns": len(one.returns),
+        "members": list(one.member_ids),
+        "from_index": first.from_index,
+        "from_ms": first.from_ms,
+        "to_index": last_index,
+        "to_ms": last_ms,
+        "ended": one.how,
+    }
+
+
+_FINDING = TABLES["findings"].columns
+FLAPPING_COLUMNS = (
+    *columns_named(_FINDING, ["cluster_id", "group_id", "shard"]),
+    column(
+        "process", Kind.TEXT, "What makes it one process: its instance, its member id, or client and host."
+    ),
+    column("returns", Kind.INT32, "How often it came back."),
+    column("members", Kind.TEXTS, "The member ids that it had, the newest first."),
+    *columns_named(_FINDING, ["from_index", "from_ms", "to_index", "to_ms"]),
+    column("ended", Kind.TEXT, "How its stays ended, and how often: `left 3×`."),
+)
+
+ANALYSES = (
+    Analysis(
+        name="flapping_members",
+        takes=("member_sessions",),
+        answers=(
+            "Which processes come and go, time after time? Three returns or more, with five minutes at most"
+            " between two of them."
+        ),
+        columns=FLAPPING_COLUMNS,
+        run=flapping_members,
+    ),
+)

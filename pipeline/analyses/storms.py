@@ -1,0 +1,128 @@
+"""Rebalance storms: many groups at one time, or one group time after time.
+
+Many groups that rebalance within a minute have one cause, mostly: a node fell, a service was deployed, a
+topic grew. Of a single group a storm is many epochs in a minute, half of them overtaken before the group was
+stable; the rule `REBALANCE_STORM` asks besides that members went and came, so what it finds is among these.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+from pyspark.sql.window import Window
+
+from history.diagnoses.storms import STORM_EPOCHS_MIN, STORM_WINDOW_MS
+from pipeline.schema import TABLES, Kind, columns_named
+
+from .keys import GROUP
+from .registry import Analysis, column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+GROUPS_MIN = 3
+"""Groups of one minute: two may meet by chance."""
+
+
+def rebalance_storms(
+    group_epochs: DataFrame,
+    window_ms: int = int(STORM_WINDOW_MS),
+    groups_min: int = GROUPS_MIN,
+    epochs_min: int = int(STORM_EPOCHS_MIN),
+) -> DataFrame:
+    """Storms across the groups of each cluster, and storms of single groups (``group_id`` is not null)."""
+    began = group_epochs.where((f.col("num_members") > 0) & f.col("is_begin_known"))
+    across = _across(began, window_ms, groups_min)
+    alone = _alone(began, window_ms, epochs_min)
+    return across.unionByName(alone, allowMissingColumns=True).select(*[one.name for one in COLUMNS])
+
+
+def _across(began: DataFrame, window_ms: int, groups_min: int) -> DataFrame:
+    """Windows in which enough groups rebalanced; those that follow one another are one storm."""
+    began = began.withColumn("window", f.floor(f.col("timestamp_ms") / window_ms))
+    of_cluster = Window.partitionBy("cluster_id").orderBy(
+        "window"
+    )  # of stormy windows: a few of a day's 1,440
+    windows = (
+        began.groupBy("cluster_id", "window")
+        .agg(f.count_distinct("group_id").alias("groups"))
+        .where(f.col("groups") >= groups_min)
+        .withColumn("storm", f.col("window") - f.row_number().over(of_cluster))
+        .select("cluster_id", "window", "storm")
+    )
+    return _summed(began.join(windows, ["cluster_id", "window"]), "cluster_id", "storm")
+
+
+def _alone(began: DataFrame, window_ms: int, epochs_min: int) -> DataFrame:
+    """Runs of epochs of one group that are in a window with enough of them; windows that overlap are one."""
+    in_group = Window.partitionBy(*GROUP).orderBy("timestamp_ms")
+    ahead, behind = in_group.rangeBetween(0, window_ms), in_group.rangeBetween(-window_ms, 0)
+    before = in_group.rangeBetween(-window_ms, -1)
+    count = f.count(f.lit(1)).over(ahead)
+    unsettled = f.count(f.when(f.col("settled_index").isNull(), 1)).over(ahead)
+    storms = (
+        began.withColumn("starts", (count >= epochs_min) & (2 * unsettled >= count))
+        .withColumn("begins", f.col("starts") & ~f.coalesce(f.max("starts").over(before), f.lit(False)))
+        .withColumn("in_storm", f.max("starts").over(behind))
+        .withColumn("storm", f.sum(f.col("begins").cast("bigint")).over(in_group))
+        .where("in_storm")
+    )
+    return _summed(storms, *GROUP, "storm")
+
+
+def _summed(epochs: DataFrame, *storm: str) -> DataFrame:
+    """A row for each storm; first by trigger, so that triggers can be told by how many epochs they made."""
+    by_trigger = epochs.groupBy(*storm, f.coalesce("trigger", f.lit("unknown")).alias("trigger")).agg(
+        f.count(f.lit(1)).alias("n"),
+        f.min("timestamp_ms").alias("first_ms"),
+        f.max(f.greatest("timestamp_ms", "settled_ms")).alias("last_ms"),
+        f.collect_set("group_id").alias("ids"),
+        f.collect_set("shard").alias("of_shards"),
+        f.sum("num_moves").alias("moved"),
+        f.count(f.when(f.col("settled_index").isNull(), 1)).alias("never"),
+    )
+    most_first = "transform(sort_array(collect_list(struct(-n, trigger))), one -> one.trigger)"
+    shards = f.array_sort(f.array_distinct(f.flatten(f.collect_list("of_shards"))))
+    return by_trigger.groupBy(*storm).agg(
+        f.min("first_ms").alias("from_ms"),
+        f.max("last_ms").alias("to_ms"),
+        f.size(f.array_distinct(f.flatten(f.collect_list("ids")))).alias("groups"),
+        shards.cast("array<bigint>").alias("shards"),
+        f.sum("n").alias("rebalances"),
+        f.sum("never").alias("unsettled"),
+        f.sum("moved").alias("moves"),
+        f.expr(most_first).cast("array<string>").alias("triggers"),
+    )
+
+
+COLUMNS = (
+    *columns_named(TABLES["group_epochs"].columns, ["cluster_id"]),
+    column("group_id", Kind.TEXT, "The group whose own storm it is; null: it goes across groups."),
+    column("from_ms", Kind.INT64, "Its first epoch.", "ms since 1970, UTC"),
+    column("to_ms", Kind.INT64, "When the last group in it was stable again.", "ms since 1970, UTC"),
+    column("groups", Kind.INT32, "Groups that rebalanced in it."),
+    column("shards", Kind.INTS, "Their shards."),
+    column("rebalances", Kind.INT64, "Epochs that began in it."),
+    column("unsettled", Kind.INT64, "Those that were overtaken before their group was stable."),
+    column("moves", Kind.INT64, "Partitions whose place changed."),
+    column("triggers", Kind.TEXTS, "What set the epochs off, the most frequent first."),
+)
+
+ANALYSES = (
+    Analysis(
+        name="rebalance_storms",
+        takes=("group_epochs",),
+        answers=(
+            "When did many groups rebalance at one time, and which group time after time?"
+            " A row for each storm."
+        ),
+        columns=COLUMNS,
+        run=rebalance_storms,
+        options={
+            "window_ms": "The stretch of time in which is counted, in ms.",
+            "groups_min": "So many groups that rebalance in one stretch are a storm.",
+            "epochs_min": "So many epochs of one group in one stretch are a storm, if half never settled.",
+        },
+    ),
+)

@@ -1,0 +1,235 @@
+"""Thousands of groups under other settings: `history.whatif` on one group at a time, where its records are.
+
+A group's records go through the same extractor and the same replay as with `quorate log whatif`, so the
+figures are the same. Terms belong to shards and not to groups: they go to every executor beforehand, some
+bytes for each failover; so does the evidence beside the log, if it is given.
+
+Groups are exchanged without their commits: of those only the first counts, as it says that there is a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as f
+
+from history.state.track import MEMBERSHIP_TYPES
+from history.whatif.answer import WhatIfResult
+from history.whatif.answer import whatif as whatif_of_one
+from history.whatif.extract import Extractor
+from history.whatif.measures import Measures
+from history.whatif.settings import WhatIf, WhatIfError
+from pipeline.errors import InputError
+from pipeline.schema import RECORD_COLUMNS, Kind, arrow_type, columns_named, spark_type
+from records import Entry, RawRecord, RecordsError, RecordType, TermStartValue, decode_value
+from records.entry import load_cause
+
+from .keys import GROUP
+from .registry import RECORDS, Analysis, column, needed
+from .streams import Row, groups_of, in_groups
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TERMS_MAX = 1_000_000
+"""Terms of all shards together: a failover a minute for two years. They are with every executor."""
+_COMMITS = [int(RecordType.OFFSET_COMMIT_LEGACY), int(RecordType.OFFSET_COMMIT)]
+_COLUMNS = ("raft_index", "sequence", "timestamp_ms", "type", "version")
+_BYTES = ("key_bytes", "value_bytes", "cause_bytes")
+
+Notes = Sequence[Mapping[str, Any]]
+
+
+@dataclass(slots=True)
+class _Shard:
+    """What all groups of a shard have in common."""
+
+    terms: list[tuple[int, int, TermStartValue]] = field(default_factory=list)
+    """(index, ms, what began), in order."""
+    last_ms: int = -1
+    notes: dict[str, list[Mapping[str, Any]]] | None = None
+    """By group; ``None``: there is no evidence."""
+    evidence_from_ms: int | None = None
+
+
+_Shards = dict[tuple[str, int], _Shard]
+
+
+def whatif(
+    records: DataFrame, change: WhatIf | None = None, evidence: Mapping[int, Notes] | None = None
+) -> DataFrame:
+    """What really happened to each group, and what would have under other settings."""
+    needed(records, "whatif", *_BYTES)
+    change = change or WhatIf()
+    shards = _shards_of(records, evidence or {})
+    is_mine = f.col("type").isin([int(one) for one in MEMBERSHIP_TYPES])
+    members = records.where(is_mine & f.col("group_id").isNotNull()).select(*GROUP, *_COLUMNS, *_BYTES)
+    first = f.min_by(f.struct(*_COLUMNS), f.struct("raft_index", "sequence")).alias("first")
+    commits = records.where(f.col("type").isin(_COMMITS)).groupBy(*GROUP).agg(first)
+    all_of_them = members.unionByName(commits.select(*GROUP, "first.*"), allowMissingColumns=True)
+
+    def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = arrow_type(COLUMNS)
+        for key, rows in groups_of(batches, GROUP):
+            yield pa.RecordBatch.from_pylist([_row(key, rows, shards[key[:2]], change)], schema)
+
+    ordered = in_groups(all_of_them, GROUP, "raft_index", "sequence")
+    return ordered.mapInArrow(replay, spark_type(COLUMNS))
+
+
+def _shards_of(records: DataFrame, evidence: Mapping[int, Notes]) -> _Shards:
+    """The terms and the end of each shard: small, and the only thing that comes to the driver."""
+    found: _Shards = {}
+    shard = ("cluster_id", "shard")
+    for end in records.groupBy(*shard).agg(f.max("timestamp_ms").alias("last_ms")).toLocalIterator():
+        one = found[end.cluster_id, end.shard] = _Shard(last_ms=end.last_ms)
+        notes = evidence.get(end.shard)
+        if notes:
+            one.evidence_from_ms = min((int(note["at_ms"]) for note in notes), default=0)
+            one.notes = {}
+            for note in notes:
+                one.notes.setdefault(str(note.get("group")), []).append(note)
+    begins = records.where((f.col("type") == int(RecordType.TERM_START)) & f.col("value_bytes").isNotNull())
+    begins = begins.select(*shard, "raft_index", "timestamp_ms", "version", "value_bytes").limit(
+        TERMS_MAX + 1
+    )
+    for number, row in enumerate(begins.toLocalIterator()):
+        if number == TERMS_MAX:
+            raise InputError(
+                f"there are more than {TERMS_MAX:,} terms, which do not fit into every executor",
+                "ask for fewer shards or a shorter time",
+            )
+        raw = RawRecord(int(RecordType.TERM_START), row.version, b"", bytes(row.value_bytes))
+        try:
+            term = decode_value(raw)
+        except RecordsError:
+            continue
+        if isinstance(term, TermStartValue):
+            found[row.cluster_id, row.shard].terms.append((row.raft_index, row.timestamp_ms, term))
+    for one in found.values():
+        one.terms.sort(key=itemgetter(0))
+    return found
+
+
+def _row(key: tuple[Any, ...], rows: Iterable[Row], shard: _Shard, change: WhatIf) -> Row:
+    """One group: its records through the extractor, and what that recorded through both courses."""
+    cluster_id, number, group_id = key
+    made = Extractor(group_id, number, _notes(shard, group_id), shard.evidence_from_ms or 0)
+    terms = iter(shard.terms)
+    term = next(terms, None)
+    is_met = False
+    for index, of_entry in groupby(rows, key=itemgetter("raft_index")):
+        while term is not None and term[0] < index:
+            if is_met:  # a term before the group is not of it
+                made.term(*term)
+            term = next(terms, None)
+        is_met = True
+        records = [row for row in of_entry if row["key_bytes"] is not None]  # not the mark of a commit
+        if records and records[0]["cause_bytes"] is None:  # of a snapshot
+            made = Extractor(group_id, number, _notes(shard, group_id), shard.evidence_from_ms or 0)
+            made.begin_with(_raws(records), index, records[0]["timestamp_ms"])
+        elif records:
+            _entry(made, index, records)
+    while term is not None:
+        made.term(*term)
+        term = next(terms, None)
+    made.passed(shard.last_ms)
+    try:
+        result = whatif_of_one(made.finish(), change)
+    except WhatIfError as error:
+        result = WhatIfResult(group_id=group_id, shard=number, asked=change.words(), left_out=str(error))
+    return _told(cluster_id, result)
+
+
+def _notes(shard: _Shard, group_id: str) -> list[Mapping[str, Any]] | None:
+    return None if shard.notes is None else shard.notes.get(group_id, [])
+
+
+def _entry(made: Extractor, index: int, rows: Sequence[Row]) -> None:
+    """One entry about the group; what cannot be decoded is passed over, as `verify` reports it."""
+    try:
+        cause = load_cause(rows[0]["cause_bytes"])
+    except RecordsError:
+        return
+    made.entry(index, rows[0]["timestamp_ms"], Entry(cause, tuple(_raws(rows))))
+
+
+def _raws(rows: Iterable[Row]) -> list[RawRecord]:
+    return [RawRecord(row["type"], row["version"], row["key_bytes"], row["value_bytes"]) for row in rows]
+
+
+def _told(cluster_id: str, result: WhatIfResult) -> Row:
+    return {
+        "cluster_id": cluster_id,
+        "group_id": result.group_id,
+        "shard": result.shard,
+        "asked": list(result.asked),
+        "left_out": result.left_out or None,
+        "assignor": result.assignor or None,
+        "is_faithful": result.is_faithful if result.really is not None else None,
+        "difference": result.difference if result.really is not None else None,
+        **_measures("really", result.really),
+        **_measures("whatif", result.whatif),
+        "has_evidence": result.has_evidence,
+        "interval_ms": result.interval_ms,
+        "notes": list(result.notes),
+    }
+
+
+def _measures(course: str, measures: Measures | None) -> Row:
+    if measures is None:
+        return {}
+    return {f"{course}_{one.name}": getattr(measures, one.name) for one in fields(Measures)}
+
+
+_MEANS = {
+    "epochs": ("Epochs", ""),
+    "moved": ("Partitions that a target took from one member and gave to another", ""),
+    "unowned_ms": ("Time of partitions that were nobody's", "partition-ms"),
+    "revoking_ms": ("Time of partitions that were being given up", "partition-ms"),
+    "unstable_ms": ("Time in which the group was not stable", "ms"),
+    "sessions_expired": ("Sessions that expired", ""),
+    "fenced_revoking": ("Members removed because they did not give up in time", ""),
+    "spread": ("The largest difference between two members' numbers of partitions", ""),
+    "spread_at_end": ("The same in the last target", ""),
+}
+COLUMNS = (
+    *columns_named(RECORD_COLUMNS, ["cluster_id", "group_id", "shard"]),
+    column("asked", Kind.TEXTS, "What is different, in words."),
+    column("left_out", Kind.TEXT, "Why the group was not replayed; null: it was."),
+    column("assignor", Kind.TEXT, "Whose targets the group really had, for members that vote for none."),
+    column("is_faithful", Kind.BOOL, "True: a replay under the recorded settings is what really happened."),
+    column(
+        "difference",
+        Kind.FLOAT64,
+        "How much the courses differ: a move, an epoch and a fence are one each, so is a partition-second.",
+    ),
+    *(
+        column(f"{course}_{name}", Kind.INT64, f"{means}, {words}.", unit)
+        for course, words in (("really", "as it was"), ("whatif", "as it would have been"))
+        for name, (means, unit) in _MEANS.items()
+    ),
+    column("has_evidence", Kind.BOOL, "True: the evidence beside the log was given."),
+    column("interval_ms", Kind.INT64, "The interval of heartbeats that was taken.", "ms"),
+    column("notes", Kind.TEXTS, "What limits the answer, in words."),
+)
+
+ANALYSES = (
+    Analysis(
+        name="whatif",
+        takes=(RECORDS,),
+        answers="How would each group have fared with another assignor or other timeouts? A row each.",
+        columns=COLUMNS,
+        run=whatif,
+        options={
+            "change": "What is different: `history.whatif.settings.WhatIf`; everything as it was by default.",
+            "evidence": "By shard, the notes of the evidence beside the log; without them the log only.",
+        },
+        needs_raw=True,
+    ),
+)

@@ -1,0 +1,42 @@
+"""The example tells the guilty deployment."""
+
+from __future__ import annotations
+
+import csv
+import runpy
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pytest.importorskip("matplotlib", reason="needs quorate[spark]")
+
+from benchmarks.mixedlog import write_life
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "spark" / "deployments.py"
+
+
+def test_the_deployment_that_crash_loops_is_first(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, deployed = tmp_path / "node", tmp_path / "deployments.csv"
+    plan = write_life(str(log), 12_000, days=1, seed=2).plan
+    plan.write_deployments(deployed)
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), str(log), str(deployed)])
+    told = runpy.run_path(str(EXAMPLE))
+    guilty, *others = told["answer"]
+    worst = plan.worst
+    assert (guilty.service, guilty.version) == (plan.services[worst.service].name, worst.version)
+    # Each instance went and came 1 + crashes times, in each group of the service; a pause may add some.
+    groups = len(plan.services[worst.service].groups)
+    assert guilty.rebalances == pytest.approx(8 * (1 + worst.crashes) * groups, rel=0.1)
+    assert all(other.rebalances < guilty.rebalances / 2 for other in others)
+    with deployed.open() as file:
+        assert len(told["answer"]) == len(list(csv.DictReader(file)))
+    assert (tmp_path / "deployments.svg").read_text().startswith("<?xml")
+    assert f"{guilty.service} {guilty.version}" in capsys.readouterr().out
