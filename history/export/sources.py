@@ -224,33 +224,39 @@ class ShardRows:
         for part in parts:
             if "findings" in wanted:
                 self.kept.take(part)
-            shown = windowed(part, window.from_index, window.from_ms)
-            rows: list[tuple[str, Iterable[Any]]] = [
-                ("group_epochs", shown.epochs),
-                ("ownership", shown.spans),
-                ("member_sessions", shown.sessions),
-                ("moves", self._moves(part.epochs)),
-                ("waits", self._waits(part.epochs)),
-            ]
-            for table, of_table in rows:
+            for table, of_table in fact_rows(part, window):
                 if table in wanted:
                     for row in of_table:
                         self._take(table, row)
 
-    def _moves(self, epochs: Iterable[EpochRow]) -> Iterator[MoveRow]:
-        for epoch in epochs:
-            index, ms = epoch.index, epoch.timestamp_ms
-            if epoch.target_index is not None and epoch.target_ms is not None:
-                index, ms = epoch.target_index, epoch.target_ms
-            if self._window.is_begun(index, ms):
-                for moved in epoch.moves:
-                    yield MoveRow(epoch, moved)
 
-    def _waits(self, epochs: Iterable[EpochRow]) -> Iterator[WaitRow]:
-        for epoch in epochs:
-            for wait in epoch.waits:
-                if self._window.reaches(wait.to_index, wait.to_ms):
-                    yield WaitRow(epoch, wait)
+def fact_rows(part: GroupFacts, window: Window) -> tuple[tuple[str, Iterable[Any]], ...]:
+    """The rows of each table that facts of a group are, but for findings."""
+    shown = windowed(part, window.from_index, window.from_ms)
+    return (
+        ("group_epochs", shown.epochs),
+        ("ownership", shown.spans),
+        ("member_sessions", shown.sessions),
+        ("moves", _moves(part.epochs, window)),
+        ("waits", _waits(part.epochs, window)),
+    )
+
+
+def _moves(epochs: Iterable[EpochRow], window: Window) -> Iterator[MoveRow]:
+    for epoch in epochs:
+        index, ms = epoch.index, epoch.timestamp_ms
+        if epoch.target_index is not None and epoch.target_ms is not None:
+            index, ms = epoch.target_index, epoch.target_ms
+        if window.is_begun(index, ms):
+            for moved in epoch.moves:
+                yield MoveRow(epoch, moved)
+
+
+def _waits(epochs: Iterable[EpochRow], window: Window) -> Iterator[WaitRow]:
+    for epoch in epochs:
+        for wait in epoch.waits:
+            if window.reaches(wait.to_index, wait.to_ms):
+                yield WaitRow(epoch, wait)
 
 
 def _key_of(raw: RawRecord) -> object:

@@ -1,0 +1,199 @@
+"""Groups out of Arrow batches, and their rows into others: what runs in a task of Spark.
+
+Rows in come sorted by shard and group: what is stored first, then by index, origin and sequence. A batch out
+holds rows of one kind only, since every table has a struct column of its own: the others are null in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from history.export.formats import writable
+from history.export.schema import SCHEMAS
+from pipeline.schema import TABLES, arrow_type
+from records import RawRecord
+
+from .group import NOTES, PART, STATE, GroupRun
+from .shared import Shared
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+IN_COLUMNS = (
+    ("shard", "int"),
+    ("group_id", "string"),
+    ("origin", "int"),
+    ("raft_index", "bigint"),
+    ("sequence", "bigint"),
+    ("timestamp_ms", "bigint"),
+    ("type", "int"),
+    ("version", "int"),
+    ("key", "binary"),
+    ("value", "binary"),
+    ("cause", "binary"),
+)
+"""A stored row has its sequence and, as its value, its blob; of a record everything is there."""
+STORED_ORIGINS = {STATE: 0, NOTES: 1, PART: 2}
+BRIDGE_ORIGIN, RECORD_ORIGIN = 3, 4
+_KINDS = {origin: kind for kind, origin in STORED_ORIGINS.items()}
+
+FACT_TABLES = ("group_epochs", "moves", "ownership", "member_sessions", "waits", "findings")
+BATCH_ROWS = 5_000
+"""Rows of one kind are held so long: some megabytes."""
+BATCH_BYTES = 8 << 20
+"""Blobs are held so long."""
+_STRUCTS = {name: pa.struct(list(arrow_type(TABLES[name].columns))) for name in FACT_TABLES}
+_OUT = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("shard", pa.int32()),
+        ("group_id", pa.string()),
+        ("sequence", pa.int64()),
+        ("blob", pa.binary()),
+        *((name, struct) for name, struct in _STRUCTS.items()),
+    ]
+)
+
+
+def out_type() -> StructType:
+    """Spark's type of the rows out."""
+    from pyspark.sql import types as t
+
+    plain = (
+        ("kind", t.StringType()),
+        ("shard", t.IntegerType()),
+        ("group_id", t.StringType()),
+        ("sequence", t.LongType()),
+        ("blob", t.BinaryType()),
+    )
+    tables = ((name, TABLES[name].spark()) for name in FACT_TABLES)
+    return t.StructType([t.StructField(name, type_) for name, type_ in (*plain, *tables)])
+
+
+def derive_batches(
+    shared: Shared,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What `mapInArrow` is given."""
+
+    def derived(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _derived(shared, batches)
+
+    return derived
+
+
+def _derived(shared: Shared, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    out = Batches(shared.cluster_id)
+    run: GroupRun | None = None
+    present: tuple[Any, Any] | None = None
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name, _ in IN_COLUMNS]
+        for shard, group_id, origin, index, sequence, ms, type_, version, key, value, cause in zip(
+            *columns, strict=True
+        ):
+            if (group_id, shard) != present:
+                if run is not None:
+                    run.finish()
+                present = group_id, shard
+                out.shard, out.group_id = shard, group_id
+                run = GroupRun(shared, shard, group_id, out)
+            assert run is not None
+            if origin in _KINDS:
+                run.stored(_KINDS[origin], sequence, value)
+            else:
+                raw = RawRecord(type_, version, key, value)
+                run.record(index, ms, raw, cause, is_bridge=origin == BRIDGE_ORIGIN)
+            if out.ready:
+                yield from out.taken()
+    if run is not None:
+        run.finish()
+    yield from out.rest()
+
+
+class Batches:
+    """A `Sink` that makes batches of what it is given."""
+
+    def __init__(self, cluster_id: str) -> None:
+        self.shard = -1
+        self.group_id = ""
+        self.ready: list[pa.RecordBatch] = []
+        self._cluster_id = cluster_id
+        self._held: dict[str, list[tuple[Any, ...]]] = {}
+        self._bytes = 0
+
+    def rows(self, kind: str, table: str, rows: Iterable[Any]) -> None:
+        values, shard, group_id = SCHEMAS[table].values, self.shard, self.group_id
+        held = self._held.setdefault(kind, [])
+        for row in rows:
+            held.append((shard, group_id, *values(row)))
+            if len(held) >= BATCH_ROWS:
+                self._flush(kind)
+
+    def blob(self, kind: str, sequence: int, blob: bytes) -> None:
+        held = self._held.setdefault(kind, [])
+        held.append((self.shard, self.group_id, sequence, blob))
+        self._bytes += len(blob)
+        if len(held) >= BATCH_ROWS or self._bytes >= BATCH_BYTES:
+            for one in STORED_ORIGINS:
+                self._flush(one)
+            self._bytes = 0
+
+    def taken(self) -> Iterator[pa.RecordBatch]:
+        ready, self.ready = self.ready, []
+        yield from ready
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        for kind in self._held:
+            self._flush(kind)
+        return self.taken()
+
+    def _flush(self, kind: str) -> None:
+        held = self._held.get(kind)
+        if not held:
+            return
+        shards, group_ids, *columns = (list(column) for column in zip(*held, strict=True))
+        held.clear()
+        count = len(shards)
+        table = kind.rpartition(":")[2]
+        arrays: dict[str, Any] = {
+            "kind": pa.repeat(pa.scalar(kind), count),
+            "shard": pa.array(shards, pa.int32()),
+            "group_id": pa.array(group_ids, pa.string()),
+        }
+        if table in _STRUCTS:
+            arrays[table] = self._struct(table, columns, count)
+        else:
+            arrays["sequence"], arrays["blob"] = (
+                pa.array(columns[0], pa.int64()),
+                pa.array(columns[1], pa.binary()),
+            )
+        every = [arrays[one.name] if one.name in arrays else pa.nulls(count, one.type) for one in _OUT]
+        self.ready.append(pa.RecordBatch.from_arrays(every, schema=_OUT))
+
+    def _struct(self, table: str, columns: list[list[Any]], count: int) -> pa.StructArray:
+        first, *fields = list(_STRUCTS[table])
+        arrays = [pa.repeat(pa.scalar(self._cluster_id, first.type), count)]
+        arrays += [_array(column, one.type) for column, one in zip(columns, fields, strict=True)]
+        return pa.StructArray.from_arrays(arrays, fields=[first, *fields])
+
+
+def _array(column: list[Any], type_: pa.DataType) -> pa.Array:
+    """Texts that UTF-8 cannot hold are written as an export does."""
+    try:
+        return pa.array(column, type_)
+    except UnicodeEncodeError:
+        return pa.array([_encodable(item) for item in column], type_)
+
+
+def _encodable(item: Any) -> Any:
+    if isinstance(item, list):
+        return [_encodable(one) for one in item]
+    if not isinstance(item, str):
+        return item
+    try:
+        item.encode()
+    except UnicodeEncodeError:
+        return writable(item)
+    return item

@@ -1,0 +1,96 @@
+"""Facts as a plan of Spark: records and stored states are brought together by group, and each group is pushed
+through `history.facts` by itself.
+
+Groups that nothing happened to are left alone: they are in no row of the result. There is one shuffle of the
+membership records (offset commits take no part in it) and of what is stored of the groups in question.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from history.state.track import MEMBERSHIP_TYPES
+
+from .batches import (
+    BRIDGE_ORIGIN,
+    IN_COLUMNS,
+    RECORD_ORIGIN,
+    STORED_ORIGINS,
+    derive_batches,
+    out_type,
+)
+from .group import RESTLESS, STATE
+from .shared import Shared
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+GROUP = ["shard", "group_id"]
+STORED_SCHEMA = "shard int, group_id string, kind string, sequence bigint, blob binary"
+"""What `derive` is given again of its own result: the rows of the kinds state, notes and part."""
+
+
+def derive(
+    records: DataFrame, stored: DataFrame | None, shared: Shared, bridges: DataFrame | None = None
+) -> DataFrame:
+    """The rows of all groups that anything happened to; ``kind`` says what to do with each.
+
+    ``rows:TABLE`` is to be appended; ``open:TABLE`` and ``findings`` take the place of the group's earlier
+    ones, ``state`` too, of which every group that was looked at has one; ``notes`` and ``part`` are appended
+    to what is stored. ``records`` are those of the source with their raw columns, ``bridges`` those of the
+    snapshots in ``shared``.
+    """
+    inputs = [_of_records(records, RECORD_ORIGIN)]
+    if bridges is not None:
+        inputs.append(_of_records(bridges, BRIDGE_ORIGIN))
+    if stored is not None:
+        due = reduce(lambda one, other: one.union(other), (one.select(GROUP) for one in inputs))
+        inputs.append(_of_stored(_due(stored, due, shared)))
+    rows = reduce(lambda one, other: one.unionByName(other), inputs)
+    place = F.least(F.col("origin"), F.lit(BRIDGE_ORIGIN))
+    order: list[Column | str] = [*GROUP, place, "raft_index", "origin", "sequence"]
+    in_order = rows.repartition(*GROUP).sortWithinPartitions(*order)
+    return in_order.mapInArrow(derive_batches(shared), out_type())
+
+
+def _of_records(records: DataFrame, origin: int) -> DataFrame:
+    mine = records.where(
+        F.col("type").isin([int(one) for one in MEMBERSHIP_TYPES]) & F.col("group_id").isNotNull()
+    )
+    raw = {"key": "key_bytes", "value": "value_bytes", "cause": "cause_bytes"}
+    found = {name: F.col(raw.get(name, name)) for name, _ in IN_COLUMNS if name != "origin"}
+    return mine.select(*_typed({**found, "origin": F.lit(origin)}))
+
+
+def _of_stored(stored: DataFrame) -> DataFrame:
+    origin = F.create_map(*(F.lit(item) for pair in STORED_ORIGINS.items() for item in pair))
+    found = {
+        "shard": F.col("shard"),
+        "group_id": F.col("group_id"),
+        "origin": origin[F.col("kind")],
+        "sequence": F.col("sequence"),
+        "value": F.col("blob"),
+    }
+    return stored.select(*_typed(found))
+
+
+def _typed(found: dict[str, Column]) -> list[Column]:
+    return [found.get(name, F.lit(None)).cast(type_).alias(name) for name, type_ in IN_COLUMNS]
+
+
+def _due(stored: DataFrame, with_records: DataFrame, shared: Shared) -> DataFrame:
+    """What is stored of groups to which something may have happened; `GroupRun` looks closer."""
+    spark = stored.sparkSession
+    all_of = [shard for shard, span in shared.shards.items() if span.is_news_to_all]
+    due = [with_records]
+    if shared.notes:
+        due.append(spark.createDataFrame(list(shared.notes), "shard int, group_id string"))
+    is_restless = (F.col("kind") == STATE) & (F.col("sequence") == RESTLESS)
+    due.append(stored.where(is_restless).select(GROUP))
+    named = reduce(lambda one, other: one.union(other), due).distinct()
+    mine = stored.where(F.col("shard").isin(list(shared.shards)))
+    some = mine.where(~F.col("shard").isin(all_of)).join(named, GROUP, "left_semi")
+    return some.unionByName(mine.where(F.col("shard").isin(all_of))) if all_of else some

@@ -1,0 +1,236 @@
+"""One group in one run: what earlier runs stored of it and its new records in, rows and its next state out.
+
+Rows are pushed in the order of their entries: first what was stored, then records. What must stay true: the
+rows of all runs together, the open ones of the last run with them, are those of one walk over the whole log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
+from history.export.sources import Window, fact_rows
+from history.facts.group import FactsBuilder
+from history.facts.rows import Finding, GroupFacts, Severity, TermRow
+from history.facts.written import StateError, dump_builder, dump_facts, load_builder, load_facts
+from records import Entry, RawRecord, RecordsError
+from records.entry import load_cause
+from records.packing import pack, unpack_nested
+
+from .shared import Bridge, GroupNames, Shared
+
+DRAIN_ROWS = 256
+"""Concluded rows stay in the state, and among the open rows, until there are so many more: a group that each
+run tells a little of has one part for several of them."""
+TOO_MANY_ROWS = "TOO_MANY_ROWS"
+"""Kind of the row in `findings` that says why a group has none."""
+STATE, NOTES, PART, FINDINGS = "state", "notes", "part", "findings"
+SETTLED, RESTLESS = 0, 1
+"""The sequence of a state says whether time alone may make a finding of it."""
+_EVERYTHING = Window()
+
+
+class Sink(Protocol):
+    """Takes what a group gives."""
+
+    def rows(self, kind: str, table: str, rows: Iterable[Any]) -> None:
+        """Rows of a table, as `history.export` has them."""
+
+    def blob(self, kind: str, sequence: int, blob: bytes) -> None:
+        """What a later run needs."""
+
+
+class GroupRun:
+    """Pushed the rows of one group; `finish` gives the rest to the sink, or nothing where nothing is new."""
+
+    def __init__(self, shared: Shared, shard: int, group_id: str, sink: Sink) -> None:
+        self._shard = shard
+        self._group_id = group_id
+        self._sink = sink
+        self._span = shared.shards[shard]
+        self._noted = shared.notes.get((shard, group_id), ())
+        self._names = GroupNames(shared.names, {})
+        self._builder = FactsBuilder(group_id, self._names, shard)
+        self._is_started = self._is_restless = False
+        self._has_records = False
+        self._happened: list[Bridge | TermRow] | None = None
+        """What concerns all groups and is still to come, the last first."""
+        self._parts: list[bytes] = []
+        self._new_parts: list[GroupFacts] = []
+        self._num_parts = self._num_concluded = self._num_rows = 0
+        self._notes: list[str] = []
+        self._num_notes = 0
+        self._at = (0, 0)
+        self._is_bridge = False
+        self._cause: bytes | None = None
+        self._raws: list[RawRecord] = []
+
+    # What earlier runs stored.
+
+    def stored(self, kind: str, sequence: int, blob: bytes) -> None:
+        """A row that an earlier run gave to its sink; the state comes first."""
+        if kind == STATE:
+            self._is_started, self._is_restless = True, sequence == RESTLESS
+            self._load(blob)
+        elif kind == NOTES:
+            self._notes += json.loads(blob)
+            self._num_notes = max(self._num_notes, sequence + 1)
+        elif kind == PART and self._num_concluded <= FINDING_ROWS_MAX:
+            self._parts.append(blob)
+
+    def _load(self, blob: bytes) -> None:
+        try:
+            builder, own, *numbers = unpack_nested(blob)
+            names = dict(zip(own[::2], own[1::2], strict=True))
+            self._num_parts, self._num_concluded, self._num_rows = numbers
+        except (RecordsError, ValueError, TypeError) as error:
+            raise StateError(f"the state of group {self._group_id!r}: {error}") from None
+        self._names.own.update(names)
+        self._builder = load_builder(builder, self._names)
+
+    def _dumped(self) -> bytes:
+        own = [item for pair in self._names.own.items() for item in pair]
+        numbers = (self._num_parts, self._num_concluded, self._num_rows)
+        return pack([dump_builder(self._builder), own, *numbers])
+
+    # What is new.
+
+    def record(
+        self, index: int, ms: int, raw: RawRecord, cause: bytes | None, *, is_bridge: bool = False
+    ) -> None:
+        """The next record of `MEMBERSHIP_TYPES`, of an entry or of a snapshot that bridges."""
+        if index != self._at[0] or is_bridge is not self._is_bridge:
+            self._entry()
+            self._at, self._is_bridge, self._cause = (index, ms), is_bridge, cause
+        self._raws.append(raw)
+
+    def _entry(self) -> None:
+        """The records that were pushed are one entry, or a snapshot."""
+        if not self._raws:
+            return
+        (index, ms), raws, self._raws = self._at, self._raws, []
+        if index <= self._builder.last.index or index > self._span.to_index:
+            return
+        if self._happened is None:
+            self._happened = self._to_come(index)
+        self._catch_up(index)
+        if self._is_bridge:
+            bridge = self._happened.pop()
+            assert isinstance(bridge, Bridge)
+            self._bridge(bridge, raws)
+        elif not any(one.covers(index) for one in self._span.bridges):
+            self._has_records = self._is_started = True
+            try:
+                cause = load_cause(self._cause or b"")
+                self._builder.entry(index, ms, Entry(cause=cause, records=tuple(raws)))
+            except RecordsError as error:
+                self._builder.unreadable(index, ms, str(error))
+        if self._builder.num_rows >= self._num_rows + DRAIN_ROWS:
+            self._drain()
+
+    def _to_come(self, first_index: int) -> list[Bridge | TermRow]:
+        """A group that is new is not told of what happened before it, but for the newest term."""
+        known = self._builder.last.index
+        happened = [one for one in self._span.happened() if one.index > known]
+        if not self._is_started:
+            before = [one for one in happened if one.index < first_index]
+            terms = [one for one in before if isinstance(one, TermRow)]
+            happened = [*terms[-1:], *happened[len(before) :]]
+        return happened[::-1]
+
+    def _catch_up(self, index: int) -> None:
+        """Tells the builder what happened before an entry."""
+        assert self._happened is not None
+        while self._happened and self._happened[-1].index < index:
+            one = self._happened.pop()
+            if isinstance(one, TermRow):
+                self._builder.began(one)
+            elif self._is_started:
+                self._bridge(one, ())
+
+    def _bridge(self, bridge: Bridge, raws: Iterable[RawRecord]) -> None:
+        self._has_records = self._is_started = True
+        if bridge.after_index > self._builder.last.index:
+            self._builder.passed(bridge.after_ms, bridge.after_index)
+        self._builder.go_on_from(bridge.index, bridge.ms, raws)
+
+    def _drain(self) -> None:
+        drained = self._builder.drain()
+        count = len(drained.epochs) + len(drained.spans) + len(drained.sessions)
+        self._num_rows = self._builder.num_rows
+        self._num_concluded += count
+        for table, rows in fact_rows(drained, _EVERYTHING):
+            self._sink.rows(f"rows:{table}", table, rows)
+        if self._num_concluded > FINDING_ROWS_MAX:
+            self._parts.clear()
+            self._new_parts.clear()
+        else:
+            self._new_parts.append(drained)
+            self._sink.blob(PART, self._num_parts, dump_facts(drained))
+            self._num_parts += 1
+
+    # The end.
+
+    def finish(self) -> None:
+        """All rows of the group were pushed."""
+        self._entry()
+        known = frozenset(self._notes)
+        fresh = [note for note in self._noted if note not in known]
+        if self._happened is None:
+            if not self._is_started:
+                return  # noted, and not in the log
+            self._happened = self._to_come(self._span.to_index + 1)
+        is_due = self._has_records or fresh or self._happened
+        is_later = self._span.to_ms > self._builder.last.ms
+        if not (is_due or (self._is_restless and is_later)):
+            return
+        self._catch_up(self._span.to_index + 1)
+        if self._span.to_index > self._builder.last.index:
+            self._builder.passed(self._span.to_ms, self._span.to_index)
+        if self._builder.num_rows >= self._num_rows + DRAIN_ROWS:
+            self._drain()
+        if fresh:
+            self._sink.blob(NOTES, self._num_notes, json.dumps(fresh).encode())
+            self._notes += fresh
+        sequence = SETTLED if self._builder.is_settled else RESTLESS
+        self._sink.blob(STATE, sequence, self._dumped())
+        if self._builder.is_known:
+            open_ = self._builder.finish()
+            for table, rows in fact_rows(open_, _EVERYTHING):
+                self._sink.rows(f"open:{table}", table, rows)
+            self._sink.rows(FINDINGS, FINDINGS, self._findings(open_))
+
+    def _findings(self, open_: GroupFacts) -> Iterable[Finding]:
+        kept = KeptRows(FINDING_ROWS_MAX)
+        if self._num_concluded <= FINDING_ROWS_MAX:
+            for part in self._parts:
+                kept.take(load_facts(part))
+            for drained in self._new_parts:
+                kept.take(drained)
+            kept.take(open_)
+            if not kept.is_full:
+                return kept.findings(self._shard, [json.loads(note) for note in self._notes])
+        return [self._too_many_rows()]
+
+    def _too_many_rows(self) -> Finding:
+        return Finding(
+            kind=TOO_MANY_ROWS,
+            severity=Severity.NOTE,
+            group_id=self._group_id,
+            shard=self._shard,
+            epochs=(),
+            members=(),
+            partitions=(),
+            from_index=self._span.to_index,
+            from_ms=self._span.to_ms,
+            to_index=None,
+            to_ms=None,
+            words=(
+                f"the group has more than {FINDING_ROWS_MAX:,} epochs, spans and sessions: diagnoses are not"
+                " sought in so many"
+            ),
+            rests_on=(),
+            is_certain=True,
+        )

@@ -1,0 +1,102 @@
+"""What the groups of a shard need beside their own records, as plain data that goes to every task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from history.facts.rows import TermRow
+from history.reading.catalog import TopicShape
+from records.ids import topic_id_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bridge:
+    """Entries are missing behind ``after_index``, and the snapshot of ``index`` stands in for them.
+
+    Its records come as rows of their own; whatever there is of entries between the two is passed over.
+    """
+
+    after_index: int
+    after_ms: int
+    index: int
+    ms: int
+
+    def covers(self, index: int) -> bool:
+        return self.after_index < index <= self.index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardShared:
+    """One shard, from its first new entry to its last."""
+
+    from_index: int
+    to_index: int
+    to_ms: int
+    terms: tuple[TermRow, ...] = ()
+    """The newest one before what is new, and all that are new; by index."""
+    bridges: tuple[Bridge, ...] = ()
+    """Those that are new, by index."""
+
+    def happened(self) -> list[Bridge | TermRow]:
+        """What concerns every group, in order; terms that are missing did not happen."""
+        terms = [term for term in self.terms if not any(one.covers(term.index) for one in self.bridges)]
+        happened: list[Bridge | TermRow] = [*terms, *self.bridges]
+        return sorted((one for one in happened if one.index <= self.to_index), key=_index)
+
+    @property
+    def is_news_to_all(self) -> bool:
+        """Something is new that concerns every group."""
+        return any(one.index >= self.from_index for one in self.happened())
+
+
+def _index(one: Bridge | TermRow) -> int:
+    return one.index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    cluster_id: str
+    shards: Mapping[int, ShardShared]
+    names: Mapping[bytes, str] = field(default_factory=dict)
+    """Topic id -> name, of every topic that the metadata shard tells of."""
+    notes: Mapping[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
+    """Shard and group -> what the nodes noted of the group beside the log (`note_text`)."""
+
+
+def note_text(note: Mapping[str, Any]) -> str:
+    """A note as a line; equal notes have equal lines."""
+    return json.dumps(note, sort_keys=True, separators=(",", ":"))
+
+
+def notes_by_group(shard: int, notes: Iterable[Mapping[str, Any]]) -> dict[tuple[int, str], tuple[str, ...]]:
+    """The notes of a shard for `Shared.notes`, in their order."""
+    found: dict[tuple[int, str], list[str]] = {}
+    for note in notes:
+        if isinstance(group_id := note.get("group"), str):
+            found.setdefault((shard, group_id), []).append(note_text(note))
+    return {key: tuple(lines) for key, lines in found.items()}
+
+
+class GroupNames:
+    """What topics are called, for one group: the metadata shard's word, else the group's own (`TopicNames`).
+
+    ``own`` has every name that the group came across: the metadata shard forgets topics that are deleted.
+    """
+
+    def __init__(self, names: Mapping[bytes, str], own: dict[bytes, str]) -> None:
+        self._names = names
+        self.own = own
+
+    def name(self, topic_id: bytes) -> str:
+        name = self._names.get(topic_id)
+        if name is None:
+            return self.own.get(topic_id) or topic_id_text(topic_id)
+        self.own[topic_id] = name
+        return name
+
+    def learn(self, topics: Mapping[str, TopicShape]) -> None:
+        for name, (topic_id, _) in topics.items():
+            self.own.setdefault(topic_id, name)
