@@ -1,0 +1,64 @@
+"""Facts as a plan of Spark: the same rows as group by group, of records in any order and any partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs quorate[spark]")
+
+from pyspark.sql import functions as F
+
+from pipeline.facts.batches import FACT_TABLES, STORED_ORIGINS
+from pipeline.facts.derive import derive
+from pipeline.facts.group import STATE
+from pipeline.facts.shared import ShardShared, Shared
+from pipeline.schema import TABLES
+
+from .factruns import CLUSTER, Rows, ShardLog, exported, in_order
+from .rows import records_frame, row, rows_of_frame
+from .test_facts_groups import node_of, world_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def told_by(derived: DataFrame, kinds: str) -> Rows:
+    """The rows of the tables, of the kinds that match."""
+    found: Rows = {table: [] for table in FACT_TABLES}
+    for one in derived.where(F.col("kind").rlike(kinds)).collect():
+        table = one["kind"].rpartition(":")[2]
+        found[table].append(tuple(one[table][name] for name in TABLES[table].names))
+    return found
+
+
+def test_two_runs_of_spark_have_the_rows_of_an_export(spark: SparkSession, tmp_path: Path) -> None:
+    log = node_of(world_log(0), lost=range(1, 31), snapshot=40)
+    shard = ShardLog.of(log, 0)
+    middle = shard.end // 2
+
+    def run(stored: DataFrame | None, begin: int, end: int, *, is_first: bool) -> DataFrame:
+        frames = [one for one in shard.frames if begin < one.index <= end]
+        records = records_frame(spark, (one for frame in frames for one in rows_of_frame(frame, 0, CLUSTER)))
+        (bridge, raws), bridges = shard.bridges[0], None
+        if is_first:
+            place = {"cluster_id": CLUSTER, "shard": 0, "raft_index": bridge.index, "timestamp_ms": bridge.ms}
+            bridged = (row(raw, sequence=number, term=1, **place) for number, raw in enumerate(raws))
+            bridges = records_frame(spark, bridged)
+        shared = Shared(cluster_id=CLUSTER, shards={0: shard.shared(begin, end)}, names=log.catalog().names)
+        path = str(tmp_path / f"derived-{begin}")
+        derive(records, stored, shared, bridges).write.parquet(path)
+        return spark.read.parquet(path)
+
+    first = run(None, 0, middle, is_first=True)
+    stored = first.where(F.col("kind").isin(list(STORED_ORIGINS)))
+    second = run(stored, middle, shard.end, is_first=False)
+    assert second.where(F.col("kind") == STATE).count() == 2
+    concluded, rest = told_by(first, "^rows:"), told_by(second, "^(rows:|open:|findings$)")
+    assert in_order({table: concluded[table] + rest[table] for table in FACT_TABLES}) == exported(log)
+    nothing = ShardShared(from_index=shard.end + 1, to_index=shard.end, to_ms=shard.ms(shard.end))
+    shared = Shared(cluster_id=CLUSTER, shards={0: nothing})
+    assert derive(records_frame(spark, []), second.where(F.col("kind") == STATE), shared).count() == 0
