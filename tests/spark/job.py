@@ -56,6 +56,8 @@ def main() -> None:
     if not master.startswith("sc://"):
         conf["spark.driver.memory"] = "1g"
     with session_for(master, conf=conf) as spark:
+        with session_for() as same:  # that of ours is somebody's session by now, and goes on
+            assert same is spark
         register(spark)
         records = spark.read.format("quorate").option("raw", True).load(path)
         places = spark.range(0, TASKS, 1, TASKS).mapInArrow(place, "executor bigint, file string").collect()
