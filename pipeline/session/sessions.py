@@ -142,9 +142,11 @@ def _connected(url: str, told: Mapping[str, str]) -> SparkSession:
 
     with environment({"SPARK_REMOTE": url}):  # another one there would be a contradiction to Spark
         session = SparkSession.builder.remote(url).getOrCreate()
-    for key, value in {"spark.sql.session.timeZone": "UTC", **told}.items():
-        session.conf.set(key, value)
-    return _shipped(session)
+    with _stopped_on_failure(session):
+        for key, value in {"spark.sql.session.timeZone": "UTC", **told}.items():
+            session.conf.set(key, value)
+        ship_code(session)
+    return session
 
 
 def _started(
@@ -166,27 +168,30 @@ def _started(
     elif master.startswith("spark://"):
         _reach(master.removeprefix("spark://"), 7077, "the Spark master")
     conf = {key: value for key, value in defaults.items() if key not in theirs}
-    conf |= {**told, "spark.master": master}
+    conf |= {key: value for key, value in told.items() if key != "spark.master"}
     if not SparkContext._gateway:
         variables = python_variables(is_local=is_local(master))
-        gateway = launch(spark_home, conf, variables, is_quiet=is_quiet)
+        gateway = launch(spark_home, {**conf, "spark.master": master}, variables, is_quiet=is_quiet)
         SparkContext._ensure_initialized(gateway=gateway)
-    if is_remote:
-        return SparkSession.builder.remote(master).config(map=dict(conf)).getOrCreate()
-    settings = SparkConf()
+    if is_remote:  # a Connect server in that JVM, which was told everything
+        return SparkSession.builder.remote(master).getOrCreate()
+    settings = SparkConf().setMaster(master)
     for key, value in conf.items():
         settings.set(key, value)
     session = SparkSession(SparkContext(conf=settings))
-    return session if is_local(master) else _shipped(session)
+    if not is_local(master):
+        with _stopped_on_failure(session):
+            ship_code(session)
+    return session
 
 
-def _shipped(session: SparkSession) -> SparkSession:
+@contextmanager
+def _stopped_on_failure(session: SparkSession) -> Iterator[None]:
     try:
-        ship_code(session)
+        yield
     except BaseException:
         session.stop()
         raise
-    return session
 
 
 def _reach(addresses: str, default_port: int, what: str) -> None:
