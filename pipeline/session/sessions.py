@@ -135,7 +135,7 @@ def _remote(master: str | None) -> str | None:
 
 def _connected(url: str, told: Mapping[str, str]) -> SparkSession:
     if importlib.util.find_spec("grpc") is None:
-        raise NoSpark("Spark Connect needs packages of its own", "pip install 'pyspark[connect]==4.3.*'")
+        raise NoSpark("Spark Connect needs packages of its own", "pip install 'quorate[spark,connect]'")
     if not any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
         _reach(url.removeprefix("sc://").partition("/")[0], 15002, "the Spark Connect server")
     from pyspark.sql import SparkSession
