@@ -51,18 +51,22 @@ class SealedIndex:
         fits = sealed.first_index == bounds.first and last in (None, sealed.last_index)
         return cls(sealed, data) if fits else None
 
-    def wanted(self, selection: Selection) -> npt.NDArray[np.bool_]:
-        """Which records may be wanted: by index, time and type surely, by group as far as a CRC tells."""
+    def wanted(self, selection: Selection, decided: int | None) -> npt.NDArray[np.bool_]:
+        """Which records may be wanted: by index, time and type surely, by group as far as a CRC tells.
+
+        All of a sealed segment is decided; ``decided`` is how far that was known at the time of the plan.
+        """
         rows, span = self._rows, selection.span
-        chosen = np.ones(len(rows), np.bool_)
+        chosen = rows["index"].astype(np.int64) <= (self._sealed.last_index if decided is None else decided)
         for low, high, name in (
             (span.from_index, span.to_index, "index"),
             (span.from_ms, span.to_ms, "timestamp_ms"),
         ):
-            if low is not None and low > int(rows[name].min(initial=low)):
-                chosen &= rows[name] >= low
-            if high is not None and high < int(rows[name].max(initial=high)):
-                chosen &= rows[name] <= high
+            values = rows[name].astype(np.int64)
+            if low is not None:
+                chosen &= values >= low
+            if high is not None:
+                chosen &= values <= high
         if selection.types is not None:
             chosen &= np.isin(rows["type"], list(selection.types))
         if selection.groups is not None:

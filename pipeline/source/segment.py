@@ -38,7 +38,7 @@ def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
     """The rows of a segment that are wanted; raises `InputError` in fail mode where something is damaged."""
     bounds, files = task.bounds, OsFiles()
     index = SealedIndex.of(files, task.home, bounds)
-    chosen = None if index is None else index.wanted(task.selection)
+    chosen = None if index is None else index.wanted(task.selection, bounds.decided)
     if chosen is not None and not chosen.any():
         return
     try:

@@ -35,3 +35,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip(str(error))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def mixed_log(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A written log of one group shard: segments, all but the newest sealed, and snapshots; read only."""
+    from benchmarks.mixedlog import write_log
+
+    path = str(tmp_path_factory.mktemp("mixed"))
+    write_log(path, 5_000, groups=12, segment_bytes=200_000, snapshot_records=2_000)
+    return path

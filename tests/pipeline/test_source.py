@@ -10,7 +10,6 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="needs quorate[spark]")
 pytest.importorskip("pyspark", reason="needs quorate[spark]")
 
-from benchmarks.mixedlog import write_log  # noqa: E402
 from history.export.schema import SCHEMAS  # noqa: E402
 from history.export.sources import ShardRows, Window  # noqa: E402
 from history.reading.opening import open_node  # noqa: E402
@@ -22,14 +21,6 @@ from pipeline.source.reading import read_task  # noqa: E402
 from .conftest import INCIDENT  # noqa: E402
 
 Row = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A written log of three segments, two of them sealed, with snapshots."""
-    path = str(tmp_path_factory.mktemp("mixed"))
-    write_log(path, 5_000, groups=40, segment_bytes=200_000, snapshot_records=2_000)
-    return path
 
 
 def rows_of(path: object, **options: str) -> list[Row]:
@@ -58,8 +49,8 @@ def exported(path: object, table: str) -> list[Row]:
 
 
 @pytest.mark.parametrize("which", ["incident", "mixed"])
-def test_every_record_is_as_history_exports_it(which: str, mixed: str) -> None:
-    path: object = INCIDENT if which == "incident" else mixed
+def test_every_record_is_as_history_exports_it(which: str, mixed_log: str) -> None:
+    path: object = INCIDENT if which == "incident" else mixed_log
     ours, theirs = rows_of(path), exported(path, "records")
     shared = [column.name for column in RECORD_COLUMNS if column.name in theirs[0]]
     assert len(shared) >= 15
@@ -69,8 +60,8 @@ def test_every_record_is_as_history_exports_it(which: str, mixed: str) -> None:
 
 
 @pytest.mark.parametrize("which", ["incident", "mixed"])
-def test_every_commit_is_as_history_exports_it(which: str, mixed: str) -> None:
-    path: object = INCIDENT if which == "incident" else mixed
+def test_every_commit_is_as_history_exports_it(which: str, mixed_log: str) -> None:
+    path: object = INCIDENT if which == "incident" else mixed_log
     names = {"cause_member_id": "member_id", "cause_member_epoch": "member_epoch"}
     shared = (
         "group_id",
@@ -88,19 +79,19 @@ def test_every_commit_is_as_history_exports_it(which: str, mixed: str) -> None:
     assert ours == theirs
 
 
-def test_executors_look_where_the_driver_meant(mixed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executors_look_where_the_driver_meant(mixed_log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Executors run in folders of their own, where a relative path leads elsewhere or nowhere."""
-    there = Path(mixed)
+    there = Path(mixed_log)
     monkeypatch.chdir(there.parent)
     tasks = plan(parse_options({"path": there.name}))
     monkeypatch.chdir("/")
-    assert sum(len(batch) for task in tasks for batch in read_task(task)) == len(rows_of(mixed))
+    assert sum(len(batch) for task in tasks for batch in read_task(task)) == len(rows_of(mixed_log))
 
 
-def test_spark_reads_the_same(spark, mixed: str) -> None:
+def test_spark_reads_the_same(spark, mixed_log: str) -> None:
     from pipeline.source import register
 
     register(spark)
-    read = spark.read.format("quorate").load(mixed)
+    read = spark.read.format("quorate").load(mixed_log)
     assert read.columns == [column.name for column in RECORD_COLUMNS if not column.is_raw]
-    assert read.count() == len(rows_of(mixed))
+    assert read.count() == len(rows_of(mixed_log))

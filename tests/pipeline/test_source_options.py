@@ -1,0 +1,173 @@
+"""Every option of the source: what it leaves out, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs quorate[spark]")
+
+from pipeline.errors import OptionError
+from pipeline.schema import DAMAGE, ENTRY_COLUMNS, RECORD_COLUMNS, Column, Kind, spark_type
+from pipeline.source.options import OPTIONS, Span, parse_options
+from pipeline.source.plan import plan
+
+from .conftest import INCIDENT
+from .test_source import Row, rows_of
+
+MIDDLE = 500
+
+
+@pytest.fixture(scope="module")
+def everything(mixed_log: str) -> list[Row]:
+    return rows_of(mixed_log)
+
+
+def test_types_by_number_and_by_any_spelling_of_the_name(mixed_log: str, everything: list[Row]) -> None:
+    expected = [row for row in everything if row["type"] in (3, 1000)]
+    assert expected
+    for said in ("3,1000", "ConsumerGroupMetadata,TermStart", " CONSUMER_GROUP_METADATA , term_start"):
+        assert rows_of(mixed_log, types=said) == expected
+    assert rows_of(mixed_log, types="77") == []
+    assert rows_of(mixed_log, types="") == []
+
+
+def test_groups_by_commas_and_as_json(mixed_log: str, everything: list[Row]) -> None:
+    names = ["orders-service-00003", "orders-service-00011"]
+    expected = [row for row in everything if row["group_id"] in names]
+    assert len(expected) > 100
+    assert rows_of(mixed_log, groups=", ".join(names)) == expected
+    assert rows_of(mixed_log, groups=json.dumps(names)) == expected
+    assert rows_of(mixed_log, groups="nobody") == []
+
+
+def test_a_group_with_columns_that_do_not_show_it(mixed_log: str, everything: list[Row]) -> None:
+    name = "orders-service-00003"
+    found = rows_of(mixed_log, groups=name, columns="offset,raft_index")
+    expected = [row for row in everything if row["group_id"] == name]
+    assert [row["raft_index"] for row in found] == [row["raft_index"] for row in expected]
+    assert list(found[0]) == ["offset", "raft_index"]
+
+
+def test_indexes_and_times_with_both_ends(mixed_log: str, everything: list[Row]) -> None:
+    low, high = MIDDLE, MIDDLE + 400
+    expected = [row for row in everything if row["shard"] == 0 and low <= row["raft_index"] <= high]
+    assert rows_of(mixed_log, shards="0", from_index=str(low), to_index=str(high)) == expected
+    first, last = expected[0]["timestamp_ms"], expected[-1]["timestamp_ms"]
+    assert rows_of(mixed_log, shards="0", from_time=str(first), to_time=str(last)) == expected
+    assert rows_of(mixed_log, from_index=str(1 << 40)) == []
+    assert rows_of(mixed_log, from_index="-7", to_index=str(1 << 80)) == everything
+
+
+def test_ranges_by_shard_leave_out_those_that_are_not_named(mixed_log: str, everything: list[Row]) -> None:
+    expected = [row for row in everything if row["shard"] == 0 and row["raft_index"] >= MIDDLE]
+    assert rows_of(mixed_log, ranges=json.dumps({"0": [MIDDLE, None]})) == expected
+    both = rows_of(mixed_log, ranges=json.dumps({"0": [MIDDLE, MIDDLE], "-1": [1, None]}))
+    assert {(row["shard"], row["raft_index"]) for row in both} == {(-1, 1), (0, MIDDLE)}
+    narrowed = rows_of(mixed_log, ranges=json.dumps({"0": [None, MIDDLE + 1]}), from_index=str(MIDDLE))
+    assert {row["raft_index"] for row in narrowed} == {MIDDLE, MIDDLE + 1}
+
+
+def test_shards_by_number_and_by_name(mixed_log: str, everything: list[Row]) -> None:
+    for said, number in (("metadata", -1), ("-1", -1), ("0", 0), ("shard-0", 0)):
+        assert rows_of(mixed_log, shards=said) == [row for row in everything if row["shard"] == number]
+    with pytest.raises(OptionError, match="does not hold shard 7"):
+        plan(parse_options({"path": mixed_log, "shards": "7"}))
+
+
+@pytest.mark.parametrize("column", [column.name for column in RECORD_COLUMNS])
+def test_each_column_by_itself_is_what_it_is_among_all(column: str, mixed_log: str) -> None:
+    places = ("shard", "raft_index", "sequence")
+    names = [*(name for name in places if name != column), column]
+    alone = rows_of(mixed_log, columns=",".join(names), to_index="300")
+    assert alone == [
+        {name: row[name] for name in names} for row in rows_of(mixed_log, raw="true", to_index="300")
+    ]
+
+
+def test_raw_adds_the_bytes_of_the_log(mixed_log: str) -> None:
+    from history.reading.node import ShardFiles
+    from records import iter_records
+    from records.entry import cause_bytes
+
+    theirs = [
+        (frame.index, raw.key, raw.value, cause_bytes(frame.body))
+        for frame in ShardFiles(mixed_log, 0).frames()
+        for raw in iter_records(frame.body)
+    ]
+    rows = rows_of(mixed_log, shards="0", raw="true")
+    named = ("raft_index", "key_bytes", "value_bytes", "cause_bytes")
+    assert [tuple(row[name] for name in named) for row in rows] == theirs
+    assert any(row["value_bytes"] is None for row in rows)
+
+
+def test_permissive_has_damage_for_its_last_column(mixed_log: str) -> None:
+    asked = parse_options({"path": mixed_log, "mode": "permissive", "columns": "damage, shard"})
+    assert [column.name for column in asked.columns] == ["shard", "damage"]
+    assert [c.name for c in parse_options({"path": mixed_log, "mode": "permissive"}).columns][-1] == "damage"
+
+
+def test_a_schema_names_what_is_read(mixed_log: str) -> None:
+    schema = spark_type((RECORD_COLUMNS[4], RECORD_COLUMNS[1]))
+    assert [c.name for c in parse_options({"path": mixed_log}, schema).columns] == ["timestamp_ms", "shard"]
+    with pytest.raises(OptionError, match="permissive"):
+        parse_options({"path": mixed_log, "mode": "permissive"}, schema)
+    with pytest.raises(OptionError, match="shard is int, not string"):
+        parse_options({"path": mixed_log}, spark_type((Column(name="shard", kind=Kind.TEXT, means=""),)))
+    with pytest.raises(OptionError, match="no column 'node_id'"):
+        parse_options({"path": mixed_log}, spark_type(ENTRY_COLUMNS))
+    assert DAMAGE in parse_options({"path": mixed_log, "mode": "permissive"}, spark_type((DAMAGE,))).columns
+
+
+REFUSED: dict[str, tuple[dict[str, str], str]] = {
+    "an unknown option": ({"type": "3"}, "no option 'type'"),
+    "an unknown type": ({"types": "Offset"}, "no record type 'Offset'"),
+    "a type beyond its bounds": ({"types": "70000"}, "no record type '70000'"),
+    "an unknown column": ({"columns": "group"}, "no column 'group'"),
+    "a column twice": ({"columns": "shard,shard"}, "shard is named twice"),
+    "a shard that is no number": ({"shards": "first"}, "'first' is no shard"),
+    "an index that is none": ({"from_index": "one"}, "from_index='one' is no number"),
+    "a moment that is none": ({"to_time": "noon"}, "to_time='noon' is no moment"),
+    "groups that are no texts": ({"groups": "[1]"}, "no list of texts"),
+    "groups that are no JSON": ({"groups": '["a'}, "no JSON"),
+    "ranges that are no object": ({"ranges": "[1]"}, "no JSON object"),
+    "ranges of one index": ({"ranges": '{"0": [1]}'}, "no two indexes"),
+    "a mode that is none": ({"mode": "dropmalformed"}, "there are fail, permissive"),
+    "rows that are none": ({"rows": "groups"}, "there are records, entries"),
+    "raw that is neither": ({"raw": "yes"}, "neither true nor false"),
+    "types of entries": ({"rows": "entries", "types": "3"}, "entries have no type"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_makes_no_sense_is_refused_with_what_there_is(name: str) -> None:
+    options, said = REFUSED[name]
+    with pytest.raises(OptionError) as refused:
+        parse_options({"path": str(INCIDENT), **options})
+    assert said in str(refused.value)
+    assert refused.value.hint
+
+
+def test_no_path_is_refused() -> None:
+    with pytest.raises(OptionError, match="no path"):
+        parse_options({})
+
+
+MOMENTS: list[tuple[str, Any]] = [
+    ("1772366400000", 1_772_366_400_000),
+    ("2026-03-01T12:00:00Z", 1_772_366_400_000),
+    ("2026-03-01 12:00", 1_772_366_400_000),
+    ("2026-03-01T13:00:00.25+01:00", 1_772_366_400_250),
+]
+
+
+@pytest.mark.parametrize(("said", "ms"), MOMENTS)
+def test_moments(said: str, ms: int) -> None:
+    assert parse_options({"path": "x", "from_time": said}).selection.span == Span(from_ms=ms)
+
+
+def test_every_option_is_described() -> None:
+    assert all(OPTIONS.values())
