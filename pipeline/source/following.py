@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from history.reading.node import ShardFiles
 from history.reading.opening import open_node
+from history.reading.source import NothingToRead
 from history.words import shard_name
 from pipeline.errors import InputError
 from raftlog.files import OsFiles
@@ -53,9 +54,13 @@ class Following:
         return self.listed({**reached, **batch})
 
     def listed(self, reached: Mapping[int, Reached]) -> InputLog:
-        """The input as it is at the moment, decided as far as a look has said."""
-        log = open_node(self.opened.path)
-        shards = {shard: self._listed(shard, one) for shard, one in reached.items()}
+        """The input as it is at the moment, decided as far as a look has said; raises `InputError`."""
+        try:
+            log = open_node(self.opened.path)
+            shards = {shard: self._listed(shard, one) for shard, one in reached.items()}
+        except (NothingToRead, OSError) as error:
+            hint = "what was read of it stays read: start again when it is back"
+            raise InputError(f"{self.opened.path} was taken away while it was read: {error}", hint) from None
         return replace(self.opened, log=log, remarks=log.remarks, shards=shards)
 
     def _listed(self, shard: int, reached: Reached) -> InputShard:

@@ -232,6 +232,19 @@ def test_a_batch_that_this_node_does_not_hold_yet_is_refused(tmp_path: Path) -> 
         stream.read(start, end)
 
 
+def test_a_directory_that_is_taken_away_is_told(tmp_path: Path) -> None:
+    cluster = Growing(tmp_path / "cluster", num_nodes=1)
+    path = Path(cluster.disks[0].path)
+    stream = Stream(path)
+    cluster.write(3)
+    start = dict(stream.offset or {})
+    end = stored(stream.reader.latestOffset(start, ReadAllAvailable()))
+    path.rename(tmp_path / "away")
+    assert stored(stream.reader.latestOffset(end, ReadAllAvailable())) == end, "no news"
+    with pytest.raises(InputError, match="was taken away while it was read"):
+        stream.read(start, end)
+
+
 def test_another_clusters_log_is_refused(tmp_path: Path) -> None:
     stream = Stream(Growing(tmp_path / "cluster").folder)
     stream.offset = {**(stream.offset or {}), "cluster_id": "other"}
