@@ -1,9 +1,9 @@
-"""A confluent-kafka consumer that keeps a diary: `python -P consumer.py BOOTSTRAP GROUP TOPIC FILE`.
+"""A confluent-kafka consumer with a diary: `python -P consumer.py BOOTSTRAP GROUP TOPIC FILE [PAUSE_S]`.
 
 One JSON line an event, flushed at once, times in seconds of the machine's monotonic clock, which all
 processes share: `assigned` when its callback ends, `revoked` and `lost` when theirs begin, `acked` with the
 offset of each partition that a synchronous commit was acknowledged for, `failed` with the error of one that
-was not. It commits whatever it owns in a loop and counts upwards. It leaves the group on SIGTERM.
+was not. It commits whatever it owns in a loop with a pause, counting upwards. It leaves the group on SIGTERM.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ POLL_S = 0.01
 class Member:
     """The consumer, its offsets, its diary."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str, file: str) -> None:
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, file: str, pause_s: float | str = POLL_S
+    ) -> None:
         self._out = open(file, "a", encoding="utf-8")  # noqa: SIM115  # open for the life of the process
         self._topic = topic
+        self._pause_s = float(pause_s)
         self._offsets: dict[int, int] = {}
         self._stopping = False
         self._consumer = Consumer(
@@ -44,7 +47,7 @@ class Member:
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self._stop)
         while not self._stopping:
-            self._consumer.poll(POLL_S)
+            self._consumer.poll(self._pause_s)
             if self._offsets:
                 self._commit()
         self._consumer.close()

@@ -28,7 +28,7 @@ COMMANDS = [
     *(["cluster", name] for name in ("status", "transfer", "upgrade", *experiments.COMMANDS)),
     *(["log", name] for name in ("dump", "verify", "compare", "replay", "explain", "timeline", "terms")),
     *(["log", name] for name in ("findings", "owner", "diff", "stats", "export", "whatif")),
-    *(["pipeline", name] for name in ("run", "tables")),
+    *(["pipeline", name] for name in ("run", "stream", "tables")),
 ]
 
 

@@ -1,0 +1,123 @@
+"""`quorate pipeline stream`: tables that are kept fresh while the log grows."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from history.moments import parse_span
+from history.render import duration, plural
+from history.words import shard_name
+from quorate.commands.options import Json
+from quorate.commands.pipeline.common import (
+    Conf,
+    DriverMemory,
+    Input,
+    Master,
+    Mode,
+    Output,
+    SparkLogs,
+    on_progress,
+    refusals,
+)
+from quorate.errors import CommandError, ExitCode
+from quorate.output import print_json
+
+if TYPE_CHECKING:
+    from pipeline.runs.stream import Batch
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+def stream(
+    input: Input,
+    output: Output,
+    every: Annotated[
+        str, typer.Option("--every", metavar="SPAN", help="A batch so often at most, as 10s or 500ms.")
+    ] = "10s",
+    once: Annotated[bool, typer.Option("--once", help="Take what there is now, and end.")] = False,
+    max_entries: Annotated[
+        int | None,
+        typer.Option(
+            "--max-entries", min=1, help="Entries of the log in one batch. Default: all.", show_default=False
+        ),
+    ] = None,
+    mode: Mode = "fail",
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="DIR",
+            help="Spark's notes on what it began. Default: in the folder of the tables.",
+            show_default=False,
+        ),
+    ] = None,
+    master: Master = None,
+    driver_memory: DriverMemory = None,
+    conf: Conf = None,
+    spark_logs: SparkLogs = False,
+    json: Json = False,
+) -> None:
+    """Keep the tables in a folder fresh while a node writes its log.
+
+    Ends with Ctrl-C, and goes on where it was when it is started again, however it ended: every entry is in
+    the tables once.
+
+    Example: quorate pipeline stream --input quorate-data --output tables --every 5s
+    """
+    every_s = _seconds(every)
+    with refusals():
+        from pipeline.session.sessions import require_pyspark, session_for
+        from pipeline.session.settings import conf_from_options
+
+        settings = conf_from_options(driver_memory, conf or [])
+        require_pyspark()
+        from pipeline.runs.stream import Stream
+
+        tell = _tell_json if json else _tell
+        kept = Stream(input, output, mode=mode, checkpoint=checkpoint, entries_max=max_entries, on_batch=tell)
+        with closing(kept):
+            on_progress("starting Spark")
+            with (
+                session_for(master, name="quorate pipeline", conf=settings, spark_logs=spark_logs) as spark,
+                _stopped_by_signals(kept.stop),
+            ):
+                on_progress(f"following {input}" if not once else f"reading {input}")
+                kept.run(spark, every_s=None if once else every_s)
+
+
+def _seconds(span: str) -> float:
+    try:
+        return parse_span(span) / 1000
+    except ValueError as error:
+        raise CommandError(f"--every: {error}", code=ExitCode.USAGE) from None
+
+
+@contextmanager
+def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """What is under way is given up in order, whoever asks for the end."""
+    before = {one: signal.signal(one, lambda *_: stop()) for one in STOPS}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _tell(batch: Batch) -> None:
+    reach = ", ".join(f"{shard_name(shard)} to {index}" for shard, index in sorted(batch.to.items()))
+    on_progress(
+        f"batch {batch.number}: {plural(batch.entries, 'entry')}, {reach}; {duration(batch.lag_ms)} behind"
+        f" the node, {batch.seconds:.1f} s of work"
+    )
+    for lost in batch.lost:
+        on_progress(f"note: {lost}")
+
+
+def _tell_json(batch: Batch) -> None:
+    print_json(asdict(batch))

@@ -1,0 +1,106 @@
+"""Tables that are kept fresh: they hold what one run over the same log makes, whatever was stopped when."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs quorate[spark]")
+
+from pyspark.sql import SparkSession
+
+from pipeline.errors import InputError, OutputBusy
+from pipeline.runs.run import run
+from pipeline.runs.stream import CHECKPOINT, Batch, Stream
+from pipeline.tables.reading import read_manifest
+from tests.history.reallog import Node
+from tests.history.test_history_real import long_story
+
+from .test_run import assert_same, no_session
+from .truth import exported
+
+WAIT_S = 120.0
+TABLES_OF_RECORDS = ("records", "commits", "failovers")
+
+
+@contextmanager
+def following(spark: SparkSession, log: Path, output: Path) -> Iterator[Callable[[int], None]]:
+    """Tables that are kept up with a log; the function waits until they reach an entry of shard 0."""
+    news = threading.Condition()
+    reached = [0]
+
+    def tell(batch: Batch) -> None:
+        with news:
+            reached.append(batch.to.get(0, 0))
+            news.notify_all()
+
+    def wait(index: int) -> None:
+        with news:
+            assert news.wait_for(lambda: max(reached) >= index or not thread.is_alive(), WAIT_S)
+            assert max(reached) >= index
+
+    stream = Stream(str(log), str(output), on_batch=tell)
+    thread = threading.Thread(target=stream.run, args=(spark,), kwargs={"every_s": 0.1})
+    try:
+        thread.start()
+        yield wait
+    finally:
+        stream.stop()
+        thread.join(WAIT_S)
+        stream.close()
+
+
+def last_index(log: Path) -> int:
+    return max(int(row["raft_index"]) for row in exported(log, "records")["records"] if row["shard"] == 0)
+
+
+def commit_more(node: Node, count: int) -> None:
+    ann = node.member("payments", "app-2", "orders").join()
+    for offset in range(count):
+        ann.commit({0: 1_000 + offset})
+        if offset % 20 == 0:
+            node.pass_ms(500, ann)
+
+
+@pytest.mark.timeout(300)
+def test_tables_follow_a_log_over_stops_and_lost_checkpoints(spark: SparkSession, tmp_path: Path) -> None:
+    log, output = tmp_path / "node", tmp_path / "tables"
+    node, _ = long_story(str(log), commits=30)
+    with following(spark, log, output) as wait:
+        wait(last_index(log))
+        commit_more(node, 250)
+        assert (log / "shard-0" / "archive").exists()
+        wait(last_index(log))
+        with pytest.raises(OutputBusy):
+            run(no_session, str(log), str(output))
+    assert_same(output, log, *TABLES_OF_RECORDS)
+    commits = read_manifest(output).version
+    shutil.copytree(output, tmp_path / "copy")
+    shutil.rmtree(output / CHECKPOINT)
+    commit_more(node, 20)
+    with following(spark, log, output) as wait:
+        wait(last_index(log))
+    assert_same(output, log, *TABLES_OF_RECORDS)
+    assert read_manifest(output).version == commits + 1
+
+    (output / CHECKPOINT).rename(tmp_path / "checkpoint")
+    shutil.rmtree(output)
+    (tmp_path / "copy").rename(output)
+    shutil.rmtree(output / CHECKPOINT)
+    (tmp_path / "checkpoint").rename(output / CHECKPOINT)  # which is ahead of the tables now
+    stream = Stream(str(log), str(output), on_batch=lambda _: None, entries_max=100)
+    with closing(stream):
+        stream.run(spark, every_s=None)
+    assert_same(output, log, *TABLES_OF_RECORDS)
+
+
+def test_what_cannot_be_followed_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(InputError):
+        Stream(str(tmp_path / "nothing"), str(tmp_path / "tables"), on_batch=lambda _: None)
+    assert not (tmp_path / "tables").exists()

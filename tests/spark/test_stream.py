@@ -1,0 +1,179 @@
+"""`quorate pipeline stream` beside a real cluster, killed at any moment: every entry is in the tables once.
+
+Kafka's own C client joins, commits and leaves; a leader is killed too; segments are sealed and archived.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import benchmarks.consumer
+from cluster.launching.launcher import ClusterProcess, launch_cluster
+from pipeline.schema import TABLES
+from quorate.client import Client
+from tests.failover.watching import TOPIC, leader_of, wait_for
+from tests.pipeline.test_run import assert_same
+from tests.pipeline.truth import exported
+from tests.report import count_fault
+
+from .drivers import driver_environment, run_driver
+
+pytestmark = pytest.mark.spark
+
+SETTINGS = {
+    "log.segment.bytes": "60000",
+    "snapshot.tail.records": "1500",
+    "group.consumer.session.timeout.ms": "10000",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+PARTITIONS = 6
+GROUPS = ("billing", "shipping")
+KILLS = 3
+PAUSE_S = "0.05"
+"""Between two commits of a consumer."""
+WAIT_S = 120.0
+
+
+class Consumers:
+    """Processes of `benchmarks.consumer`: they join, commit what they own again and again, and leave."""
+
+    def __init__(self, cluster: ClusterProcess, folder: Path) -> None:
+        self._cluster, self._folder = cluster, folder
+        self._started: list[tuple[subprocess.Popen[bytes], Path]] = []
+
+    def join(self, group: str) -> None:
+        """Returns when it has committed something."""
+        diary = self._folder / f"{group}-{len(self._started)}.jsonl"
+        script = str(Path(benchmarks.consumer.__file__))
+        command = [sys.executable, "-P", script, self._cluster.bootstrap, group, TOPIC, str(diary), PAUSE_S]
+        self._started.append((subprocess.Popen(command), diary))
+        wait_for(lambda: diary.exists() and '"acked"' in diary.read_text(), f"{diary.stem} commits", WAIT_S)
+
+    def leave(self, count: int = 1) -> None:
+        """The oldest ones that are still there."""
+        there = [one for one, _ in self._started if one.poll() is None]
+        for one in there[:count]:
+            one.send_signal(signal.SIGTERM)
+        for one in there[:count]:
+            one.wait(WAIT_S)
+
+    def kill(self) -> None:
+        for one, _ in self._started:
+            one.kill()
+            one.wait()
+
+
+class Following:
+    """The command as a process; its JVM dies with it."""
+
+    def __init__(self, log: Path, output: Path, scratch: Path) -> None:
+        command = [sys.executable, "-m", "quorate", "pipeline", "stream", "--json", "--every", "300ms"]
+        command += ["--input", str(log), "--output", str(output), "--master", "local[2]"]
+        command += ["--driver-memory", "1g", "--conf", "spark.sql.shuffle.partitions=2"]
+        self.process = subprocess.Popen(
+            command,
+            cwd=scratch,
+            env=driver_environment(scratch),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.batches: list[dict[str, Any]] = []
+        self.said: list[str] = []
+        self._readers = [threading.Thread(target=self._listen), threading.Thread(target=self._hear)]
+        for reader in self._readers:
+            reader.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.batches.append(json.loads(line))
+
+    def _hear(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line.rstrip())
+
+    def wait_for_batches(self, count: int) -> None:
+        wait_for(lambda: len(self.batches) >= count or self.process.poll() is not None, "batches", WAIT_S)
+        assert self.process.poll() is None, "\n".join(self.said)
+
+    def kill(self) -> None:
+        count_fault("spark", "stream killed")
+        self.process.kill()
+        self.end()
+
+    def stop(self) -> int:
+        """By a polite signal; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.end()
+
+    def end(self) -> int:
+        try:
+            return self.process.wait(WAIT_S)
+        finally:
+            self.process.kill()
+            for reader in self._readers:
+                reader.join(WAIT_S)
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[ClusterProcess, Consumers]]:
+    cluster = launch_cluster(folder / "cluster", settings=SETTINGS)
+    consumers = Consumers(cluster, folder)
+    try:
+        with Client(cluster.bootstrap) as client:
+            client.create_topic(TOPIC, PARTITIONS)
+        yield cluster, consumers
+    finally:
+        consumers.kill()
+        cluster.kill()
+
+
+@pytest.mark.timeout(600)
+def test_kills_at_any_moment_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    log, output, scratch = tmp_path / "cluster", tmp_path / "tables", tmp_path / "scratch"
+    scratch.mkdir()
+    with running(tmp_path) as (cluster, consumers):
+        for group in GROUPS:
+            consumers.join(group)
+        following = Following(log, output, scratch)
+        for kill in range(KILLS):
+            following.wait_for_batches(1)
+            if kill == 1:
+                count_fault("spark", "leader killed")
+                leader = leader_of(cluster.nodes, GROUPS[0])
+                leader.kill()
+                leader.start()
+            consumers.join(rng.choice(GROUPS))
+            threading.Event().wait(rng.uniform(0, 3))  # wherever in a batch that is
+            following.kill()
+            following = Following(log, output, scratch)
+        following.wait_for_batches(2)
+        consumers.leave(2)
+        stopped = following.stop()
+        assert stopped == 0, "\n".join(following.said)
+        assert not any("Traceback" in line for line in following.said), "\n".join(following.said)
+        consumers.leave(KILLS + len(GROUPS))
+        cluster.stop()
+    once: list[str | Path] = ["pipeline", "stream", "--once", "--input", log, "--output", output]
+    run_driver([sys.executable, "-m", "quorate", *once, "--master", "local[2]"], scratch)
+    assert any((log / "node-1").glob("*/archive/*.log"))
+    assert len(exported(log, "commits")["commits"]) > 200
+    assert_same(output, log, *TABLES)
