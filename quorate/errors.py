@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
 
 EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "all is well",
-    ExitCode.FAILED: "a claim of the demo did not hold, or a verification found damage",
+    ExitCode.FAILED: "a claim of the demo did not hold, a verification found damage, or Spark failed",
     ExitCode.USAGE: "a wrong option, argument or setting",
     ExitCode.UNREACHABLE: "the cluster cannot be reached, or did not answer in time",
     ExitCode.REFUSED: "the cluster answered with an error",

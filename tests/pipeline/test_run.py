@@ -10,9 +10,13 @@ pytest.importorskip("pyspark", reason="needs quorate[spark]")
 
 from pyspark.sql import SparkSession
 
-from pipeline.runs.run import RunResult, run
+from pipeline.errors import OptionError
+from pipeline.runs.run import RunResult, advance, run
 from pipeline.source.inputs import open_input
+from pipeline.tables.output import Output
+from pipeline.tables.reading import read_manifest
 from tests.pipeline.conftest import INCIDENT
+from tests.pipeline.grown import Story
 from tests.pipeline.truth import exported, held
 
 WITHOUT_FACTS = ("records", "commits", "failovers")
@@ -22,11 +26,8 @@ def no_session() -> SparkSession:
     raise AssertionError("there is nothing to start Spark for")
 
 
-def assert_same(output: Path, log: Path | str, *tables: str) -> None:
-    """A table at a time, so that a difference is readable."""
-    wanted, found = exported(log, *tables), held(output, *tables)
-    for table, rows in wanted.items():
-        assert found[table] == rows, table
+def assert_same(output: Path, log: Path | str, table: str) -> None:
+    assert held(output, table)[table] == exported(log, table)[table]
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,57 @@ def test_a_run_says_what_it_did(of_incident: tuple[Path, RunResult]) -> None:
 def test_nothing_new_is_said_without_spark_and_changes_nothing(of_incident: tuple[Path, RunResult]) -> None:
     output, _ = of_incident
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")}
-    done = run(no_session, str(INCIDENT), str(output))
-    assert done.is_empty
+    assert run(no_session, str(INCIDENT), str(output)).is_empty
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")} == before
+
+
+@pytest.fixture(scope="module")
+def in_parts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A log that grew between four runs, the last but one of which took in only some of what was there."""
+    folder = tmp_path_factory.mktemp("grown")
+    path, output = str(folder / "node-1"), folder / "tables"
+    story = Story(path)
+    story.chapter()
+    run(spark, path, str(output))
+    story.restart()
+    story.chapter()
+    there = open_input(path)
+    with Output.open(output, cluster_id=there.cluster_id, num_shards=there.num_shards) as opened:
+        advance(spark, opened, there, ranges={0: (1, there.shards[0].decided_index - 17)})
+        assert advance(no_session, opened, there, ranges={0: (1, 5), 1: (1, 1)}).is_empty
+    story.chapter()
+    archived = [one for one in open_input(path).shards[0].segments if Path(one.path_archived).exists()]
+    assert archived, "no segment was sealed and archived between runs"
+    done = run(spark, path, str(output))
+    assert {one.shard: one.from_index for one in done.shards}[0] == there.shards[0].decided_index - 16
+    return output, path
+
+
+@pytest.mark.parametrize("table", WITHOUT_FACTS)
+def test_several_runs_are_one(in_parts: tuple[Path, str], table: str) -> None:
+    output, path = in_parts
+    assert_same(output, path, table)
+
+
+def test_the_manifest_says_how_far_the_log_is_read(in_parts: tuple[Path, str]) -> None:
+    output, path = in_parts
+    there = open_input(path).shards
+    progress = read_manifest(output).progress
+    assert {shard: (one.records_to, one.last_ms) for shard, one in progress.items()} == {
+        shard: (one.decided_index, one.last_ms) for shard, one in there.items()
+    }
+
+
+def test_an_older_copy_adds_nothing_and_is_told(in_parts: tuple[Path, str], tmp_path: Path) -> None:
+    output, _path = in_parts
+    older = Story(str(tmp_path / "node-1"))
+    older.chapter()
+    done = run(no_session, older.path, str(output))
+    assert done.is_empty
+    assert any("older copy" in remark for remark in done.remarks)
+
+
+def test_a_mode_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="give fail or permissive"):
+        run(no_session, str(INCIDENT), str(tmp_path / "out"), mode="lenient")
+    assert not list(tmp_path.iterdir())

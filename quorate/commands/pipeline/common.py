@@ -65,11 +65,7 @@ def on_progress(line: str) -> None:
 def refusals() -> Iterator[None]:
     """What the pipeline refuses, as one line and an exit code."""
     try:
-        from pipeline.errors import PipelineError
-
         yield
-    except PipelineError as error:
-        raise CommandError(error.message, hint=error.hint, code=_code(error)) from error
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in OF_THE_EXTRA:
@@ -77,6 +73,13 @@ def refusals() -> Iterator[None]:
         raise CommandError(
             f"{package} is not installed", hint="pip install 'quorate[spark]'", code=ExitCode.INSTALLATION
         ) from error
+    except Exception as error:
+        from pipeline.session.failures import unwrapped
+
+        told = unwrapped(error)
+        if told is None:
+            raise
+        raise CommandError(told.message, hint=told.hint, code=_code(told)) from error
 
 
 def _code(error: PipelineError) -> ExitCode:

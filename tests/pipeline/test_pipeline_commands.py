@@ -1,0 +1,172 @@
+"""`quorate pipeline` as people and scripts meet it: answers, and refusals in one line with an exit code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.tables.output import Output
+from quorate.app import run
+from quorate.errors import ExitCode
+from raftlog.segments import decode_header, encode_header, log_name
+from tests.history.reallog import Node
+from tests.pipeline.conftest import INCIDENT
+from tests.pipeline.test_run_harm import spoiled
+
+CLUSTER = "test"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("logs") / "node-1")
+    node = Node(path, num_shards=1)
+    node.create_topic("orders", 2)
+    ann = node.member("billing", "app-1", "orders").join()
+    for number in range(20):
+        ann.commit({0: number})
+    node.stop()
+    return path
+
+
+@pytest.fixture
+def words(home: str, tmp_path: Path) -> list[str]:
+    return ["pipeline", "run", "--input", home, "--output", str(tmp_path / "tables")]
+
+
+def refusal(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on standard error, where nothing else was said."""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = [
+        line
+        for line in captured.err.splitlines()
+        if not line.startswith(("starting", "cluster ", "records:"))
+    ]
+    assert len(lines) == 1, captured.err
+    assert lines[0].startswith("quorate: error: ")
+    return lines[0]
+
+
+def test_a_run_an_empty_run_and_what_is_there(
+    spark: object, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 0
+    said = capsys.readouterr()
+    assert "commits" in said.out
+    assert "20" in said.out
+    assert "cluster test: " in said.err
+    assert run(words) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("nothing new: ")
+    assert run([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["is_empty"] is True
+    assert run(["pipeline", "tables", "--output", str(tmp_path / "tables"), "--json"]) == 0
+    held = json.loads(capsys.readouterr().out)["held"]
+    assert {one["table"]: one["rows"] for one in held["tables"]}["commits"] == 20
+    assert [one["shard"] for one in held["shards"]] == [-1, 0]
+    assert run(["pipeline", "tables", "--output", str(tmp_path / "tables")]) == 0
+    assert "LAST ENTRY" in capsys.readouterr().out
+
+
+def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "tables"]) == 0
+    assert "### Table member_sessions" in capsys.readouterr().out
+    assert run(["pipeline", "tables", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tables"][0]["table"] == "records"
+
+
+def test_a_folder_without_a_log_and_one_without_tables(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words, "--input", str(tmp_path)]) == ExitCode.UNREADABLE
+    assert "holds no shard" in refusal(capsys)
+    assert run([*words, "--input", str(tmp_path / "nowhere")]) == ExitCode.UNREADABLE
+    assert "is not a directory" in refusal(capsys)
+    assert run(["pipeline", "tables", "--output", str(tmp_path)]) == ExitCode.UNWRITTEN
+    assert "holds no tables" in refusal(capsys)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_log_of_a_newer_format(
+    words: list[str],
+    home: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    copy = Path(shutil.copytree(home, tmp_path / "copy"))
+    file = copy / "shard-0" / log_name(1)
+    data = file.read_bytes()
+    old = decode_header(data, "")
+    with monkeypatch.context() as patched:
+        patched.setattr("raftlog.segments.FORMAT", 2)
+        file.write_bytes(encode_header(old.identity, 1) + data[old.frames_offset :])
+    assert run([*words, "--input", str(copy), "--mode", "permissive"]) == ExitCode.UNREADABLE
+    assert "format 2 is unknown, this release reads 1; start the release that wrote it" in refusal(capsys)
+
+
+def test_two_clusters_in_one_path(
+    words: list[str], home: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = tmp_path / "both"
+    shutil.copytree(home, both / "node-1")
+    shutil.copytree(INCIDENT / "node-2", both / "node-2")
+    assert run([*words, "--input", str(both)]) == ExitCode.UNREADABLE
+    assert "not of one cluster" in refusal(capsys)
+
+
+def test_damage_is_one_line(
+    spark: object, words: list[str], home: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = Path(shutil.copytree(home, tmp_path / "copy"))
+    file = spoiled(copy, 1)
+    assert run([*words, "--input", str(copy), "--json"]) == ExitCode.UNREADABLE
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+    assert file.name in json.loads(line)["error"]
+
+
+def test_an_output_that_is_busy_anothers_or_no_folder_of_ours(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Output.open(tmp_path / "tables", cluster_id=CLUSTER):
+        assert run(words) == ExitCode.UNWRITTEN
+        assert "is being written by another run" in refusal(capsys)
+    with Output.open(tmp_path / "theirs", cluster_id="theirs"):
+        pass
+    assert run([*words, "--output", str(tmp_path / "theirs")]) == ExitCode.UNWRITTEN
+    assert "holds the tables of cluster theirs" in refusal(capsys)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpeg").touch()
+    assert run([*words, "--output", str(tmp_path / "photos")]) == ExitCode.UNWRITTEN
+    assert "holds no tables of ours" in refusal(capsys)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--mode", "lenient"], "give fail or permissive"),
+        (["--driver-memory", "lots"], "not an amount of memory"),
+        (["--conf", "spark.x"], "KEY=VALUE"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(
+    more: list[str], said: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words, *more]) == ExitCode.USAGE
+    assert said in refusal(capsys)
+
+
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
+def test_a_missing_package_is_named_with_what_brings_it(
+    package: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in list(sys.modules):
+        if module == package or module.startswith((f"{package}.", "pipeline.")):
+            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    assert run(words) == ExitCode.INSTALLATION
+    assert "pip install 'quorate[spark]'" in refusal(capsys)

@@ -1,0 +1,134 @@
+"""Logs that are damaged, cut, compacted or vanishing: refused in one line, or read as far as they can be."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs quorate[spark]")
+
+from pyspark.sql import SparkSession
+
+from pipeline.errors import InputError
+from pipeline.runs.ingest import _settled
+from pipeline.runs.losses import DAMAGED, GAP, PART, Reached
+from pipeline.runs.run import RunResult, advance, run
+from pipeline.runs.step import Lost, Range
+from pipeline.source.inputs import open_input
+from pipeline.tables.output import Output
+from pipeline.tables.reading import read_manifest
+from raftlog.archive import ARCHIVE
+from raftlog.segments import log_name
+from tests.pipeline.grown import Story
+from tests.pipeline.truth import exported, held
+
+SHARD = 0
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A log of which shard 0 has archived segments, sealed ones and an open one."""
+    story = Story(str(tmp_path_factory.mktemp("sound") / "node-1"))
+    for _ in range(3):
+        story.chapter()
+    story.node.stop()
+    return story.path
+
+
+def copy_of(sound: str, folder: Path) -> Path:
+    return Path(shutil.copytree(sound, folder / "node-1"))
+
+
+def spoiled(path: Path, first_index: int) -> Path:
+    """A segment with a flipped byte in its middle."""
+    home = path / "shard-0"
+    name = log_name(first_index)
+    file = next(one for one in (home / ARCHIVE / name, home / name) if one.exists())
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    file.write_bytes(data)
+    return file
+
+
+def without(rows: list[dict[str, Any]], first: int, last: int) -> list[dict[str, Any]]:
+    """Rows of which entries of the shard are lost."""
+    return [row for row in rows if not (row["shard"] == SHARD and first <= row["raft_index"] <= last)]
+
+
+def run_permissive(spark: SparkSession, path: Path, output: Path) -> tuple[RunResult, list[dict[str, Any]]]:
+    done = run(spark, str(path), str(output), mode="permissive")
+    return done, held(output, "findings", part=PART)["findings"]
+
+
+def test_damage_is_refused_or_is_a_finding(spark: SparkSession, sound: str, tmp_path: Path) -> None:
+    path, output = copy_of(sound, tmp_path), tmp_path / "tables"
+    file = spoiled(path, 1)
+    with pytest.raises(InputError, match=f"cannot be read.*{file.name} at byte.*permissive"):
+        run(spark, str(path), str(output))
+    assert not list(output.rglob("*.parquet"))
+    assert read_manifest(output).progress == {}
+
+    done, (finding,) = run_permissive(spark, path, output)
+    assert (finding["kind"], finding["severity"]) == (DAMAGED, "error")
+    assert (finding["group_id"], finding["shard"], finding["is_certain"]) == (None, SHARD, True)
+    assert (finding["words"],) == done.lost
+    assert file.name in finding["words"]
+    first, last = finding["from_index"], finding["to_index"]
+    assert 1 < first <= last < 64
+    for table in ("records", "commits"):
+        assert held(output, table)[table] == without(exported(sound, table)[table], first, last)
+    times = {
+        row["raft_index"]: row["timestamp_ms"]
+        for row in exported(sound, "records")["records"]
+        if row["shard"] == SHARD
+    }
+    assert (finding["from_ms"], finding["to_ms"]) == (times[first - 1], times[last + 1])
+    assert run(spark, str(path), str(output), mode="permissive").is_empty
+
+
+def test_what_is_compacted_away_is_a_gap_and_no_damage(
+    spark: SparkSession, sound: str, tmp_path: Path
+) -> None:
+    path, output = copy_of(sound, tmp_path), tmp_path / "tables"
+    shutil.rmtree(path / "shard-0" / ARCHIVE)
+    begins = open_input(str(path)).shards[SHARD].begins_index
+    assert begins > 1
+    done = run(spark, str(path), str(output))
+    (finding,) = held(output, "findings", part=PART)["findings"]
+    assert (finding["kind"], finding["severity"]) == (GAP, "note")
+    assert (finding["from_index"], finding["to_index"]) == (1, begins - 1)
+    assert done.lost == (f"entries 1 to {begins - 1} of shard-0 are not kept",)
+    assert held(output, "commits") == {
+        "commits": without(exported(sound, "commits")["commits"], 1, begins - 1)
+    }
+    assert held(output, "failovers")["failovers"] == exported(path, "failovers")["failovers"]
+
+
+def test_a_segment_that_vanishes_is_told(spark: SparkSession, sound: str, tmp_path: Path) -> None:
+    path, output = copy_of(sound, tmp_path), tmp_path / "tables"
+    log = open_input(str(path))
+    newest = log.shards[SHARD].segments[-1]
+    Path(newest.path_live).unlink()
+    with Output.open(output, cluster_id=log.cluster_id) as opened:
+        with pytest.raises(InputError, match=f"entries {newest.first_index} to .* vanished .*run again"):
+            advance(spark, opened, log, mode="permissive")
+        assert opened.manifest.progress == {}
+    assert not list(output.rglob("*.parquet"))
+
+
+def test_a_loss_at_the_end_is_looked_at_again_by_the_next_run() -> None:
+    def lost(first: int, last: int, *, is_damage: bool = True) -> Lost:
+        return Lost(
+            shard=0, first_index=first, last_index=last, what="", is_damage=is_damage, from_ms=5, to_ms=None,
+            bridged_by=None,
+        )  # fmt: skip
+
+    asked = {0: Range(from_index=11, to_index=20)}
+    found = {0: Reached(entries=5, first_ms=1, last_index=15, last_ms=150)}
+    assert dict(_settled(asked, found, [lost(16, 20)])) == {0: Range(from_index=11, to_index=15, to_ms=150)}
+    assert dict(_settled(asked, {}, [lost(11, 20)])) == {}
+    assert dict(_settled(asked, found, [lost(13, 14)])) == {0: Range(from_index=11, to_index=20, to_ms=150)}
+    assert dict(_settled(asked, {}, [lost(11, 20, is_damage=False)]))[0].to_index == 20
