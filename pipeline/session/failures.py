@@ -19,6 +19,7 @@ __all__ = ["unwrapped"]
 LINE_MAX = 500
 """Characters of a message from Spark; more is not one line any more."""
 
+_ABOUT = ("at ", "Traceback", "An error occurred while calling ")
 _OURS = re.compile(r"^(?:\s*\S*Exception: )?pipeline\.errors\.(\w+): (.+)$", re.MULTILINE)
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
@@ -98,8 +99,8 @@ def _chain(error: BaseException) -> list[BaseException]:
 def _first_words(text: str) -> str:
     """The first line that says something, of a report that may be pages long."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line for line in lines if not line.endswith(":") and not line.startswith(("at ", "Traceback"))]
-    return (said or lines or ["it does not say why"])[0][:LINE_MAX]
+    said = [line for line in lines if not line.endswith(":") and not line.startswith(_ABOUT)]
+    return (said or lines or ["it does not say why"])[0].removeprefix(": ")[:LINE_MAX]
 
 
 def _see_logs() -> str:

@@ -71,17 +71,15 @@ def launch(
         told.set(key, value)
     java_options = _logging_options(folder, spark_home, conf) if is_quiet else ""
     submit_options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {java_options}".strip()
-    with (
-        environment(
-            {**variables, "JAVA_HOME": str(home), "SPARK_SUBMIT_OPTS": submit_options, "SPARK_REMOTE": None}
-        ),
-        open(folder / OUTPUT, "ab") as output,
-    ):
-        streams = {"stdout": output, "stderr": output} if is_quiet else {}
+    ours = {"JAVA_HOME": str(home), "SPARK_SUBMIT_OPTS": submit_options, "SPARK_REMOTE": None}
+    with environment({**variables, **ours}), _output(folder / OUTPUT, is_quiet=is_quiet) as streams:
         try:
             return launch_gateway(told, popen_kwargs=streams)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
-            raise PipelineError("Spark did not start" + _last_words(folder / OUTPUT), _see_logs()) from error
+            logs = kept_logs()
+            said = _last_words(logs / OUTPUT) if logs else ""
+            hint = f"Spark's own logs are in {logs}" if logs else "what it said stands above"
+            raise PipelineError("Spark did not start" + said, hint) from error
 
 
 def python_variables(*, is_local: bool) -> dict[str, str | None]:
@@ -119,6 +117,16 @@ def _set(variables: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
+@contextmanager
+def _output(path: Path, *, is_quiet: bool) -> Iterator[dict[str, Any]]:
+    """Where a child is to print: into a file, or where we do."""
+    if not is_quiet:
+        yield {}
+        return
+    with path.open("ab") as file:
+        yield {"stdout": file, "stderr": file}
+
+
 def _logging_options(folder: Path, spark_home: Path, conf: Mapping[str, str]) -> str:
     """Java options for our logging; none where the user has a configuration of their own."""
     theirs = list(conf_directory(spark_home).glob("log4j2*"))
@@ -130,15 +138,10 @@ def _logging_options(folder: Path, spark_home: Path, conf: Mapping[str, str]) ->
 
 
 def _last_words(output: Path) -> str:
-    """What Java said last, which is mostly why it did not start."""
+    """Why Java did not start: the last line that is not about programs that end with errors."""
     lines = [line.strip() for line in output.read_text(errors="replace").splitlines() if line.strip()]
-    reasons = [line for line in lines if "Exception" in line or "Error" in line or "error" in line] or lines
+    reasons = [line for line in lines if not line.startswith(("Error: ", "WARNING: "))] or lines
     return f": {reasons[-1]}" if reasons else ""
-
-
-def _see_logs() -> str:
-    logs = kept_logs()
-    return f"Spark's own logs are in {logs}" if logs else ""
 
 
 def _clear(folder: Path) -> None:

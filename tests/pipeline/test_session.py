@@ -123,6 +123,7 @@ def test_an_error_that_spark_caused_is_found_behind_another() -> None:
         ("java.lang.OutOfMemoryError: Java heap space", "ran out of memory"),
         ("java.io.IOException: No space left on device", "a disk is full"),
         ("[SOME_CLASS] first line\nsecond line", "Spark failed: [SOME_CLASS] first line"),
+        ("An error occurred while calling o1.x.\n: java.lang.Oops: no", "Spark failed: java.lang.Oops: no"),
         ("", "Spark failed: it does not say why"),
     ],
 )
