@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 from pipeline.errors import NoSpark, OptionError, PipelineError
 
 from .failures import unwrapped
+from .interrupting import is_remote
 from .jvm import environment, launch, private_folder, python_variables
 from .settings import COMMON, DEFAULT_MASTER, is_local, local_defaults, user_defaults
-from .shipping import is_connect, ship_code
+from .shipping import ship_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +106,7 @@ def require_pyspark() -> None:
 
 
 def _is_stopped(session: SparkSession) -> bool:
-    if is_connect(session):
+    if is_remote(session):
         return bool(session.is_stopped)  # type: ignore[attr-defined]  # Connect's has it
     return session._sc is None or session._sc._jsc is None
 

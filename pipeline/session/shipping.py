@@ -8,7 +8,6 @@ and must be installed where executors run. The bytes of the zip depend on the co
 from __future__ import annotations
 
 import os
-import sys
 import zipfile
 from collections.abc import Iterator
 from hashlib import sha256
@@ -19,12 +18,13 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import OutputError
 
+from .interrupting import is_remote
 from .jvm import private_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ROOMS", "is_connect", "ship_code", "write_zip"]
+__all__ = ["ROOMS", "ship_code", "write_zip"]
 
 ROOMS = ("records", "wire", "coordinator", "raftlog", "history", "pipeline")
 """The packages that the pipeline is made of."""
@@ -40,16 +40,10 @@ def ship_code(spark: SparkSession) -> None:
     named = staged.with_name(f"quorate-{sha256(staged.read_bytes()).hexdigest()[:16]}.zip")
     if not named.exists():
         staged.replace(named)
-    if is_connect(spark):
+    if is_remote(spark):
         spark.addArtifacts(str(named), pyfile=True)
     else:
         spark.sparkContext.addPyFile(str(named))
-
-
-def is_connect(spark: SparkSession) -> bool:
-    """True: a session of Spark Connect, which has no context and no JVM on this side."""
-    connect = sys.modules.get("pyspark.sql.connect.session")
-    return connect is not None and isinstance(spark, connect.SparkSession)
 
 
 def write_zip(path: Path) -> None:

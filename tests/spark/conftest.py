@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from tests.pipeline.conftest import INCIDENT
+from tests.pipeline.truth import exported, held
 
 from .drivers import JOB, run_driver
+
+TABLES = ("records", "commits", "failovers")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,6 +33,12 @@ def needs_spark() -> None:
 def local_answer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What job.py says on ``local[2]``."""
     return job_answer("local[2]", tmp_path_factory.mktemp("local"))
+
+
+def assert_is_history(output: Path) -> None:
+    """The tables of the recorded incident are the rows that history makes of it, one table at a time."""
+    for name, rows in exported(INCIDENT, *TABLES).items():
+        assert held(output, name)[name] == rows, name
 
 
 def job_answer(master: str, scratch: Path, **more: str) -> Any:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import job_answer
+from tests.pipeline.conftest import INCIDENT
+
+from .conftest import assert_is_history, job_answer
 from .daemons import connect_server
+from .drivers import run_driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -29,3 +33,28 @@ def test_a_server_reads_a_log_with_the_code_that_was_shipped(
     assert answer["twice"] == local_answer["twice"]
     assert all(".zip/coordinator/" in file for file in answer["files"])
     assert answer["failure"] == "InputError('this log is damaged; copy it again', '')"
+
+
+def test_a_run_through_it_makes_the_tables_that_history_makes(server: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "quorate", "pipeline", "run", "--master", server]
+    asked = ["--input", INCIDENT, "--output", "tables", "--report", "report.html"]
+    run_driver([*command, *asked], tmp_path)
+    assert_is_history(tmp_path / "tables")
+    assert "</html>" in (tmp_path / "report.html").read_text()
+
+
+def test_a_setting_that_a_server_does_not_take_is_refused(server: str, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "quorate",
+        "pipeline",
+        "run",
+        "--master",
+        server,
+        "--driver-memory",
+        "1g",
+    ]
+    done = run_driver([*command, "--input", INCIDENT, "--output", "tables"], tmp_path, exit_code=1)
+    assert "spark.driver.memory" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,16 @@ from typing import Any
 
 import pytest
 
-from .conftest import job_answer
-from .daemons import standalone_cluster
+from tests.pipeline.conftest import INCIDENT, ROOT
+from tests.pipeline.truth import exported
+
+from .conftest import assert_is_history, job_answer
+from .daemons import spark_home, standalone_cluster
+from .drivers import run_driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
+SMALL = ("--conf", "spark.executor.memory=512m", "--driver-memory", "1g")
 ON_LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 
 
@@ -32,3 +38,47 @@ def test_executors_read_a_log_with_the_code_that_was_shipped(
     assert answer["executors"] == 2
     assert [".zip/coordinator/" in file for file in answer["files"]] == [True] * len(answer["files"])
     assert answer["failure"] == "InputError('this log is damaged; copy it again', '')"
+
+
+def test_a_run_on_it_makes_the_tables_that_history_makes(master: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "quorate", "pipeline", "run", "--master", master, *SMALL]
+    done = run_driver([*command, "--input", INCIDENT, "--output", "tables"], tmp_path, ON_LOOPBACK)
+    assert "starting Spark" in done.stderr
+    assert_is_history(tmp_path / "tables")
+
+
+def test_spark_submit_runs_the_zip(master: str, tmp_path: Path) -> None:
+    """The main file is copied away, so that driver and executors have our code from the zip alone."""
+    zipped = run_driver([sys.executable, "-m", "pipeline", "zip", "quorate.zip"], tmp_path)
+    assert "spark-submit --py-files quorate.zip" in zipped.stdout
+    main = shutil.copy(ROOT / "pipeline" / "__main__.py", tmp_path / "quorate_pipeline.py")
+    environment = {**ON_LOOPBACK, "PYTHONPATH": "", "SPARK_CONF_DIR": str(quiet_conf(tmp_path))}
+    command = [spark_home() / "bin" / "spark-submit", "--master", master, "--py-files", "quorate.zip"]
+    asked = ["run", "--input", INCIDENT, "--output", "tables", "--report", "report.html"]
+    done = run_driver([*command, *SMALL, main, *asked], tmp_path, environment)
+    assert f"records: {len(exported(INCIDENT, 'records')['records'])} new rows" in done.stdout
+    assert_is_history(tmp_path / "tables")
+    assert "</html>" in (tmp_path / "report.html").read_text()
+
+
+def test_a_refusal_under_spark_submit_is_one_line(master: str, tmp_path: Path) -> None:
+    run_driver([sys.executable, "-m", "pipeline", "zip", "quorate.zip"], tmp_path)
+    environment = {**ON_LOOPBACK, "SPARK_CONF_DIR": str(quiet_conf(tmp_path))}
+    command = [spark_home() / "bin" / "spark-submit", "--master", master, "--py-files", "quorate.zip"]
+    asked = ["run", "--input", "nothing-here", "--output", "tables"]
+    done = run_driver(
+        [*command, ROOT / "pipeline" / "__main__.py", *asked], tmp_path, environment, exit_code=1
+    )
+    lines = [line for line in done.stderr.splitlines() if "WARN" not in line]
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("pipeline: error: ")
+    assert "nothing-here" in lines[0]
+    assert not (tmp_path / "tables").exists()
+
+
+def quiet_conf(scratch: Path) -> Path:
+    """A user's own configuration of logging, which spark-submit reads."""
+    folder = scratch / "conf"
+    folder.mkdir()
+    (folder / "log4j2.properties").write_text("rootLogger.level = off\n")
+    return folder

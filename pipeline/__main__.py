@@ -1,0 +1,145 @@
+"""The pipeline without the rest of Quorate: what spark-submit starts on a cluster.
+
+    python -m pipeline zip quorate.zip      our code, for --py-files
+    spark-submit --py-files quorate.zip …/pipeline/__main__.py run --input DIR --output DIR
+
+Spark is told everything by spark-submit (master, memory, settings), so there are no options for it here; away
+from spark-submit it runs on this machine. `quorate pipeline` is the same with all options.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if not __package__:  # started as a file, whose folder would hide others' modules behind names like `tables`
+    sys.path[:] = [
+        one for one in sys.path if os.path.abspath(one) != os.path.dirname(os.path.abspath(__file__))
+    ]
+
+import argparse
+import signal
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import OptionError, OutputError, PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.runs.stream import Batch
+
+FAILED = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """One command; its failure is one line and an exit code."""
+    parser = argparse.ArgumentParser(prog="pipeline", description="Quorate's logs as Spark tables.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="bring tables up to the last committed entry of a log")
+    run.add_argument(
+        "--input", required=True, metavar="DIR", help="a node's directory, a cluster's, or a copy"
+    )
+    run.add_argument("--output", required=True, metavar="DIR", help="the folder of the tables")
+    run.add_argument("--mode", default="fail", choices=("fail", "permissive"), help="what damage is")
+    run.add_argument("--report", metavar="FILE", type=Path, help="write an HTML page of the tables")
+    run.set_defaults(call=_run)
+    stream = commands.add_parser("stream", help="keep tables fresh while a node writes its log")
+    stream.add_argument("--input", required=True, metavar="DIR", help="a node's directory, or a cluster's")
+    stream.add_argument("--output", required=True, metavar="DIR", help="the folder of the tables")
+    stream.add_argument("--every", default="10s", metavar="SPAN", help="a batch so often at most (10s)")
+    stream.add_argument("--once", action="store_true", help="take what there is now, and end")
+    stream.add_argument("--mode", default="fail", choices=("fail", "permissive"), help="what damage is")
+    stream.add_argument("--checkpoint", metavar="DIR", help="Spark's notes on what it began")
+    stream.set_defaults(call=_stream)
+    zipped = commands.add_parser("zip", help="write our code as a zip for spark-submit --py-files")
+    zipped.add_argument("file", metavar="OUT.zip", type=Path)
+    zipped.set_defaults(call=_zip)
+    given = parser.parse_args(arguments)
+    try:
+        given.call(given)
+    except PipelineError as error:
+        print(f"pipeline: error: {error}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _run(given: argparse.Namespace) -> None:
+    from pipeline.session.sessions import require_pyspark, session_for
+
+    require_pyspark()
+    from pipeline.runs.run import run
+
+    with ExitStack() as stack:
+
+        @cache
+        def spark() -> SparkSession:
+            return stack.enter_context(session_for(name="quorate pipeline"))
+
+        done = run(spark, given.input, given.output, mode=given.mode, on_progress=_say)
+        if done.is_empty:
+            print(f"nothing new: {done.output} has every committed entry of {done.input}")
+        for table, count in done.rows.items():
+            print(f"{table}: {count} new rows")
+        for remark in (*done.lost, *done.remarks):
+            print(f"note: {remark}")
+        if given.report is not None:
+            _write_report(given.report, spark(), given.output, done.remarks)
+
+
+def _stream(given: argparse.Namespace) -> None:
+    from pipeline.session.sessions import require_pyspark, session_for
+
+    require_pyspark()
+    from history.moments import parse_span
+    from pipeline.runs.stream import Stream
+
+    try:
+        every_s = parse_span(given.every) / 1000
+    except ValueError as error:
+        raise OptionError(f"--every: {error}") from None
+    kept = Stream(
+        given.input, given.output, mode=given.mode, checkpoint=given.checkpoint, on_batch=_tell_batch
+    )
+    with closing(kept), session_for(name="quorate pipeline") as spark:
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(one, lambda *_: kept.stop())
+        kept.run(spark, every_s=None if given.once else every_s)
+
+
+def _tell_batch(batch: Batch) -> None:
+    print(f"batch {batch.number}: {batch.entries} entries, {batch.lag_ms} ms behind the node", flush=True)
+    for lost in batch.lost:
+        print(f"note: {lost}", flush=True)
+
+
+def _write_report(path: Path, spark: SparkSession, output: str, remarks: Sequence[str]) -> None:
+    from pipeline.runs.reporting import report_of
+
+    page = report_of(spark, output, remarks=remarks)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(page, encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror}") from error
+    _say(f"wrote {path}")
+
+
+def _zip(given: argparse.Namespace) -> None:
+    from pipeline.session.shipping import write_zip
+
+    write_zip(given.file)
+    print(f"wrote {given.file}; now for example")
+    print(f"spark-submit --py-files {given.file} {os.path.abspath(__file__)} run --input DIR --output DIR")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
