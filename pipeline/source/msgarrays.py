@@ -139,7 +139,7 @@ def _numbers(data: bytes, tag: npt.NDArray[np.uint8], at: Ints, bits: int, odd: 
     wide = np.flatnonzero((tag >= 0x80) & (tag < 0xE0))
     if len(wide):
         tags = tag[wide]
-        for one in np.unique(tags).tolist():
+        for one in np.flatnonzero(np.bincount(tags)).tolist():
             if one in _WIDE:
                 rows = wide[tags == one]
                 value[rows] = fixed(data, _WIDE[one], at[rows] + 1)

@@ -13,6 +13,7 @@ from history.export.columns import reason_names, trigger_name
 from history.words import state_name
 from pipeline.schema import RECORD_COLUMNS, arrow_type
 from records import Cause, RecordsError, RecordType
+from records.kinds import Kind
 from records.layouts import Layout
 from records.packing import unpack_nested
 
@@ -72,7 +73,7 @@ KEYS = (
     Shown("group_id", "group_id"),
     Shown("member_id", "member_id"),
     Shown("topic", "topic", none=""),
-    Shown("topic", "name", none=""),
+    Shown("topic", "name"),
     Shown("partition", "partition"),
 )
 
@@ -101,13 +102,13 @@ class Columns:
     ) -> Flags:
         """Fills some rows from their arrays, which are in the order of ``data``; which of those are odd."""
         fields, odd = read_fields(layout, data, begin, end, lead)
-        by_name = {column.name: place for place, column in enumerate(layout.columns)}
-        for one in shown:
-            if one.column not in self._names or one.field not in by_name:
-                continue
-            place = by_name[one.field]
+        by_field = {one.field: one for one in shown if one.column in self._names}
+        for field, column in zip(fields, layout.columns, strict=True):
             sound = np.flatnonzero(~odd)
-            self._show(one, fields[place], layout.columns[place].kind.load, data, rows, sound, odd)
+            if column.name in by_field:
+                self._show(by_field[column.name], field, column.kind.load, data, rows, sound, odd)
+            else:
+                _check(field, column.kind, data, sound, odd)
         return odd
 
     def column(self, name: str, of_row: Ints | None = None) -> pa.Array:
@@ -158,6 +159,21 @@ class Columns:
         made = self._made.setdefault(name, Referred(self._rows))
         assert isinstance(made, Referred)
         return made
+
+
+def _check(field: Field, kind: Kind, data: bytes, sound: Ints, odd: Flags) -> None:
+    """What no column shows must be readable all the same: an entry is whole, or it is damage."""
+    if field.content is not None and kind.name.startswith("string"):
+        chosen = sound[field.end[sound] > field.content[sound]]
+        _, wrong = texts(gather(data, field.content[chosen], field.end[chosen]))
+        if wrong is not None:
+            odd[chosen[wrong]] = True
+    elif field.content is None and field.value is None:
+        codes, pieces = distinct(data, field.at[sound], field.end[sound])
+        is_wrong = np.array(
+            [_loaded(piece, kind.load, None) is _WRONG for piece in pieces.to_pylist()], np.bool_
+        )
+        odd[sound[is_wrong[codes]]] = True
 
 
 _WRONG = object()

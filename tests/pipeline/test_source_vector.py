@@ -1,0 +1,231 @@
+"""Many records at once say what one by one say, whatever they hold; needs no Spark."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+np = pytest.importorskip("numpy", reason="needs quorate[spark]")
+pa = pytest.importorskip("pyarrow", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs quorate[spark]")
+
+from pipeline.schema import RECORD_COLUMNS  # noqa: E402
+from pipeline.source.bodies import FEW, walk  # noqa: E402
+from pipeline.source.frames import Bounds, Frames, scan  # noqa: E402
+from pipeline.source.msgarrays import GUARD, SKIP_STEPS_MAX, read_fields  # noqa: E402
+from pipeline.source.options import Selection  # noqa: E402
+from pipeline.source.plain import Reading  # noqa: E402
+from pipeline.source.slices import distinct, edges_of, gather  # noqa: E402
+from pipeline.source.vector import Wanted, columns_of  # noqa: E402
+from raftlog.frames import HEADER_BYTES, encode_frame  # noqa: E402
+from raftlog.segments import LogIdentity, encode_header  # noqa: E402
+from records import (  # noqa: E402
+    Cause,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    RawRecord,
+    Reason,
+    Record,
+    RecordsError,
+    Trigger,
+    encode_entry,
+    encode_record,
+    iter_records,
+)
+from records.entry import join_body  # noqa: E402
+from records.layouts import Layout, layout_of  # noqa: E402
+from records.packing import pack  # noqa: E402
+from records.schemas import SCHEMAS  # noqa: E402
+
+Row = dict[str, Any]
+NUMBERS = (0, 1, -1, 127, 128, -32, -33, 255, 256, 65_535, 65_536, -129, -32_769)
+WIDE = (*NUMBERS, 1 << 31, -(1 << 31) - 1, (1 << 63) - 1, -(1 << 63))
+TEXTS = ("", "a", "é", "x" * 31, "x" * 32, "x" * 255, "x" * 256, "日本" * 200)
+
+
+def made(layout: Layout, rng: random.Random) -> list[Any]:
+    """An array of the layout as msgpack holds it, of fields at the edges of what they may be."""
+    return [item_of(column.kind.name, rng) for column in layout.columns]
+
+
+def item_of(kind: str, rng: random.Random) -> Any:
+    name = kind.split(" ")[0]
+    if name.endswith("?"):
+        return None if rng.random() < 0.5 else item_of(name[:-1], rng)
+    if name.endswith("[]"):
+        return [item_of(name[:-2], rng) for _ in range(rng.choice((0, 0, 1, 2, 5)))]
+    if name == "uuid":
+        return rng.randbytes(16)
+    if name == "bytes":
+        return rng.randbytes(rng.choice((0, 3, 255, 256)))
+    if name == "string":
+        return rng.choice(TEXTS)
+    if name in ("i8", "i16", "i32", "i64"):
+        limit = 1 << (int(name[1:]) - 1)
+        return rng.choice([number for number in WIDE if -limit <= number < limit])
+    return made(next(one for one in NESTED if one.cls.__name__ == name), rng)
+
+
+def _nested() -> list[Layout]:
+    from records import cause, values
+
+    classes = [one for module in (values, cause) for one in vars(module).values() if isinstance(one, type)]
+    return [layout_of(one) for one in classes if hasattr(one, "__dataclass_fields__")]
+
+
+NESTED = _nested()
+CAUSE = encode_entry(Cause(trigger=Trigger.HEARTBEAT), [])[4:]
+
+
+def raw_of(type_: int, rng: random.Random) -> RawRecord:
+    schema = SCHEMAS[type_]
+    value = None if rng.random() < 0.2 else pack(made(schema.value.layout, rng))
+    return RawRecord(type_, 0, pack(made(schema.key, rng)), value)
+
+
+def spoiled(raw: RawRecord, rng: random.Random) -> RawRecord:
+    """The record with a byte changed, left out or put in."""
+    name = rng.choice(("key", "value"))
+    data = bytearray(getattr(raw, name) or b"")
+    at = rng.randrange(len(data) + 1)
+    data[at : at + rng.randrange(2)] = rng.randbytes(rng.randrange(2))
+    return raw._replace(**{name: bytes(data)})
+
+
+def frames_of(bodies: list[tuple[bytes, int]]) -> tuple[bytes, Frames]:
+    identity = LogIdentity(cluster_id="c", shard=0, num_shards=1)
+    frames = [
+        encode_frame(at, 1, at - 1, 1_000 + at, count, body) for at, (body, count) in enumerate(bodies, 1)
+    ]
+    data = encode_header(identity, 1) + b"".join(frames)
+    found, gaps = scan(data, "segment", Bounds(first=1))
+    assert (len(found), gaps) == (len(bodies), [])
+    return data + GUARD, found
+
+
+def plainly(body: bytes, count: int, index: int, columns: tuple[Any, ...]) -> list[Row] | None:
+    """The rows of one entry, one by one; ``None``: it is damage."""
+    try:
+        rows = Reading.of(columns, Selection()).entry(body, count)
+    except RecordsError:
+        return None
+    same = {"cluster_id": "c", "shard": 0, "raft_index": index, "term": 1, "timestamp_ms": 1_000 + index}
+    return [{column.name: {**row, **same}.get(column.name) for column in columns} for row in rows]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_at_once_is_as_one_by_one(seed: int) -> None:
+    """What is not odd is the very rows; what is odd is left to be read one by one, and may be damage."""
+    rng = random.Random(seed)
+    bodies = []
+    for _ in range(300):
+        raws = [raw_of(rng.choice(list(SCHEMAS)), rng) for _ in range(rng.choice((0, 1, 1, 2, 5, 40)))]
+        if raws and rng.random() < 0.3:
+            place = rng.randrange(len(raws))
+            raws[place] = spoiled(raws[place], rng)
+        cause = pack([0, *made(layout_of(Cause), rng)]) if rng.random() < 0.5 else CAUSE
+        bodies.append((join_body(cause, raws), len(raws)))
+    data, frames = frames_of(bodies)
+    wanted = Wanted(cluster_id="c", shard=0, columns=RECORD_COLUMNS, selection=Selection())
+    _, odd = columns_of(data, frames, wanted)
+    assert 0.05 < odd.mean() < 0.9
+    batch, still_odd = columns_of(data, frames.of(~odd), wanted)
+    assert batch is not None
+    assert not still_odd.any()
+    expected = []
+    for place in np.flatnonzero(~odd).tolist():
+        body, count = bodies[place]
+        rows = plainly(body, count, place + 1, RECORD_COLUMNS)
+        assert rows is not None, f"entry {place + 1} is damage, and was taken for sound"
+        expected += rows
+    assert batch.to_pylist() == expected
+
+
+def test_what_a_writer_writes_is_not_odd() -> None:
+    records = [
+        encode_record(Record(OffsetCommitKey(group_id="g", topic="t", partition=300), _commit(metadata)))
+        for metadata in ("", "x" * 300)
+    ]
+    member = ConsumerGroupMemberMetadataValue(client_id="c", client_host="h", subscribed_topic_names=("t",))
+    key = ConsumerGroupMemberMetadataKey(group_id="g", member_id="m")
+    records += [encode_record(Record(key, member)), encode_record(Record(key, None))]
+    cause = Cause(trigger=Trigger.MEMBER_JOINED, member_id="m", reasons=(Reason(1, "m"), Reason(99)))
+    data, frames = frames_of([(encode_entry(cause, records), len(records))] * 3)
+    wanted = Wanted(cluster_id="c", shard=0, columns=RECORD_COLUMNS, selection=Selection())
+    batch, odd = columns_of(data, frames, wanted)
+    assert not odd.any()
+    assert batch.column("reasons").to_pylist()[0] == ["MEMBER_JOINED", "99"]
+    assert batch.column("metadata").to_pylist()[:2] == [None, "x" * 300]
+
+
+def _commit(metadata: str) -> OffsetCommitValue:
+    return OffsetCommitValue(offset=1 << 40, commit_timestamp_ms=1 << 41, metadata=metadata)
+
+
+@pytest.mark.parametrize("counts", [[1], [0, 0], [3, 1, 200, 0, 2], [2] * (3 * FEW), [1, 2, 3] * FEW])
+def test_records_are_where_the_walk_says(counts: list[int]) -> None:
+    rng = random.Random(len(counts))
+    bodies = [(join_body(CAUSE, [raw_of(3, rng) for _ in range(count)]), count) for count in counts]
+    data, frames = frames_of(bodies)
+    found = walk(data, frames)
+    assert not found.odd.any()
+    records = found.records
+    ours = [
+        (int(f), int(s), int(t), data[k:v], None if gone else data[v:e])
+        for f, s, t, k, v, e, gone in zip(
+            records.frame, records.sequence, records.type, records.key, records.value, records.end,
+            records.is_tombstone, strict=True,
+        )
+    ]  # fmt: skip
+    assert ours == [
+        (frame, sequence, raw.type, raw.key, raw.value)
+        for frame, (body, _) in enumerate(bodies)
+        for sequence, raw in enumerate(iter_records(body))
+    ]
+
+
+@pytest.mark.parametrize("type_", SCHEMAS)
+def test_cut_short_anywhere_an_array_is_odd(type_: int) -> None:
+    """At no length but its own is an array sound, and no byte behind its end is needed."""
+    rng = random.Random(type_)
+    layout = SCHEMAS[type_].value.layout
+    for _ in range(20):
+        data = pack(made(layout, rng))
+        ends = np.arange(len(data) + 1)
+        begins = np.zeros(len(ends), np.int64)
+        _, odd = read_fields(layout, data + GUARD, begins, ends)
+        assert odd[:-1].all()
+        assert not odd[-1]
+
+
+def test_more_items_than_are_stepped_over_are_odd_and_not_wrong() -> None:
+    layout = SCHEMAS[16].value.layout
+    for count, expected in ((SKIP_STEPS_MAX - 10, False), (SKIP_STEPS_MAX + 1, True), (40_000, True)):
+        data = pack([1, 2, ["t"] * count])
+        _, odd = read_fields(layout, data + GUARD, np.array([0]), np.array([len(data)]))
+        assert odd.tolist() == [expected]
+
+
+def test_pieces_are_gathered_and_told_apart() -> None:
+    data = b"..ab.ab..c...ab"
+    begin, end = np.array([2, 5, 9, 11, 13]), np.array([4, 7, 10, 11, 15])
+    assert gather(data, begin, end).to_pylist() == [b"ab", b"ab", b"c", b"", b"ab"]
+    is_null = np.array([False, True, False, False, False])
+    assert gather(data, begin, end, is_null).to_pylist() == [b"ab", None, b"c", b"", b"ab"]
+    codes, pieces = distinct(data, begin, end)
+    assert (codes.tolist(), pieces.to_pylist()) == ([0, 0, 1, 2, 0], [b"ab", b"c", b""])
+    buffer, begins, ends = edges_of(pieces, b"!")
+    assert [buffer[b:e] for b, e in zip(begins, ends, strict=True)] == [b"ab", b"c", b""]
+    assert buffer.endswith(b"!")
+
+
+def test_frames_with_the_magic_in_their_bodies_are_found() -> None:
+    raws = [RawRecord(77, 0, b"QFR1" * 20, b"QFR1")]
+    data, frames = frames_of([(join_body(CAUSE, raws), 1)] * 50)
+    assert frames.index.tolist() == list(range(1, 51))
+    assert frames.end.tolist()[-1] == len(data) - len(GUARD)
+    assert (frames.length + HEADER_BYTES == np.diff(np.append(frames.offset, frames.end[-1]))).all()
