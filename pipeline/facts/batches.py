@@ -60,17 +60,18 @@ _OUT = pa.schema(
 
 def out_type() -> StructType:
     """Spark's type of the rows out."""
+    found = stored_type()
+    for name in FACT_TABLES:
+        found = found.add(name, TABLES[name].spark())
+    return found
+
+
+def stored_type() -> StructType:
+    """Spark's type of those that are stored, and handed in again: of the kinds state, notes and part."""
     from pyspark.sql import types as t
 
-    plain = (
-        ("kind", t.StringType()),
-        ("shard", t.IntegerType()),
-        ("group_id", t.StringType()),
-        ("sequence", t.LongType()),
-        ("blob", t.BinaryType()),
-    )
-    tables = ((name, TABLES[name].spark()) for name in FACT_TABLES)
-    return t.StructType([t.StructField(name, type_) for name, type_ in (*plain, *tables)])
+    found = t.StructType().add("kind", t.StringType()).add("shard", t.IntegerType())
+    return found.add("group_id", t.StringType()).add("sequence", t.LongType()).add("blob", t.BinaryType())
 
 
 def derive_batches(

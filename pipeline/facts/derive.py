@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 GROUP = ["shard", "group_id"]
-STORED_SCHEMA = "shard int, group_id string, kind string, sequence bigint, blob binary"
-"""What `derive` is given again of its own result: the rows of the kinds state, notes and part."""
 
 
 def derive(
@@ -40,8 +38,8 @@ def derive(
 
     ``rows:TABLE`` is to be appended; ``open:TABLE`` and ``findings`` take the place of the group's earlier
     ones, ``state`` too, of which every group that was looked at has one; ``notes`` and ``part`` are appended
-    to what is stored. ``records`` are those of the source with their raw columns, ``bridges`` those of the
-    snapshots in ``shared``.
+    to ``stored`` (`batches.stored_type`). ``records`` are those of the source with their raw columns,
+    ``bridges`` those of the snapshots in ``shared``.
     """
     inputs = [_of_records(records, RECORD_ORIGIN)]
     if bridges is not None:
@@ -86,7 +84,7 @@ def _due(stored: DataFrame, with_records: DataFrame, shared: Shared) -> DataFram
     spark = stored.sparkSession
     all_of = [shard for shard, span in shared.shards.items() if span.is_news_to_all]
     due = [with_records]
-    if shared.notes:
+    if shared.notes and shared.are_notes_new:
         due.append(spark.createDataFrame(list(shared.notes), "shard int, group_id string"))
     is_restless = (F.col("kind") == STATE) & (F.col("sequence") == RESTLESS)
     due.append(stored.where(is_restless).select(GROUP))

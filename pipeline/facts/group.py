@@ -14,7 +14,7 @@ from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
 from history.export.sources import Window, fact_rows
 from history.facts.group import FactsBuilder
 from history.facts.rows import Finding, GroupFacts, Severity, TermRow
-from history.facts.written import StateError, dump_builder, dump_facts, load_builder, load_facts
+from history.facts.written import VERSION, StateError, dump_builder, dump_facts, load_builder, load_facts
 from records import Entry, RawRecord, RecordsError
 from records.entry import load_cause
 from records.packing import pack, unpack_nested
@@ -27,6 +27,8 @@ run tells a little of has one part for several of them."""
 TOO_MANY_ROWS = "TOO_MANY_ROWS"
 """Kind of the row in `findings` that says why a group has none."""
 STATE, NOTES, PART, FINDINGS = "state", "notes", "part", "findings"
+STATE_VERSION = f"1.{VERSION}"
+"""Of what is stored of a group: the form of this module, and that of the builder in it."""
 SETTLED, RESTLESS = 0, 1
 """The sequence of a state says whether time alone may make a finding of it."""
 _EVERYTHING = Window()

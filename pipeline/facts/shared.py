@@ -64,6 +64,8 @@ class Shared:
     """Topic id -> name, of every topic that the metadata shard tells of."""
     notes: Mapping[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
     """Shard and group -> what the nodes noted of the group beside the log (`note_text`)."""
+    are_notes_new: bool = True
+    """False: groups without a new record have been told of them."""
 
 
 def note_text(note: Mapping[str, Any]) -> str:

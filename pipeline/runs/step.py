@@ -50,6 +50,13 @@ class Lost:
     bridged_by: int | None
     """The first snapshot that stands in for them; ``None``: facts go no further until there is one."""
 
+    @property
+    def is_unreadable(self) -> bool:
+        """A sound entry that cannot be decoded: facts pass it over, as `history` does."""
+        return (
+            f"entry {self.first_index} cannot be decoded" in self.what and self.first_index == self.last_index
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:

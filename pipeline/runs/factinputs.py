@@ -1,0 +1,218 @@
+"""What facts of a run are made of beside new records: notes, terms, and snapshots where entries are lost.
+
+All of it is little: it is gathered on the driver or, snapshots, staged by Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F
+
+from history.facts.rows import TermRow
+from history.state.track import MEMBERSHIP_TYPES
+from pipeline.errors import InputError
+from pipeline.facts.group import STATE_VERSION
+from pipeline.facts.shared import Bridge, notes_by_group
+from pipeline.schema import RECORD_COLUMNS, columns_named, spark_type
+from pipeline.tables.disk import join
+from pipeline.tables.reading import read_table
+from records.ids import METADATA_SHARD, shard_of
+
+from .factspans import Span
+from .step import Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from pipeline.source.inputs import InputLog
+    from pipeline.tables.output import Output
+
+STATES, BRIDGES = "group_states", "fact_bridges"
+MARKS = "marks"
+TERMS_MAX = 100_000
+"""New terms of one run: they go to every task, as some ten megabytes. A cluster that has had more elections
+in the time of one run is beyond use."""
+BRIDGES_MAX = 10_000
+"""Snapshots that ever stood in for lost entries: as many as there may be losses."""
+NO_RECORD = -1
+"""The type of a row that stands for a whole snapshot."""
+Notes = Mapping[tuple[int, str], tuple[str, ...]]
+_MARKS = "shard int, version string, notes_crc bigint"
+
+
+# What is noted beside the log.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What a run leaves for the next one to look at before it asks Spark."""
+
+    version: str
+    """Of the states."""
+    notes_crc: int
+    """Of all that was noted."""
+
+    @classmethod
+    def of(cls, notes: Notes) -> Mark:
+        """What a run with these notes leaves."""
+        return cls(version=STATE_VERSION, notes_crc=crc32(repr(sorted(notes.items())).encode()))
+
+
+def mark_of(output: Output) -> Mark | None:
+    """What the run before has left; ``None``: there was none."""
+    for file in output.manifest.of(STATES, MARKS):
+        for row in pq.read_table(join(output.root, file.path)).to_pylist():
+            return Mark(version=row["version"], notes_crc=row["notes_crc"])
+    return None
+
+
+def write_mark(step: Step, mark: Mark) -> None:
+    df = step.spark.createDataFrame([(-1, mark.version, mark.notes_crc)], _MARKS)
+    step.tx.replace(STATES, df, part=MARKS)
+
+
+def notes_of(log: InputLog) -> Notes:
+    """What the nodes noted of each group: their files are the same for all shards, and bounded."""
+    found: dict[tuple[int, str], tuple[str, ...]] = {}
+    group_shards = [shard for shard in log.shards if shard != METADATA_SHARD]
+    if not group_shards:
+        return found
+    noted = log.log.reader(group_shards[0]).evidence()
+    for shard in group_shards:
+        mine = [note for note in noted if _is_in(note.get("group"), shard, log.num_shards)]
+        found |= notes_by_group(shard, mine)
+    return found
+
+
+def _is_in(group_id: object, shard: int, num_shards: int | None) -> bool:
+    if num_shards is None or not isinstance(group_id, str):
+        return isinstance(group_id, str)
+    try:
+        return shard_of(group_id, num_shards) == shard
+    except UnicodeEncodeError:
+        return False
+
+
+# Terms.
+
+
+def terms_of(step: Step, spans: Mapping[int, Span]) -> Mapping[int, Sequence[TermRow]]:
+    """The new terms of each shard, and the newest before them, by index."""
+    every = read_table(step.spark, step.output.root, "failovers")
+    if step.ranges:
+        every = every.unionByName(step.tx.staged("failovers"))
+    begins = F.create_map(*(F.lit(n) for shard, one in spans.items() for n in (shard, one.from_index)))
+    begin = begins[F.col("shard")]
+    newest = every.where(F.col("raft_index") < begin).groupBy("shard")
+    before = newest.agg(F.max_by(F.struct(*every.columns), "raft_index").alias("one")).select("one.*")
+    wanted = before.unionByName(every.where(F.col("raft_index") >= begin))
+    rows = wanted.limit(TERMS_MAX + 1).collect()
+    if len(rows) > TERMS_MAX:
+        raise InputError(
+            f"there are more than {TERMS_MAX:,} new terms", "no cluster that works has so many elections"
+        )
+    found: dict[int, list[TermRow]] = {}
+    for row in sorted(rows, key=lambda row: (row["shard"], row["raft_index"])):
+        previous = row["previous_leader"]
+        term = TermRow(
+            shard=row["shard"],
+            term=row["term"],
+            index=row["raft_index"],
+            timestamp_ms=row["timestamp_ms"],
+            node_id=row["node_id"],
+            previous_leader=-1 if previous is None else previous,
+            why=row["why"],
+            is_takeover=row["is_takeover"],
+            gap_ms=row["gap_ms"],
+        )
+        found.setdefault(term.shard, []).append(term)
+    return found
+
+
+# Snapshots that stand in for lost entries.
+
+
+def crossed_before(step: Step) -> Mapping[int, Sequence[Bridge]]:
+    """The bridges of earlier runs, by shard."""
+    rows = _stored_bridges(step).where(F.col("type") == NO_RECORD).limit(BRIDGES_MAX).collect()
+    found: dict[int, list[Bridge]] = {}
+    for row in sorted(rows, key=lambda row: (row["shard"], row["raft_index"])):
+        bridge = Bridge(
+            after_index=row["after_index"],
+            after_ms=row["after_ms"],
+            index=row["raft_index"],
+            ms=row["timestamp_ms"],
+        )
+        found.setdefault(row["shard"], []).append(bridge)
+    return found
+
+
+def bridge_records(
+    step: Step, spans: Mapping[int, Span], crossed: Mapping[int, Sequence[Bridge]]
+) -> DataFrame | None:
+    """The records of the snapshots that spans need, those that are read anew kept for later."""
+    if not any(span.bridges for span in spans.values()):
+        return None
+    fresh = {
+        shard: [bridge for bridge in span.bridges if bridge not in crossed.get(shard, ())]
+        for shard, span in spans.items()
+    }
+    rounds = max(map(len, fresh.values()))
+    found = [_read(step, {s: of[n] for s, of in fresh.items() if n < len(of)}, n) for n in range(rounds)]
+    if found:
+        step.tx.write(BRIDGES, reduce(lambda one, other: one.unionByName(other), found))
+    if crossed:
+        found.append(_stored_bridges(step))
+    return reduce(lambda one, other: one.unionByName(other), found).where(F.col("type") != NO_RECORD)
+
+
+def _read(step: Step, bridges: Mapping[int, Bridge], number: int) -> DataFrame:
+    """The snapshots of one bridge of each shard, staged: a node may replace them at any time."""
+    asked = {str(shard): [1, bridge.index] for shard, bridge in bridges.items()}
+    reader = step.spark.read.format("quorate").option("rows", "snapshot").option("raw", "true")
+    reader = reader.option("types", ",".join(str(int(type_)) for type_ in sorted(MEMBERSHIP_TYPES)))
+    records = reader.option("ranges", json.dumps(asked)).load(step.log.path)
+    places = [(shard, one.index, one.ms, one.after_index, one.after_ms) for shard, one in bridges.items()]
+    known = "shard int, raft_index bigint, timestamp_ms bigint, after_index bigint, after_ms bigint"
+    at = step.spark.createDataFrame(places, known)
+    columns = [
+        F.lit(None).cast(one.dataType).alias(one.name) for one in _bridge_type() if one.name not in at.columns
+    ]
+    whole = at.select("*", *columns).withColumn("type", F.lit(NO_RECORD))
+    joined = records.drop("timestamp_ms").join(F.broadcast(at), ["shard", "raft_index"])
+    names = _bridge_type().names
+    path = f"file://{join(step.tx.staging, f'bridges-{number}')}"
+    joined.select(names).unionByName(whole.select(names)).write.parquet(path)
+    _check_kept(step, bridges)
+    return step.spark.read.schema(_bridge_type()).parquet(path)
+
+
+def _check_kept(step: Step, bridges: Mapping[int, Bridge]) -> None:
+    """Raises `InputError` where a snapshot may have gone before it was read."""
+    for shard, bridge in bridges.items():
+        if bridge.index not in (header.last_index for header in step.log.log.reader(shard).snapshots()):
+            raise InputError(
+                f"the snapshot of index {bridge.index} of shard {shard} was replaced while it was read",
+                "run again",
+            )
+
+
+def _stored_bridges(step: Step) -> DataFrame:
+    return read_table(step.spark, step.output.root, BRIDGES, schema=_bridge_type())
+
+
+def _bridge_type() -> StructType:
+    names = ["shard", "group_id", "raft_index", "sequence", "timestamp_ms", "type", "version"]
+    raw = ["key_bytes", "value_bytes", "cause_bytes"]
+    from pyspark.sql.types import LongType
+
+    found = spark_type(columns_named(RECORD_COLUMNS, [*names, *raw]))
+    return found.add("after_index", LongType()).add("after_ms", LongType())

@@ -1,0 +1,106 @@
+"""How far facts go in one run, shard by shard, and the snapshots that stand in for what is lost on the way.
+
+As `history.reading.source.Walk` does: behind an entry that is lost a state can only be trusted from a
+snapshot on, and where there is none facts end. A later run goes on from there when there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.facts.shared import Bridge
+from pipeline.tables.manifest import Progress
+from records.ids import METADATA_SHARD
+
+from .step import Lost, Range
+
+if TYPE_CHECKING:
+    from pipeline.source.inputs import InputLog
+    from raftlog.machine import SnapshotHeader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What facts take in of one shard: from their first new entry to the last, with the bridges between."""
+
+    from_index: int
+    to_index: int
+    to_ms: int
+    bridges: tuple[Bridge, ...] = ()
+
+
+def spans(
+    progress: Mapping[int, Progress],
+    ranges: Mapping[int, Range],
+    lost: Sequence[Lost],
+    log: InputLog,
+    crossed: Mapping[int, Sequence[Bridge]],
+) -> dict[int, Span]:
+    """By group shard. ``crossed`` are the bridges of earlier runs, for one that begins anew."""
+    found = {}
+    for shard in sorted({*progress, *ranges} - {METADATA_SHARD}):
+        headers = log.log.reader(shard).snapshots() if shard in log.shards else ()
+        known, asked = progress.get(shard, Progress()), ranges.get(shard)
+        mine = [one for one in lost if one.shard == shard and not one.is_unreadable]
+        found[shard] = span_of(known, asked, mine, headers, crossed.get(shard, ()))
+    return found
+
+
+def span_of(
+    known: Progress,
+    asked: Range | None,
+    lost: Sequence[Lost],
+    snapshots: Sequence[SnapshotHeader],
+    crossed: Sequence[Bridge] = (),
+) -> Span:
+    """One shard's, from what facts know already; ``lost`` by index."""
+    to_index, to_ms = (known.records_to, known.last_ms) if asked is None else (asked.to_index, asked.to_ms)
+    at, at_ms = known.facts_to, known.last_ms
+    bridges: list[Bridge] = []
+    for one in lost:
+        while at < one.last_index and max(one.first_index - 1, at) < to_index:
+            after = max(one.first_index - 1, at)
+            after_ms = at_ms if after == at and bridges else one.from_ms
+            bridge = _bridge(after, after_ms, to_index, snapshots, crossed)
+            if bridge is None:
+                return Span(
+                    from_index=known.facts_to + 1, to_index=after, to_ms=after_ms, bridges=tuple(bridges)
+                )
+            bridges.append(bridge)
+            at, at_ms = bridge.index, bridge.ms
+    if bridges and at == to_index:
+        to_ms = at_ms
+    return Span(from_index=known.facts_to + 1, to_index=to_index, to_ms=to_ms, bridges=tuple(bridges))
+
+
+def may_go_on(progress: Mapping[int, Progress], log: InputLog) -> bool:
+    """Whether there is a snapshot now for what facts wait behind."""
+    for shard, known in progress.items():
+        if shard != METADATA_SHARD and shard in log.shards and known.facts_to < known.records_to:
+            for header in log.log.reader(shard).snapshots():
+                if known.facts_to < header.last_index <= known.records_to:
+                    return True
+    return False
+
+
+def _bridge(
+    after: int,
+    after_ms: int,
+    to_index: int,
+    snapshots: Sequence[SnapshotHeader],
+    crossed: Sequence[Bridge],
+) -> Bridge | None:
+    for one in crossed:
+        if one.after_index == after:
+            return one
+    for header in snapshots:
+        if after < header.last_index <= to_index:
+            return Bridge(
+                after_index=after,
+                after_ms=after_ms,
+                index=header.last_index,
+                ms=header.last_timestamp_ms,
+            )
+    return None
