@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,5 +171,8 @@ def test_moments(said: str, ms: int) -> None:
     assert parse_options({"path": "x", "from_time": said}).selection.span == Span(from_ms=ms)
 
 
-def test_every_option_is_described() -> None:
-    assert all(OPTIONS.values())
+def test_every_option_and_column_is_in_the_document() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
+    section = text.split("## A log as a DataFrame")[1].split("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE))))
+    assert named == (set(OPTIONS) - {"path"}) | {column.name for column in ENTRY_COLUMNS}
