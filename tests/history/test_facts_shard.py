@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from history.diagnoses.keeping import _joined
 from history.facts import shard as shard_facts
-from history.facts.group import facts_of
+from history.facts.group import FactsBuilder, facts_of
 from history.facts.rows import GroupFacts
 from history.facts.shard import facts_of_all, rows_of
+from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import Walk
+from records import Cause, Entry, Trigger, encode_record
 
+from .memlog import GROUP, NOON_MS, current, gone, group_epoch, member
 from .reallog import Node
 
 GROUPS = ("billing", "payments", "search")
@@ -99,3 +103,23 @@ def test_what_is_handed_over_is_forgotten(log: NodeLog) -> None:
             )
         )
     assert max(kept) <= 3 * (6 + 16 + 1)
+
+
+def test_what_began_together_is_in_one_order_however_it_is_handed_over() -> None:
+    """Members that a snapshot names begin with it; the one that went first was told of first."""
+    joined = [encode_record(one) for name in "ba" for one in (member(name, "app"), current(name, 1, ()))]
+    whole, parted = (FactsBuilder(GROUP, CatalogHistory(), 0) for _ in range(2))
+    parts: list[GroupFacts] = []
+    for builder in (whole, parted):
+        builder.go_on_from(5, NOON_MS, [encode_record(group_epoch(1)), *joined])
+        for index, name in ((6, "b"), (7, "a")):
+            left = Entry(
+                cause=Cause(trigger=Trigger.MEMBER_LEFT, member_id=name),
+                records=tuple(encode_record(one) for one in (*gone(name), group_epoch(index))),
+            )
+            builder.entry(index, NOON_MS + index, left)
+            if builder is parted:
+                parts.append(builder.drain())
+    sessions = [session.member_id for session in whole.finish().sessions]
+    assert sessions == ["a", "b"]
+    assert [session.member_id for session in _joined([*parts, parted.finish()]).sessions] == sessions
