@@ -138,6 +138,17 @@ def test_a_full_disk_says_so_and_leaves_nothing_lying_about() -> None:
     assert after_opening(disk)[1] == OLD
 
 
+def test_a_decided_commit_is_finished_on_a_full_disk_too() -> None:
+    crashes = crashes_of(second_commit, fresh())
+    disk = next(disk for disk in crashes if disk.exists(f"{ROOT}/_quorate/journal"))
+    disk.fail = lambda call, operation, path: (
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if operation in ("pwrite", "create", "mkdir") else None
+    )
+    with opened(disk) as output:
+        assert output.manifest.version == 2
+    assert after_opening(disk)[1] == NEW
+
+
 def test_an_output_whose_commit_was_cut_short_begins_no_other() -> None:
     disk = fresh()
     output = opened(disk)
