@@ -53,10 +53,12 @@ def prepare(files: Files, root: str, change: Change) -> None:
         finally:
             file.close()
     make_folders(files, root, sorted({parent(target) for _, target in change.moves}))
-    for folder in {parent(source) for source, _ in change.moves}:
-        parts = folder.split("/")
-        for depth in range(len(parts), 0, -1):
-            files.fsync_dir(join(root, *parts[:depth]))
+    staged: set[str] = set()
+    for source, _ in change.moves:
+        folders = source.split("/")[:-1]
+        staged.update("/".join(folders[:depth]) for depth in range(1, len(folders) + 1))
+    for folder in sorted(staged):
+        files.fsync_dir(join(root, folder))
     write_aside(files, join(root, names.JOURNAL + TEMPORARY_SUFFIX), change.encoded())
 
 

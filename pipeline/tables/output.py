@@ -158,7 +158,9 @@ def _who(files: OutputFiles, root: str) -> str:
 def _taken_up(files: OutputFiles, root: str, cluster_id: str, num_shards: int | None) -> Manifest:
     """The manifest of a folder that is now as its last commit left it."""
     who = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
-    with contextlib.suppress(OSError):  # what a full disk needs first is the end of a commit, which makes room
+    with contextlib.suppress(
+        OSError
+    ):  # what a full disk needs first is the end of a commit, which makes room
         write_aside(files, join(root, names.WRITER), json.dumps(who).encode())
     journal.complete(files, root)
     if not files.exists(join(root, names.MANIFEST)):

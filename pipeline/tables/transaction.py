@@ -69,22 +69,6 @@ class Transaction:
         names.table_folder(table)
         return self._stage(table, part, laid_out(df, TABLES.get(table)))
 
-    def _stage(self, table: str, part: str, rows: Laid) -> int:
-        """One Spark job."""
-        self._spark = rows.df.sparkSession
-        folder = f"{self._folder}/job-{self._jobs}"
-        self._jobs += 1
-        try:
-            expected = rows.write(join(self._output.root, folder))
-        except Exception as error:
-            if not is_full(error):
-                raise
-            raise OutputError(
-                f"the disk of {self._output.root} is full",
-                "the tables are as they were: make room and run again",
-            ) from error
-        return self.take(table, part, folder, expected)
-
     def replace(self, table: str, df: DataFrame, part: str = "open") -> int:
         """Rows that stand in place of all that this part of the table had before the transaction."""
         rows = self.write(table, df, part)
@@ -98,57 +82,8 @@ class Transaction:
         if self._spark is None:
             raise ValueError("nothing is written yet")
         mine = [file for file in self._added if (file.table, file.part) == (table, part)]
-        return read_files(
-            self._spark, join(self._output.root, self._ready), table, mine, TABLES[table].spark()
-        )
-
-    def commit(self, progress: Mapping[int, Progress], *, refresh: bool = False) -> Manifest:
-        """All of it is in the tables when this returns, and if it raises, then all or nothing of it: the next
-        `Output.open` makes it one of the two.
-
-        ``progress`` is that of the shards that were looked at. With none of them further than the manifest
-        says nothing is added; ``refresh`` adds it all the same, for what changes without a new entry.
-        """
-        self._check_open()
-        before = self._output.manifest
-        if not (_is_ahead(before.progress, progress) or refresh):
-            self.discard()
-            return before
-        if not progress and not self._added and not self._replaced:
-            self.discard()
-            return before
-        self._merge()
-        after = self._next_manifest(progress)
-        with told(f"commit to {self._output.root}"):
-            change = self._change(before, after)
-            journal.prepare(self._output.files, self._output.root, change)
-        self.is_over = self._output.is_cut_short = (
-            True  # now nothing may be cleaned away but by the next opening
-        )
-        with told(f"finish a commit to {self._output.root}", "the next run finishes it or starts it anew"):
-            journal.decide(self._output.files, self._output.root)
-            journal.carry_out(self._output.files, self._output.root, change)
-        self._output.manifest, self._output.is_cut_short = after, False
-        self._output.files.remove_tree(self.staging)
-        return after
-
-    def discard(self) -> None:
-        """Nothing of it comes into the tables."""
-        if not self.is_over:
-            self.is_over = True
-            self._output.files.remove_tree(self.staging)
-
-    def __enter__(self) -> Transaction:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.discard()
-
-    def _check_open(self) -> None:
-        if self.is_over:
-            raise ValueError("the transaction is over")
+        ready = join(self._output.root, self._ready)
+        return read_files(self._spark, ready, table, mine, TABLES[table].spark())
 
     def take(self, table: str, part: str, folder: str, expected: int) -> int:
         """Takes over the Parquet files in ``folder`` (relative to the output), ``expected`` rows in all."""
@@ -175,6 +110,67 @@ class Transaction:
             )
         self.rows[table, part] = self.rows.get((table, part), 0) + rows
         return rows
+
+    def commit(self, progress: Mapping[int, Progress], *, refresh: bool = False) -> Manifest:
+        """All of it is in the tables when this returns; if it raises, the next `Output.open` has all or none.
+
+        ``progress`` is that of the shards that were looked at. With none of them further than the manifest
+        says nothing is added; ``refresh`` adds it all the same, for what changes without a new entry.
+        """
+        self._check_open()
+        before = self._output.manifest
+        if not (_is_ahead(before.progress, progress) or refresh):
+            self.discard()
+            return before
+        if not progress and not self._added and not self._replaced:
+            self.discard()
+            return before
+        self._merge()
+        after = self._next_manifest(progress)
+        with told(f"commit to {self._output.root}"):
+            change = self._change(before, after)
+            journal.prepare(self._output.files, self._output.root, change)
+        self.is_over = self._output.is_cut_short = True  # what is staged is the next opening's from here on
+        with told(f"finish a commit to {self._output.root}", "the next run finishes it or starts it anew"):
+            journal.decide(self._output.files, self._output.root)
+            journal.carry_out(self._output.files, self._output.root, change)
+        self._output.manifest, self._output.is_cut_short = after, False
+        self._output.files.remove_tree(self.staging)
+        return after
+
+    def discard(self) -> None:
+        """Nothing of it comes into the tables."""
+        if not self.is_over:
+            self.is_over = True
+            self._output.files.remove_tree(self.staging)
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+    def _check_open(self) -> None:
+        if self.is_over:
+            raise ValueError("the transaction is over")
+
+    def _stage(self, table: str, part: str, rows: Laid) -> int:
+        """One Spark job."""
+        self._spark = rows.df.sparkSession
+        folder = f"{self._folder}/job-{self._jobs}"
+        self._jobs += 1
+        try:
+            expected = rows.write(join(self._output.root, folder))
+        except Exception as error:
+            if not is_full(error):
+                raise
+            raise OutputError(
+                f"the disk of {self._output.root} is full",
+                "the tables are as they were: make room and run again",
+            ) from error
+        return self.take(table, part, folder, expected)
 
     def _make_ready(self, folder: str) -> None:
         """The folder of a table, and those above it, among what is staged."""

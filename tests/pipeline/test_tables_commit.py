@@ -142,7 +142,9 @@ def test_a_decided_commit_is_finished_on_a_full_disk_too() -> None:
     crashes = crashes_of(second_commit, fresh())
     disk = next(disk for disk in crashes if disk.exists(f"{ROOT}/_quorate/journal"))
     disk.fail = lambda call, operation, path: (
-        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if operation in ("pwrite", "create", "mkdir") else None
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if operation in ("pwrite", "create", "mkdir")
+        else None
     )
     with opened(disk) as output:
         assert output.manifest.version == 2
