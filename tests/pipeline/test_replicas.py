@@ -14,7 +14,11 @@ from history.checking.compare import compare
 from pipeline.analyses import ANALYSES, replicas
 from pipeline.analyses.replicas import BEHIND, DIFFERS, MISSING, replica_divergence
 from pipeline.schema import ENTRY_COLUMNS, spark_type
-from raftlog.frames import Frame, frames_in
+from pipeline.source.options import parse_options
+from pipeline.source.plan import plan
+from pipeline.source.reading import read_task
+from raftlog.frames import HEADER_BYTES, frames_in
+from raftlog.reader import ShardReader
 from raftlog.segments import decode_header
 from records import Cause, TermWhy, Trigger
 from tests.history.memlog import commit
@@ -90,6 +94,19 @@ def of_another_term(folder: Path) -> ThreeLogs:
     return logs
 
 
+def damaged(folder: Path) -> ThreeLogs:
+    """A byte of node 2's sixth entry is another one, in a segment that is not its last."""
+    logs = ten(folder)
+    path = logs.file(2)
+    (at,) = [frame.offset for frame in ShardReader(logs.path(2), 0).frames(6, 6)]
+    data = bytearray(path.read_bytes())
+    data[at + HEADER_BYTES] ^= 1
+    logs.cut()
+    logs.fill(3)
+    path.write_bytes(data)
+    return logs
+
+
 STORIES: list[Callable[[Path], ThreeLogs]] = [
     equal,
     behind,
@@ -102,27 +119,28 @@ STORIES: list[Callable[[Path], ThreeLogs]] = [
 
 
 def entries_of(logs: ThreeLogs, name: str) -> list[Row]:
+    """As the source reads them, without Spark: up to the last decided one, damage as rows of its own."""
+    options = parse_options({"path": str(logs.folder), "rows": "entries", "mode": "permissive"})
+    return [
+        {**row, "cluster_id": name}
+        for task in plan(options)
+        for batch in read_task(task)
+        for row in batch.to_pylist()
+        if row["shard"] == 0
+    ]
+
+
+def all_entries_of(logs: ThreeLogs, name: str) -> list[Row]:
+    """Every whole frame of the newest segments, also those that are not decided."""
     rows = []
     for node in logs.voters:
         data = logs.file(node).read_bytes()
-        start = decode_header(data, "").frames_offset
-        rows += [entry_row(frame, node, name) for frame in frames_in(data[start:])]
+        for frame in frames_in(data[decode_header(data, "").frames_offset :]):
+            row = {"cluster_id": name, "node_id": node, "shard": 0, "raft_index": frame.index}
+            row |= {"term": frame.term, "timestamp_ms": frame.timestamp_ms, "size": frame.size}
+            row |= {"commit_index": frame.commit_index, "num_records": frame.record_count}
+            rows.append({**row, "crc": int.from_bytes(frame.encode()[4:8], "little")})
     return rows
-
-
-def entry_row(frame: Frame, node: int, name: str) -> Row:
-    return {
-        "cluster_id": name,
-        "node_id": node,
-        "shard": 0,
-        "raft_index": frame.index,
-        "term": frame.term,
-        "timestamp_ms": frame.timestamp_ms,
-        "commit_index": frame.commit_index,
-        "num_records": frame.record_count,
-        "size": frame.size,
-        "crc": int.from_bytes(frame.encode()[4:8], "little"),
-    }
 
 
 def without(rows: list[Row], node: int, *indexes: int) -> list[Row]:
@@ -134,7 +152,10 @@ def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     """All stories at once, each as a cluster of its own, with blocks of four entries."""
     rows: list[Row] = []
     for story in STORIES:
-        rows += entries_of(story(tmp_path_factory.mktemp(story.__name__)), story.__name__)
+        logs = story(tmp_path_factory.mktemp(story.__name__))
+        rows += entries_of(logs, story.__name__)
+        rows += all_entries_of(logs, f"{story.__name__}, all")
+    rows += entries_of(damaged(tmp_path_factory.mktemp("damaged")), "damaged")
     whole = entries_of(ten(tmp_path_factory.mktemp("whole")), "whole")
     harmed = {
         "in_a_block": without(whole, 2, 5),
@@ -154,17 +175,18 @@ def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
             (one.name, one.dataType) for one in spark_type(columns)
         ]
         told = [row.asDict() for row in frame.collect()]
-    by_story: dict[str, list[Row]] = {name: [] for name in [*harmed, *(s.__name__ for s in STORIES)]}
+    by_story: dict[str, list[Row]] = {row["cluster_id"]: [] for row in rows}
     for row in sorted(told, key=lambda row: (row["from_index"], row["node_ids"])):
         by_story[row["cluster_id"]].append(row)
     return by_story
 
 
+@pytest.mark.parametrize("which", ["", ", all"], ids=["decided", "all"])
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_it_is_what_compare_finds(
-    found: dict[str, list[Row]], story: Callable[[Path], ThreeLogs], tmp_path: Path
+    found: dict[str, list[Row]], story: Callable[[Path], ThreeLogs], which: str, tmp_path: Path
 ) -> None:
-    rows = found[story.__name__]
+    rows = found[story.__name__ + which]
     comparison = compare(story(tmp_path).paths)
     (shard,) = [one for one in comparison.shards if one.shard == 0]
     differing = [row for row in rows if row["kind"] == DIFFERS]
@@ -189,6 +211,13 @@ def test_every_tampered_entry_is_told_not_only_the_first(found: dict[str, list[R
         (14, [1, 3]),
         (14, [2]),
     ]
+
+
+def test_a_damaged_entry_is_missing(found: dict[str, list[Row]], tmp_path: Path) -> None:
+    (shard,) = [one for one in compare(damaged(tmp_path).paths).shards if one.shard == 0]
+    assert [problem.index for problem in shard.problems] == [6]
+    (row,) = found["damaged"]
+    assert (row["kind"], row["node_ids"], row["from_index"], row["to_index"]) == (MISSING, [2], 6, 6)
 
 
 def test_missing_entries_are_told_as_ranges(found: dict[str, list[Row]]) -> None:
