@@ -53,6 +53,9 @@ def test_two_commits_are_there() -> None:
     assert rows == OLD
     assert manifest.progress == {0: Progress(10, 10, 1), 1: Progress(5, 5, 1)}
     second_commit(disk)
+    assert [len(disk.below(f"{ROOT}/{table}")) for table in ("commits", "waits")] == [4, 1], (
+        "before any opening"
+    )
     manifest, rows = after_opening(disk)
     assert rows == NEW
     assert manifest.progress == {0: Progress(20, 20, 2), 1: Progress(5, 5, 1)}
