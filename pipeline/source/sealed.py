@@ -13,6 +13,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from raftlog.files import Files
+from raftlog.frames import HEADER_BYTES
 from raftlog.passing import sealed_index
 from raftlog.sealed import Sealed, rows_start
 from raftlog.segments import decode_header
@@ -34,14 +35,15 @@ _ROW = np.dtype(
 
 
 class SealedIndex:
-    """The index of one segment."""
+    """The index of one segment, and what of it is wanted."""
 
-    def __init__(self, sealed: Sealed, data: bytes) -> None:
+    def __init__(self, sealed: Sealed, data: bytes, decided: int | None, selection: Selection) -> None:
         self._sealed = sealed
         self._rows: npt.NDArray[np.void] = np.frombuffer(data, _ROW, offset=rows_start(data))
+        self._chosen = self._choose(sealed.last_index if decided is None else decided, selection)
 
     @classmethod
-    def of(cls, files: Files, home: str, bounds: Bounds) -> SealedIndex | None:
+    def of(cls, files: Files, home: str, bounds: Bounds, selection: Selection) -> SealedIndex | None:
         """The sound index of a segment; ``None`` where there is none that fits its place in the log."""
         found = sealed_index(files, home, bounds.first)
         if found is None:
@@ -49,15 +51,44 @@ class SealedIndex:
         sealed, data = found
         last = None if bounds.following is None else bounds.following - 1
         fits = sealed.first_index == bounds.first and last in (None, sealed.last_index)
-        return cls(sealed, data) if fits else None
+        return cls(sealed, data, bounds.decided, selection) if fits else None
 
-    def wanted(self, selection: Selection, decided: int | None) -> npt.NDArray[np.bool_]:
+    @property
+    def is_wanted(self) -> bool:
+        """Some record of the segment may be wanted."""
+        return bool(self._chosen.any())
+
+    def frames(self, data: bytes, path: str) -> Frames | None:
+        """The frames with what is wanted, of the segment whose bytes are ``data``; ``None`` where it is not
+        what was indexed."""
+        sealed, rows = self._sealed, self._rows
+        if len(data) != sealed.log_bytes or not len(rows) or crc32c(data) != sealed.log_crc:
+            return None
+        is_first = np.append(True, rows["offset"][1:] != rows["offset"][:-1])
+        offset = rows["offset"][is_first].astype(np.int64)
+        if int(offset.max()) + HEADER_BYTES > len(data):
+            return None
+        frames = Frames.at(data, offset)
+        counts = np.diff(np.append(np.flatnonzero(is_first), len(rows)))
+        fits = (
+            offset[0] == decode_header(data, path).frames_offset
+            and np.array_equal(frames.end, np.append(offset[1:], len(data)))
+            and np.array_equal(frames.index, np.arange(len(frames)) + sealed.first_index)
+            and np.array_equal(frames.count, counts)
+        )
+        if not fits or self._chosen.all():
+            return frames if fits else None
+        has_chosen = np.zeros(len(frames), np.bool_)
+        has_chosen[rows["index"][self._chosen].astype(np.int64) - sealed.first_index] = True
+        return frames.of(has_chosen)
+
+    def _choose(self, decided: int, selection: Selection) -> npt.NDArray[np.bool_]:
         """Which records may be wanted: by index, time and type surely, by group as far as a CRC tells.
 
         All of a sealed segment is decided; ``decided`` is how far that was known at the time of the plan.
         """
         rows, span = self._rows, selection.span
-        chosen = rows["index"].astype(np.int64) <= (self._sealed.last_index if decided is None else decided)
+        chosen = rows["index"].astype(np.int64) <= decided
         for low, high, name in (
             (span.from_index, span.to_index, "index"),
             (span.from_ms, span.to_ms, "timestamp_ms"),
@@ -73,29 +104,3 @@ class SealedIndex:
             crcs = [crc32(group.encode()) for group in selection.groups]
             chosen &= np.isin(rows["group"], np.array(crcs, np.uint32))
         return chosen
-
-    def frames(self, data: bytes, path: str) -> Frames | None:
-        """All frames of the segment whose bytes are ``data``; ``None`` where it is not what was indexed."""
-        sealed, rows = self._sealed, self._rows
-        if len(data) != sealed.log_bytes or not len(rows) or crc32c(data) != sealed.log_crc:
-            return None
-        is_first = np.append(True, rows["offset"][1:] != rows["offset"][:-1])
-        offset = rows["offset"][is_first].astype(np.int64)
-        frames = Frames.at(data, offset)
-        counts = np.diff(np.append(np.flatnonzero(is_first), len(rows)))
-        fits = (
-            offset[0] == decode_header(data, path).frames_offset
-            and np.array_equal(frames.end, np.append(offset[1:], len(data)))
-            and np.array_equal(frames.index, np.arange(len(frames)) + sealed.first_index)
-            and np.array_equal(frames.count, counts)
-        )
-        return frames if fits else None
-
-    def frames_with(self, frames: Frames, chosen: npt.NDArray[np.bool_]) -> Frames:
-        """Those of `frames` that have one of the chosen records."""
-        if chosen.all():
-            return frames
-        indexes = self._rows["index"][chosen].astype(np.int64) - self._sealed.first_index
-        has = np.zeros(len(frames), np.bool_)
-        has[indexes] = True
-        return frames.of(has)

@@ -37,9 +37,8 @@ BATCH_ROWS = 1 << 15
 def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
     """The rows of a segment that are wanted; raises `InputError` in fail mode where something is damaged."""
     bounds, files = task.bounds, OsFiles()
-    index = SealedIndex.of(files, task.home, bounds)
-    chosen = None if index is None else index.wanted(task.selection, bounds.decided)
-    if chosen is not None and not chosen.any():
+    index = SealedIndex.of(files, task.home, bounds, task.selection)
+    if index is not None and not index.is_wanted:
         return
     try:
         path, data = read_segment(files, task.home, bounds.first)
@@ -50,10 +49,8 @@ def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
     if foreign := _foreign(task, path, data):
         yield from _damage(task, [gap(path, 0, bounds.first, foreign, bounds.following)], FOREIGN_HINT)
         return
-    sealed = None if index is None else index.frames(data, path)
-    if index is not None and chosen is not None and sealed is not None:
-        frames = index.frames_with(sealed, chosen)
-    else:
+    frames = None if index is None else index.frames(data, path)
+    if frames is None:
         frames, gaps = scan(data, path, bounds)
         yield from _damage(task, gaps, RESTORE_HINT)
         frames = _wanted_frames(frames, task.selection)
