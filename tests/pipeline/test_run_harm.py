@@ -23,7 +23,7 @@ from pipeline.tables.reading import read_manifest
 from raftlog.archive import ARCHIVE
 from raftlog.segments import log_name
 from tests.pipeline.grown import Story
-from tests.pipeline.truth import exported, held
+from tests.pipeline.truth import OF_FACTS, exported, held
 
 SHARD = 0
 
@@ -80,6 +80,10 @@ def test_damage_is_refused_or_is_a_finding(spark: SparkSession, sound: str, tmp_
     assert 1 < first <= last < 64
     for table in ("records", "commits"):
         assert held(output, table)[table] == without(exported(sound, table)[table], first, last)
+    for table in OF_FACTS:
+        assert held(output, table, part=None if table != "findings" else "groups") == exported(path, table), (
+            table
+        )
     times = {
         row["raft_index"]: row["timestamp_ms"]
         for row in exported(sound, "records")["records"]
