@@ -41,6 +41,8 @@ BRIDGE_ORIGIN, RECORD_ORIGIN = 3, 4
 _KINDS = {origin: kind for kind, origin in STORED_ORIGINS.items()}
 
 FACT_TABLES = ("group_epochs", "moves", "ownership", "member_sessions", "waits", "findings")
+ROWS_AT_ONCE = 500
+"""So many rows of a batch are Python objects at a time: a stored one may have some hundred kilobytes."""
 BATCH_ROWS = 5_000
 """Rows of one kind are held so long: some megabytes."""
 BATCH_BYTES = 8 << 20
@@ -89,28 +91,31 @@ def _derived(shared: Shared, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.R
     out = Batches(shared.cluster_id)
     run: GroupRun | None = None
     present: tuple[Any, Any] | None = None
-    for batch in batches:
-        columns = [batch.column(name).to_pylist() for name, _ in IN_COLUMNS]
-        for shard, group_id, origin, index, sequence, ms, type_, version, key, value, cause in zip(
-            *columns, strict=True
-        ):
-            if (group_id, shard) != present:
-                if run is not None:
-                    run.finish()
-                present = group_id, shard
-                out.shard, out.group_id = shard, group_id
-                run = GroupRun(shared, shard, group_id, out)
-            assert run is not None
-            if origin in _KINDS:
-                run.stored(_KINDS[origin], sequence, value)
-            else:
-                raw = RawRecord(type_, version, key, value)
-                run.record(index, ms, raw, cause, is_bridge=origin == BRIDGE_ORIGIN)
-            if out.ready:
-                yield from out.taken()
+    for shard, group_id, origin, index, sequence, ms, type_, version, key, value, cause in _rows(batches):
+        if (group_id, shard) != present:
+            if run is not None:
+                run.finish()
+            present = group_id, shard
+            out.shard, out.group_id = shard, group_id
+            run = GroupRun(shared, shard, group_id, out)
+        assert run is not None
+        if origin in _KINDS:
+            run.stored(_KINDS[origin], sequence, value)
+        else:
+            raw = RawRecord(type_, version, key, value)
+            run.record(index, ms, raw, cause, is_bridge=origin == BRIDGE_ORIGIN)
+        if out.ready:
+            yield from out.taken()
     if run is not None:
         run.finish()
     yield from out.rest()
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROWS_AT_ONCE):
+            some = batch.slice(start, ROWS_AT_ONCE)
+            yield from zip(*(some.column(name).to_pylist() for name, _ in IN_COLUMNS), strict=True)
 
 
 class Batches:

@@ -145,12 +145,13 @@ class _Stage:
     # What goes in.
 
     def _records(self) -> DataFrame:
-        """The records that facts do not know of yet."""
+        """The records that facts do not know of yet; none of a shard in which they wait for a snapshot."""
         step = self._step
-        known = (self._known.get(shard, Progress()) for shard in self.spans)
+        goes_on = {shard: span for shard, span in self.spans.items() if span.to_index >= span.from_index}
+        known = (self._known.get(shard, Progress()) for shard in goes_on)
         if step.ranges and all(one.facts_to == one.records_to for one in known):
-            return step.records()
-        return step.records_beyond({shard: span.from_index - 1 for shard, span in self.spans.items()})
+            return step.records().where(F.col("shard").isin(list(goes_on)))
+        return step.records_beyond({shard: span.from_index - 1 for shard, span in goes_on.items()})
 
     def _stored(self) -> DataFrame | None:
         step, schema = self._step, stored_type()
