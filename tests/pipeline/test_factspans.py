@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 pytest.importorskip("pyspark", reason="needs quorate[spark]")
 
 from pipeline.facts.shared import Bridge
-from pipeline.runs.factspans import Span, span_of
+from pipeline.runs.factspans import Span, may_go_on, span_of
 from pipeline.runs.step import Lost, Range
 from pipeline.tables.manifest import Progress
 from raftlog.machine import SnapshotHeader
@@ -95,6 +98,14 @@ def test_facts_that_ended_go_on_when_there_is_a_snapshot() -> None:
     assert span_of(known, None, [lost(20, 30)], []) == span(20, 19)
     assert span_of(known, None, [lost(20, 30)], [snapshot(50)]) == span(20, 90, bridge(19, 50))
     assert span_of(known, asked(91, 99), [lost(20, 30)], [snapshot(95)]) == span(20, 99, bridge(19, 95))
+
+
+@pytest.mark.parametrize(("index", "expected"), [(19, False), (50, True), (91, False)])
+def test_facts_that_wait_are_due_when_there_is_a_snapshot(index: int, expected: bool) -> None:
+    reader = SimpleNamespace(snapshots=lambda: [snapshot(index)])
+    log: Any = SimpleNamespace(shards={0: None}, log=SimpleNamespace(reader=lambda _: reader))
+    assert may_go_on({0: Progress(records_to=90, facts_to=19)}, log) is expected
+    assert not may_go_on({0: Progress(records_to=90, facts_to=90)}, log)
 
 
 def test_a_snapshot_at_the_end_is_the_end() -> None:

@@ -44,6 +44,9 @@ def test_runs_over_a_recorded_cluster_have_the_rows_of_an_export(
         assert {shard: one.facts_to for shard, one in output.manifest.progress.items()} == ends
         assert_same(path, INCIDENT)
         assert not factstage.is_due(output, log)
+        with monkeypatch.context() as noted:
+            noted.setattr(factstage, "notes_of", lambda _: {(0, "billing"): ("{}",)})
+            assert factstage.is_due(output, log)
         for module in (factinputs, factstage):
             monkeypatch.setattr(module, "STATE_VERSION", "0.9")
         assert factstage.is_due(output, log)
@@ -65,8 +68,7 @@ def test_a_snapshot_stands_in_for_what_is_damaged(spark: SparkSession, tmp_path:
     damaged.write_bytes(data)
     with open_output(path, log) as output:
         for end in (log.shards[0].decided_index * 2 // 3, log.shards[0].decided_index):
-            advance(
-                spark, output, open_input(log_path), mode="permissive", ranges={0: (1, end), -1: (1, 1 << 40)}
-            )
+            to = {0: (1, end), -1: (1, log.shards[-1].decided_index)}
+            advance(spark, output, open_input(log_path), mode="permissive", ranges=to)
     assert exported(log_path, "ownership")["ownership"]
     assert_same(path, log_path)
