@@ -6,12 +6,15 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
+from pyspark.sql.window import Window
 
 from pipeline.errors import OptionError
 from records import RecordType
+from records.ids import METADATA_SHARD
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.window import WindowSpec
 
 GROUP = ("cluster_id", "shard", "group_id")
 """One group of one cluster; a group never changes its shard."""
@@ -29,6 +32,11 @@ def by_group(records: DataFrame, types: Collection[int], *columns: str) -> DataF
     """
     wanted = f.col("type").isin([int(type_) for type_ in types]) & f.col("group_id").isNotNull()
     return records.where(wanted).select(*GROUP, *columns).repartition(*GROUP)
+
+
+def by(*columns: str) -> WindowSpec:
+    """A window over rows that are equal in these columns; they are sorted by one number before all others."""
+    return Window.partitionBy(f.xxhash64(*columns), *columns)
 
 
 def until(
@@ -51,7 +59,8 @@ def topic_names(records: DataFrame) -> DataFrame:
     """``cluster_id, topic_id, topic``: every topic that the metadata shard ever told of."""
     hexadecimal = f.regexp_extract(f.hex("value_bytes"), _TOPIC_VALUE, 1)
     text = f.rtrim(f.translate(f.base64(f.unhex(hexadecimal)), "+/", "-_"), f.lit("="))
-    topics = records.where((f.col("type") == int(RecordType.TOPIC)) & ~f.col("is_tombstone"))
+    catalog = records.where(f.col("shard") == METADATA_SHARD)  # a part of the table of its own
+    topics = catalog.where((f.col("type") == int(RecordType.TOPIC)) & ~f.col("is_tombstone"))
     named = topics.select("cluster_id", text.alias("topic_id"), "topic")
     return named.groupBy("cluster_id", "topic_id").agg(f.max("topic").alias("topic"))
 

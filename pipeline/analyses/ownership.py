@@ -15,7 +15,7 @@ from pyspark.sql.window import Window
 from pipeline.schema import TABLES, Kind, columns_named
 from records import RecordType
 
-from .keys import GROUP, by_group, lasted, with_topic_names
+from .keys import GROUP, by, by_group, lasted, with_topic_names
 from .registry import RECORDS, Analysis, column, needed
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ def double_ownership(records: DataFrame) -> DataFrame:
     Where several have it, the row names the one who keeps it longest, then who had it first.
     """
     needed(records, "double_ownership", "assigned", "pending")
-    in_order = Window.partitionBy(*PARTITION).orderBy("from_index", "end", "member_id")
+    in_order = by(*PARTITION).orderBy("from_index", "end", "member_id")
     until_now = in_order.rowsBetween(Window.unboundedPreceding, -1)
     longest = f.max(f.struct("end", (-f.col("from_index")).alias("age"), "to_ms", "member_id")).over(
         until_now
     )
-    intervals = _intervals(_held(records)).withColumn("holder", longest)
+    intervals = _intervals(_suspects(_held(records))).withColumn("holder", longest)
     overlaps = intervals.where(f.col("holder.end") > f.col("from_index")).select(
         *PARTITION,
         f.col("holder.member_id").alias("holder"),
@@ -65,6 +65,18 @@ def double_ownership(records: DataFrame) -> DataFrame:
     return _told(with_topic_names(overlaps, records), DOUBLE_COLUMNS)
 
 
+def _suspects(held: DataFrame) -> DataFrame:
+    """Of `_held` only the partitions that somebody has before another's time with it is over: mostly none.
+
+    What is made of them costs nothing then. A member never overlaps itself: a row ends where the next begins.
+    """
+    of_partition = by(*PARTITION)
+    until_now = of_partition.orderBy("from_index", "end").rowsBetween(Window.unboundedPreceding, -1)
+    is_early = f.coalesce(f.max("end").over(until_now) > f.col("from_index"), f.lit(False))
+    seen = held.withColumn("is_early", is_early)
+    return seen.withColumn("is_suspect", f.max("is_early").over(of_partition)).where("is_suspect")
+
+
 def _held(records: DataFrame) -> DataFrame:
     """A row for each partition that a member has behind an entry that names the member, up to the next one.
 
@@ -73,7 +85,7 @@ def _held(records: DataFrame) -> DataFrame:
     is_said = (f.col("type") == _CURRENT) | f.col("is_tombstone")  # a record 5 says that there is a member
     columns = ("member_id", "raft_index", "sequence", "timestamp_ms", "is_tombstone", "assigned", "pending")
     said = by_group(records.where(is_said), (_CURRENT, _MEMBER), *columns)
-    of_member = Window.partitionBy(*GROUP, "member_id").orderBy("raft_index", "sequence")
+    of_member = by(*GROUP, "member_id").orderBy("raft_index", "sequence")
     states = (
         said.withColumn("end", f.lead("raft_index", 1, NEVER).over(of_member))
         .withColumn("to_ms", f.lead("timestamp_ms").over(of_member))
@@ -100,7 +112,7 @@ def _of_kind(parts: str, kind: str) -> Column:
 def _intervals(held: DataFrame, *same: str) -> DataFrame:
     """What follows one another without a gap and is the ``same``, as one row: gaps and islands."""
     hand = (*PARTITION, "member_id")
-    in_order = Window.partitionBy(*hand).orderBy("from_index")
+    in_order = by(*hand).orderBy("from_index")
     goes_on = f.lag("end").over(in_order) == f.col("from_index")
     for name in same:
         goes_on &= f.lag(name).over(in_order) == f.col(name)

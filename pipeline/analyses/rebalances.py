@@ -15,7 +15,7 @@ from pyspark.sql.window import Window
 from pipeline.schema import TABLES, columns_named
 from records import RecordType
 
-from .keys import GROUP, by_group, lasted
+from .keys import GROUP, by, by_group, lasted
 from .registry import RECORDS, Analysis, needed
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def rebalance_timeline(records: DataFrame) -> DataFrame:
 def _entries(of_groups: DataFrame) -> DataFrame:
     """A row for each entry of a group: what it says of the group, how it changes the counts of members."""
     type_, is_value = f.col("type"), ~f.col("is_tombstone")
-    of_member = Window.partitionBy(*GROUP, "member_id").orderBy("raft_index", "sequence")
+    of_member = by(*GROUP, "member_id").orderBy("raft_index", "sequence")
     joined = f.when(type_ == _MEMBER, is_value.cast("int"))
     # A member that is gone is stable nowhere, whatever is left of its records 8.
     is_stable = is_value & (f.col("member_state") == "STABLE") & (f.col("epoch") >= 0)
@@ -83,7 +83,7 @@ def _entries(of_groups: DataFrame) -> DataFrame:
 
 def _states(entries: DataFrame) -> DataFrame:
     """Adds what is so behind each entry, and whether an epoch begins with it or the group ends."""
-    in_order = Window.partitionBy(*GROUP).orderBy("raft_index")
+    in_order = by(*GROUP).orderBy("raft_index")
     exists = (f.col("epoch") != _NONE) | (f.col("members") > 0) | f.col("is_classic")
     begins = (f.col("epoch") != f.col("epoch_before")) & (f.col("epoch") != _NONE)
     here = f.aggregate(
@@ -104,7 +104,7 @@ def _states(entries: DataFrame) -> DataFrame:
         .withColumn("span", _running((f.col("begins") | f.col("is_gone")).cast("int"), in_order))
     )
     # No member is at an epoch before it begins, so all that are STABLE at it are counted from there.
-    of_span = Window.partitionBy(*GROUP, "span").orderBy("raft_index")
+    of_span = by(*GROUP, "span").orderBy("raft_index")
     state = (
         f.when(f.col("is_classic"), "Classic")
         .when(~f.col("exists"), "Dead")
@@ -118,7 +118,7 @@ def _states(entries: DataFrame) -> DataFrame:
 
 def _epochs(states: DataFrame) -> DataFrame:
     """The entries that begin an epoch, close a target or end the group; when that was settled and ended."""
-    of_span = Window.partitionBy(*GROUP, "span")
+    of_span = by(*GROUP, "span")
     is_settled = f.col("state").isin("Stable", "Empty")
     marks = (
         states.withColumn("settled_index", f.min(f.when(is_settled, f.col("raft_index"))).over(of_span))
@@ -130,7 +130,7 @@ def _epochs(states: DataFrame) -> DataFrame:
     turn = f.when(
         f.col("begins") | f.col("is_gone"), f.struct("raft_index", "timestamp_ms", next_epoch.alias("epoch"))
     )
-    backwards = Window.partitionBy(*GROUP).orderBy(f.desc("raft_index"))
+    backwards = by(*GROUP).orderBy(f.desc("raft_index"))
     behind = backwards.rowsBetween(Window.unboundedPreceding, -1)
     return marks.withColumn("end", f.last(turn, ignorenulls=True).over(behind))
 
@@ -144,10 +144,10 @@ def _targets(epochs: DataFrame) -> DataFrame:
     closed = f.struct(f.col("target").alias("of_epoch"), f.lit(True).alias("closes"))
     both = f.array_compact(f.array(f.when(f.col("begins"), begun), f.when(f.col("is_target"), closed)))
     marks = epochs.select("*", f.inline(both))
-    in_order = Window.partitionBy(*GROUP, "of_epoch").orderBy("raft_index", "closes")
+    in_order = by(*GROUP, "of_epoch").orderBy("raft_index", "closes")
     # A group that was deleted and founded again has its first epochs twice.
     times = marks.withColumn("time", _running((~f.col("closes")).cast("int"), in_order))
-    of_one = Window.partitionBy(*GROUP, "of_epoch", "time")
+    of_one = by(*GROUP, "of_epoch", "time")
     closing = f.struct("raft_index", "timestamp_ms", "trigger")
     first = f.min(f.when(f.col("closes"), closing)).over(of_one)
     return times.withColumn("closed", first).where(~f.col("closes"))
