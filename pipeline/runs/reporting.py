@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from history.render import UTC_STYLE
 from history.words import shard_name
+from pipeline.facts.group import TOO_MANY_ROWS
 from pipeline.report.figures import figures_of
 from pipeline.report.page import report_page
 from pipeline.tables.reading import read_manifest, read_table
@@ -25,8 +26,12 @@ MEANINGS = {
         "Entries of the log were not kept: it was compacted, and its archive does not hold them.",
         "Nothing, if that was meant; else let the archive keep more, or run more often.",
     ),
+    TOO_MANY_ROWS: (
+        "A group has so long a story that no diagnoses are sought in it.",
+        "Ask `quorate log findings` for the group and a time.",
+    ),
 }
-"""What findings of the log itself are, and what to do."""
+"""What findings that no rule makes are, and what to do."""
 
 
 def report_of(spark: SparkSession, output: str, *, remarks: Sequence[str] = ()) -> str:
