@@ -1,8 +1,9 @@
 """Spark's own processes on loopback: a standalone cluster and a Connect server from the installed PySpark.
 
 A daemon is ready when it says so; its output is read all the time, and its last lines are told when it does
-not get there. Each runs in a process group of its own, which is killed at the end whatever happened, with the
-executors that a worker started. Ports are the system's choice.
+not get there. Each runs under a guard in a process group of its own, which is killed, with the executors that
+a worker started, when the guard's input ends: so it is stopped, and so it ends if whoever started it is gone.
+Ports are the system's choice.
 """
 
 from __future__ import annotations
@@ -23,8 +24,18 @@ from pipeline.session.java import find_java
 
 READY_S = 60.0
 """A daemon is up within five seconds; this is for a machine that is on its knees."""
-ENDING_S = 5.0
+ENDING_S = 10.0
 LINES_KEPT = 200
+
+GUARD = """
+import os, signal, subprocess, sys, threading
+child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+def watch():
+    sys.stdin.buffer.read()
+    os.killpg(0, signal.SIGKILL)
+threading.Thread(target=watch, daemon=True).start()
+sys.exit(child.wait())
+"""
 
 LOGGING = """
 rootLogger.level = info
@@ -44,10 +55,10 @@ class Daemon:
         self._changed = threading.Condition()
         self._is_over = False
         self.process = subprocess.Popen(
-            command,
+            [sys.executable, "-c", GUARD, *command],
             env=dict(environment),
             cwd=cwd,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -73,14 +84,13 @@ class Daemon:
 
     def stop(self) -> None:
         """End it and all that it started."""
-        self.process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(ENDING_S)
-        with suppress(ProcessLookupError):  # nobody is left
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self._reader.join(ENDING_S)
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
+        self.process.stdin.close()
+        with suppress(ProcessLookupError):  # the guard is gone, but perhaps not all that it guarded
+            self.process.wait(ENDING_S)
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self._reader.join(ENDING_S)
         self.process.stdout.close()
 
     def _read(self) -> None:

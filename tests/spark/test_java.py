@@ -14,7 +14,7 @@ from tests.pipeline.conftest import INCIDENT
 
 from .drivers import JOB, run_driver
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 HIDING = "from pipeline.session import java\njava.USUAL_PLACES = ()\n"
 RUNNING = "import runpy, sys\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"

@@ -17,7 +17,7 @@ from .conftest import assert_is_history, job_answer
 from .daemons import spark_home, standalone_cluster
 from .drivers import run_driver
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 SMALL = ("--conf", "spark.executor.memory=512m", "--driver-memory", "1g")
 ON_LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
