@@ -52,7 +52,9 @@ def refused(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def main() -> None:
     master, path = sys.argv[1:]
-    conf = {"spark.executor.memory": "512m"} if master.startswith("spark://") else {}
+    conf = {"spark.sql.shuffle.partitions": "4"}
+    if master.startswith("spark://"):
+        conf["spark.executor.memory"] = "512m"
     if not master.startswith("sc://"):
         conf["spark.driver.memory"] = "1g"
     with session_for(master, conf=conf) as spark:

@@ -19,7 +19,10 @@ from .drivers import run_driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-SMALL = ("--conf", "spark.executor.memory=512m", "--driver-memory", "1g")
+SMALL = (
+    *("--driver-memory", "1g", "--conf", "spark.executor.memory=512m"),
+    *("--conf", "spark.sql.shuffle.partitions=4"),
+)
 ON_LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 
 
