@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pipeline.runs.listing import tables_json, tables_text
 from pipeline.schema import TABLES
 
@@ -20,3 +22,10 @@ def test_programs_are_told_the_same() -> None:
         name: table.names for name, table in TABLES.items()
     }
     assert all(one["date_of"] in TABLES[name].names for name, one in told.items())
+
+
+def test_the_analyses_stand_in_the_document() -> None:
+    pytest.importorskip("pyspark", reason="needs quorate[spark]")
+    from pipeline.analyses import analyses_text
+
+    assert "\n".join(analyses_text()).strip() in DOCUMENT.read_text()
