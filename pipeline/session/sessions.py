@@ -218,6 +218,11 @@ def _reach(addresses: str, default_port: int, what: str) -> None:
 
 
 def _hush() -> None:
-    """What PySpark and py4j log of a failure is said once, by us."""
+    """What PySpark and py4j log of a failure is said once, by us; py4j logs an interrupt as the root."""
+    logging.getLogger().addFilter(_is_not_of_py4j)  # again is nothing new
     for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return f"{os.sep}py4j{os.sep}" not in record.pathname

@@ -56,3 +56,26 @@ def test_no_java_at_all_is_one_line(tmp_path: Path, path_without_java: str) -> N
         "install a JDK of version 17 or newer, or `pip install 'quorate[jdk]'`\n"
     )
     assert done.stderr == ""
+
+
+def test_an_interrupted_run_says_nothing_more(tmp_path: Path) -> None:
+    """Ctrl-C while a job runs: 130, no traceback of Spark's or py4j's, no logs left."""
+    script = (
+        "import os, signal, sys, threading, time\n"
+        "from pipeline.session.sessions import session_for\n"
+        "def wait(batches):\n"
+        "    time.sleep(600)\n"
+        "    yield from batches\n"
+        "def interrupt(spark):\n"
+        "    while not spark.sparkContext.statusTracker().getActiveStageIds(): pass\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "try:\n"
+        "    with session_for('local[1]', conf={'spark.driver.memory': '1g'}) as spark:\n"
+        "        threading.Thread(target=interrupt, args=(spark,), daemon=True).start()\n"
+        "        spark.range(1).mapInArrow(wait, 'id bigint').collect()\n"
+        "except KeyboardInterrupt:\n"
+        "    sys.exit(130)\n"
+    )
+    done = run_driver([sys.executable, "-c", script], tmp_path, exit_code=130)
+    assert done.stdout == done.stderr == ""
+    assert not list(tmp_path.glob("quorate-spark-*"))
