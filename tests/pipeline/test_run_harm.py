@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ pytest.importorskip("pyspark", reason="needs quorate[spark]")
 
 from pyspark.sql import SparkSession
 
-from pipeline.errors import InputError
+from pipeline.errors import InputError, OutputError
 from pipeline.runs.ingest import _settled
 from pipeline.runs.losses import DAMAGED, GAP, PART, Reached
 from pipeline.runs.run import RunResult, advance, run
@@ -121,6 +123,30 @@ def test_a_segment_that_vanishes_is_told(spark: SparkSession, sound: str, tmp_pa
             advance(spark, opened, log, mode="permissive")
         assert opened.manifest.progress == {}
     assert not list(output.rglob("*.parquet"))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk with room for a manifest and little more."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("may not mount a small disk here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_a_full_disk_is_told_and_is_no_harm(spark: SparkSession, sound: str, small_disk: Path) -> None:
+    output = small_disk / "tables"
+    with pytest.raises(OutputError, match=r"is full.*make room and run again"):
+        run(spark, sound, str(output))
+    assert read_manifest(output).progress == {}
+    subprocess.run(["mount", "-o", "remount,size=32m", str(small_disk)], check=True)
+    run(spark, sound, str(output))
+    assert held(output, "commits") == exported(sound, "commits")
 
 
 def test_a_loss_at_the_end_is_looked_at_again_by_the_next_run() -> None:
