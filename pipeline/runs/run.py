@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["MODES", "RunResult", "ShardDone", "advance", "run"]
 
 MODES = ("fail", "permissive")
+Start = Callable[[int], "SparkSession"]
+"""Starts a session, given how many bytes of segments there are to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,7 @@ def _say_nothing(line: str) -> None:
 
 
 def run(
-    spark: SparkSession | Callable[[], SparkSession],
+    spark: SparkSession | Start,
     input_path: str,
     output_path: str,
     *,
@@ -85,7 +87,7 @@ def run(
 ) -> RunResult:
     """Brings the tables at ``output_path`` up to the last committed entry of the log at ``input_path``.
 
-    ``spark`` may be what starts a session: nothing does where there is nothing to do.
+    ``spark`` may be what starts a session: none is started where there is nothing to do.
     Raises `pipeline.errors.PipelineError`, and changes nothing then. In mode ``fail`` damage is an
     `InputError`; in ``permissive`` it is a row of `findings`, and everything that can be read is.
     """
@@ -97,7 +99,7 @@ def run(
 
 
 def advance(
-    spark: SparkSession | Callable[[], SparkSession],
+    spark: SparkSession | Start,
     output: Output,
     log: InputLog,
     *,
@@ -121,7 +123,7 @@ def advance(
     if not asked and not is_due(output, log):
         return result
     try:
-        session = spark() if callable(spark) else spark
+        session = spark(_bytes_of(log, asked)) if callable(spark) else spark
         return _done(session, output, log, asked, result, mode == "permissive", on_progress, begun)
     except Exception as error:
         told = unwrapped(error)
@@ -170,6 +172,16 @@ def _new_entries(
             last = min(last, ranges[shard][1] if shard in ranges else 0)
         if first <= last:
             yield shard, Range(from_index=first, to_index=last)
+
+
+def _bytes_of(log: InputLog, asked: Mapping[int, Range]) -> int:
+    """Of the segments that hold any of these entries."""
+    return sum(
+        segment.size
+        for shard, one in asked.items()
+        for segment in log.shards[shard].segments
+        if segment.last_index is None or segment.last_index >= one.from_index
+    )
 
 
 def _older_copies(before: Mapping[int, Progress], log: InputLog) -> Iterator[str]:

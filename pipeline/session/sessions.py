@@ -42,13 +42,14 @@ def session_for(
     name: str = "quorate",
     conf: Mapping[str, str] | None = None,
     spark_logs: bool = False,
+    is_brief: bool = False,
 ) -> Iterator[SparkSession]:
     """The session that there is, which goes on afterwards, or a new one, which is stopped."""
     present = present_session()
     if present is not None:
         yield present
         return
-    session = spark_session(master, name=name, conf=conf, spark_logs=spark_logs)
+    session = spark_session(master, name=name, conf=conf, spark_logs=spark_logs, is_brief=is_brief)
     try:
         yield session
     finally:
@@ -61,10 +62,12 @@ def spark_session(
     name: str = "quorate",
     conf: Mapping[str, str] | None = None,
     spark_logs: bool = False,
+    is_brief: bool = False,
 ) -> SparkSession:
     """The session that there is (nothing else is looked at then), or a new one.
 
-    ``conf`` is stronger than any default; ``spark_logs`` leaves what Spark prints on the terminal. Raises
+    ``conf`` is stronger than any default; ``spark_logs`` leaves what Spark prints on the terminal;
+    ``is_brief`` is for work of seconds, where a local JVM had better not get ready for more. Raises
     `NoSpark` where PySpark or Java is missing, `PipelineError` where Spark cannot be reached or started.
     """
     require_pyspark()
@@ -74,7 +77,7 @@ def spark_session(
     if not spark_logs:
         _hush()
     try:
-        return _new_session(master, name, dict(conf or {}), is_quiet=not spark_logs)
+        return _new_session(master, name, dict(conf or {}), is_quiet=not spark_logs, is_brief=is_brief)
     except Exception as error:
         foreseen = unwrapped(error)
         if foreseen is None or foreseen is error:
@@ -111,13 +114,16 @@ def _is_stopped(session: SparkSession) -> bool:
     return session._sc is None or session._sc._jsc is None
 
 
-def _new_session(master: str | None, name: str, told: Mapping[str, str], *, is_quiet: bool) -> SparkSession:
+def _new_session(
+    master: str | None, name: str, told: Mapping[str, str], *, is_quiet: bool, is_brief: bool
+) -> SparkSession:
     if is_submitted():
         return _submitted(name, told)
     remote = _remote(master)
     if remote is not None and not remote.startswith("local"):
         return _connected(remote, told)
-    return _started(remote or master, name, told, is_quiet=is_quiet, is_remote=remote is not None)
+    asked, is_connect = remote or master, remote is not None
+    return _started(asked, name, told, is_quiet=is_quiet, is_remote=is_connect, is_brief=is_brief)
 
 
 def _submitted(name: str, told: Mapping[str, str]) -> SparkSession:
@@ -151,7 +157,13 @@ def _connected(url: str, told: Mapping[str, str]) -> SparkSession:
 
 
 def _started(
-    asked: str | None, name: str, told: Mapping[str, str], *, is_quiet: bool, is_remote: bool
+    asked: str | None,
+    name: str,
+    told: Mapping[str, str],
+    *,
+    is_quiet: bool,
+    is_remote: bool,
+    is_brief: bool,
 ) -> SparkSession:
     """A session whose driver is a JVM of ours, which other sessions of this process use after it."""
     import pyspark
@@ -163,7 +175,7 @@ def _started(
     master = asked or told.get("spark.master") or theirs.get("spark.master") or DEFAULT_MASTER
     defaults = {"spark.app.name": name, **COMMON}
     if is_local(master):
-        defaults |= local_defaults(master)
+        defaults |= local_defaults(master, is_brief=is_brief)
         defaults["spark.sql.warehouse.dir"] = str(private_folder() / "warehouse")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # PySpark looks whenever a function is sent
     elif master.startswith("spark://"):

@@ -21,6 +21,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     pytest.importorskip("pyspark", reason="needs quorate[spark]")
     from pipeline.errors import NoSpark
     from pipeline.session.sessions import spark_session
+    from pipeline.session.settings import BRIEF_JAVA
 
     scratch = tmp_path_factory.mktemp("spark")
     conf = {
@@ -28,6 +29,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(scratch),
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "4",
+        "spark.driver.extraJavaOptions": BRIEF_JAVA,  # a suite of small jobs: half of the processor's time
     }
     try:
         session = spark_session("local[2]", name="tests", conf=conf)

@@ -21,7 +21,7 @@ from tests.pipeline.grown import Story
 from tests.pipeline.truth import exported, held
 
 
-def no_session() -> SparkSession:
+def no_session(size: int = 0) -> SparkSession:
     raise AssertionError("there is nothing to start Spark for")
 
 
@@ -103,6 +103,22 @@ def test_an_older_copy_adds_nothing_and_is_told(in_parts: tuple[Path, str], tmp_
     done = run(no_session, older.path, str(output))
     assert done.is_empty
     assert any("older copy" in remark for remark in done.remarks)
+
+
+def test_whoever_starts_spark_is_told_how_much_there_is_to_read(tmp_path: Path) -> None:
+    class Enough(Exception):
+        pass
+
+    told = []
+
+    def start(size: int) -> SparkSession:
+        told.append(size)
+        raise Enough
+
+    with pytest.raises(Enough):
+        run(start, str(INCIDENT), str(tmp_path / "out"))
+    shards = open_input(str(INCIDENT)).shards.values()
+    assert told == [sum(segment.size for shard in shards for segment in shard.segments)]
 
 
 def test_a_mode_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipeline.runs.run import RunResult
+
+BRIEF_BYTES = 16 << 20
+"""Of segments or tables: so much (some 200,000 records) is read in seconds."""
 
 
 def run(
@@ -57,28 +59,36 @@ def run(
     if report is not None:
         claim(report, force=force)
     with refusals(), ExitStack() as session:
-        from pipeline.session.sessions import require_pyspark, session_for
+        from pipeline.session.sessions import present_session, require_pyspark, session_for
         from pipeline.session.settings import conf_from_options
 
         settings = conf_from_options(driver_memory, conf or [])
         require_pyspark()
         from pipeline.runs.run import run as bring_up_to_date
 
-        @cache
-        def spark() -> SparkSession:
-            on_progress("starting Spark")
-            opened = session_for(master, name="quorate pipeline", conf=settings, spark_logs=spark_logs)
+        def start(size: int) -> SparkSession:
+            if present_session() is None:
+                on_progress("starting Spark")
+            opened = session_for(
+                master,
+                name="quorate pipeline",
+                conf=settings,
+                spark_logs=spark_logs,
+                is_brief=size <= BRIEF_BYTES,
+            )
             return session.enter_context(opened)
 
-        done = bring_up_to_date(spark, input, output, mode=mode, on_progress=on_progress)
+        done = bring_up_to_date(start, input, output, mode=mode, on_progress=on_progress)
         if json:
             print_json(asdict(done))
         else:
             _show(done)
         if report is not None:
             from pipeline.runs.reporting import report_of
+            from pipeline.tables.reading import read_manifest
 
-            page = report_of(spark(), output, remarks=done.remarks)
+            size = sum(file.size for file in read_manifest(output).files)
+            page = report_of(start(size), output, remarks=done.remarks)
             on_progress(write_page(report, page, force=force))
 
 
