@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from cluster.launching.launcher import launch_cluster
 from quorate.client import Client
 from tests.clients.polling import Crowd
-from tests.failover.watching import TOPIC, leader_of, quorate, wait_for
+from tests.failover.watching import TOPIC, leader_of, wait_for
 from tests.pipeline.truth import exported, held
 from tests.report import count_fault
 
@@ -19,11 +21,17 @@ pytestmark = pytest.mark.spark
 GROUP = "billing"
 SETTINGS = {
     "group.consumer.session.timeout.ms": "6000",
-    "group.consumer.heartbeat.interval.ms": "300",
-    "log.segment.bytes": "20000",
-    "snapshot.tail.records": "200",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "log.segment.bytes": "60000",
+    "snapshot.tail.records": "1000",
 }
 """Segments are sealed and archived every few hundred entries."""
+
+
+def quorate(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own, which has its own Spark."""
+    command = [sys.executable, "-m", "quorate", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 def commit(crowd: Crowd, times: int) -> None:
@@ -32,7 +40,7 @@ def commit(crowd: Crowd, times: int) -> None:
             member.commit(dict.fromkeys(member.owned, offset))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_runs_while_a_cluster_fails_over_are_what_history_says(tmp_path: Path) -> None:
     folder, output = tmp_path / "cluster", tmp_path / "tables"
     words = ["pipeline", "run", "--input", str(folder), "--output", str(output), "--master", "local[2]"]
@@ -44,7 +52,7 @@ def test_runs_while_a_cluster_fails_over_are_what_history_says(tmp_path: Path) -
         for _ in range(2):
             crowd.join()
         crowd.wait_balanced(6)
-        commit(crowd, 100)
+        commit(crowd, 200)
         first = quorate(*words, "--json")
         assert (first.returncode, json.loads(first.stdout)["is_empty"]) == (0, False), first.stderr
         killed = leader_of(cluster.nodes, GROUP)
@@ -52,7 +60,7 @@ def test_runs_while_a_cluster_fails_over_are_what_history_says(tmp_path: Path) -
         count_fault("spark", "the leader is killed between two runs")
         crowd.join()
         crowd.wait_balanced(6)
-        commit(crowd, 100)
+        commit(crowd, 200)
         killed.start()
         wait_for(lambda: leader_of(cluster.nodes, GROUP), "it serves")
     finally:
