@@ -22,7 +22,8 @@ from pipeline.facts.group import STATE_VERSION
 from pipeline.facts.shared import Bridge, notes_by_group
 from pipeline.schema import RECORD_COLUMNS, columns_named, spark_type
 from pipeline.tables.disk import join
-from pipeline.tables.reading import read_table
+from pipeline.tables.reading import read_staged, read_table
+from pipeline.tables.transaction import Staging
 from records.ids import METADATA_SHARD, shard_of
 
 from .factspans import Span
@@ -76,7 +77,7 @@ def mark_of(output: Output) -> Mark | None:
 
 def write_mark(step: Step, mark: Mark) -> None:
     df = step.spark.createDataFrame([(-1, mark.version, mark.notes_crc)], _MARKS)
-    step.tx.replace(STATES, df, part=MARKS)
+    step.tx.stage(Staging(table=STATES, df=df, part=MARKS, replaces=True, is_few=True))
 
 
 def notes_of(log: InputLog) -> Notes:
@@ -111,9 +112,11 @@ def terms_of(step: Step, spans: Mapping[int, Span]) -> Mapping[int, Sequence[Ter
         every = every.unionByName(step.tx.staged("failovers"))
     begins = F.create_map(*(F.lit(n) for shard, one in spans.items() for n in (shard, one.from_index)))
     begin = begins[F.col("shard")]
-    newest = every.where(F.col("raft_index") < begin).groupBy("shard")
-    before = newest.agg(F.max_by(F.struct(*every.columns), "raft_index").alias("one")).select("one.*")
-    wanted = before.unionByName(every.where(F.col("raft_index") >= begin))
+    wanted = every.where(F.col("raft_index") >= begin)
+    if any(one.from_index > 1 for one in spans.values()):
+        newest = every.where(F.col("raft_index") < begin).groupBy("shard")
+        before = newest.agg(F.max_by(F.struct(*every.columns), "raft_index").alias("one"))
+        wanted = wanted.unionByName(before.select("one.*"))
     rows = wanted.limit(TERMS_MAX + 1).collect()
     if len(rows) > TERMS_MAX:
         raise InputError(
@@ -189,10 +192,10 @@ def _read(step: Step, bridges: Mapping[int, Bridge], number: int) -> DataFrame:
     whole = at.select("*", *columns).withColumn("type", F.lit(NO_RECORD))
     joined = records.drop("timestamp_ms").join(F.broadcast(at), ["shard", "raft_index"])
     names = _bridge_type().names
-    path = f"file://{join(step.tx.staging, f'bridges-{number}')}"
-    joined.select(names).unionByName(whole.select(names)).write.parquet(path)
+    path = join(step.tx.staging, f"bridges-{number}")
+    joined.select(names).unionByName(whole.select(names)).write.parquet(f"file://{path}")
     _check_kept(step, bridges)
-    return step.spark.read.schema(_bridge_type()).parquet(path)
+    return read_staged(step.spark, path, _bridge_type())
 
 
 def _check_kept(step: Step, bridges: Mapping[int, Bridge]) -> None:

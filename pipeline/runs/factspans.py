@@ -6,12 +6,14 @@ snapshot on, and where there is none facts end. A later run goes on from there w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.facts.shared import Bridge
 from pipeline.tables.manifest import Progress
+from raftlog.errors import Damaged
 from records.ids import METADATA_SHARD
 
 from .step import Lost, Range
@@ -41,9 +43,10 @@ def spans(
     """By group shard. ``crossed`` are the bridges of earlier runs, for one that begins anew."""
     found = {}
     for shard in sorted({*progress, *ranges} - {METADATA_SHARD}):
-        headers = log.log.reader(shard).snapshots() if shard in log.shards else ()
         known, asked = progress.get(shard, Progress()), ranges.get(shard)
-        mine = [one for one in lost if one.shard == shard and not one.is_unreadable]
+        mine = [one for one in lost if one.shard == shard and one.last_index > known.facts_to]
+        mine = [one for one in mine if not one.is_unreadable]
+        headers = list(_sound_snapshots(log, shard)) if mine and shard in log.shards else ()
         found[shard] = span_of(known, asked, mine, headers, crossed.get(shard, ()))
     return found
 
@@ -79,10 +82,19 @@ def may_go_on(progress: Mapping[int, Progress], log: InputLog) -> bool:
     """Whether there is a snapshot now for what facts wait behind."""
     for shard, known in progress.items():
         if shard != METADATA_SHARD and shard in log.shards and known.facts_to < known.records_to:
-            for header in log.log.reader(shard).snapshots():
+            for header in _sound_snapshots(log, shard):
                 if known.facts_to < header.last_index <= known.records_to:
                     return True
     return False
+
+
+def _sound_snapshots(log: InputLog, shard: int) -> Iterator[SnapshotHeader]:
+    """Those that can be read to their ends; a header that is sound says nothing of that."""
+    reader = log.log.reader(shard)
+    for header in reader.snapshots():
+        with contextlib.suppress(Damaged):
+            if reader.snapshot(header.last_index) is not None:
+                yield header
 
 
 def _bridge(

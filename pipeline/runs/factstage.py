@@ -25,8 +25,10 @@ from pipeline.facts.group import FINDINGS, NOTES, PART, STATE, STATE_VERSION
 from pipeline.facts.shared import ShardShared, Shared
 from pipeline.schema import TABLES
 from pipeline.tables.disk import join
+from pipeline.tables.layout import FEW_ROWS
 from pipeline.tables.manifest import Progress
-from pipeline.tables.reading import read_table
+from pipeline.tables.reading import read_staged, read_table
+from pipeline.tables.transaction import Staging
 from records.ids import METADATA_SHARD
 
 from .factinputs import (
@@ -99,6 +101,8 @@ class _Stage:
             {s: replace(one, facts_to=0) for s, one in progress.items()} if begins_anew else progress
         )
         self._crossed = crossed_before(step) if begins_anew else {}
+        self._wanted: list[Staging] = []
+        self._num_rows = 0
         self.spans = spans(self._known, step.ranges, step.lost, step.log, self._crossed)
 
     def run(self) -> None:
@@ -107,6 +111,7 @@ class _Stage:
         counts, facts = self._staged(derive(self._records(), self._stored(), self._shared(), bridges))
         if not counts[STATE]:
             return
+        self._num_rows = sum(counts.values())
         touched = facts.where(F.col("kind") == STATE).select(GROUP)
         for table in OPENED:
             self._add(table, counts[f"rows:{table}"], _of_table(facts, f"rows:{table}"))
@@ -114,33 +119,38 @@ class _Stage:
         self._replace(FINDINGS, OF_GROUPS, counts[FINDINGS], _of_table(facts, FINDINGS), touched)
         self._replace(STATES, "states", counts[STATE], _to_store(facts, STATE), touched)
         self._add(PARTS, counts[PART] + counts[NOTES], _to_store(facts, PART, NOTES))
+        self._step.tx.stage(*self._wanted)
 
     def _staged(self, facts: DataFrame) -> tuple[Mapping[str, int], DataFrame]:
         """The rows of all kinds, computed once, and how many there are of each."""
-        path = f"file://{join(self._step.tx.staging, 'facts')}"
+        path = join(self._step.tx.staging, "facts")
         seen = Observation()
         counted = [F.count_if(F.col("kind") == kind).alias(f"kind_{n}") for n, kind in enumerate(KINDS)]
-        facts.observe(seen, *counted).write.parquet(path)
+        facts.observe(seen, *counted).write.parquet(f"file://{path}")
         found = seen.get
         counts = {kind: int(found.get(f"kind_{n}") or 0) for n, kind in enumerate(KINDS)}
-        return counts, self._step.spark.read.schema(out_type()).parquet(path)
+        return counts, read_staged(self._step.spark, path, out_type())
 
     def _add(self, table: str, count: int, rows: DataFrame) -> None:
-        if self._begins_anew:
-            self._step.tx.replace(table, rows, part="rows")
-        elif count:
-            self._step.tx.write(table, rows)
+        if self._begins_anew or count:
+            self._want(table, "rows", rows, self._num_rows, replaces=self._begins_anew)
 
     def _replace(self, table: str, part: str, count: int, rows: DataFrame, touched: DataFrame) -> None:
         """Of groups that were not looked at everything stays."""
-        step = self._step
-        is_there = bool(step.output.manifest.of(table, part))
-        if is_there and not self._begins_anew:
+        step, num_rows = self._step, self._num_rows
+        there = step.output.manifest.of(table, part)
+        if there and not self._begins_anew:
+            num_rows += sum(file.rows for file in there)
             schema = None if table in TABLES else stored_type()
             before = read_table(step.spark, step.output.root, table, part, schema=schema)
             rows = rows.unionByName(before.join(touched, GROUP, "left_anti"))
-        if is_there or count:
-            step.tx.replace(table, rows, part=part)
+        if there or count:
+            self._want(table, part, rows, num_rows, replaces=True)
+
+    def _want(self, table: str, part: str, rows: DataFrame, num_rows: int, *, replaces: bool) -> None:
+        """``num_rows``: how many are looked at for these."""
+        few = num_rows <= FEW_ROWS
+        self._wanted.append(Staging(table=table, df=rows, part=part, replaces=replaces, is_few=few))
 
     # What goes in.
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from history.render import plural
 from pipeline.errors import InputError
 from pipeline.schema import RECORD_COLUMNS, columns_named, spark_type
+from pipeline.tables.layout import FEW_ROWS
 from pipeline.tables.manifest import Progress
 from pipeline.tables.reading import read_table
+from pipeline.tables.transaction import Staging
 
 from . import losses
 from .projections import commits, failovers
@@ -44,28 +46,37 @@ def ingest(
 
     Raises `InputError` for damage where that is not permitted, and for what vanished.
     """
-    known = _lost_before(spark, output, log)
+    known = _lost_before(spark, output)
     if not asked:
         return Step(spark=spark, output=output, tx=tx, log=log, ranges={}, lost=known)
     there = {shard: kept for shard, one in asked.items() if (kept := _kept(log, shard, one)).count}
     rows = losses.read_log(spark, log.path, there, raw=True).where("damage IS NULL").drop("damage")
     count = tx.write("records", rows)
     on_progress(f"records: {plural(count, 'row')}")
-    records = tx.staged("records")
+    few = count <= FEW_ROWS
+    records = tx.staged("records").coalesce(1) if few else tx.staged("records")
     found = losses.reached(records)
     missed = _missed(spark, log, asked, there, records, found, output.manifest.progress)
     for one in missed:
         if one.is_damage and not is_permissive:
             raise InputError(one.what, "--mode permissive reads what can be read, and notes it as a finding")
         on_progress(one.what)
-    tx.write("commits", commits(records))
-    tx.write("failovers", failovers(records, _places(spark, log, output.manifest.progress, asked)))
+    terms = failovers(records, _places(spark, log, output.manifest.progress, asked))
+    tx.stage(
+        Staging(table="commits", df=commits(records), is_few=few),
+        Staging(table="failovers", df=terms, is_few=few),
+    )
     lost = (*(one for one in known if not _is_looked_at_again(one, asked)), *missed)
     lost = tuple(sorted(lost, key=lambda one: (one.shard, one.first_index)))
     if lost != known:
         tx.replace("findings", losses.findings(spark, log.cluster_id, lost), part=losses.PART)
     return Step(
-        spark=spark, output=output, tx=tx, log=log, ranges=dict(_settled(asked, found, missed)), lost=lost
+        spark=spark,
+        output=output,
+        tx=tx,
+        log=log,
+        ranges=dict(_settled(log, asked, found, missed)),
+        lost=lost,
     )
 
 
@@ -95,7 +106,7 @@ def _missed(
 
 
 def _settled(
-    asked: Mapping[int, Range], found: Mapping[int, losses.Reached], missed: list[Lost]
+    log: InputLog, asked: Mapping[int, Range], found: Mapping[int, losses.Reached], missed: list[Lost]
 ) -> Iterator[tuple[int, Range]]:
     """How far each shard is done with: up to a loss at its end, maybe a file that is not whole yet."""
     for shard, one in asked.items():
@@ -103,7 +114,7 @@ def _settled(
         torn = next((loss.first_index for loss in at_end if loss.is_damage), None)
         to_index = one.to_index if torn is None else torn - 1
         if to_index >= one.from_index:
-            to_ms = found[shard].last_ms if shard in found else -1
+            to_ms = found[shard].last_ms if shard in found else log.shards[shard].last_ms
             yield shard, replace(one, to_index=to_index, to_ms=to_ms)
 
 
@@ -111,10 +122,10 @@ def _is_looked_at_again(lost: Lost, asked: Mapping[int, Range]) -> bool:
     return lost.shard in asked and lost.last_index >= asked[lost.shard].from_index
 
 
-def _lost_before(spark: SparkSession, output: Output, log: InputLog) -> tuple[Lost, ...]:
+def _lost_before(spark: SparkSession, output: Output) -> tuple[Lost, ...]:
     if not output.manifest.of("findings", losses.PART):
         return ()
-    return tuple(losses.lost_before(read_table(spark, output.root, "findings", losses.PART), log))
+    return tuple(losses.lost_before(read_table(spark, output.root, "findings", losses.PART)))
 
 
 def _places(

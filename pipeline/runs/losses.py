@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window
@@ -20,7 +20,7 @@ from history.words import shard_name
 from pipeline.errors import InputError
 from pipeline.schema import TABLES, spark_type
 
-from .step import Lost, Range
+from .step import Lost, Range, is_undecodable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,14 +77,7 @@ def not_kept(log: InputLog, shard: int, asked: Range, before_ms: int | None, fir
         is_damage=False,
         from_ms=first_ms if before_ms is None else before_ms,
         to_ms=first_ms,
-        bridged_by=bridge(log, shard, first),
     )
-
-
-def bridge(log: InputLog, shard: int, first_index: int) -> int | None:
-    """The first snapshot that stands in for an entry."""
-    indexes = (header.last_index for header in log.log.reader(shard).snapshots())
-    return next((index for index in indexes if index >= first_index), None)
 
 
 def damage(
@@ -92,8 +85,8 @@ def damage(
 ) -> Iterator[Lost]:
     """What these shards miss; raises `InputError` for what nobody has damaged."""
     said = _said(spark, log.path, ranges)
-    for hole in _holes(records, ranges):
-        words = [what for at, what in said.get(hole.shard, ()) if hole.first <= at <= hole.last]
+    every = (piece for hole in _holes(records, ranges) for piece in pieces(hole, said.get(hole.shard, ())))
+    for hole, words in every:
         if not words:
             raise InputError(
                 f"entries {hole.first} to {hole.last} of {shard_name(hole.shard)} vanished while {log.path}"
@@ -108,12 +101,13 @@ def damage(
             is_damage=True,
             from_ms=hole.from_ms,
             to_ms=hole.to_ms,
-            bridged_by=bridge(log, hole.shard, hole.first),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Hole:
+class Hole:
+    """Entries that follow each other and are not among the records, both ends included."""
+
     shard: int
     first: int
     last: int
@@ -121,7 +115,24 @@ class _Hole:
     to_ms: int | None
 
 
-def _holes(records: DataFrame, ranges: Mapping[int, Range]) -> Iterator[_Hole]:
+def pieces(hole: Hole, said: Sequence[tuple[int, str]]) -> Iterator[tuple[Hole, list[str]]]:
+    """Entries that cannot be decoded, each by itself, and what is lost between them; with what is said of it.
+
+    Facts pass the former over and stop at the latter, so that one is not to be taken for the other where
+    they are neighbours.
+    """
+    within = [(at, what) for at, what in said if hole.first <= at <= hole.last]
+    first = hole.first
+    for at, what in [*((at, what) for at, what in within if is_undecodable(at, what)), (hole.last + 1, "")]:
+        if first < at:
+            words = [words for place, words in within if first <= place < at]
+            yield replace(hole, first=first, last=at - 1), words
+        if what:
+            yield replace(hole, first=at, last=at), [what]
+        first = at + 1
+
+
+def _holes(records: DataFrame, ranges: Mapping[int, Range]) -> Iterator[Hole]:
     """Where in the ranges there are no records."""
     in_order = Window.partitionBy("shard").orderBy("raft_index")
     entries = _entries(records).where(F.col("shard").isin(list(ranges)))
@@ -137,12 +148,12 @@ def _holes(records: DataFrame, ranges: Mapping[int, Range]) -> Iterator[_Hole]:
         first = ranges[shard].from_index if row["before"] is None else row["before"] + 1
         if first < behind:
             from_ms = behind_ms if row["before_ms"] is None else row["before_ms"]
-            yield _Hole(shard=shard, first=first, last=behind - 1, from_ms=from_ms, to_ms=behind_ms)
+            yield Hole(shard=shard, first=first, last=behind - 1, from_ms=from_ms, to_ms=behind_ms)
     ends = {shard: (one.last_index, one.last_ms) for shard, one in reached(entries).items()}
     for shard, asked in ranges.items():
         last, last_ms = ends.get(shard, (asked.from_index - 1, 0))
         if last < asked.to_index:
-            yield _Hole(shard=shard, first=last + 1, last=asked.to_index, from_ms=last_ms, to_ms=None)
+            yield Hole(shard=shard, first=last + 1, last=asked.to_index, from_ms=last_ms, to_ms=None)
 
 
 def _said(spark: SparkSession, path: str, ranges: Mapping[int, Range]) -> dict[int, list[tuple[int, str]]]:
@@ -195,7 +206,7 @@ def findings(spark: SparkSession, cluster_id: str, lost: Iterable[Lost]) -> Data
     return spark.createDataFrame(values, spark_type(table.columns))
 
 
-def lost_before(rows: DataFrame, log: InputLog) -> Iterator[Lost]:
+def lost_before(rows: DataFrame) -> Iterator[Lost]:
     """What earlier runs have missed, from their findings."""
     for row in _bounded(rows.orderBy("shard", "from_index")):
         yield Lost(
@@ -206,5 +217,4 @@ def lost_before(rows: DataFrame, log: InputLog) -> Iterator[Lost]:
             is_damage=row["kind"] == DAMAGED,
             from_ms=row["from_ms"],
             to_ms=row["to_ms"],
-            bridged_by=bridge(log, row["shard"], row["from_index"]) if row["shard"] in log.shards else None,
         )

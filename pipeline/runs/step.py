@@ -47,15 +47,16 @@ class Lost:
     """The time of the last entry before them; of the first one behind them where there is none."""
     to_ms: int | None
     """The time of the first entry behind them."""
-    bridged_by: int | None
-    """The first snapshot that stands in for them; ``None``: facts go no further until there is one."""
 
     @property
     def is_unreadable(self) -> bool:
         """A sound entry that cannot be decoded: facts pass it over, as `history` does."""
-        return (
-            f"entry {self.first_index} cannot be decoded" in self.what and self.first_index == self.last_index
-        )
+        return self.first_index == self.last_index and is_undecodable(self.first_index, self.what)
+
+
+def is_undecodable(index: int, what: str) -> bool:
+    """Whether the source says of an entry that its frame is sound and what it holds cannot be read."""
+    return f"entry {index} cannot be decoded" in what
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

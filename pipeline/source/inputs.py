@@ -100,6 +100,8 @@ def open_input(path: str) -> InputLog:
         raise InputError(str(nothing), EXPECTED) from None
     except Damaged as damage:
         raise InputError(f"{damage.file}: byte {damage.offset}: {damage.what}", damage.hint) from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error}", "whoever runs this must be able to") from error
     by_path = {member.path: member for member in members}
     files = OsFiles()
     shards: dict[int, InputShard] = {}

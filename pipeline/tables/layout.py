@@ -2,7 +2,8 @@
 
 Rows of one date and shard come together, so that a commit makes about as many files as there are dates and
 shards in it. Where that would be one task for most of the rows, adaptive execution splits them by size, and
-no file has more than ``ROWS_PER_FILE_MAX`` rows. Within a file rows are sorted by group, then by index, so
+no file has more than ``ROWS_PER_FILE_MAX`` rows. A few rows are not shuffled at all: one task writes them, in
+the same files. Within a file rows are sorted by group, then by index, so
 that Parquet's statistics (of row groups and pages) let a reader skip what is about other groups or times.
 """
 
@@ -20,6 +21,9 @@ from . import names
 
 ROWS_PER_FILE_MAX = 2_000_000
 """Of records with their bytes some 50 MB: enough for a scan, and one task can sort it again."""
+FEW_ROWS = 5_000
+"""One task sorts and writes so many sooner than a shuffle is set up; with blobs of some hundred kilobytes it
+spills them to disk."""
 SORTED_BY = ("group_id", "raft_index", "from_index", "target_index", "sequence", "topic", "partition")
 """Those that a table has."""
 _DAY_MS = 86_400_000
@@ -44,13 +48,17 @@ class Laid:
         return int(count.get.get("rows") or 0)
 
 
-def laid_out(df: DataFrame, schema: TableSchema | None) -> Laid:
-    """Rows of a documented table, or (None) of an internal one; raises `ValueError` for other columns."""
+def laid_out(df: DataFrame, schema: TableSchema | None, *, is_few: bool = False) -> Laid:
+    """Rows of a documented table, or (None) of an internal one; raises `ValueError` for other columns.
+
+    ``is_few``: neither they nor what they are made of are more than `FEW_ROWS`.
+    """
     if schema is None:
         by = [name for name in ("shard",) if name in df.columns]
     else:
         df, by = _checked(df, schema).withColumn("date", date_of(F.col(schema.date_of))), ["date", "shard"]
-    return Laid(sorted_for_files(df.hint("rebalance", *by), by), by)
+    gathered = df.coalesce(1) if is_few else df.hint("rebalance", *by)
+    return Laid(sorted_for_files(gathered, by), by)
 
 
 def sorted_for_files(df: DataFrame, by: list[str]) -> DataFrame:

@@ -76,7 +76,7 @@ def read_files(
     spark: SparkSession, root: str, table: str, files: Iterable[TableFile], schema: StructType | None
 ) -> DataFrame:
     """Rows of these files of one table; ``schema`` None: all columns that any of them has, and the date."""
-    paths = ["file://" + _GLOB.sub(r"\\\1", join(root, file.path)) for file in files]
+    paths = [_taken_literally(join(root, file.path)) for file in files]
     if not paths:
         return spark.createDataFrame([], schema)
     reader = spark.read.option("basePath", f"file://{join(root, names.table_folder(table))}")
@@ -84,3 +84,13 @@ def read_files(
     if schema is None:
         return reader.option("mergeSchema", True).parquet(*paths)
     return reader.schema(schema).parquet(*paths).select(*schema.names)
+
+
+def read_staged(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
+    """Rows that a transaction has put aside in a folder of its own (`Transaction.staging`)."""
+    return spark.read.schema(schema).parquet(_taken_literally(path))
+
+
+def _taken_literally(path: str) -> str:
+    """A path to be read, in which Spark finds no pattern."""
+    return "file://" + _GLOB.sub(r"\\\1", path)

@@ -1,15 +1,17 @@
 """A transaction: rows staged by Spark, then all of them in the tables at once, or none.
 
-Each `write` and `replace` is one Spark job, whose Parquet files go to the staging folder; the commit gives
-them their names and has the journal put them into their places. A transaction whose progress is no further
-than the manifest's adds nothing, so that a batch that is done again is harmless.
+Each `write` and `replace` is one Spark query (those of `stage` run side by side), whose Parquet files go to
+the staging folder; the commit gives them their names and has the journal put them into their places. A
+transaction whose progress is no further than the manifest's adds nothing, so that a batch that is done again
+is harmless.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,22 @@ if TYPE_CHECKING:
 
     from .layout import Laid
     from .output import Output
+
+
+SIDE_BY_SIDE = 4
+"""Queries that are planned and run at a time: small ones keep the driver busier than the executors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staging:
+    """Rows to be added to a table or, where it ``replaces``, to take the place of all that the part had."""
+
+    table: str
+    df: DataFrame
+    part: str = "rows"
+    replaces: bool = False
+    is_few: bool = False
+    """See `pipeline.tables.layout.laid_out`."""
 
 
 class Transaction:
@@ -62,18 +80,27 @@ class Transaction:
         A documented table is given its columns (`pipeline.schema.TABLES`); an internal one any, of which
         ``shard`` partitions it.
         """
-        from .layout import laid_out
-
-        self._check_open()
-        names.checked_name(part)
-        names.table_folder(table)
-        return self._stage(table, part, laid_out(df, TABLES.get(table)))
+        (rows,) = self.stage(Staging(table=table, df=df, part=part))
+        return rows
 
     def replace(self, table: str, df: DataFrame, part: str = "open") -> int:
         """Rows that stand in place of all that this part of the table had before the transaction."""
-        rows = self.write(table, df, part)
-        self._replaced.add((table, part))
+        (rows,) = self.stage(Staging(table=table, df=df, part=part, replaces=True))
         return rows
+
+    def stage(self, *wanted: Staging) -> list[int]:
+        """Rows for several tables or parts, side by side; how many there are of each."""
+        from .layout import laid_out
+
+        self._check_open()
+        laid = []
+        for one in wanted:
+            names.checked_name(one.part)
+            names.table_folder(one.table)
+            laid.append((one.table, one.part, laid_out(one.df, TABLES.get(one.table), is_few=one.is_few)))
+        counts = self._stage(laid)
+        self._replaced.update((one.table, one.part) for one in wanted if one.replaces)
+        return counts
 
     def staged(self, table: str, part: str = "rows") -> DataFrame:
         """The rows of a documented table that this transaction has written: others are made of them."""
@@ -156,13 +183,27 @@ class Transaction:
         if self.is_over:
             raise ValueError("the transaction is over")
 
-    def _stage(self, table: str, part: str, rows: Laid) -> int:
-        """One Spark job."""
-        self._spark = rows.df.sparkSession
-        folder = f"{self._folder}/job-{self._jobs}"
-        self._jobs += 1
+    def _stage(self, wanted: Sequence[tuple[str, str, Laid]]) -> list[int]:
+        """One Spark query each; what they wrote is taken over in their order."""
+        if not wanted:
+            return []
+        from pyspark.util import inheritable_thread_target
+
+        self._spark = wanted[0][2].df.sparkSession
+        write = inheritable_thread_target(self._spark)(self._written)
+        folders = [f"{self._folder}/job-{self._jobs + place}" for place in range(len(wanted))]
+        self._jobs += len(wanted)
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            laid = (rows for _, _, rows in wanted)
+            expected = list(pool.map(write, laid, folders))
+        return [
+            self.take(table, part, folder, count)
+            for (table, part, _), folder, count in zip(wanted, folders, expected, strict=True)
+        ]
+
+    def _written(self, rows: Laid, folder: str) -> int:
         try:
-            expected = rows.write(join(self._output.root, folder))
+            return rows.write(join(self._output.root, folder))
         except Exception as error:
             if not is_full(error):
                 raise
@@ -170,7 +211,6 @@ class Transaction:
                 f"the disk of {self._output.root} is full",
                 "the tables are as they were: make room and run again",
             ) from error
-        return self.take(table, part, folder, expected)
 
     def _make_ready(self, folder: str) -> None:
         """The folder of a table, and those above it, among what is staged."""
@@ -185,8 +225,8 @@ class Transaction:
         if self._spark is None:
             return
         there = [f for f in self._output.manifest.files if (f.table, f.part) not in self._replaced]
-        for merge in merging.plan(there):
-            found = self._rewrite(merge, self._spark)
+        merges = merging.plan(there)
+        for merge, found in zip(merges, self._rewrite(merges, self._spark), strict=True):
             if found != merge.num_rows:
                 raise OutputError(
                     f"earlier runs wrote {merge.num_rows} rows of {merge.table} to {self._output.root},"
@@ -196,8 +236,9 @@ class Transaction:
             self.rows[merge.table, merge.part] -= found  # they are not new
             self._merged.extend(merge.files)
 
-    def _rewrite(self, merge: merging.Merge, spark: SparkSession) -> int:
-        return self._stage(merge.table, merge.part, merging.merged(spark, self._output.root, merge))
+    def _rewrite(self, merges: Sequence[merging.Merge], spark: SparkSession) -> list[int]:
+        root = self._output.root
+        return self._stage([(one.table, one.part, merging.merged(spark, root, one)) for one in merges])
 
     def _next_manifest(self, progress: Mapping[int, Progress]) -> Manifest:
         before = self._output.manifest

@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("pyspark", reason="needs quorate[spark]")
 
 from pipeline.facts.shared import Bridge
-from pipeline.runs.factspans import Span, may_go_on, span_of
+from pipeline.runs.factspans import Span, may_go_on, span_of, spans
 from pipeline.runs.step import Lost, Range
 from pipeline.tables.manifest import Progress
+from raftlog.errors import Damaged
 from raftlog.machine import SnapshotHeader
 
 NOTHING = Progress()
@@ -27,7 +28,6 @@ def lost(first: int, last: int, what: str = "torn") -> Lost:
         is_damage=True,
         from_ms=(first - 1) * 10,
         to_ms=None,
-        bridged_by=None,
     )
 
 
@@ -102,10 +102,31 @@ def test_facts_that_ended_go_on_when_there_is_a_snapshot() -> None:
 
 @pytest.mark.parametrize(("index", "expected"), [(19, False), (50, True), (91, False)])
 def test_facts_that_wait_are_due_when_there_is_a_snapshot(index: int, expected: bool) -> None:
-    reader = SimpleNamespace(snapshots=lambda: [snapshot(index)])
-    log: Any = SimpleNamespace(shards={0: None}, log=SimpleNamespace(reader=lambda _: reader))
+    log = log_with([index])
     assert may_go_on({0: Progress(records_to=90, facts_to=19)}, log) is expected
     assert not may_go_on({0: Progress(records_to=90, facts_to=90)}, log)
+
+
+def log_with(indexes: list[int], damaged: tuple[int, ...] = ()) -> Any:
+    """A log with snapshots, of which some have a sound header and no more."""
+
+    def read(index: int) -> str:
+        if index in damaged:
+            raise Damaged("snapshot", 0, "its records do not match their CRC")
+        return "a snapshot"
+
+    reader = SimpleNamespace(snapshots=lambda: [snapshot(index) for index in indexes], snapshot=read)
+    return SimpleNamespace(shards={0: None}, log=SimpleNamespace(reader=lambda _: reader))
+
+
+def test_a_snapshot_that_cannot_be_read_stands_in_for_nothing() -> None:
+    """Its header is sound; of its records nothing is known."""
+    known = {0: Progress(records_to=90, facts_to=19, last_ms=900)}
+    only, two = log_with([50], damaged=(50,)), log_with([50, 70], damaged=(50,))
+    assert not may_go_on(known, only)
+    assert spans(known, {}, [lost(20, 30)], only, {}) == {0: span(20, 19)}
+    assert may_go_on(known, two)
+    assert spans(known, {}, [lost(20, 30)], two, {}) == {0: span(20, 90, bridge(19, 70))}
 
 
 def test_a_snapshot_at_the_end_is_the_end() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -152,13 +153,16 @@ def test_a_full_disk_is_told_and_is_no_harm(spark: SparkSession, sound: str, sma
 def test_a_loss_at_the_end_is_looked_at_again_by_the_next_run() -> None:
     def lost(first: int, last: int, *, is_damage: bool = True) -> Lost:
         return Lost(
-            shard=0, first_index=first, last_index=last, what="", is_damage=is_damage, from_ms=5, to_ms=None,
-            bridged_by=None,
-        )  # fmt: skip
+            shard=0, first_index=first, last_index=last, what="", is_damage=is_damage, from_ms=5, to_ms=None
+        )
 
+    def settled(found: Mapping[int, Reached], *missed: Lost) -> dict[int, Range]:
+        return dict(_settled(log, asked, found, list(missed)))
+
+    log: Any = SimpleNamespace(shards={0: SimpleNamespace(last_ms=200)})
     asked = {0: Range(from_index=11, to_index=20)}
     found = {0: Reached(entries=5, first_ms=1, last_index=15, last_ms=150)}
-    assert dict(_settled(asked, found, [lost(16, 20)])) == {0: Range(from_index=11, to_index=15, to_ms=150)}
-    assert dict(_settled(asked, {}, [lost(11, 20)])) == {}
-    assert dict(_settled(asked, found, [lost(13, 14)])) == {0: Range(from_index=11, to_index=20, to_ms=150)}
-    assert dict(_settled(asked, {}, [lost(11, 20, is_damage=False)]))[0].to_index == 20
+    assert settled(found, lost(16, 20)) == {0: Range(from_index=11, to_index=15, to_ms=150)}
+    assert settled({}, lost(11, 20)) == {}
+    assert settled(found, lost(13, 14)) == {0: Range(from_index=11, to_index=20, to_ms=150)}
+    assert settled({}, lost(11, 20, is_damage=False)) == {0: Range(from_index=11, to_index=20, to_ms=200)}

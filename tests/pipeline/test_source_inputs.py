@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,8 @@ pytest.importorskip("pyspark", reason="needs quorate[spark]")
 from benchmarks.mixedlog import write_log
 from history.reading.node import ShardFiles
 from history.reading.opening import open_node
+from pipeline.errors import InputError
+from pipeline.source import inputs
 from pipeline.source.inputs import open_input
 from pipeline.source.options import parse_options
 from pipeline.source.plan import plan
@@ -82,6 +85,15 @@ def test_what_a_sealed_index_leaves_out_is_not_read(archived: Path) -> None:
         path.write_bytes(b"")
     assert rows_of(archived, groups="nobody", shards="0") == []
     assert rows_of(archived, types="77", shards="0") == []
+
+
+def test_a_log_that_may_not_be_read_is_one_line(mixed_log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", f"{mixed_log}/shard-0")
+
+    monkeypatch.setattr(inputs, "open_node", refuse)
+    with pytest.raises(InputError, match=r"cannot be read: .*Permission denied.*shard-0"):
+        open_input(mixed_log)
 
 
 def test_the_end_of_each_shard_is_what_history_says(mixed_log: str) -> None:

@@ -96,10 +96,13 @@ def staged(tx: Transaction, indexes: list[int]) -> None:
 
 
 def test_a_hundred_commits_leave_few_files_and_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rewrite(tx: Transaction, merge: m.Merge, spark: object) -> int:
-        rows = b"".join(disk.read(f"{ROOT}/{file.path}") for file in merge.files)
-        stage(tx, merge.table, merge.part, {"date=2026-05-01/shard=0": rows})
-        return len(rows)
+    def rewrite(tx: Transaction, merges: list[m.Merge], spark: object) -> list[int]:
+        counts = []
+        for merge in merges:
+            rows = b"".join(disk.read(f"{ROOT}/{file.path}") for file in merge.files)
+            stage(tx, merge.table, merge.part, {"date=2026-05-01/shard=0": rows})
+            counts.append(len(rows))
+        return counts
 
     monkeypatch.setattr(Transaction, "_rewrite", rewrite)
     disk = SimOutputFiles()
