@@ -24,7 +24,7 @@ from .step import Lost, Range, Step
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.source.inputs import InputLog
+    from pipeline.source.inputs import InputLog, InputShard
     from pipeline.tables.output import Output
     from pipeline.tables.transaction import Transaction
 
@@ -111,11 +111,22 @@ def _settled(
     """How far each shard is done with: up to a loss at its end, maybe a file that is not whole yet."""
     for shard, one in asked.items():
         at_end = (loss for loss in missed if loss.shard == shard and loss.last_index == one.to_index)
-        torn = next((loss.first_index for loss in at_end if loss.is_damage), None)
+        torn = next((loss.first_index for loss in at_end if _may_come_back(loss)), None)
         to_index = one.to_index if torn is None else torn - 1
         if to_index >= one.from_index:
-            to_ms = found[shard].last_ms if shard in found else log.shards[shard].last_ms
+            to_ms = _time_of(to_index, log.shards[shard], found.get(shard))
             yield shard, replace(one, to_index=to_index, to_ms=to_ms)
+
+
+def _may_come_back(loss: Lost) -> bool:
+    return loss.is_damage and not loss.is_unreadable
+
+
+def _time_of(index: int, shard: InputShard, reached: losses.Reached | None) -> int:
+    """When an entry was written; of one that is lost as far as it is known."""
+    if reached is None or reached.last_index < index == shard.decided_index:
+        return shard.last_ms
+    return reached.last_ms
 
 
 def _is_looked_at_again(lost: Lost, asked: Mapping[int, Range]) -> bool:

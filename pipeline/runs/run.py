@@ -150,7 +150,7 @@ def _done(
     with output.begin() as tx:
         step = ingest(spark, output, tx, log, asked, is_permissive=is_permissive, on_progress=on_progress)
         lost = tuple(one.what for one in step.lost)
-        if not step.ranges and not tx.rows and not is_due(output, log):
+        if not step.ranges and not any(tx.rows.values()) and not is_due(output, log):
             return replace(result, lost=lost)
         facts_to = write_facts(step)
         progress = _progress(output.manifest.progress, step, facts_to)

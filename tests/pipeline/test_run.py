@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -12,10 +13,12 @@ from pyspark.sql import SparkSession
 
 from pipeline.errors import OptionError
 from pipeline.runs.run import RunResult, advance, run
+from pipeline.runs.step import Lost, Step
 from pipeline.schema import TABLES
 from pipeline.source.inputs import open_input
 from pipeline.tables.output import Output
 from pipeline.tables.reading import read_manifest
+from pipeline.tables.transaction import Transaction
 from tests.pipeline.conftest import INCIDENT
 from tests.pipeline.grown import Story
 from tests.pipeline.truth import exported, held
@@ -57,6 +60,23 @@ def test_nothing_new_is_said_without_spark_and_changes_nothing(of_incident: tupl
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")}
     assert run(no_session, str(INCIDENT), str(output)).is_empty
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")} == before
+
+
+def test_what_is_still_lost_is_no_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is not whole yet: the run looks at it again, and commits nothing."""
+    log = open_input(str(INCIDENT))
+    torn = Lost(shard=0, first_index=1, last_index=9, what="torn", is_damage=True, from_ms=0, to_ms=None)
+
+    def found_nothing(spark: Any, output: Output, tx: Transaction, *_: object, **__: object) -> Step:
+        tx.rows.update({("records", "rows"): 0, ("commits", "rows"): 0})
+        return Step(spark=spark, output=output, tx=tx, log=log, ranges={}, lost=(torn,))
+
+    monkeypatch.setattr("pipeline.runs.run.ingest", found_nothing)
+    monkeypatch.setattr("pipeline.runs.run.register", lambda _: None)
+    with Output.open(tmp_path / "tables", cluster_id=log.cluster_id) as output:
+        done = advance(cast(SparkSession, object()), output, log, mode="permissive")
+        assert (done.is_empty, done.lost) == (True, ("torn",))
+        assert output.manifest.version == 0
 
 
 @pytest.fixture(scope="module")

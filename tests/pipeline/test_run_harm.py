@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,10 +160,13 @@ def test_a_loss_at_the_end_is_looked_at_again_by_the_next_run() -> None:
     def settled(found: Mapping[int, Reached], *missed: Lost) -> dict[int, Range]:
         return dict(_settled(log, asked, found, list(missed)))
 
-    log: Any = SimpleNamespace(shards={0: SimpleNamespace(last_ms=200)})
+    log: Any = SimpleNamespace(shards={0: SimpleNamespace(decided_index=20, last_ms=200)})
     asked = {0: Range(from_index=11, to_index=20)}
     found = {0: Reached(entries=5, first_ms=1, last_index=15, last_ms=150)}
     assert settled(found, lost(16, 20)) == {0: Range(from_index=11, to_index=15, to_ms=150)}
     assert settled({}, lost(11, 20)) == {}
-    assert settled(found, lost(13, 14)) == {0: Range(from_index=11, to_index=20, to_ms=150)}
+    to_the_end = {0: replace(found[0], last_index=20)}
+    assert settled(to_the_end, lost(13, 14)) == {0: Range(from_index=11, to_index=20, to_ms=150)}
+    last = replace(lost(20, 20), what="entry 20 cannot be decoded: no such type")
+    assert settled(found, last) == {0: Range(from_index=11, to_index=20, to_ms=200)}
     assert settled({}, lost(11, 20, is_damage=False)) == {0: Range(from_index=11, to_index=20, to_ms=200)}

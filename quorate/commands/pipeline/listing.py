@@ -41,10 +41,10 @@ def tables(
 
 
 def _show(held: Held) -> None:
-    from history.render import UTC_STYLE
+    from history.render import UTC_STYLE, plural
     from history.words import shard_name
 
-    say(f"cluster {held.cluster_id}, schema {held.schema_version}, after {held.commits} commits")
+    say(f"cluster {held.cluster_id}, schema {held.schema_version}, after {plural(held.commits, 'commit')}")
     say()
     rows = [(one.table, one.rows, one.size, one.files, one.from_date, one.to_date) for one in held.tables]
     print_table(["TABLE", "ROWS", "BYTES", "FILES", "FROM", "TO"], rows)
