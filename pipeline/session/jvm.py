@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import sysconfig
@@ -28,6 +29,10 @@ __all__ = ["environment", "kept_logs", "launch", "private_folder", "python_varia
 SPARK_LOG = "spark.log"
 OUTPUT = "output.log"
 """What the JVM and Python workers print, and what Java says before there is a log."""
+
+_THROWN = re.compile(r"^(?:Exception in thread \S+|Caused by:) (?:[\w.$]+\.)")
+"""How Java begins a report; the exception's own name stays."""
+_BESIDES = ("Error: ", "WARNING: ", "at ", "... ")
 
 _folder: Path | None = None
 _keeps_logs = False
@@ -138,10 +143,10 @@ def _logging_options(folder: Path, spark_home: Path, conf: Mapping[str, str]) ->
 
 
 def _last_words(output: Path) -> str:
-    """Why Java did not start: the last line that is not about programs that end with errors."""
+    """Why Java did not start: the last line that is neither of a trace nor about programs that end."""
     lines = [line.strip() for line in output.read_text(errors="replace").splitlines() if line.strip()]
-    reasons = [line for line in lines if not line.startswith(("Error: ", "WARNING: "))] or lines
-    return f": {reasons[-1]}" if reasons else ""
+    reasons = [line for line in lines if not line.startswith(_BESIDES)] or lines
+    return f": {_THROWN.sub('', reasons[-1])}" if reasons else ""
 
 
 def _clear(folder: Path) -> None:

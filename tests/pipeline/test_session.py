@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import InputError, NoSpark, OptionError, PipelineError
-from pipeline.session import failures, sessions
+from pipeline.session import failures, jvm, sessions
 from pipeline.session.failures import unwrapped
 from pipeline.session.settings import conf_from_options, driver_mb, is_local, local_defaults, user_defaults
 from pipeline.session.shipping import write_zip
@@ -21,6 +21,18 @@ def no_session_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the suite's other tests may be there."""
     monkeypatch.setattr(sessions, "present_session", lambda: None)
     monkeypatch.setattr(failures, "kept_logs", lambda: None)
+
+
+def test_why_java_did_not_start_is_told_and_not_where(tmp_path: Path) -> None:
+    output = tmp_path / "output.log"
+    output.write_text(
+        "WARNING: Using incubator modules\nError: A JNI error has occurred\n"
+        'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space\n'
+        "\tat java.base/java.util.zip.ZipFile.<init>(ZipFile.java:251)\n\t... 3 more\n"
+    )
+    assert jvm._last_words(output) == ": OutOfMemoryError: Java heap space"
+    output.write_text("Error: it could not be created\nToo small initial heap\n")
+    assert jvm._last_words(output) == ": Too small initial heap"
 
 
 def test_options_become_settings() -> None:
