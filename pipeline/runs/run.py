@@ -15,18 +15,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from history.render import plural
 from history.words import shard_name
-from pipeline.errors import OptionError
+from pipeline.errors import OptionError, OutputError
 from pipeline.schema import TABLES
 from pipeline.session.failures import unwrapped
 from pipeline.source import register
 from pipeline.source.inputs import InputLog, open_input
 from pipeline.tables.manifest import Progress
-from pipeline.tables.output import Output
+from pipeline.tables.output import Output, place_of
 
 from .factstage import is_due, write_facts
 from .ingest import Say, ingest
@@ -35,7 +36,7 @@ from .step import Range, Step
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["MODES", "RunResult", "ShardDone", "advance", "run"]
+__all__ = ["MODES", "RunResult", "ShardDone", "advance", "open_output", "run"]
 
 MODES = ("fail", "permissive")
 Start = Callable[[int], "SparkSession"]
@@ -94,8 +95,16 @@ def run(
     if mode not in MODES:
         raise OptionError(f"{mode!r} is no mode", f"give {' or '.join(MODES)}")
     log = open_input(input_path)
-    with Output.open(output_path, cluster_id=log.cluster_id, num_shards=log.num_shards) as output:
+    with open_output(output_path, log) as output:
         return advance(spark, output, log, mode=mode, on_progress=on_progress)
+
+
+def open_output(path: str, log: InputLog) -> Output:
+    """The output for this log, which is only ever read: a folder in the log's own is refused."""
+    root, home = Path(place_of(path)), Path(log.path).resolve()
+    if root.is_relative_to(home):
+        raise OutputError(f"the output {root} is in the input {home}", "name a folder outside of it")
+    return Output.open(root, cluster_id=log.cluster_id, num_shards=log.num_shards)
 
 
 def advance(

@@ -26,9 +26,8 @@ from pipeline.source import register
 from pipeline.source.following import Following
 from pipeline.source.offsets import Offsets, admitted
 from pipeline.tables.manifest import Progress
-from pipeline.tables.output import Output
 
-from .run import MODES, RunResult, advance
+from .run import MODES, RunResult, advance, open_output
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +90,7 @@ class Stream:
             raise OptionError(f"{mode!r} is no mode", f"give {' or '.join(MODES)}")
         self._following = Following(input_path)
         opened = self._following.opened
-        self._output = Output.open(output_path, cluster_id=opened.cluster_id, num_shards=opened.num_shards)
+        self._output = open_output(output_path, opened)
         self._checkpoint = _as_url(checkpoint or str(Path(self._output.root, CHECKPOINT)))
         self._mode = mode
         self._entries_max = entries_max

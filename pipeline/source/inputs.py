@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from history.reading.members import Member, node_directories, open_members
-from history.reading.node import NodeLog, ShardFiles
+from history.reading.node import EXPECTED, NodeLog, ShardFiles
 from history.reading.opening import open_node
 from history.reading.source import NothingToRead
 from pipeline.errors import InputError
@@ -28,7 +28,7 @@ from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 
 from .frames import Bounds, scan
 
-EXPECTED = "give a node's directory, or the folder of a cluster (node-1, node-2, ...)"
+HINT = "give a node's directory, or the folder of a cluster (node-1, node-2, ...)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def open_input(path: str) -> InputLog:
         members = [member for member, _ in open_members(node_directories(path))]
         readers = {shard: log.reader(shard) for shard in log.shards}
     except NothingToRead as nothing:
-        raise InputError(str(nothing), EXPECTED) from None
+        raise InputError(str(nothing), "" if EXPECTED in str(nothing) else HINT) from None
     except Damaged as damage:
         raise InputError(f"{damage.file}: byte {damage.offset}: {damage.what}", damage.hint) from None
     except OSError as error:

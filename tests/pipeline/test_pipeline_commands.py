@@ -69,7 +69,9 @@ def test_a_run_an_empty_run_and_what_is_there(
     assert {one["table"]: one["rows"] for one in held["tables"]}["commits"] == 20
     assert [one["shard"] for one in held["shards"]] == [-1, 0]
     assert run(["pipeline", "tables", "--output", str(tmp_path / "tables")]) == 0
-    assert "LAST ENTRY" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "after 1 commit\n" in said
+    assert "LAST ENTRY" in said
 
 
 def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +85,9 @@ def test_a_folder_without_a_log_and_one_without_tables(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*words, "--input", str(tmp_path)]) == ExitCode.UNREADABLE
-    assert "holds no shard" in refusal(capsys)
+    said = refusal(capsys)
+    assert "holds no shard" in said
+    assert said.count("node-1, node-2") == 1
     assert run([*words, "--input", str(tmp_path / "nowhere")]) == ExitCode.UNREADABLE
     assert "is not a directory" in refusal(capsys)
     assert run(["pipeline", "tables", "--output", str(tmp_path)]) == ExitCode.UNWRITTEN
@@ -130,7 +134,7 @@ def test_damage_is_one_line(
 
 
 def test_an_output_that_is_busy_anothers_or_no_folder_of_ours(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], home: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Output.open(tmp_path / "tables", cluster_id=CLUSTER):
         assert run(words) == ExitCode.UNWRITTEN
@@ -139,6 +143,12 @@ def test_an_output_that_is_busy_anothers_or_no_folder_of_ours(
         pass
     assert run([*words, "--output", str(tmp_path / "theirs")]) == ExitCode.UNWRITTEN
     assert "holds the tables of cluster theirs" in refusal(capsys)
+    for inside in (Path(home) / "tables", tmp_path / "link" / "tables"):
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to(home)
+        assert run([*words, "--output", str(inside)]) == ExitCode.UNWRITTEN
+        assert "is in the input" in refusal(capsys)
+        assert not (Path(home) / "tables").exists()
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpeg").touch()
     assert run([*words, "--output", str(tmp_path / "photos")]) == ExitCode.UNWRITTEN

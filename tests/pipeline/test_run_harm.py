@@ -68,7 +68,7 @@ def run_permissive(spark: SparkSession, path: Path, output: Path) -> tuple[RunRe
 
 
 def test_damage_is_refused_or_is_a_finding(spark: SparkSession, sound: str, tmp_path: Path) -> None:
-    path, output = copy_of(sound, tmp_path), tmp_path / "tables"
+    path, output = copy_of(sound, tmp_path / "läg [1]"), tmp_path / "tables [1]"
     file = spoiled(path, 1)
     with pytest.raises(InputError, match=f"cannot be read.*{file.name} at byte.*permissive"):
         run(spark, str(path), str(output))
