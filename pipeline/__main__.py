@@ -21,7 +21,6 @@ import argparse
 import signal
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,11 +74,10 @@ def _run(given: argparse.Namespace) -> None:
 
     with ExitStack() as stack:
 
-        @cache
-        def spark() -> SparkSession:
+        def start(size: int = 0) -> SparkSession:
             return stack.enter_context(session_for(name="quorate pipeline"))
 
-        done = run(spark, given.input, given.output, mode=given.mode, on_progress=_say)
+        done = run(start, given.input, given.output, mode=given.mode, on_progress=_say)
         if done.is_empty:
             print(f"nothing new: {done.output} has every committed entry of {done.input}")
         for table, count in done.rows.items():
@@ -87,7 +85,7 @@ def _run(given: argparse.Namespace) -> None:
         for remark in (*done.lost, *done.remarks):
             print(f"note: {remark}")
         if given.report is not None:
-            _write_report(given.report, spark(), given.output, done.remarks)
+            _write_report(given.report, start(), given.output, done.remarks)
 
 
 def _stream(given: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.__main__ import main
 from pipeline.tables.output import Output
 from quorate.app import run
 from quorate.errors import ExitCode
@@ -49,6 +50,18 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> str:
     assert len(lines) == 1, captured.err
     assert lines[0].startswith("quorate: error: ")
     return lines[0]
+
+
+def test_the_module_alone_runs_and_reports(
+    spark: object, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As spark-submit starts it."""
+    page = tmp_path / "report.html"
+    assert main([*words[1:], "--report", str(page)]) == 0
+    assert "commits: 20 new rows" in capsys.readouterr().out
+    assert page.read_text().startswith("<!doctype html>")
+    assert main(words[1:]) == 0
+    assert "nothing new" in capsys.readouterr().out
 
 
 def test_a_run_an_empty_run_and_what_is_there(
