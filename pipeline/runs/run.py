@@ -7,7 +7,8 @@
     commit     all of it at once, or nothing
 
 What must stay true: two runs in a row, wherever the first one ended, leave what one run leaves; a run that is
-killed or refused changes nothing; segments that are done are not opened.
+killed or refused changes nothing; of segments that are done only the headers are looked at, which name the
+cluster.
 """
 
 from __future__ import annotations

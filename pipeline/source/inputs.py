@@ -1,7 +1,7 @@
 """What there is to read: a node's directory, a cluster's folder or a copy, listed segment by segment.
 
 Plain Python on the driver. Segments are listed by their names and what the archive's checked manifest says of
-them, so that a long history is not opened to be planned; the executors check every byte that they read.
+them, so that of a long history only headers are read to plan; the executors check every byte that they read.
 What must stay true: a shard is read as `history` reads it, from the node that is furthest, up to what is
 decided by all directories together; and a path never mixes two clusters.
 """
