@@ -59,7 +59,7 @@ def ingest(
     missed = _missed(spark, log, asked, there, records, found, output.manifest.progress)
     for one in missed:
         if one.is_damage and not is_permissive:
-            raise InputError(one.what, "--mode permissive reads what can be read, and notes it as a finding")
+            raise InputError(one.what, _around(log))
         on_progress(one.what)
     terms = failovers(records, _places(spark, log, output.manifest.progress, asked))
     tx.stage(
@@ -149,3 +149,11 @@ def _places(
             places.append((shard, header.last_index, header.last_timestamp_ms))
     columns = columns_named(RECORD_COLUMNS, ["shard", "raft_index", "timestamp_ms"])
     return spark.createDataFrame(places, spark_type(columns))
+
+
+def _around(log: InputLog) -> str:
+    """What to do about damage: a shard is read from one node, and the others may have it whole."""
+    hint = "--mode permissive reads what can be read, and notes it as a finding"
+    return (
+        hint if len(log.members) == 1 else f"another node may have it whole: give its directory alone; {hint}"
+    )

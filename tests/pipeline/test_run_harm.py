@@ -26,6 +26,7 @@ from pipeline.tables.output import Output
 from pipeline.tables.reading import read_manifest
 from raftlog.archive import ARCHIVE
 from raftlog.segments import log_name
+from tests.pipeline.conftest import INCIDENT
 from tests.pipeline.grown import Story
 from tests.pipeline.truth import OF_FACTS, exported, held
 
@@ -95,6 +96,16 @@ def test_damage_is_refused_or_is_a_finding(spark: SparkSession, sound: str, tmp_
     }
     assert (finding["from_ms"], finding["to_ms"]) == (times[first - 1], times[last + 1])
     assert run(spark, str(path), str(output), mode="permissive").is_empty
+
+
+def test_damage_in_one_node_of_several_names_the_others_as_a_way_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(INCIDENT, tmp_path / "cluster"))
+    furthest = Path(open_input(str(path)).shards[SHARD].directory)
+    spoiled(furthest, 1)
+    with pytest.raises(InputError, match="another node may have it whole"):
+        run(spark, str(path), str(tmp_path / "tables"))
 
 
 def test_what_is_compacted_away_is_a_gap_and_no_damage(
