@@ -43,7 +43,7 @@ test-java: $(VENV)/.dev
 	$(BIN)/python -m pytest -m 'java and not slow' tests/java tests/differential
 
 test-spark: $(VENV)/.dev
-	$(BIN)/python -m pytest -m 'spark and not slow' tests/spark
+	$(BIN)/python -m pytest -m 'spark and not slow' tests/spark tests/pipeline
 
 differential: $(VENV)/.dev
 	$(BIN)/python -m tests.differential

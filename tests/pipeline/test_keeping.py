@@ -64,6 +64,7 @@ def commit_more(node: Node, count: int) -> None:
             node.pass_ms(500, ann)
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_tables_follow_a_log_and_nobody_else_writes_them(spark: SparkSession, tmp_path: Path) -> None:
     log, output = tmp_path / "node", tmp_path / "tables"

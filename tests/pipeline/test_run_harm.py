@@ -108,6 +108,7 @@ def test_damage_in_one_node_of_several_names_the_others_as_a_way_out(
         run(spark, str(path), str(tmp_path / "tables"))
 
 
+@pytest.mark.spark
 def test_what_is_compacted_away_is_a_gap_and_no_damage(
     spark: SparkSession, sound: str, tmp_path: Path
 ) -> None:
@@ -152,6 +153,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
+@pytest.mark.spark
 def test_a_full_disk_is_told_and_is_no_harm(spark: SparkSession, sound: str, small_disk: Path) -> None:
     output = small_disk / "tables"
     with pytest.raises(OutputError, match=r"is full.*make room and run again"):

@@ -199,7 +199,7 @@ def test_a_newer_format_is_refused_in_both_modes(log: Path, monkeypatch: pytest.
 
 def test_no_log_is_refused_with_what_is_expected(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nothing"):
-        assert "a node's directory" in refusal(path)
+        assert "expected the data directory of one node" in refusal(path)
 
 
 def test_two_clusters_nodes_in_one_folder_are_refused(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def commit(crowd: Crowd, times: int) -> None:
             member.commit(dict.fromkeys(member.owned, offset))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_runs_while_a_cluster_fails_over_are_what_history_says(tmp_path: Path) -> None:
     folder, output = tmp_path / "cluster", tmp_path / "tables"

@@ -43,6 +43,7 @@ def test_executors_read_a_log_with_the_code_that_was_shipped(
     assert answer["failure"] == "InputError('this log is damaged; copy it again', '')"
 
 
+@pytest.mark.slow
 def test_a_run_on_it_makes_the_tables_that_history_makes(master: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "quorate", "pipeline", "run", "--master", master, *SMALL]
     done = run_driver([*command, "--input", INCIDENT, "--output", "tables"], tmp_path, ON_LOOPBACK)
