@@ -47,7 +47,7 @@ Row = dict[str, Any]
 @pytest.fixture(scope="module")
 def life(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Life]:
     path = tmp_path_factory.mktemp("life") / "node"
-    return path, write_life(str(path), 15_000, days=1, seed=7, segment_bytes=1 << 20)
+    return path, write_life(str(path), 9_000, days=1, seed=7, segment_bytes=1 << 20)
 
 
 @pytest.fixture(scope="module")

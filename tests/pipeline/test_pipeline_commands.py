@@ -188,7 +188,8 @@ def test_a_wrong_option_is_a_usage_error(
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
 def test_a_missing_package_is_named_with_what_brings_it(package: str, words: list[str]) -> None:
     """In a process of its own: this one has imported it already."""
-    code = f"import sys; sys.modules[{package!r}] = None; from quorate.app import run; sys.exit(run(sys.argv[1:]))"
+    hidden = f"import sys; sys.modules[{package!r}] = None"
+    code = f"{hidden}; from quorate.app import run; sys.exit(run(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=ROOT, check=False
     )

@@ -32,6 +32,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 def test_executors_read_a_log_with_the_code_that_was_shipped(
     master: str, tmp_path: Path, local_answer: Any
 ) -> None:
