@@ -76,6 +76,9 @@ class Family:
     def signal_jobs(self, number: signal.Signals) -> None:
         for pid in self._pids:
             os.kill(pid, number)
+            deadline_s = time.monotonic() + ENDS_WITHIN_S
+            while number == signal.SIGSTOP and _state_of(pid) != "T":  # it stops when it is next scheduled
+                assert time.monotonic() < deadline_s, f"process {pid} does not stop"
 
     def still_running(self, within_s: float = 0.0) -> list[int]:
         """Process ids of the jobs whose end of file does not come in time."""
@@ -130,6 +133,12 @@ def test_a_job_that_keeps_its_interpreter_to_itself_ends_with_its_parent(
     assert family.still_running(ENDS_WITHIN_S) == []
 
 
+def _state_of(pid: int) -> str:
+    """As the system calls it; of what comes after the name, which may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
 def test_a_job_that_slept_through_the_end_of_its_parent_ends_when_it_wakes(
     start: Callable[..., Family],
 ) -> None:

@@ -41,6 +41,7 @@ from .rows import rows_of as record_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.spark
 Row = dict[str, Any]
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "spark" / "deployments.py"
 
 
+@pytest.mark.spark
 def test_the_deployment_that_crash_loops_is_first(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

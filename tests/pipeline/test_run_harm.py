@@ -68,6 +68,7 @@ def run_permissive(spark: SparkSession, path: Path, output: Path) -> tuple[RunRe
     return done, held(output, "findings", part=PART)["findings"]
 
 
+@pytest.mark.spark
 def test_damage_is_refused_or_is_a_finding(spark: SparkSession, sound: str, tmp_path: Path) -> None:
     path, output = copy_of(sound, tmp_path / "läg [1]"), tmp_path / "tables [1]"
     file = spoiled(path, 1)

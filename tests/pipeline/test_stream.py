@@ -294,6 +294,7 @@ def test_options_that_a_stream_does_not_have(tmp_path: Path, options: dict[str, 
         LogStreamReader(parse_options({"path": str(tmp_path), **options}))
 
 
+@pytest.mark.spark
 def test_spark_reads_a_growing_log_over_restarts(spark: SparkSession, tmp_path: Path) -> None:
     """Real decisions of a real node, which seals and archives in between; each query goes on where the last
     one ended, by its checkpoint."""

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from history.moments import parse_span
-from history.render import duration, plural
-from history.words import shard_name
 from quorate.commands.options import Json
 from quorate.commands.pipeline.common import (
     Conf,
@@ -92,6 +89,8 @@ def stream(
 
 
 def _seconds(span: str) -> float:
+    from history.moments import parse_span
+
     try:
         return parse_span(span) / 1000
     except ValueError as error:
@@ -110,6 +109,9 @@ def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _tell(batch: Batch) -> None:
+    from history.render import duration, plural
+    from history.words import shard_name
+
     reach = ", ".join(f"{shard_name(shard)} to {index}" for shard, index in sorted(batch.to.items()))
     on_progress(
         f"batch {batch.number}: {plural(batch.entries, 'entry')}, {reach}; {duration(batch.lag_ms)} behind"
