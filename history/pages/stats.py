@@ -55,7 +55,7 @@ def stats_page(found: Stats, *, style: TimeStyle = LOCAL, title: str = "") -> st
         title=title or "How much",
         lead=window_words(found, style),
         body="\n".join(parts),
-        styles=("stats.css",),
+        styles=("chart.css", "stats.css"),
         rests_on=(*(f"From {basis}" for basis in found.rests_on), *found.remarks),
     )
 

@@ -86,13 +86,10 @@ def figures_of(tables: Tables) -> Figures | None:
     if begin is None or end is None:
         return None
     step = max(1, -(-(end + 1 - begin) // BUCKETS))
-    epochs, ownership = tables("group_epochs").filter("num_members > 0"), tables("ownership")
-    changed = tables("moves").filter("source is not null and target is not null")
-    committed = tables("commits").filter("offset is not null")
     by_bucket = _bucket("timestamp_ms", begin, step)
     until = F.lit(end)
+    epochs = tables("group_epochs").filter("num_members > 0")
     unstable = F.greatest(F.lit(0), F.coalesce("settled_ms", "end_ms", until) - F.col("timestamp_ms"))
-    unowned = F.coalesce("to_ms", until) - F.col("from_ms")
     whole = epochs.agg(
         F.count("*").alias("epochs"),
         F.countDistinct("group_id").alias("groups"),
@@ -100,19 +97,12 @@ def figures_of(tables: Tables) -> Figures | None:
         F.sum((F.col("settled_ms").isNull() & F.col("end_ms").isNotNull()).cast("int")).alias("never"),
     ).first()
     assert whole is not None
-    triggers = epochs.groupBy(by_bucket, F.coalesce("trigger", F.lit("unknown")).alias("trigger")).count()
-    by_trigger: dict[str, dict[int, int]] = {}
-    for row in triggers.orderBy("bucket", "trigger").limit(BUCKETS * KINDS_MAX).collect():
-        by_trigger.setdefault(row["trigger"], {})[row["bucket"]] = row["count"]
-    unowned_rows = (
-        ownership.filter("kind = 'unowned'")
-        .groupBy("group_id")
-        .agg(F.sum(unowned).alias("unowned_ms"))
-        .filter("unowned_ms > 0")
-    )
-    in_all = unowned_rows.agg(F.sum("unowned_ms")).first()
+    committed = tables("commits").filter("offset is not null").groupBy(by_bucket).count()
+    commits = _counts(committed, "bucket", BUCKETS)
+    unowned, unowned_ms = _unowned(tables("ownership"), until)
     takeovers = tables("failovers").filter("is_takeover and shard >= 0")
     findings = tables("findings")
+    at_once = epochs.groupBy(by_bucket).agg(F.countDistinct("group_id").alias("count"))
     return Figures(
         from_ms=begin,
         until_ms=end,
@@ -120,35 +110,15 @@ def figures_of(tables: Tables) -> Figures | None:
         num_groups=whole["groups"],
         num_epochs=whole["epochs"],
         unstable_ms=whole["unstable"] or 0,
-        moves=changed.count(),
-        by_trigger=by_trigger,
-        groups_at_once=_counts(
-            epochs.groupBy(by_bucket).agg(F.countDistinct("group_id").alias("count")), "bucket", BUCKETS
-        ),
-        commits=_counts(committed.groupBy(_bucket("timestamp_ms", begin, step)).count(), "bucket", BUCKETS),
-        settled=_counts(
-            epochs.filter("time_to_stable_ms is not null")
-            .groupBy(_step("time_to_stable_ms").alias("step"))
-            .count(),
-            "step",
-            STEPS_MAX,
-        ),
+        moves=tables("moves").filter("source is not null and target is not null").count(),
+        by_trigger=_by_trigger(epochs, by_bucket),
+        groups_at_once=_counts(at_once, "bucket", BUCKETS),
+        commits=commits,
+        settled=_settled(epochs),
         never_settled=whole["never"] or 0,
-        groups=tuple(
-            epochs.groupBy("group_id")
-            .agg(
-                F.count("*").alias("rebalances"),
-                F.sum(unstable).alias("unstable_ms"),
-                F.percentile_approx("time_to_stable_ms", 0.5).alias("p50_ms"),
-                F.percentile_approx("time_to_stable_ms", 0.99).alias("p99_ms"),
-                F.sum("num_moves").alias("changes"),
-            )
-            .orderBy(F.desc("unstable_ms"), "group_id")
-            .limit(GROUPS_SHOWN)
-            .collect()
-        ),
-        unowned=tuple(unowned_rows.orderBy(F.desc("unowned_ms"), "group_id").limit(GROUPS_SHOWN).collect()),
-        unowned_ms=(in_all[0] if in_all is not None else 0) or 0,
+        groups=_least_stable(epochs, unstable),
+        unowned=unowned,
+        unowned_ms=unowned_ms,
         kinds=_kinds(findings),
         findings=tuple(
             findings.orderBy(_rank(), F.desc("from_ms"), "group_id", "kind").limit(FINDINGS_SHOWN).collect()
@@ -156,8 +126,41 @@ def figures_of(tables: Tables) -> Figures | None:
         ends=_counts(tables("member_sessions").groupBy("end").count(), "end", KINDS_MAX),
         failovers=tuple(takeovers.orderBy(F.desc("timestamp_ms"), "shard").limit(FAILOVERS_SHOWN).collect()),
         num_failovers=takeovers.count(),
-        num_commits=committed.count(),
+        num_commits=sum(commits.values()),
     )
+
+
+def _by_trigger(epochs: DataFrame, by_bucket: Column) -> dict[str, dict[int, int]]:
+    triggers = epochs.groupBy(by_bucket, F.coalesce("trigger", F.lit("unknown")).alias("trigger")).count()
+    found: dict[str, dict[int, int]] = {}
+    for row in triggers.orderBy("bucket", "trigger").limit(BUCKETS * KINDS_MAX).collect():
+        found.setdefault(row["trigger"], {})[row["bucket"]] = row["count"]
+    return found
+
+
+def _settled(epochs: DataFrame) -> dict[int, int]:
+    stable = epochs.filter("time_to_stable_ms is not null")
+    return _counts(stable.groupBy(_step("time_to_stable_ms").alias("step")).count(), "step", STEPS_MAX)
+
+
+def _least_stable(epochs: DataFrame, unstable: Column) -> tuple[Row, ...]:
+    by_group = epochs.groupBy("group_id").agg(
+        F.count("*").alias("rebalances"),
+        F.sum(unstable).alias("unstable_ms"),
+        F.percentile_approx("time_to_stable_ms", 0.5).alias("p50_ms"),
+        F.percentile_approx("time_to_stable_ms", 0.99).alias("p99_ms"),
+        F.sum("num_moves").alias("changes"),
+    )
+    return tuple(by_group.orderBy(F.desc("unstable_ms"), "group_id").limit(GROUPS_SHOWN).collect())
+
+
+def _unowned(ownership: DataFrame, until: Column) -> tuple[tuple[Row, ...], int]:
+    """The groups with the most, and how much it is in all."""
+    lasted = F.coalesce("to_ms", until) - F.col("from_ms")
+    unowned = ownership.filter("kind = 'unowned'").groupBy("group_id").agg(F.sum(lasted).alias("unowned_ms"))
+    rows = unowned.filter("unowned_ms > 0").orderBy(F.desc("unowned_ms"), "group_id").limit(GROUPS_SHOWN)
+    in_all = unowned.agg(F.sum("unowned_ms")).first()
+    return tuple(rows.collect()), (in_all[0] if in_all is not None else 0) or 0
 
 
 def _span(tables: Tables) -> tuple[int | None, int | None]:

@@ -58,6 +58,7 @@ def report_page(
         title=title,
         lead=f"{style.full(figures.from_ms)} to {style.full(figures.until_ms)} ({span}): {groups}",
         body="\n".join(parts),
+        styles=("chart.css",),
         css=_css(),
         rests_on=rests_on,
     )
