@@ -4,7 +4,7 @@
     spark-submit --py-files quorate.zip …/pipeline/__main__.py run --input DIR --output DIR
 
 Spark is told everything by spark-submit (master, memory, settings), so there are no options for it here; away
-from spark-submit it runs on this machine. `quorate pipeline` is the same with all options.
+from spark-submit it runs on this machine. `quorate pipeline` is the same with options for Spark.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ if not __package__:  # started as a file, whose folder would hide others' module
     ]
 
 import argparse
+import json
 import signal
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import OptionError, OutputError, PipelineError
+from pipeline.errors import NoSpark, OptionError, OutputError, PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pipeline.runs.run import RunResult
     from pipeline.runs.stream import Batch
 
 FAILED = 1
@@ -36,39 +39,64 @@ FAILED = 1
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """One command; its failure is one line and an exit code."""
-    parser = argparse.ArgumentParser(prog="pipeline", description="Quorate's logs as Spark tables.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="bring tables up to the last committed entry of a log")
-    run.add_argument(
-        "--input", required=True, metavar="DIR", help="a node's directory, a cluster's, or a copy"
+    given = parser().parse_args(arguments)
+    try:
+        given.call(given)
+    except Exception as error:
+        from pipeline.session.failures import unwrapped
+
+        told = _missing(error) or unwrapped(error)
+        if told is None:
+            raise
+        print(f"pipeline: error: {told}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    made = argparse.ArgumentParser(prog="pipeline", description="Quorate's logs as Spark tables.")
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument(
+        "-i", "--input", required=True, metavar="DIR", help="a node's directory, a cluster's, or a copy"
     )
-    run.add_argument("--output", required=True, metavar="DIR", help="the folder of the tables")
-    run.add_argument("--mode", default="fail", choices=("fail", "permissive"), help="what damage is")
+    shared.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder of the tables")
+    shared.add_argument("--mode", default="fail", choices=("fail", "permissive"), help="what damage is")
+    shared.add_argument("--json", action="store_true", help="print JSON instead of text")
+    run = commands.add_parser(
+        "run", parents=[shared], help="bring tables up to the last committed entry of a log"
+    )
     run.add_argument("--report", metavar="FILE", type=Path, help="write an HTML page of the tables")
+    run.add_argument("--force", action="store_true", help="write over a FILE that is there")
     run.set_defaults(call=_run)
-    stream = commands.add_parser("stream", help="keep tables fresh while a node writes its log")
-    stream.add_argument("--input", required=True, metavar="DIR", help="a node's directory, or a cluster's")
-    stream.add_argument("--output", required=True, metavar="DIR", help="the folder of the tables")
+    stream = commands.add_parser(
+        "stream", parents=[shared], help="keep tables fresh while a node writes its log"
+    )
     stream.add_argument("--every", default="10s", metavar="SPAN", help="a batch so often at most (10s)")
     stream.add_argument("--once", action="store_true", help="take what there is now, and end")
-    stream.add_argument("--mode", default="fail", choices=("fail", "permissive"), help="what damage is")
+    stream.add_argument("--max-entries", type=int, metavar="N", help="entries of the log in one batch (all)")
     stream.add_argument("--checkpoint", metavar="DIR", help="Spark's notes on what it began")
     stream.set_defaults(call=_stream)
     zipped = commands.add_parser("zip", help="write our code as a zip for spark-submit --py-files")
     zipped.add_argument("file", metavar="OUT.zip", type=Path)
     zipped.set_defaults(call=_zip)
-    given = parser.parse_args(arguments)
-    try:
-        given.call(given)
-    except PipelineError as error:
-        print(f"pipeline: error: {error}", file=sys.stderr)
-        return FAILED
-    return 0
+    return made
+
+
+def _missing(error: Exception) -> PipelineError | None:
+    """A package that is not ours and not there."""
+    ours = ("records", "coordinator", "raftlog", "history", "pipeline")
+    if not isinstance(error, ModuleNotFoundError) or (error.name or "").partition(".")[0] in ours:
+        return None
+    return NoSpark(f"{error.name} is not installed", "pip install 'quorate[spark]'")
 
 
 def _run(given: argparse.Namespace) -> None:
     from pipeline.session.sessions import require_pyspark, session_for
 
+    if given.report is not None:
+        _claim(given.report, force=given.force)
     require_pyspark()
     from pipeline.runs.run import run
 
@@ -78,12 +106,10 @@ def _run(given: argparse.Namespace) -> None:
             return stack.enter_context(session_for(name="quorate pipeline"))
 
         done = run(start, given.input, given.output, mode=given.mode, on_progress=_say)
-        if done.is_empty:
-            print(f"nothing new: {done.output} has every committed entry of {done.input}")
-        for table, count in done.rows.items():
-            print(f"{table}: {count} new rows")
-        for remark in (*done.lost, *done.remarks):
-            print(f"note: {remark}")
+        if given.json:
+            print(json.dumps(asdict(done)))
+        else:
+            _tell(done)
         if given.report is not None:
             _write_report(given.report, start(), given.output, done.remarks)
 
@@ -99,8 +125,15 @@ def _stream(given: argparse.Namespace) -> None:
         every_s = parse_span(given.every) / 1000
     except ValueError as error:
         raise OptionError(f"--every: {error}") from None
+    if given.max_entries is not None and given.max_entries < 1:
+        raise OptionError(f"--max-entries {given.max_entries} is no number above 0")
     kept = Stream(
-        given.input, given.output, mode=given.mode, checkpoint=given.checkpoint, on_batch=_tell_batch
+        given.input,
+        given.output,
+        mode=given.mode,
+        checkpoint=given.checkpoint,
+        entries_max=given.max_entries,
+        on_batch=_tell_batch_json if given.json else _tell_batch,
     )
     with closing(kept), session_for(name="quorate pipeline") as spark:
         for one in (signal.SIGINT, signal.SIGTERM):
@@ -108,10 +141,35 @@ def _stream(given: argparse.Namespace) -> None:
         kept.run(spark, every_s=None if given.once else every_s)
 
 
+def _tell(done: RunResult) -> None:
+    if done.is_empty:
+        print(f"nothing new: {done.output} has every committed entry of {done.input}")
+    for table, count in done.rows.items():
+        print(f"{table}: {count} new rows")
+    for remark in (*done.lost, *done.remarks):
+        print(f"note: {remark}")
+
+
+def _tell_batch_json(batch: Batch) -> None:
+    print(json.dumps(asdict(batch)), flush=True)
+
+
 def _tell_batch(batch: Batch) -> None:
     print(f"batch {batch.number}: {batch.entries} entries, {batch.lag_ms} ms behind the node", flush=True)
     for lost in batch.lost:
         print(f"note: {lost}", flush=True)
+
+
+def _claim(path: Path, *, force: bool) -> None:
+    """Refuses, before anything is read, what could not be written at the end."""
+    if not path.parent.is_dir():
+        raise OptionError(
+            f"cannot write {path}: there is no directory {path.parent}", "name a file elsewhere"
+        )
+    if path.exists() and not path.is_file():
+        raise OptionError(f"{path} is no ordinary file, which a page could replace", "name a file elsewhere")
+    if path.exists() and not force:
+        raise OptionError(f"{path} is there already", "--force writes over it")
 
 
 def _write_report(path: Path, spark: SparkSession, output: str, remarks: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -30,7 +30,15 @@ STAND_INS = {
 }
 """A colour of the drawing -> the attribute that it is, and the class that says it instead."""
 AXIS, GRID = "#00aa00", "#00aa01"
-TICKS = 6
+TICKS_MAX = 8
+_SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
+TICK_STEPS_MS = (
+    *(one * _SECOND for one in (1, 2, 5, 10, 30)),
+    *(one * _MINUTE for one in (1, 2, 5, 10, 30)),
+    *(one * _HOUR for one in (1, 2, 3, 6, 12)),
+    *(one * _DAY for one in (1, 2, 5, 10, 30, 100, 365, 1_000)),
+)
+"""Between two marks of a time axis, which are at round moments."""
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _SETTINGS: Any = {
@@ -114,7 +122,7 @@ def bars(rows: Sequence[tuple[str, float]], *, label: str, unit: str) -> str:
         places = range(len(rows))
         axes.barh(places, [value for _, value in rows], height=0.75, color=_colour(0))
         axes.set_yticks(list(places), [shortened(name) for name, _ in rows])
-        axes.invert_yaxis()
+        axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_xlabel(unit)
         axes.grid(axis="x", linewidth=0.6)
         axes.set_axisbelow(True)
@@ -133,11 +141,25 @@ def _colour(place: int) -> str:
 
 
 def _time_axis(axes: Axes, buckets: int, from_ms: int, step_ms: int, style: TimeStyle) -> None:
-    is_long = buckets * step_ms > 36 * 3_600_000
-    places = sorted({round(buckets * tick / TICKS) for tick in range(TICKS + 1)})
-    words = [style.full(from_ms + place * step_ms) for place in places]
-    axes.set_xticks(places, [word[:10] if is_long else word[11:19] for word in words])
+    marks = list(_time_marks(from_ms, buckets * step_ms, style))
+    axes.set_xticks([(at_ms - from_ms) / step_ms for at_ms, _ in marks], [word for _, word in marks])
     axes.set_xlim(0, buckets)
+
+
+def _time_marks(from_ms: int, span_ms: int, style: TimeStyle) -> Iterator[tuple[int, str]]:
+    """Round moments, each in as few words as tell it from the others."""
+    steps = (one for one in TICK_STEPS_MS if span_ms // one < TICKS_MAX)
+    step = next(steps, span_ms // TICKS_MAX + 1)
+    first = -(-from_ms // step) * step
+    for at_ms in range(first, from_ms + span_ms + 1, step) or (from_ms,):
+        word = style.full(at_ms)
+        date, hour, minute = word[:10], word[11:16], word[11:19]
+        if step >= _DAY and hour == "00:00":
+            yield at_ms, date
+        elif step >= _DAY or span_ms > _DAY:
+            yield at_ms, f"{date[5:]} {hour}"
+        else:
+            yield at_ms, hour if step >= _MINUTE else minute
 
 
 def _chart(

@@ -51,7 +51,7 @@ class Figures:
     step_ms: int
     num_groups: int
     num_epochs: int
-    """Rebalances: epochs that left a group with members."""
+    """Rebalances: epochs that left a group with members, and whose begin is in the log."""
     unstable_ms: int
     moves: int
     """Partitions that went from one member to another."""
@@ -90,11 +90,13 @@ def figures_of(tables: Tables) -> Figures | None:
     until = F.lit(end)
     epochs = tables("group_epochs").filter("num_members > 0")
     unstable = F.greatest(F.lit(0), F.coalesce("settled_ms", "end_ms", until) - F.col("timestamp_ms"))
+    begun = epochs.filter("is_begin_known")  # the others were met on the way, behind what is missing
+    is_overtaken = F.col("is_begin_known") & F.col("overtaken_by").isNotNull()
     whole = epochs.agg(
-        F.count("*").alias("epochs"),
+        F.count_if("is_begin_known").alias("epochs"),
         F.countDistinct("group_id").alias("groups"),
         F.sum(unstable).alias("unstable"),
-        F.sum((F.col("settled_ms").isNull() & F.col("end_ms").isNotNull()).cast("int")).alias("never"),
+        F.count_if(is_overtaken).alias("never"),
     ).first()
     assert whole is not None
     committed = tables("commits").filter("offset is not null").groupBy(by_bucket).count()
@@ -102,7 +104,7 @@ def figures_of(tables: Tables) -> Figures | None:
     unowned, unowned_ms = _unowned(tables("ownership"), until)
     takeovers = tables("failovers").filter("is_takeover and shard >= 0")
     findings = tables("findings")
-    at_once = epochs.groupBy(by_bucket).agg(F.countDistinct("group_id").alias("count"))
+    at_once = begun.groupBy(by_bucket).agg(F.countDistinct("group_id").alias("count"))
     return Figures(
         from_ms=begin,
         until_ms=end,
@@ -111,11 +113,11 @@ def figures_of(tables: Tables) -> Figures | None:
         num_epochs=whole["epochs"],
         unstable_ms=whole["unstable"] or 0,
         moves=tables("moves").filter("source is not null and target is not null").count(),
-        by_trigger=_by_trigger(epochs, by_bucket),
+        by_trigger=_by_trigger(begun, by_bucket),
         groups_at_once=_counts(at_once, "bucket", BUCKETS),
         commits=commits,
-        settled=_settled(epochs),
-        never_settled=whole["never"] or 0,
+        settled=_settled(begun),
+        never_settled=whole["never"],
         groups=_least_stable(epochs, unstable),
         unowned=unowned,
         unowned_ms=unowned_ms,
@@ -145,7 +147,7 @@ def _settled(epochs: DataFrame) -> dict[int, int]:
 
 def _least_stable(epochs: DataFrame, unstable: Column) -> tuple[Row, ...]:
     by_group = epochs.groupBy("group_id").agg(
-        F.count("*").alias("rebalances"),
+        F.count_if("is_begin_known").alias("rebalances"),
         F.sum(unstable).alias("unstable_ms"),
         F.percentile_approx("time_to_stable_ms", 0.5).alias("p50_ms"),
         F.percentile_approx("time_to_stable_ms", 0.99).alias("p99_ms"),
@@ -156,7 +158,7 @@ def _least_stable(epochs: DataFrame, unstable: Column) -> tuple[Row, ...]:
 
 def _unowned(ownership: DataFrame, until: Column) -> tuple[tuple[Row, ...], int]:
     """The groups with the most, and how much it is in all."""
-    lasted = F.coalesce("to_ms", until) - F.col("from_ms")
+    lasted = F.greatest(F.lit(0), F.coalesce("to_ms", until) - F.col("from_ms"))
     unowned = ownership.filter("kind = 'unowned'").groupBy("group_id").agg(F.sum(lasted).alias("unowned_ms"))
     rows = unowned.filter("unowned_ms > 0").orderBy(F.desc("unowned_ms"), "group_id").limit(GROUPS_SHOWN)
     in_all = unowned.agg(F.sum("unowned_ms")).first()
@@ -176,7 +178,7 @@ def _bucket(column: str, begin: int, step: int) -> Column:
 def _step(column: str) -> Column:
     """The first doubling of 10 ms that is not exceeded."""
     tens = F.greatest(F.lit(1), F.ceil(F.col(column) / 10))
-    return F.ceil(F.log2(tens)).cast("int")
+    return F.when(tens == 1, 0).otherwise(F.length(F.bin(tens - 1))).cast("int")  # a logarithm is not exact
 
 
 def _rank() -> Column:

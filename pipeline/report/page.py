@@ -93,8 +93,9 @@ def _findings(figures: Figures, meanings: dict[str, tuple[str, str]], style: Tim
         for one in figures.kinds
     )
     head = "<th></th><th>rule</th><th class=number>times</th><th class=number>groups</th>"
+    head += "<th>what it is</th><th>what to do</th>"
     summary = (
-        f'<div class="scroll"><table><thead><tr>{head}<th>what it is</th><th>what to do</th></tr></thead>'
+        f'<div class="scroll"><table class="rules"><thead><tr>{head}</tr></thead>'
         f"<tbody>\n{rows}\n</tbody></table></div>"
     )
     listed = "\n".join(_finding(row, style) for row in figures.findings)

@@ -9,15 +9,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from pipeline.__main__ import main
+from pipeline.__main__ import main, parser
 from pipeline.tables.output import Output
 from quorate.app import run
+from quorate.commands.pipeline import app
 from quorate.errors import ExitCode
 from raftlog.segments import decode_header, encode_header, log_name
 from tests.history.reallog import Node
 from tests.pipeline.conftest import INCIDENT, ROOT
 from tests.pipeline.test_run_harm import spoiled
+from tests.pipeline.test_session import spark_error
 
 CLUSTER = "test"
 
@@ -62,6 +65,10 @@ def test_the_module_alone_runs_and_reports(
     assert main([*words[1:], "--report", str(page)]) == 0
     assert "commits: 20 new rows" in capsys.readouterr().out
     assert page.read_text().startswith("<!doctype html>")
+    assert main([*words[1:], "--report", str(page)]) == 1
+    assert "--force writes over it" in capsys.readouterr().err
+    assert main([*words[1:], "--report", str(page), "--force", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["is_empty"] is True
     assert main(words[1:]) == 0
     assert "nothing new" in capsys.readouterr().out
 
@@ -105,7 +112,7 @@ def test_a_folder_without_a_log_and_one_without_tables(
     assert said.count("node-1, node-2") == 1
     assert run([*words, "--input", str(tmp_path / "nowhere")]) == ExitCode.UNREADABLE
     assert "is not a directory" in refusal(capsys)
-    assert run(["pipeline", "tables", "--output", str(tmp_path)]) == ExitCode.UNWRITTEN
+    assert run(["pipeline", "tables", "--output", str(tmp_path)]) == ExitCode.UNREADABLE
     assert "holds no tables" in refusal(capsys)
     assert not list(tmp_path.iterdir())
 
@@ -196,3 +203,47 @@ def test_a_missing_package_is_named_with_what_brings_it(package: str, words: lis
     assert done.returncode == ExitCode.INSTALLATION
     assert "pip install 'quorate[spark]'" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+OF_SPARK = {"--master", "--driver-memory", "--conf", "--spark-logs"}
+"""Options for which spark-submit has its own."""
+
+
+@pytest.mark.parametrize("name", ["run", "stream"])
+def test_the_module_has_every_option_of_the_command_but_sparks(name: str) -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    theirs = {word for param in commands[name].params for word in (*param.opts, *param.secondary_opts)}
+    (subparsers,) = [one for one in parser()._actions if isinstance(one.choices, dict)]
+    assert isinstance(subparsers.choices, dict)
+    ours = {word for action in subparsers.choices[name]._actions for word in action.option_strings}
+    assert ours - {"-h", "--help"} == theirs - OF_SPARK - {"--help"}
+
+
+@pytest.mark.parametrize(
+    ("raised", "says"),
+    [
+        (ModuleNotFoundError("no", name="pandas"), "pandas is not installed; pip install 'quorate[spark]'"),
+        (spark_error("java.lang.OutOfMemoryError: Java heap space"), "ran out of memory"),
+    ],
+)
+def test_the_module_tells_any_foreseen_failure_in_one_line(
+    raised: Exception, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr("pipeline.__main__._zip", fail)
+    assert main(["zip", "x.zip"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("pipeline: error: ")
+    assert says in said
+    assert said.count("\n") == 1
+
+
+def test_a_step_of_the_module_that_is_none_is_refused(
+    home: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["stream", "--input", home, "--output", str(tmp_path / "tables"), "--max-entries", "0"]
+    assert main(words) == 1
+    assert "--max-entries 0 is no number above 0" in capsys.readouterr().err
+    assert not (tmp_path / "tables").exists()

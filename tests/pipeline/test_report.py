@@ -12,13 +12,16 @@ import pytest
 pytest.importorskip("pyspark", reason="needs quorate[spark]")
 pytest.importorskip("matplotlib", reason="needs quorate[spark]")
 
+from pyspark.sql import functions as f
+
 from history.answers.stats import stats
 from history.export.schema import SCHEMAS
 from history.export.sources import ShardRows, Window
 from history.facts.group import facts_of
 from history.reading.opening import open_node
-from pipeline.report.charts import bars
-from pipeline.report.figures import BUCKETS, Figures, figures_of
+from history.render import UTC_STYLE
+from pipeline.report.charts import _time_marks, bars
+from pipeline.report.figures import BUCKETS, Figures, _step, figures_of
 from pipeline.report.page import report_page
 from pipeline.schema import TABLES
 from tests.history.browser import browser_path, opened
@@ -83,6 +86,60 @@ def test_figures_are_those_of_plain_statistics(figures: Figures) -> None:
         assert count == sum(low < span_ms <= 10 * 2**step for span_ms in spans_ms)
     assert figures.unowned_ms == pytest.approx(total.unowned_ms)
     assert all(0 <= bucket < BUCKETS for by in figures.by_trigger.values() for bucket in by)
+
+
+def test_an_epoch_whose_begin_is_missing_is_no_rebalance(tables: Tables, figures: Figures) -> None:
+    def behind_a_gap(name: str) -> DataFrame:
+        frame = tables(name)
+        return frame.withColumn("is_begin_known", f.lit(False)) if name == "group_epochs" else frame
+
+    found = figures_of(behind_a_gap)
+    assert found is not None
+    assert (found.num_epochs, found.never_settled, found.settled) == (0, 0, {})
+    assert (found.by_trigger, found.groups_at_once) == ({}, {})
+    assert (found.num_groups, found.unstable_ms) == (figures.num_groups, figures.unstable_ms)
+
+
+def test_what_a_reader_takes_for_the_doubling_is_exact(spark: SparkSession) -> None:
+    spans = [0, 9, 10, 11, 20, 21, *(10 * 2**step + more for step in range(2, 45) for more in (-1, 0, 1))]
+    frame = spark.createDataFrame([(one,) for one in spans], "ms long")
+    for row in frame.select("ms", _step("ms").alias("step")).collect():
+        assert row.ms <= 10 * 2**row.step
+        assert row.step == 0 or row.ms > 10 * 2 ** (row.step - 1)
+
+
+NOON_MS = 1_772_366_400_000
+"""2026-03-01 12:00, UTC."""
+
+
+@pytest.mark.parametrize(
+    ("from_ms", "span_ms", "words"),
+    [
+        (NOON_MS, 1, ["12:00:00"]),
+        (NOON_MS + 300, 1, ["12:00:00"]),
+        (NOON_MS + 300, 2_500, ["12:00:01", "12:00:02"]),
+        (NOON_MS, 3 * 60_000, ["12:00:00", "12:00:30", "12:01:00", "12:01:30", "12:02:00"]),
+        (NOON_MS + 1, 6 * 3_600_000, ["13:00", "14:00", "15:00", "16:00", "17:00", "18:00"]),
+        (
+            NOON_MS,
+            3 * 86_400_000,
+            ["03-01 12:00", "03-02 00:00", "03-02 12:00", "03-03 00:00", "03-03 12:00"],
+        ),
+        (NOON_MS, 7 * 86_400_000, [f"2026-03-0{day}" for day in range(2, 9)]),
+    ],
+)
+def test_marks_of_time_are_round_and_told_apart(from_ms: int, span_ms: int, words: list[str]) -> None:
+    marks = list(_time_marks(from_ms, span_ms, UTC_STYLE))
+    assert [word for _, word in marks][: len(words)] == words
+    assert 1 <= len(marks) <= 9
+    assert all(from_ms <= at_ms <= from_ms + span_ms for at_ms, _ in marks)
+
+
+def test_years_have_few_marks() -> None:
+    for span_ms in (10**10, 10**11, 10**12, 10**13):
+        words = [word for _, word in _time_marks(NOON_MS, span_ms, UTC_STYLE)]
+        assert 1 <= len(words) <= 9
+        assert len(set(words)) == len(words)
 
 
 def test_no_rows_no_figures(spark: SparkSession) -> None:

@@ -62,8 +62,8 @@ def on_progress(line: str) -> None:
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
-    """What the pipeline refuses, as one line and an exit code."""
+def refusals(*, only_reads: bool = False) -> Iterator[None]:
+    """What the pipeline refuses, as one line and an exit code; ``only_reads``: an output is not written."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -79,7 +79,10 @@ def refusals() -> Iterator[None]:
         told = unwrapped(error)
         if told is None:
             raise
-        raise CommandError(told.message, hint=told.hint, code=_code(told)) from error
+        code = _code(told)
+        if only_reads and code is ExitCode.UNWRITTEN:
+            code = ExitCode.UNREADABLE
+        raise CommandError(told.message, hint=told.hint, code=code) from error
 
 
 def _code(error: PipelineError) -> ExitCode:

@@ -29,7 +29,7 @@ def tables(
     """
     from pipeline.runs.listing import held_in, tables_json, tables_text
 
-    with refusals():
+    with refusals(only_reads=True):
         held = None if output is None else held_in(output)
     if json:
         print_json(tables_json(held))
