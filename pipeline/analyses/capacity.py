@@ -32,6 +32,7 @@ _COMMITS = [int(RecordType.OFFSET_COMMIT_LEGACY), int(RecordType.OFFSET_COMMIT)]
 def capacity(records: DataFrame, hour_ms: int = HOUR_MS) -> DataFrame:
     """A row for each hour of each shard in which something was written."""
     needed(records, "capacity", "member_id", "trigger", "is_tombstone")
+    records = records.where(f.col("type").isNotNull())  # of a damaged range there is a row without one
     hour = (f.floor(f.col("timestamp_ms") / hour_ms) * hour_ms).alias("hour_ms")
     is_first, is_commit = f.col("sequence") == 0, f.col("type").isin(_COMMITS)
     written = records.groupBy(*_SHARD, hour).agg(

@@ -26,7 +26,7 @@ def compacted(records: DataFrame) -> DataFrame:
     ``records`` needs the raw columns. Rows of a snapshot may be among them: they have its last index.
     """
     needed(records, "compacted", "key_bytes")
-    return newest(records).where(~f.col("is_tombstone"))
+    return newest(records.drop("damage")).where(~f.col("is_tombstone"))
 
 
 def newest(records: DataFrame) -> DataFrame:

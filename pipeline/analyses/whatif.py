@@ -5,6 +5,9 @@ figures are the same. Terms belong to shards and not to groups: they go to every
 bytes for each failover; so does the evidence beside the log, if it is given.
 
 Groups are exchanged without their commits: of those only the first counts, as it says that there is a group.
+
+A story is told as far as it is known: it begins with the newest snapshot whose rows are among the records,
+if there are any, and ends before the first loss behind that (a row of `damage`).
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from history.whatif.answer import whatif as whatif_of_one
 from history.whatif.extract import Extractor
 from history.whatif.measures import Measures
 from history.whatif.settings import WhatIf, WhatIfError
-from pipeline.errors import InputError
+from pipeline.errors import InputError, OptionError
 from pipeline.schema import RECORD_COLUMNS, Kind, arrow_type, columns_named, spark_type
 from records import Entry, RawRecord, RecordsError, RecordType, TermStartValue, decode_value
 from records.entry import load_cause
@@ -34,13 +37,14 @@ from .registry import RECORDS, Analysis, column, needed
 from .streams import Row, groups_of, in_groups
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 TERMS_MAX = 1_000_000
 """Terms of all shards together: a failover a minute for two years. They are with every executor."""
 _COMMITS = [int(RecordType.OFFSET_COMMIT_LEGACY), int(RecordType.OFFSET_COMMIT)]
 _COLUMNS = ("raft_index", "sequence", "timestamp_ms", "type", "version")
 _BYTES = ("key_bytes", "value_bytes", "cause_bytes")
+_SHARD = ("cluster_id", "shard")
 
 Notes = Sequence[Mapping[str, Any]]
 
@@ -52,6 +56,8 @@ class _Shard:
     terms: list[tuple[int, int, TermStartValue]] = field(default_factory=list)
     """(index, ms, what began), in order."""
     last_ms: int = -1
+    begins_index: int = 0
+    """That of the snapshot with which it begins; 0: none."""
     notes: dict[str, list[Mapping[str, Any]]] | None = None
     """By group; ``None``: there is no evidence."""
     evidence_from_ms: int | None = None
@@ -64,9 +70,9 @@ def whatif(
     records: DataFrame, change: WhatIf | None = None, evidence: Mapping[int, Notes] | None = None
 ) -> DataFrame:
     """What really happened to each group, and what would have under other settings."""
-    needed(records, "whatif", *_BYTES)
+    needed(records, "whatif", "trigger", *_BYTES)
     change = change or WhatIf()
-    shards = _shards_of(records, evidence or {})
+    shards, records = _shards_of(records, evidence or {})
     is_mine = f.col("type").isin([int(one) for one in MEMBERSHIP_TYPES])
     members = records.where(is_mine & f.col("group_id").isNotNull()).select(*GROUP, *_COLUMNS, *_BYTES)
     first = f.min_by(f.struct(*_COLUMNS), f.struct("raft_index", "sequence")).alias("first")
@@ -82,20 +88,25 @@ def whatif(
     return ordered.mapInArrow(replay, spark_type(COLUMNS))
 
 
-def _shards_of(records: DataFrame, evidence: Mapping[int, Notes]) -> _Shards:
-    """The terms and the end of each shard: small, and the only thing that comes to the driver."""
+def _shards_of(records: DataFrame, evidence: Mapping[int, Notes]) -> tuple[_Shards, DataFrame]:
+    """The terms and the ends of each shard: small, and all that comes to the driver; and the records between
+    its ends."""
     found: _Shards = {}
-    shard = ("cluster_id", "shard")
-    for end in records.groupBy(*shard).agg(f.max("timestamp_ms").alias("last_ms")).toLocalIterator():
-        one = found[end.cluster_id, end.shard] = _Shard(last_ms=end.last_ms)
-        notes = evidence.get(end.shard)
+    is_of_snapshot = f.col("type").isNotNull() & f.col("trigger").isNull()
+    snapshot = f.max(f.when(is_of_snapshot, f.col("raft_index"))).alias("snapshot")
+    for end in records.groupBy(*_SHARD).agg(_last_ms(), snapshot).toLocalIterator():
+        found[end.cluster_id, end.shard] = _Shard(last_ms=end.last_ms, begins_index=end.snapshot or 0)
+    _check_evidence(found, evidence)
+    records = _between_ends(records, found, is_of_snapshot)
+    for (_, number), one in found.items():
+        notes = evidence.get(number)
         if notes:
             one.evidence_from_ms = min((int(note["at_ms"]) for note in notes), default=0)
             one.notes = {}
             for note in notes:
                 one.notes.setdefault(str(note.get("group")), []).append(note)
     begins = records.where((f.col("type") == int(RecordType.TERM_START)) & f.col("value_bytes").isNotNull())
-    begins = begins.select(*shard, "raft_index", "timestamp_ms", "version", "value_bytes").limit(
+    begins = begins.select(*_SHARD, "raft_index", "timestamp_ms", "version", "value_bytes").limit(
         TERMS_MAX + 1
     )
     for number, row in enumerate(begins.toLocalIterator()):
@@ -113,7 +124,46 @@ def _shards_of(records: DataFrame, evidence: Mapping[int, Notes]) -> _Shards:
             found[row.cluster_id, row.shard].terms.append((row.raft_index, row.timestamp_ms, term))
     for one in found.values():
         one.terms.sort(key=itemgetter(0))
-    return found
+    return found, records
+
+
+def _last_ms() -> Column:
+    return f.max("timestamp_ms").alias("last_ms")
+
+
+def _check_evidence(shards: _Shards, evidence: Mapping[int, Notes]) -> None:
+    """Evidence says of which shard it is, and not of which cluster."""
+    clusters = sorted({cluster_id for cluster_id, _ in shards})
+    if evidence and len(clusters) > 1:
+        raise OptionError(
+            f"evidence is of one cluster, and the records are of {', '.join(clusters)}",
+            "ask for each cluster by itself",
+        )
+
+
+def _between_ends(records: DataFrame, shards: _Shards, is_of_snapshot: Column) -> DataFrame:
+    """The records from each shard's snapshot on, up to what is lost; the shards are told when that is."""
+    for (cluster_id, number), one in shards.items():
+        if one.begins_index:
+            is_behind = (f.col("raft_index") > one.begins_index) | (
+                (f.col("raft_index") == one.begins_index) & is_of_snapshot
+            )
+            records = records.where(_is_elsewhere(cluster_id, number) | is_behind)
+    if "damage" not in records.columns:
+        return records
+    lost = records.where("damage IS NOT NULL").groupBy(*_SHARD).agg(f.min("raft_index").alias("lost_index"))
+    losses = list(lost.toLocalIterator())
+    for loss in losses:
+        is_before = f.col("raft_index") < loss.lost_index
+        records = records.where(_is_elsewhere(loss.cluster_id, loss.shard) | is_before)
+    if losses:
+        for end in records.groupBy(*_SHARD).agg(_last_ms()).toLocalIterator():
+            shards[end.cluster_id, end.shard].last_ms = end.last_ms
+    return records
+
+
+def _is_elsewhere(cluster_id: str, shard: int) -> Column:
+    return (f.col("cluster_id") != cluster_id) | (f.col("shard") != shard)
 
 
 def _row(key: tuple[Any, ...], rows: Iterable[Row], shard: _Shard, change: WhatIf) -> Row:

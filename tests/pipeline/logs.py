@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as f
+
 from benchmarks.mixedlog import write_log
 from history.export.schema import SCHEMAS
 from history.export.tables import ShardRows, Window
@@ -18,6 +20,7 @@ from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from pipeline.analyses import ANALYSES
 from pipeline.schema import spark_type
+from pipeline.source import register
 from raftlog.frames import Frame
 from records import encode_entry
 from tests.coordinator.world import World
@@ -48,6 +51,18 @@ def all_logs(scratch: Path) -> dict[str, NodeLog]:
 @cache
 def _world(seed: int, *, in_parts: bool) -> World:
     return a_world(seed, in_parts=in_parts)
+
+
+def read_by_the_source(spark: SparkSession, scratch: Path) -> DataFrame:
+    """Those of `all_logs` that are files, as the source reads them: clusters with `READ` in their names."""
+    register(spark)
+    reader = spark.read.format("quorate").option("raw", "true")
+    frames = {"incident": reader.load(str(INCIDENT)), "mixed": reader.load(str(scratch / "mixed"))}
+    named = [frame.withColumn("cluster_id", f.lit(name + READ)) for name, frame in frames.items()]
+    return named[0].unionByName(named[1])
+
+
+READ = "-read"
 
 
 def in_memory(world: World) -> NodeLog:

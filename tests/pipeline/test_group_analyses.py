@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,7 +30,7 @@ from tests.history.memlog import (
     member,
 )
 
-from .logs import all_logs, check_columns, columns_of, interpreted, table, told
+from .logs import READ, all_logs, check_columns, columns_of, interpreted, read_by_the_source, table, told
 from .randomlogs import random_log
 from .rows import Row, records_frame, rows_of
 
@@ -38,8 +39,15 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NodeLog]:
-    return all_logs(tmp_path_factory.mktemp("logs"))
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest.fixture(scope="module")
+def logs(scratch: Path) -> dict[str, NodeLog]:
+    """Two of them twice: as plain Python reads them, and as the source does."""
+    written = all_logs(scratch)
+    return {**written, **{name + READ: written[name] for name in ("incident", "mixed")}}
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +58,12 @@ def broken() -> dict[str, NodeLog]:
 
 
 @pytest.fixture(scope="module")
-def records(spark: SparkSession, logs: dict[str, NodeLog], broken: dict[str, NodeLog]) -> DataFrame:
-    both = {**logs, **broken}
-    return records_frame(spark, [row for name, log in both.items() for row in rows_of(log, name)]).cache()
+def records(
+    spark: SparkSession, scratch: Path, logs: dict[str, NodeLog], broken: dict[str, NodeLog]
+) -> DataFrame:
+    both = {name: log for name, log in {**logs, **broken}.items() if not name.endswith(READ)}
+    plain = records_frame(spark, [row for name, log in both.items() for row in rows_of(log, name)])
+    return plain.unionByName(read_by_the_source(spark, scratch)).cache()
 
 
 @pytest.fixture(autouse=True)

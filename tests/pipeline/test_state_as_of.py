@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,7 +30,7 @@ from records.compaction import compact
 from records.ids import topic_id_text
 from tests.history.memlog import Writer, commit
 
-from .logs import all_logs, check_columns, columns_of, interpreted, told
+from .logs import READ, all_logs, check_columns, columns_of, interpreted, read_by_the_source, told
 from .randomlogs import UNKNOWN_TYPE, random_log
 from .rows import Row, records_frame, rows_of_shard
 
@@ -41,9 +42,14 @@ LOOKS = 4
 
 
 @pytest.fixture(scope="module")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NodeLog]:
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest.fixture(scope="module")
+def logs(scratch: Path) -> dict[str, NodeLog]:
     random = {f"random-{seed}": NodeLog("random", {0: random_log(seed)}, 1) for seed in range(8)}
-    return {**all_logs(tmp_path_factory.mktemp("logs")), **random}
+    return {**all_logs(scratch), **random}
 
 
 @pytest.fixture(autouse=True)
@@ -72,19 +78,21 @@ def kept_of(log: NodeLog, shard: int) -> list[Stamped]:
     return compact(stamped, now_ms=frames[-1].timestamp_ms, delete_retention_ms=0)
 
 
-def test_compaction_keeps_what_a_snapshot_keeps(spark: SparkSession, logs: dict[str, NodeLog]) -> None:
+def test_compaction_keeps_what_a_snapshot_keeps(
+    spark: SparkSession, scratch: Path, logs: dict[str, NodeLog]
+) -> None:
     rows = [
         row
         for cluster_id, log in logs.items()
         for shard in log.shards
         for row in rows_of_shard(log.reader(shard), shard, cluster_id)
     ]
-    frame = compacted(records_frame(spark, rows))
+    frame = compacted(records_frame(spark, rows).unionByName(read_by_the_source(spark, scratch)))
     check_columns(frame, "compacted")
     places = ["cluster_id", "shard", "raft_index", "type", "key_bytes", "value_bytes"]
     expected = [
         (cluster_id, shard, one.index, one.record.type, one.record.key, one.record.value)
-        for cluster_id, log in logs.items()
+        for cluster_id, log in {**logs, **{name + READ: logs[name] for name in ("incident", "mixed")}}.items()
         for shard in log.shards
         for one in kept_of(log, shard)
     ]
@@ -93,7 +101,7 @@ def test_compaction_keeps_what_a_snapshot_keeps(spark: SparkSession, logs: dict[
     assert {0, 1, UNKNOWN_TYPE} <= {row[3] for row in found}
 
 
-def test_the_state_is_that_of_a_replay(spark: SparkSession, logs: dict[str, NodeLog]) -> None:
+def test_the_state_is_that_of_a_replay(spark: SparkSession, scratch: Path, logs: dict[str, NodeLog]) -> None:
     rows: list[Row] = []
     expected: list[Row] = []
     for cluster_id, log in logs.items():
@@ -104,7 +112,12 @@ def test_the_state_is_that_of_a_replay(spark: SparkSession, logs: dict[str, Node
                     expected += [
                         {"cluster_id": name, "shard": shard, **row} for row in replayed(log, shard, index)
                     ]
-    frame = state_as_of(records_frame(spark, rows))
+    for name in ("incident", "mixed"):
+        for shard in [shard for shard in logs[name].shards if shard >= 0]:
+            last = max(row["raft_index"] for row in rows if row["cluster_id"].startswith(f"{name}@"))
+            at_end = {"cluster_id": name + READ, "shard": shard}
+            expected += [{**at_end, **row} for row in replayed(logs[name], shard, last)]
+    frame = state_as_of(records_frame(spark, rows).unionByName(read_by_the_source(spark, scratch)))
     check_columns(frame, "state_as_of")
     names = list(expected[0])
     found = [in_order(row) for row in told(frame)]
