@@ -3,13 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ROOMS := records wire coordinator raftlog cluster history pipeline quorate
+PYTEST := $(BIN)/python -m pytest
+EVERYWHERE := not slow and not failover and not java and not spark
+# Suites that do not know each other run two at a time, and each tells when it is done (where make can do that).
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+ABREAST := --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-.PHONY: help demo test failover test-java test-spark differential check format bench chaos clean
+.PHONY: help demo test test-core test-clients test-pipeline failover test-java test-spark ci
+.PHONY: differential check format bench chaos clean
 
 help:
 	@echo "make demo    install and run the tour: three nodes, seven consumers, kill -9 of the leader, the proof"
-	@echo "make test    install and run the tests"
+	@echo "make test    install and run the tests: make test-core, test-clients, test-pipeline, two at a time"
 	@echo "make failover  the tests that kill and stop nodes of real clusters"
 	@echo "make test-java   Kafka's own Java tools as clients (needs a JDK and Maven)"
 	@echo "make test-spark  the Spark pipeline on a standalone cluster, by spark-submit, streaming, under kill -9 (needs Java)"
@@ -33,18 +38,28 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 demo: $(VENV)/.demo
 	@$(BIN)/quorate demo
 
+# The longest first. Stock clients mostly wait, Spark has a process of its own: both fit beside what computes.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m 'not slow and not failover and not java and not spark' --ignore=tests/pipeline
-	$(BIN)/python -m pytest -m 'not slow and not spark' tests/pipeline
+	@echo "two suites at a time, about six minutes; each tells when it is done"
+	@$(MAKE) $(ABREAST) test-core test-clients test-pipeline
+
+test-core: $(VENV)/.dev
+	$(PYTEST) -m '$(EVERYWHERE)' --ignore=tests/clients --ignore=tests/pipeline
+
+test-clients: $(VENV)/.dev
+	$(PYTEST) -m '$(EVERYWHERE)' tests/clients
+
+test-pipeline: $(VENV)/.dev
+	$(PYTEST) -m '$(EVERYWHERE)' tests/pipeline
 
 failover: $(VENV)/.dev
-	$(BIN)/python -m pytest -m 'failover and not slow'
+	$(PYTEST) -m 'failover and not slow'
 
 test-java: $(VENV)/.dev
-	$(BIN)/python -m pytest -m 'java and not slow' tests/java tests/differential
+	$(PYTEST) -m 'java and not slow' tests/java tests/differential
 
 test-spark: $(VENV)/.dev
-	$(BIN)/python -m pytest -m 'spark and not slow' tests/spark tests/pipeline
+	$(PYTEST) -m 'spark and not slow' tests/spark tests/pipeline
 
 differential: $(VENV)/.dev
 	$(BIN)/python -m tests.differential
@@ -63,7 +78,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
 chaos: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,126 @@
+"""A million records of a cluster's days: every row of every table is that of plain history.
+
+Rows are compared by their number and by the sum of their hashes, which depends on every value and on no
+order, so that neither side keeps them. What the log's records hold is compared of some groups, chosen by
+seed: plain history shows keys and values to people, which takes its time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs quorate[spark]")
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from benchmarks.mixedlog import write_life
+from history.export.schema import SCHEMAS
+from history.export.sources import ShardRows, Window
+from history.reading.opening import open_node
+from pipeline.analyses import ANALYSES
+from pipeline.runs.run import run
+from pipeline.schema import TABLES
+from pipeline.tables import read_table, table_files
+from tests.pipeline.truth import NOT_IN_RECORDS
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+RECORDS = 1_000_000
+SEED = 11
+GROUPS = 5
+"""So many of two hundred are compared record by record."""
+BATCH_ROWS = 20_000
+"""Of a file: what this test holds at a time."""
+HASHES = 1 << 64
+
+
+class Rows:
+    """How many rows a table has, and what they add up to."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.sums: Counter[str] = Counter()
+
+    def add(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        count = total = 0
+        for row in rows:
+            count += 1
+            total += hash(row)
+        self.counts[table] += count
+        self.sums[table] = (self.sums[table] + total) % HASHES
+
+    def told(self) -> dict[str, tuple[int, int]]:
+        return {table: (self.counts[table], self.sums[table]) for table in self.counts}
+
+
+def columns_of(table: str) -> list[str]:
+    """Those that both the export and the pipeline have."""
+    names = [column.name for column in SCHEMAS[table].columns]
+    return [name for name in names if table != "records" or name not in NOT_IN_RECORDS]
+
+
+def in_history(path: Path, tables: Collection[str], groups: frozenset[str] | None = None) -> Rows:
+    """What one walk over each shard gives."""
+    log, found = open_node(str(path)), Rows()
+    kept = {
+        table: [place for place, one in enumerate(SCHEMAS[table].columns) if one.name in columns_of(table)]
+        for table in tables
+    }
+
+    def take(table: str, row: object) -> None:
+        values = SCHEMAS[table].values(row)
+        found.add(table, [tuple(_hashable(values[place]) for place in kept[table])])
+
+    catalog = log.catalog()
+    for shard in log.shards:
+        ShardRows(shard, catalog, tables, groups, Window(), take).run(log.reader(shard))
+    return found
+
+
+def in_tables(output: Path, tables: Collection[str], groups: Collection[str] | None = None) -> Rows:
+    """What any Parquet reader finds in the files."""
+    found = Rows()
+    for table in tables:
+        names = columns_of(table)
+        for file in table_files(output, table):
+            wanted = None if groups is None else [("group_id", "in", groups)]
+            read = pq.read_table(output / file.path, filters=wanted, partitioning=None)
+            for batch in read.to_batches(BATCH_ROWS):
+                columns = [
+                    [file.shard] * len(batch) if name == "shard" else batch.column(name).to_pylist()
+                    for name in names
+                ]
+                found.add(table, (tuple(map(_hashable, row)) for row in zip(*columns, strict=True)))
+    return found
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def test_the_tables_of_a_million_records_are_those_of_history(spark: SparkSession, tmp_path: Path) -> None:
+    log, output = tmp_path / "node", tmp_path / "tables"
+    life = write_life(str(log), RECORDS, seed=SEED)
+    done = run(spark, str(log), str(output))
+    assert RECORDS <= life.records <= RECORDS * 1.01
+    assert done.rows["records"] == life.records + 1  # and the topic's
+
+    tables = [table for table in TABLES if table != "records"]
+    found = in_tables(output, tables)
+    assert found.told() == in_history(log, tables).told()
+    assert set(found.counts) == set(tables)
+    everybody = sorted(group for service in life.plan.services for group in service.groups)
+    some = frozenset(random.Random(SEED).sample(everybody, GROUPS))
+    recorded = in_tables(output, ["records"], some)
+    assert recorded.told() == in_history(log, ["records"], some).told()
+    assert recorded.counts["records"] > RECORDS // len(everybody) * GROUPS // 2
+
+    audit = ANALYSES["double_ownership"]
+    assert audit.run(*(read_table(spark, output, table) for table in audit.takes)).isEmpty()
