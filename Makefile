@@ -20,6 +20,7 @@ help:
 	@echo "make test-spark  the Spark pipeline on a standalone cluster, by spark-submit, streaming, under kill -9 (needs Java)"
 	@echo "make differential  random scripts played to Apache Kafka and to Quorate, compared (the same)"
 	@echo "make check   formatting, lint, types, import contracts"
+	@echo "make ci      all that a change must pass, two suites at a time: check, test, failover, test-java, test-spark"
 	@echo "make bench   the benchmarks (figures: docs/performance.md)"
 	@echo "make chaos   the long failure suites"
 
@@ -60,6 +61,10 @@ test-java: $(VENV)/.dev
 
 test-spark: $(VENV)/.dev
 	$(PYTEST) -m 'spark and not slow' tests/spark tests/pipeline
+
+# All of it, two at a time: what mostly waits beside what computes, and one Spark beside anything but another.
+ci: $(VENV)/.dev
+	@$(MAKE) $(ABREAST) check test-spark failover test-core test-clients test-pipeline test-java
 
 differential: $(VENV)/.dev
 	$(BIN)/python -m tests.differential

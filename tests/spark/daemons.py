@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from pipeline.session.java import find_java
+from pipeline.session.settings import BRIEF_JAVA
 
 READY_S = 60.0
 """A daemon is up within five seconds; this is for a machine that is on its knees."""
@@ -111,7 +112,8 @@ def spark_home() -> Path:
 
 
 def spark_environment(scratch: Path) -> dict[str, str]:
-    """What Spark's processes are started with: loopback, this Python, nothing of ours on its path."""
+    """What Spark's processes are started with: loopback, this Python, nothing of ours on its path; no time is
+    spent on making Java fast."""
     conf = scratch / "conf"
     conf.mkdir(exist_ok=True)
     (conf / "log4j2.properties").write_text(LOGGING)
@@ -124,6 +126,8 @@ def spark_environment(scratch: Path) -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(scratch / "local"),
         "PYSPARK_PYTHON": sys.executable,
+        "SPARK_SUBMIT_OPTS": BRIEF_JAVA,
+        "SPARK_DAEMON_JAVA_OPTS": BRIEF_JAVA,
     }
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pipeline.session.settings import BRIEF_JAVA
 from tests.pipeline.conftest import ROOT
 
 JOB = Path(__file__).with_name("job.py")
@@ -16,11 +17,11 @@ FINISHED_S = 300.0
 
 
 def driver_environment(scratch: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A user's, with our checkout on the path of the driver alone."""
+    """A user's, with our checkout on the path of the driver alone; Java is told that it will be short."""
     keep = ("PATH", "LANG", "JAVA_HOME")
     environment = {name: os.environ[name] for name in keep if name in os.environ}
     given = {"HOME": str(scratch), "TMPDIR": str(scratch), "PYTHONPATH": str(ROOT)}
-    return {**environment, **given, **(more or {})}
+    return {**environment, **given, "SPARK_SUBMIT_OPTS": BRIEF_JAVA, **(more or {})}
 
 
 def run_driver(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pipeline.errors import InputError
 from pipeline.session.failures import unwrapped
 from pipeline.session.sessions import session_for
+from pipeline.session.settings import BRIEF_JAVA
 from pipeline.source import register
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def main() -> None:
     master, path = sys.argv[1:]
     conf = {"spark.sql.shuffle.partitions": "4"}
     if master.startswith("spark://"):
-        conf["spark.executor.memory"] = "512m"
+        conf |= {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": BRIEF_JAVA}
     if not master.startswith("sc://"):
         conf["spark.driver.memory"] = "1g"
     with session_for(master, conf=conf) as spark:

