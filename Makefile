@@ -3,18 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ROOMS := records wire coordinator raftlog cluster history pipeline quorate
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PYTEST := $(BIN)/python -m pytest
 EVERYWHERE := not slow and not failover and not java and not spark
-# Suites that do not know each other run two at a time, and each tells when it is done (where make can do that).
-export PIP_DISABLE_PIP_VERSION_CHECK := 1
+ASKING := tests/history tests/incidents tests/quorate
+APART := tests/clients tests/pipeline $(ASKING)
+TEST := test-core test-clients test-history test-pipeline
+# Suites run two at a time, and each tells when it is done (where this make can hold its words back).
 ABREAST := --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-.PHONY: help demo test test-core test-clients test-pipeline failover test-java test-spark ci
+.PHONY: help demo test $(TEST) failover test-java test-spark ci
 .PHONY: differential check format bench chaos clean
 
 help:
 	@echo "make demo    install and run the tour: three nodes, seven consumers, kill -9 of the leader, the proof"
-	@echo "make test    install and run the tests: make test-core, test-clients, test-pipeline, two at a time"
+	@echo "make test    install and run the tests: make $(TEST), two at a time"
 	@echo "make failover  the tests that kill and stop nodes of real clusters"
 	@echo "make test-java   Kafka's own Java tools as clients (needs a JDK and Maven)"
 	@echo "make test-spark  the Spark pipeline on a standalone cluster, by spark-submit, streaming, under kill -9 (needs Java)"
@@ -39,16 +42,19 @@ $(VENV)/.dev: pyproject.toml constraints.txt
 demo: $(VENV)/.demo
 	@$(BIN)/quorate demo
 
-# The longest first. Stock clients mostly wait, Spark has a process of its own: both fit beside what computes.
+# The longest first; stock clients mostly wait, which fits beside what computes.
 test: $(VENV)/.dev
 	@echo "two suites at a time, about six minutes; each tells when it is done"
-	@$(MAKE) $(ABREAST) test-core test-clients test-pipeline
+	@$(MAKE) $(ABREAST) $(TEST)
 
 test-core: $(VENV)/.dev
-	$(PYTEST) -m '$(EVERYWHERE)' --ignore=tests/clients --ignore=tests/pipeline
+	$(PYTEST) -m '$(EVERYWHERE)' $(APART:%=--ignore=%)
 
 test-clients: $(VENV)/.dev
 	$(PYTEST) -m '$(EVERYWHERE)' tests/clients
+
+test-history: $(VENV)/.dev
+	$(PYTEST) -m '$(EVERYWHERE)' $(ASKING)
 
 test-pipeline: $(VENV)/.dev
 	$(PYTEST) -m '$(EVERYWHERE)' tests/pipeline
@@ -64,7 +70,7 @@ test-spark: $(VENV)/.dev
 
 # All of it, two at a time: what mostly waits beside what computes, and one Spark beside anything but another.
 ci: $(VENV)/.dev
-	@$(MAKE) $(ABREAST) check test-spark failover test-core test-clients test-pipeline test-java
+	@$(MAKE) $(ABREAST) check test-spark failover $(TEST) test-java
 
 differential: $(VENV)/.dev
 	$(BIN)/python -m tests.differential
