@@ -33,7 +33,8 @@ def newest(records: DataFrame) -> DataFrame:
     """The newest record of each key, tombstones too."""
     legacy, current = int(RecordType.OFFSET_COMMIT_LEGACY), int(RecordType.OFFSET_COMMIT)
     type_ = f.when(f.col("type") == legacy, f.lit(current)).otherwise(f.col("type"))
-    of_key = Window.partitionBy("cluster_id", "shard", type_, "key_bytes")
+    key = ("cluster_id", "shard", type_, "key_bytes")
+    of_key = Window.partitionBy(f.xxhash64(*key), *key)  # sorted by one number before all others
     by_age = of_key.orderBy(f.desc("raft_index"), f.desc("sequence"))
     rank = f.row_number().over(by_age)
     return records.withColumn("_rank", rank).where(f.col("_rank") == 1).drop("_rank")

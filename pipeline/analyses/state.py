@@ -64,7 +64,7 @@ def _things(records: DataFrame) -> DataFrame:
     keys = (*GROUP, "kind", "member_id", "topic", "partition")
     return (
         of_groups.withColumn("kind", kind.otherwise("group"))
-        .groupBy(*keys)
+        .groupBy(f.xxhash64(*keys).alias("hash"), *keys)  # sorted by one number before all others
         .agg(
             f.max("raft_index").alias("raft_index"),
             f.max("timestamp_ms").alias("timestamp_ms"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from pipeline import errors
-from pipeline.errors import PipelineError
+from pipeline.errors import OptionError, PipelineError
 
 from .jvm import kept_logs
 
@@ -21,6 +21,11 @@ LINE_MAX = 500
 
 _ABOUT = ("at ", "Traceback", "An error occurred while calling ")
 _OURS = re.compile(r"^(?:\s*\S*Exception: )?pipeline\.errors\.(\w+): (.+)$", re.MULTILINE)
+_SETTING = re.compile(
+    r"""The value '([^']*)' in the config "([^"]+)" is invalid\.([^\n]*?)(?:SQLSTATE|\n|$)"""
+)
+SAYS_NOTHING = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)*(?:Spark\w*|IllegalArgument)Exception: ")
+"""What Java calls a failure that Spark tells in words."""
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r"No module named '(?:records|coordinator|raftlog|history|pipeline)\b",
@@ -72,6 +77,11 @@ def unwrapped(error: BaseException) -> PipelineError | None:
         name, message = ours[-1]
         kind = getattr(errors, name, PipelineError)
         return kind(message.strip()) if issubclass(kind, PipelineError) else PipelineError(message.strip())
+    setting = _SETTING.search(text)
+    if setting:
+        return OptionError(
+            f"{setting[2]}={setting[1]} is no setting of Spark", setting[3].strip().rstrip(".")
+        )
     for pattern, message, hint in _KNOWN:
         found = re.search(pattern, text)
         if found:
@@ -100,7 +110,8 @@ def _first_words(text: str) -> str:
     """The first line that says something, of a report that may be pages long."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if not line.endswith(":") and not line.startswith(_ABOUT)]
-    return (said or lines or ["it does not say why"])[0].removeprefix(": ")[:LINE_MAX]
+    words = (said or lines or ["it does not say why"])[0].removeprefix(": ")
+    return SAYS_NOTHING.sub("", words)[:LINE_MAX]
 
 
 def _see_logs() -> str:

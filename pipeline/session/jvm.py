@@ -30,8 +30,8 @@ SPARK_LOG = "spark.log"
 OUTPUT = "output.log"
 """What the JVM and Python workers print, and what Java says before there is a log."""
 
-_THROWN = re.compile(r"^(?:Exception in thread \S+|Caused by:) (?:[\w.$]+\.)")
-"""How Java begins a report; the exception's own name stays."""
+_THROWN = re.compile(r"^(?:Exception in thread \S+|Caused by:) (?:[\w.$]+\.)(?:SparkException: )?")
+"""How Java begins a report; the exception's own name stays, where it says something."""
 _BESIDES = ("Error: ", "WARNING: ", "at ", "... ")
 
 _folder: Path | None = None

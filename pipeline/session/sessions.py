@@ -22,7 +22,7 @@ from pipeline.errors import NoSpark, OptionError, PipelineError
 from .failures import unwrapped
 from .interrupting import is_remote
 from .jvm import environment, launch, private_folder, python_variables
-from .settings import COMMON, DEFAULT_MASTER, is_local, local_defaults, user_defaults
+from .settings import COMMON, DEFAULT_MASTER, check_master, is_local, local_defaults, user_defaults
 from .shipping import ship_code
 
 if TYPE_CHECKING:
@@ -173,6 +173,7 @@ def _started(
     spark_home = Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0])
     theirs = user_defaults(spark_home)
     master = asked or told.get("spark.master") or theirs.get("spark.master") or DEFAULT_MASTER
+    check_master(master)
     defaults = {"spark.app.name": name, **COMMON}
     if is_local(master):
         defaults |= local_defaults(master, is_brief=is_brief)

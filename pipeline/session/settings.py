@@ -13,7 +13,14 @@ from pathlib import Path
 
 from pipeline.errors import OptionError
 
-__all__ = ["DEFAULT_MASTER", "conf_from_options", "is_local", "local_defaults", "user_defaults"]
+__all__ = [
+    "DEFAULT_MASTER",
+    "check_master",
+    "conf_from_options",
+    "is_local",
+    "local_defaults",
+    "user_defaults",
+]
 
 DEFAULT_MASTER = "local[*]"
 DRIVER_SHARE = 4
@@ -51,6 +58,20 @@ def conf_from_options(driver_memory: str | None = None, conf: Sequence[str] = ()
             )
         told["spark.driver.memory"] = driver_memory
     return told
+
+
+def check_master(master: str) -> None:
+    """Raises `OptionError` for what Spark would not take, before a JVM is started to say so."""
+    if not _MASTER.fullmatch(master):
+        raise OptionError(
+            f"{master!r} is no Spark master",
+            "give local[4], spark://HOST:7077, yarn, k8s://https://HOST:PORT or sc://HOST:15002",
+        )
+
+
+_MASTER = re.compile(
+    r"local(\[([1-9]\d*|\*)(, *\d+)?\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn", re.ASCII
+)
 
 
 def is_local(master: str) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ pytest.importorskip("pyspark", reason="needs quorate[spark]")
 
 from pyspark.sql import SparkSession
 
-from pipeline.errors import InputError, OutputBusy
+from pipeline.errors import InputError, OptionError, OutputBusy
 from pipeline.runs.run import run
-from pipeline.runs.stream import Batch, Stream
+from pipeline.runs.stream import CHECKPOINT, Batch, Stream
 from tests.history.reallog import Node
 from tests.history.test_history_real import long_story
 
@@ -77,6 +78,14 @@ def test_tables_follow_a_log_and_nobody_else_writes_them(spark: SparkSession, tm
         with pytest.raises(OutputBusy):
             run(no_session, str(log), str(output))
     assert held(output) == exported(log)
+    shutil.rmtree(output / CHECKPOINT)  # it only noted that there was something to do
+    commit_more(node, 10)
+    with following(spark, log, output) as wait:
+        wait(last_index(log))
+        commit_more(node, 10)
+        wait(last_index(log))
+    assert (output / CHECKPOINT).exists()
+    assert held(output) == exported(log)
 
 
 def test_what_cannot_be_followed_is_refused_before_anything_is_made(tmp_path: Path) -> None:
@@ -84,3 +93,18 @@ def test_what_cannot_be_followed_is_refused_before_anything_is_made(tmp_path: Pa
     with pytest.raises(InputError):
         Stream(str(tmp_path / "nothing"), str(tmp_path / "tables"), on_batch=lambda _: None)
     assert not (tmp_path / "tables").exists()
+
+
+class RemoteSession:
+    """A session of Spark Connect, as far as it is looked at."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+
+def test_a_session_of_connect_is_refused_and_nothing_is_read(tmp_path: Path) -> None:
+    node, _ = long_story(str(tmp_path / "node"), commits=3)
+    node.stop()
+    stream = Stream(str(tmp_path / "node"), str(tmp_path / "tables"), on_batch=lambda _: None)
+    with closing(stream), pytest.raises(OptionError, match="over Spark Connect; use local"):
+        stream.run(RemoteSession(), every_s=None)  # type: ignore[arg-type]
+    assert not (tmp_path / "tables" / "records").exists()

@@ -12,7 +12,15 @@ import pytest
 from pipeline.errors import InputError, NoSpark, OptionError, PipelineError
 from pipeline.session import failures, jvm, sessions
 from pipeline.session.failures import unwrapped
-from pipeline.session.settings import conf_from_options, driver_mb, is_local, local_defaults, user_defaults
+from pipeline.session.settings import (
+    BRIEF_JAVA,
+    check_master,
+    conf_from_options,
+    driver_mb,
+    is_local,
+    local_defaults,
+    user_defaults,
+)
 from pipeline.session.shipping import write_zip
 
 
@@ -31,6 +39,8 @@ def test_why_java_did_not_start_is_told_and_not_where(tmp_path: Path) -> None:
         "\tat java.base/java.util.zip.ZipFile.<init>(ZipFile.java:251)\n\t... 3 more\n"
     )
     assert jvm._last_words(output) == ": OutOfMemoryError: Java heap space"
+    output.write_text('Exception in thread "main" org.apache.spark.SparkException: cores must be a number\n')
+    assert jvm._last_words(output) == ": cores must be a number"
     output.write_text("Error: it could not be created\nToo small initial heap\n")
     assert jvm._last_words(output) == ": Too small initial heap"
 
@@ -62,6 +72,49 @@ def test_local_masters_stay_on_loopback_with_a_secret() -> None:
     assert told["spark.authenticate"] == "true"
     assert told["spark.sql.shuffle.partitions"] == "12"
     assert 1024 <= driver_mb() <= 8192
+
+
+SOUND = (
+    *("local", "local[4]", "local[*]", "local[4,2]", "local[*, 3]", "local-cluster[2,1,1024]"),
+    *("spark://a:7077,b:7077", "yarn", "k8s://https://a:6443"),
+)
+
+
+@pytest.mark.parametrize("master", SOUND)
+def test_masters_that_spark_takes_are_taken(master: str) -> None:
+    check_master(master)
+
+
+class Launched(Exception):
+    """A JVM would have been started with these settings."""
+
+    def __init__(self, conf: dict[str, str]) -> None:
+        self.conf = conf
+
+
+@pytest.mark.parametrize(
+    ("is_brief", "told", "options"),
+    [
+        (True, {}, BRIEF_JAVA),
+        (False, {}, None),
+        (True, {"spark.driver.extraJavaOptions": "-Xint"}, "-Xint"),
+    ],
+)
+def test_a_brief_session_has_the_quick_compiler_alone_unless_it_is_told_otherwise(
+    is_brief: bool, told: dict[str, str], options: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyspark = pytest.importorskip("pyspark")
+
+    def launch(_: object, conf: dict[str, str], *__: object, **___: object) -> None:
+        raise Launched(conf)
+
+    monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
+    monkeypatch.setattr(sessions, "launch", launch)
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    with pytest.raises(Launched) as started:
+        sessions.spark_session("local[2]", conf=told, is_brief=is_brief)
+    assert started.value.conf.get("spark.driver.extraJavaOptions") == options
+    assert "spark.driver.extraJavaOptions" not in local_defaults("local[2]")
 
 
 def test_the_users_defaults_are_read_as_spark_reads_them(tmp_path: Path) -> None:
@@ -124,6 +177,13 @@ def test_an_error_that_spark_caused_is_found_behind_another() -> None:
     assert "--py-files" in found.hint
 
 
+NO_SETTING = (
+    "An error occurred while calling o1.x.\nCaused by: org.apache.spark.SparkIllegalArgumentException:"
+    " [INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'abc' in the config \"x.partitions\" is invalid."
+    " It should be a/an 'int' value. SQLSTATE: 22022\n\tat org.x"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -133,6 +193,8 @@ def test_an_error_that_spark_caused_is_found_behind_another() -> None:
             "another version of Python",
         ),
         ("java.lang.OutOfMemoryError: Java heap space", "ran out of memory"),
+        (NO_SETTING, "x.partitions=abc is no setting of Spark; it should be a/an 'int' value"),
+        ("org.apache.spark.SparkException: there is no such node", "Spark failed: there is no such node"),
         ("java.io.IOException: No space left on device", "a disk is full"),
         ("[SOME_CLASS] first line\nsecond line", "Spark failed: [SOME_CLASS] first line"),
         ("An error occurred while calling o1.x.\n: java.lang.Oops: no", "Spark failed: java.lang.Oops: no"),
@@ -142,7 +204,7 @@ def test_an_error_that_spark_caused_is_found_behind_another() -> None:
 def test_other_failures_are_one_line(text: str, says: str) -> None:
     error = unwrapped(spark_error(text))
     assert error is not None
-    assert says in error.message
+    assert says in str(error)
     assert "\n" not in str(error)
 
 

@@ -322,3 +322,29 @@ def test_spark_reads_a_growing_log_over_restarts(spark: SparkSession, tmp_path: 
     follow()
     found = [row.asDict(recursive=True) for row in spark.read.parquet(rows).collect()]
     assert in_order(found) == rows_of(home)
+
+
+@pytest.mark.spark
+def test_latest_begins_behind_what_is_committed_and_later_passes_nothing_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    register(spark)
+    home, rows, checkpoint = tmp_path / "node", str(tmp_path / "rows"), str(tmp_path / "checkpoint")
+
+    def follow() -> None:
+        reader = spark.readStream.format("quorate").option("starting", "latest").load(str(home))
+        writer = reader.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+        writer.trigger(availableNow=True).start(rows).awaitTermination()
+
+    node, _ = long_story(str(home), commits=5)
+    before = rows_of(home)
+    follow()
+    ann = node.member("payments", "app-2", "orders").join()
+    follow()
+    for offset in range(3):
+        ann.commit({0: offset})
+    node.stop()
+    follow()
+    found = [row.asDict(recursive=True) for row in spark.read.parquet(rows).collect()]
+    assert in_order(found) == [row for row in rows_of(home) if row not in before]
+    assert found
