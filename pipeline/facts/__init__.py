@@ -7,4 +7,5 @@ and rows away, and lets a later run go on where an earlier one ended.
     group      one group: its stored state and new records in, rows and the next state out
     batches    Arrow batches in, Arrow batches out
     derive     the same as a plan of Spark
+    here       the same for few records, in this process
 """

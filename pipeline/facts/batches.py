@@ -36,6 +36,8 @@ IN_COLUMNS = (
     ("cause", "binary"),
 )
 """A stored row has its sequence and, as its value, its blob; of a record everything is there."""
+RAW = {"key": "key_bytes", "value": "value_bytes", "cause": "cause_bytes"}
+"""What these are called among the records."""
 STORED_ORIGINS = {STATE: 0, NOTES: 1, PART: 2}
 BRIDGE_ORIGIN, RECORD_ORIGIN = 3, 4
 _KINDS = {origin: kind for kind, origin in STORED_ORIGINS.items()}
@@ -48,13 +50,19 @@ BATCH_ROWS = 5_000
 BATCH_BYTES = 8 << 20
 """Blobs are held so long."""
 _STRUCTS = {name: pa.struct(list(arrow_type(TABLES[name].columns))) for name in FACT_TABLES}
-_OUT = pa.schema(
+STORED = pa.schema(
     [
         ("kind", pa.string()),
         ("shard", pa.int32()),
         ("group_id", pa.string()),
         ("sequence", pa.int64()),
         ("blob", pa.binary()),
+    ]
+)
+"""Rows that are stored, and handed in again: of the kinds state, notes and part."""
+_OUT = pa.schema(
+    [
+        *STORED,
         *((name, struct) for name, struct in _STRUCTS.items()),
     ]
 )
@@ -69,7 +77,7 @@ def out_type() -> StructType:
 
 
 def stored_type() -> StructType:
-    """Spark's type of those that are stored, and handed in again: of the kinds state, notes and part."""
+    """Spark's type of `STORED`."""
     from pyspark.sql import types as t
 
     found = t.StructType().add("kind", t.StringType()).add("shard", t.IntegerType())

@@ -17,6 +17,7 @@ from history.state.track import MEMBERSHIP_TYPES
 from .batches import (
     BRIDGE_ORIGIN,
     IN_COLUMNS,
+    RAW,
     RECORD_ORIGIN,
     STORED_ORIGINS,
     derive_batches,
@@ -58,8 +59,7 @@ def _of_records(records: DataFrame, origin: int) -> DataFrame:
     mine = records.where(
         F.col("type").isin([int(one) for one in MEMBERSHIP_TYPES]) & F.col("group_id").isNotNull()
     )
-    raw = {"key": "key_bytes", "value": "value_bytes", "cause": "cause_bytes"}
-    found = {name: F.col(raw.get(name, name)) for name, _ in IN_COLUMNS if name != "origin"}
+    found = {name: F.col(RAW.get(name, name)) for name, _ in IN_COLUMNS if name != "origin"}
     return mine.select(*_typed({**found, "origin": F.lit(origin)}))
 
 

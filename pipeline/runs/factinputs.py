@@ -6,12 +6,13 @@ All of it is little: it is gathered on the driver or, snapshots, staged by Spark
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
@@ -20,13 +21,15 @@ from history.state.track import MEMBERSHIP_TYPES
 from pipeline.errors import InputError
 from pipeline.facts.group import STATE_VERSION
 from pipeline.facts.shared import Bridge, notes_by_group
-from pipeline.schema import RECORD_COLUMNS, columns_named, spark_type
+from pipeline.schema import RECORD_COLUMNS, TABLES, arrow_type, columns_named, spark_type
+from pipeline.tables import few
 from pipeline.tables.disk import join
 from pipeline.tables.reading import read_staged, read_table
 from pipeline.tables.transaction import Staging
 from records.ids import METADATA_SHARD, shard_of
 
 from .factspans import Span
+from .projections import TERMS_HINT, TERMS_MAX
 from .step import Step
 
 if TYPE_CHECKING:
@@ -36,17 +39,13 @@ if TYPE_CHECKING:
     from pipeline.source.inputs import InputLog
     from pipeline.tables.output import Output
 
-STATES, BRIDGES = "group_states", "fact_bridges"
+STATES, PARTS, BRIDGES = "group_states", "group_parts", "fact_bridges"
 MARKS = "marks"
-TERMS_MAX = 100_000
-"""New terms of one run: they go to every task, as some ten megabytes. A cluster that has had more elections
-in the time of one run is beyond use."""
 BRIDGES_MAX = 10_000
 """Snapshots that ever stood in for lost entries: as many as there may be losses."""
 NO_RECORD = -1
 """The type of a row that stands for a whole snapshot."""
 Notes = Mapping[tuple[int, str], tuple[str, ...]]
-_MARKS = "shard int, version string, notes_crc bigint"
 
 
 # What is noted beside the log.
@@ -76,8 +75,11 @@ def mark_of(output: Output) -> Mark | None:
 
 
 def write_mark(step: Step, mark: Mark) -> None:
-    df = step.spark.createDataFrame([(-1, mark.version, mark.notes_crc)], _MARKS)
-    step.tx.stage(Staging(table=STATES, df=df, part=MARKS, replaces=True, is_few=True))
+    rows = pa.table(
+        {"shard": pa.array([-1], pa.int32()), "version": [mark.version], "notes_crc": [mark.notes_crc]}
+    )
+    there = step.output.manifest.of(STATES, MARKS)
+    step.tx.stage(Staging(table=STATES, rows=rows, part=MARKS, instead_of=there))
 
 
 def notes_of(log: InputLog) -> Notes:
@@ -107,21 +109,19 @@ def _is_in(group_id: object, shard: int, num_shards: int | None) -> bool:
 
 def terms_of(step: Step, spans: Mapping[int, Span]) -> Mapping[int, Sequence[TermRow]]:
     """The new terms of each shard, and the newest before them, by index."""
-    every = read_table(step.spark, step.output.root, "failovers")
-    if step.ranges:
-        every = every.unionByName(step.tx.staged("failovers"))
-    begins = F.create_map(*(F.lit(n) for shard, one in spans.items() for n in (shard, one.from_index)))
-    begin = begins[F.col("shard")]
-    wanted = every.where(F.col("raft_index") >= begin)
-    if any(one.from_index > 1 for one in spans.values()):
-        newest = every.where(F.col("raft_index") < begin).groupBy("shard")
-        before = newest.agg(F.max_by(F.struct(*every.columns), "raft_index").alias("one"))
-        wanted = wanted.unionByName(before.select("one.*"))
-    rows = wanted.limit(TERMS_MAX + 1).collect()
+    rows: list[dict[str, Any]] = []
+    before: dict[int, dict[str, Any]] = {}
+    for row in _terms(step):
+        shard, index = row["shard"], row["raft_index"]
+        if shard not in spans:
+            continue
+        if index >= spans[shard].from_index:
+            rows.append(row)
+        elif shard not in before or index > before[shard]["raft_index"]:
+            before[shard] = row
     if len(rows) > TERMS_MAX:
-        raise InputError(
-            f"there are more than {TERMS_MAX:,} new terms", "no cluster that works has so many elections"
-        )
+        raise InputError(f"there are more than {TERMS_MAX:,} terms that facts do not know", TERMS_HINT)
+    rows += before.values()
     found: dict[int, list[TermRow]] = {}
     for row in sorted(rows, key=lambda row: (row["shard"], row["raft_index"])):
         previous = row["previous_leader"]
@@ -138,6 +138,15 @@ def terms_of(step: Step, spans: Mapping[int, Span]) -> Mapping[int, Sequence[Ter
         )
         found.setdefault(term.shard, []).append(term)
     return found
+
+
+def _terms(step: Step) -> Iterator[dict[str, Any]]:
+    """Every term that the tables know, of any run: a file at a time, of each day that had an election."""
+    schema = arrow_type(TABLES["failovers"].columns)
+    for file in step.output.manifest.of("failovers"):
+        yield from few.read_few(step.output.root, [file], schema).to_pylist()
+    if step.terms is not None:
+        yield from step.terms.to_pylist()
 
 
 # Snapshots that stand in for lost entries.

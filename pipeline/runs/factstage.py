@@ -1,9 +1,11 @@
 """The second half of a run: facts of every group that anything happened to, and the states to go on from.
 
-Groups are told what is new by one plan (`pipeline.facts.derive`), whose result is staged once; every table
-takes its rows from there. What groups have concluded is added to a table; what is open of a group takes the
-place of what was. What must stay true: a state that another release wrote is never read; facts begin anew
-then, from the table `records`.
+Groups are told what is new once (`pipeline.facts`), by a plan of Spark or, where it is little, in this
+process; every table takes its rows from what they give (`derived`). What groups have concluded is added to a
+table; what is open of a group takes the place of what was. For that the rows of open things are split by
+shard and, where there are many, into buckets by group: only buckets of groups that were looked at are written
+anew, so that a run over little costs little however many groups there are. What must stay true: a state that
+another release wrote is never read; facts begin anew then, from the table `records`.
 
 Internal tables: `group_states` (a row for each group; its part `marks` says by which release, and what was
 noted beside the log), `group_parts` (concluded rows and notes, as diagnoses need them) and `fact_bridges`
@@ -12,26 +14,29 @@ noted beside the log), `group_parts` (concluded rows and notes, as diagnoses nee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Observation
+import pyarrow as pa
 from pyspark.sql import functions as F
 
-from pipeline.facts.batches import FACT_TABLES, out_type, stored_type
+from pipeline.facts.batches import FACT_TABLES, stored_type
 from pipeline.facts.derive import GROUP, derive
 from pipeline.facts.group import FINDINGS, NOTES, PART, STATE, STATE_VERSION
+from pipeline.facts.here import derive_here
 from pipeline.facts.shared import ShardShared, Shared
-from pipeline.schema import TABLES
+from pipeline.tables import few, names
 from pipeline.tables.disk import join
-from pipeline.tables.layout import FEW_ROWS
-from pipeline.tables.manifest import Progress
-from pipeline.tables.reading import read_staged, read_table
+from pipeline.tables.manifest import Progress, TableFile
+from pipeline.tables.reading import read_files, read_table
 from pipeline.tables.transaction import Staging
 from records.ids import METADATA_SHARD
 
+from .derived import BUCKETS_MAX, Derived, arrow_of, spark_of, without
+from .factfew import few_inputs
 from .factinputs import (
+    PARTS,
     STATES,
     Mark,
     Notes,
@@ -51,18 +56,13 @@ if TYPE_CHECKING:
     from pipeline.source.inputs import InputLog
     from pipeline.tables.output import Output
 
-PARTS = "group_parts"
 OF_GROUPS = "groups"
 """The part of table `findings` that is of groups."""
 OPENED = tuple(table for table in FACT_TABLES if table != FINDINGS)
-KINDS = (
-    *(f"rows:{table}" for table in OPENED),
-    *(f"open:{table}" for table in OPENED),
-    FINDINGS,
-    STATE,
-    NOTES,
-    PART,
-)
+BUCKET_BYTES = 1 << 20
+"""A bucket is about as large: written in some ten milliseconds, and most outputs need but one."""
+BUCKETS_GROW = 4
+"""A part gets more buckets when it needs so many times more; all of it is written anew then."""
 
 
 def is_due(output: Output, log: InputLog) -> bool:
@@ -102,55 +102,64 @@ class _Stage:
         )
         self._crossed = crossed_before(step) if begins_anew else {}
         self._wanted: list[Staging] = []
-        self._num_rows = 0
         self.spans = spans(self._known, step.ranges, step.lost, step.log, self._crossed)
 
     def run(self) -> None:
         """Stages what is new of every table."""
-        bridges = bridge_records(self._step, self.spans, self._crossed)
-        counts, facts = self._staged(derive(self._records(), self._stored(), self._shared(), bridges))
-        if not counts[STATE]:
+        facts = self._derived()
+        if not facts.count(STATE):
             return
-        self._num_rows = sum(counts.values())
-        touched = facts.where(F.col("kind") == STATE).select(GROUP)
+        touched = facts.buckets()
         for table in OPENED:
-            self._add(table, counts[f"rows:{table}"], _of_table(facts, f"rows:{table}"))
-            self._replace(table, "open", counts[f"open:{table}"], _of_table(facts, f"open:{table}"), touched)
-        self._replace(FINDINGS, OF_GROUPS, counts[FINDINGS], _of_table(facts, FINDINGS), touched)
-        self._replace(STATES, "states", counts[STATE], _to_store(facts, STATE), touched)
-        self._add(PARTS, counts[PART] + counts[NOTES], _to_store(facts, PART, NOTES))
+            self._add(facts, table, f"rows:{table}")
+            self._replace(facts, table, "open", f"open:{table}", touched)
+        self._replace(facts, FINDINGS, OF_GROUPS, FINDINGS, touched)
+        self._replace(facts, STATES, "states", STATE, touched)
+        self._add(facts, PARTS, PART, NOTES)
         self._step.tx.stage(*self._wanted)
 
-    def _staged(self, facts: DataFrame) -> tuple[Mapping[str, int], DataFrame]:
-        """The rows of all kinds, computed once, and how many there are of each."""
-        path = join(self._step.tx.staging, "facts")
-        seen = Observation()
-        counted = [F.count_if(F.col("kind") == kind).alias(f"kind_{n}") for n, kind in enumerate(KINDS)]
-        facts.observe(seen, *counted).write.parquet(f"file://{path}")
-        found = seen.get
-        counts = {kind: int(found.get(f"kind_{n}") or 0) for n, kind in enumerate(KINDS)}
-        return counts, read_staged(self._step.spark, path, out_type())
+    def _derived(self) -> Derived:
+        step, shared = self._step, self._shared()
+        bridges = bridge_records(step, self.spans, self._crossed)
+        if bridges is None and not self._begins_anew:
+            inputs = few_inputs(step, self.spans, shared)
+            if inputs is not None:
+                return Derived.here(step.spark, derive_here(*inputs, shared))
+        facts = derive(self._records(), self._stored(), shared, bridges)
+        return Derived.staged(step.spark, facts, join(step.tx.staging, "facts"))
 
-    def _add(self, table: str, count: int, rows: DataFrame) -> None:
-        if self._begins_anew or count:
-            self._want(table, "rows", rows, self._num_rows, replaces=self._begins_anew)
+    def _add(self, facts: Derived, table: str, *kinds: str) -> None:
+        gone = self._step.output.manifest.of(table, "rows") if self._begins_anew else ()
+        if gone or facts.count(*kinds):
+            rows = facts.table(*kinds) if facts.is_few(*kinds) else facts.frame(*kinds)
+            self._wanted.append(Staging(table=table, rows=rows, instead_of=gone))
 
-    def _replace(self, table: str, part: str, count: int, rows: DataFrame, touched: DataFrame) -> None:
+    def _replace(
+        self, facts: Derived, table: str, part: str, kind: str, touched: set[tuple[int, int]]
+    ) -> None:
         """Of groups that were not looked at everything stays."""
-        step, num_rows = self._step, self._num_rows
-        there = step.output.manifest.of(table, part)
-        if there and not self._begins_anew:
-            num_rows += sum(file.rows for file in there)
-            schema = None if table in TABLES else stored_type()
-            before = read_table(step.spark, step.output.root, table, part, schema=schema)
-            rows = rows.unionByName(before.join(touched, GROUP, "left_anti"))
-        if there or count:
-            self._want(table, part, rows, num_rows, replaces=True)
+        there = self._step.output.manifest.of(table, part)
+        if not there and not facts.count(kind):
+            return
+        buckets = buckets_for(there, facts.size(kind), len(self.spans))
+        gone = there if self._begins_anew else tuple(f for f in there if _is_touched(f, buckets, touched))
+        rows = self._with_kept(facts, table, kind, () if self._begins_anew else gone)
+        self._wanted.append(Staging(table=table, rows=rows, part=part, buckets=buckets, instead_of=gone))
 
-    def _want(self, table: str, part: str, rows: DataFrame, num_rows: int, *, replaces: bool) -> None:
-        """``num_rows``: how many are looked at for these."""
-        few = num_rows <= FEW_ROWS
-        self._wanted.append(Staging(table=table, df=rows, part=part, replaces=replaces, is_few=few))
+    def _with_kept(
+        self, facts: Derived, table: str, kind: str, kept: Sequence[TableFile]
+    ) -> DataFrame | pa.Table:
+        """Rows of groups that were looked at, and those of the other groups in files that are replaced."""
+        root = self._step.output.root
+        size = few.size_of(join(root, file.path) for file in kept)
+        if facts.is_few(kind) and facts.is_few(STATE) and few.is_few(*size):
+            before = without(few.read_few(root, kept, arrow_of(kind)), facts.groups())
+            return pa.concat_tables([before, facts.table(kind)])
+        rows = facts.frame(kind)
+        if not kept:
+            return rows
+        there = read_files(self._step.spark, root, table, kept, spark_of(kind))
+        return rows.unionByName(there.join(facts.groups_frame(), GROUP, "left_anti"))
 
     # What goes in.
 
@@ -182,19 +191,26 @@ class _Stage:
             )
             for shard, span in self.spans.items()
         }
-        names = log.log.catalog().names
         return Shared(
             cluster_id=log.cluster_id,
             shards=shards,
-            names=names,
+            names=log.log.catalog().names,
             notes=self._notes,
             are_notes_new=self._are_notes_new,
         )
 
 
-def _of_table(facts: DataFrame, kind: str) -> DataFrame:
-    return facts.where(F.col("kind") == kind).select(f"{kind.rpartition(':')[2]}.*")
+def buckets_for(there: Sequence[TableFile], new_bytes: int, shards: int) -> int:
+    """Into how many buckets a part is split, by its size in a shard: as it is, until it has grown well."""
+    size = max(sum(file.size for file in there), new_bytes) / max(shards, 1)
+    wanted = 1
+    while wanted < BUCKETS_MAX and wanted * BUCKET_BYTES < size:
+        wanted *= 2
+    now = max((names.bucket_of(file.part)[1] for file in there), default=wanted)
+    return wanted if wanted >= BUCKETS_GROW * now else now
 
 
-def _to_store(facts: DataFrame, *kinds: str) -> DataFrame:
-    return facts.where(F.col("kind").isin(*kinds)).select(*stored_type().names)
+def _is_touched(file: TableFile, buckets: int, touched: set[tuple[int, int]]) -> bool:
+    """Whether there may be groups in it that were looked at, or it is of another number of buckets."""
+    _, of, mine = names.bucket_of(file.part)
+    return of != buckets or any(file.shard == shard and at % of == mine for shard, at in touched)

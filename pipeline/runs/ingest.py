@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING
 
 from history.render import plural
 from pipeline.errors import InputError
-from pipeline.schema import RECORD_COLUMNS, columns_named, spark_type
-from pipeline.tables.layout import FEW_ROWS
 from pipeline.tables.manifest import Progress
-from pipeline.tables.reading import read_table
 from pipeline.tables.transaction import Staging
 
-from . import losses
-from .projections import commits, failovers
+from . import fewrecords, losses, projections
 from .step import Lost, Range, Step
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline.source.inputs import InputLog, InputShard
@@ -46,30 +43,27 @@ def ingest(
 
     Raises `InputError` for damage where that is not permitted, and for what vanished.
     """
-    known = _lost_before(spark, output)
+    known = losses.lost_before(output)
     if not asked:
         return Step(spark=spark, output=output, tx=tx, log=log, ranges={}, lost=known)
     there = {shard: kept for shard, one in asked.items() if (kept := _kept(log, shard, one)).count}
     rows = losses.read_log(spark, log.path, there, raw=True).where("damage IS NULL").drop("damage")
     count = tx.write("records", rows)
     on_progress(f"records: {plural(count, 'row')}")
-    few = count <= FEW_ROWS
-    records = tx.staged("records").coalesce(1) if few else tx.staged("records")
-    found = losses.reached(records)
-    missed = _missed(spark, log, asked, there, records, found, output.manifest.progress)
+    few = tx.staged_few("records")
+    found = losses.reached(tx.staged("records")) if few is None else fewrecords.reached_of(few)
+    missed = _missed(spark, log, asked, there, tx, found, output.manifest.progress)
     for one in missed:
         if one.is_damage and not is_permissive:
             raise InputError(one.what, _around(log))
         on_progress(one.what)
-    terms = failovers(records, _places(spark, log, output.manifest.progress, asked))
-    tx.stage(
-        Staging(table="commits", df=commits(records), is_few=few),
-        Staging(table="failovers", df=terms, is_few=few),
-    )
+    terms = _project(tx, few, _places(log, output.manifest.progress, asked))
     lost = (*(one for one in known if not _is_looked_at_again(one, asked)), *missed)
     lost = tuple(sorted(lost, key=lambda one: (one.shard, one.first_index)))
     if lost != known:
-        tx.replace("findings", losses.findings(spark, log.cluster_id, lost), part=losses.PART)
+        gone = output.manifest.of("findings", losses.PART)
+        rows = losses.findings(log.cluster_id, lost)
+        tx.stage(Staging(table="findings", rows=rows, part=losses.PART, instead_of=gone))
     return Step(
         spark=spark,
         output=output,
@@ -77,7 +71,25 @@ def ingest(
         log=log,
         ranges=dict(_settled(log, asked, found, missed)),
         lost=lost,
+        few=few,
+        terms=terms,
     )
+
+
+def _project(tx: Transaction, few: pa.Table | None, places: Mapping[projections.Place, int]) -> pa.Table:
+    """Stages the tables that the new records tell by themselves; the failovers."""
+    if few is not None:
+        starts = fewrecords.starts_of(few)
+        times = fewrecords.times_of(few, projections.before(starts))
+        made: DataFrame | pa.Table = fewrecords.commits_of(few)
+    else:
+        records = tx.staged("records")
+        starts = projections.starts(records)
+        times = projections.times(records, projections.before(starts))
+        made = projections.commits(records)
+    terms = projections.failovers(starts, {**places, **times})
+    tx.stage(Staging(table="commits", rows=made, is_gathered=True), Staging(table="failovers", rows=terms))
+    return terms
 
 
 def _kept(log: InputLog, shard: int, asked: Range) -> Range:
@@ -90,7 +102,7 @@ def _missed(
     log: InputLog,
     asked: Mapping[int, Range],
     there: Mapping[int, Range],
-    records: DataFrame,
+    tx: Transaction,
     found: Mapping[int, losses.Reached],
     progress: Mapping[int, Progress],
 ) -> list[Lost]:
@@ -102,7 +114,7 @@ def _missed(
             first_ms = found[shard].first_ms if shard in found else max(log.shards[shard].last_ms, 0)
             missed.append(losses.not_kept(log, shard, one, before_ms, first_ms))
     short = {s: one for s, one in there.items() if s not in found or found[s].entries < one.count}
-    return [*missed, *losses.damage(spark, log, records, short)] if short else missed
+    return [*missed, *losses.damage(spark, log, tx.staged("records"), short)] if short else missed
 
 
 def _settled(
@@ -133,22 +145,15 @@ def _is_looked_at_again(lost: Lost, asked: Mapping[int, Range]) -> bool:
     return lost.shard in asked and lost.last_index >= asked[lost.shard].from_index
 
 
-def _lost_before(spark: SparkSession, output: Output) -> tuple[Lost, ...]:
-    if not output.manifest.of("findings", losses.PART):
-        return ()
-    return tuple(losses.lost_before(read_table(spark, output.root, "findings", losses.PART)))
-
-
 def _places(
-    spark: SparkSession, log: InputLog, progress: Mapping[int, Progress], asked: Mapping[int, Range]
-) -> DataFrame:
-    """Where the run before ended and where snapshots did, for a term that begins right behind."""
-    places = [(shard, one.records_to, one.last_ms) for shard, one in progress.items() if shard in asked]
+    log: InputLog, progress: Mapping[int, Progress], asked: Mapping[int, Range]
+) -> dict[projections.Place, int]:
+    """When the run before ended and when snapshots did, for a term that begins right behind."""
+    places = {(shard, one.records_to): one.last_ms for shard, one in progress.items() if shard in asked}
     for shard in asked:
         for header in log.log.reader(shard).snapshots():
-            places.append((shard, header.last_index, header.last_timestamp_ms))
-    columns = columns_named(RECORD_COLUMNS, ["shard", "raft_index", "timestamp_ms"])
-    return spark.createDataFrame(places, spark_type(columns))
+            places[shard, header.last_index] = header.last_timestamp_ms
+    return places
 
 
 def _around(log: InputLog) -> str:

@@ -12,13 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from history.render import plural
 from history.words import shard_name
 from pipeline.errors import InputError
-from pipeline.schema import TABLES, spark_type
+from pipeline.schema import TABLES, arrow_type
+from pipeline.tables.few import read_few
 
 from .step import Lost, Range, is_undecodable
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline.source.inputs import InputLog
+    from pipeline.tables.output import Output
 
 HOLES_MAX = 10_000
 """Places where entries are missing, of all runs: the driver handles them, and every one is a finding. A log
@@ -180,9 +183,8 @@ def _bounded(rows: DataFrame) -> Sequence[Any]:
     return found
 
 
-def findings(spark: SparkSession, cluster_id: str, lost: Iterable[Lost]) -> DataFrame:
+def findings(cluster_id: str, lost: Iterable[Lost]) -> pa.Table:
     """The rows of table `findings` that tell of what is lost; they are of no group."""
-    table = TABLES["findings"]
     rows: list[dict[str, Any]] = [
         {
             "cluster_id": cluster_id,
@@ -202,14 +204,15 @@ def findings(spark: SparkSession, cluster_id: str, lost: Iterable[Lost]) -> Data
         }
         for one in lost
     ]
-    values = [tuple(row.get(name) for name in table.names) for row in rows]
-    return spark.createDataFrame(values, spark_type(table.columns))
+    return pa.Table.from_pylist(rows, arrow_type(TABLES["findings"].columns))
 
 
-def lost_before(rows: DataFrame) -> Iterator[Lost]:
-    """What earlier runs have missed, from their findings."""
-    for row in _bounded(rows.orderBy("shard", "from_index")):
-        yield Lost(
+def lost_before(output: Output) -> tuple[Lost, ...]:
+    """What earlier runs have missed, from their findings: no more than `HOLES_MAX`."""
+    files = output.manifest.of("findings", PART)
+    rows = read_few(output.root, files, arrow_type(TABLES["findings"].columns)).to_pylist()
+    return tuple(
+        Lost(
             shard=row["shard"],
             first_index=row["from_index"],
             last_index=row["to_index"],
@@ -218,3 +221,5 @@ def lost_before(rows: DataFrame) -> Iterator[Lost]:
             from_ms=row["from_ms"],
             to_ms=row["to_ms"],
         )
+        for row in sorted(rows, key=lambda row: (row["shard"], row["from_index"]))
+    )

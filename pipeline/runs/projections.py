@@ -1,28 +1,45 @@
-"""Tables that a record tells by itself: `commits` and `failovers`, as projections of `records`.
+"""Tables that a record tells by itself: `commits` and `failovers`.
 
 What must stay true: their rows are those of `quorate log export` of the same log. Records may come in any
 order and any cut: a row of either needs its own entry, and a failover the time of the entry before it.
+Commits are a projection of `records`; terms are so few that they are read out and told here.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Mapping
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 from history.words import is_takeover, term_why
-from pipeline.schema import TABLES, arrow_type, columns_named, spark_type
+from pipeline.errors import InputError
+from pipeline.schema import TABLES, arrow_type
 from records import RawRecord, RecordsError, RecordType, TermStartValue, decode_value
 from records.ids import METADATA_SHARD
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+TERMS_MAX = 100_000
+"""New terms of one run: the driver handles them, and they go to every task, as some ten megabytes. A cluster
+that has had more elections in the time of one run is beyond use."""
+TERMS_HINT = "no cluster that works has so many elections"
+Place = tuple[int, int]
+"""Shard and index of an entry."""
 _NOBODY = -1
 """How a log says that there is no epoch and no leader."""
+SAID_NOTHING: Mapping[str, tuple[str, int | str]] = {
+    "leader_epoch": ("leader_epoch", _NOBODY),
+    "metadata": ("metadata", ""),
+    "member_id": ("cause_member_id", ""),
+    "member_epoch": ("cause_member_epoch", _NOBODY),
+}
+"""Columns of `commits`: of which column of `records` they are, and what is null there."""
+START_COLUMNS = ["cluster_id", "shard", "raft_index", "timestamp_ms", "type", "version", "value_bytes"]
 
 
 def commits(records: DataFrame) -> DataFrame:
@@ -30,57 +47,52 @@ def commits(records: DataFrame) -> DataFrame:
     mine = records.where(
         (F.col("type") == int(RecordType.OFFSET_COMMIT)) & (F.col("shard") != METADATA_SHARD)
     )
-    said = {
-        "leader_epoch": _known(F.col("leader_epoch"), _NOBODY),
-        "metadata": _known(F.col("metadata"), ""),
-        "member_id": _known(F.col("cause_member_id"), ""),
-        "member_epoch": _known(F.col("cause_member_epoch"), _NOBODY),
-    }
+    said = {name: _known(F.col(column), nothing) for name, (column, nothing) in SAID_NOTHING.items()}
     return mine.select(*(said.get(name, F.col(name)).alias(name) for name in TABLES["commits"].names))
 
 
-def failovers(records: DataFrame, known: DataFrame) -> DataFrame:
-    """The rows of table `failovers`.
-
-    ``known`` are places (shard, raft_index, timestamp_ms) of entries that are not among the records: where
-    the run before ended, and where snapshots did. A term behind none of them has no ``gap_ms``.
-    """
+def starts(records: DataFrame) -> list[dict[str, Any]]:
+    """The records that begin a term; raises `InputError` where there are more than `TERMS_MAX`."""
     is_start = (F.col("type") == int(RecordType.TERM_START)) & (F.col("sequence") == 0)
-    given = ["cluster_id", "shard", "raft_index", "timestamp_ms", "type", "version", "value_bytes"]
-    starts = records.where(is_start)
-    terms = starts.select(given).mapInArrow(_terms, spark_type(_TERM_COLUMNS))
-    behind = F.broadcast(starts.select("shard", (F.col("raft_index") - 1).alias("raft_index")))
-    place = ["shard", "raft_index", "timestamp_ms"]
-    before = (
-        records.where(F.col("sequence") == 0)
-        .select(place)
-        .join(behind, ["shard", "raft_index"], "left_semi")
-        .unionByName(known.select(place))
-        .groupBy("shard", (F.col("raft_index") + 1).alias("raft_index"))
-        .agg(F.max("timestamp_ms").alias("before_ms"))
-    )
-    told = terms.join(F.broadcast(before), ["shard", "raft_index"], "left")
-    gap = (F.col("timestamp_ms") - F.col("before_ms")).alias("gap_ms")
-    return told.select(*(gap if name == "gap_ms" else F.col(name) for name in TABLES["failovers"].names))
+    rows = records.where(is_start).select(START_COLUMNS).limit(TERMS_MAX + 1).collect()
+    if len(rows) > TERMS_MAX:
+        raise InputError(f"there are more than {TERMS_MAX:,} new terms", TERMS_HINT)
+    return [row.asDict() for row in rows]
 
 
-_TERM_NAMES = [name for name in TABLES["failovers"].names if name != "gap_ms"]
-_TERM_COLUMNS = columns_named(TABLES["failovers"].columns, _TERM_NAMES)
+def times(records: DataFrame, places: Collection[Place]) -> dict[Place, int]:
+    """When entries were written, those of ``places`` that are there: no more than there are terms."""
+    by_shard: dict[int, list[int]] = {}
+    for shard, index in places:
+        by_shard.setdefault(shard, []).append(index)
+    if not by_shard:
+        return {}
+    those = [(F.col("shard") == s) & F.col("raft_index").isin(of) for s, of in by_shard.items()]
+    found = records.where((F.col("sequence") == 0) & reduce(lambda one, other: one | other, those))
+    rows = found.select("shard", "raft_index", "timestamp_ms").collect()
+    return {(row["shard"], row["raft_index"]): row["timestamp_ms"] for row in rows}
 
 
-def _terms(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What the value of each `TERM_START` says; one that this release cannot read says nothing."""
-    for batch in batches:
-        rows = []
-        for row in batch.to_pylist():
-            with contextlib.suppress(RecordsError):
-                term = decode_value(RawRecord(row["type"], row["version"], b"", row["value_bytes"]))
-                if isinstance(term, TermStartValue):
-                    rows.append(_term(row, term))
-        yield pa.RecordBatch.from_pylist(rows, arrow_type(_TERM_COLUMNS))
+def before(begun: Iterable[Mapping[str, Any]]) -> set[Place]:
+    """The entries before these."""
+    return {(row["shard"], row["raft_index"] - 1) for row in begun}
 
 
-def _term(row: dict[str, Any], term: TermStartValue) -> dict[str, Any]:
+def failovers(begun: Iterable[Mapping[str, Any]], times: Mapping[Place, int]) -> pa.Table:
+    """The rows of table `failovers`; a term behind no entry of ``times`` has no ``gap_ms``.
+
+    One that this release cannot read says nothing.
+    """
+    rows = []
+    for row in begun:
+        with contextlib.suppress(RecordsError):
+            term = decode_value(RawRecord(row["type"], row["version"], b"", row["value_bytes"]))
+            if isinstance(term, TermStartValue):
+                rows.append(_term(row, term, times.get((row["shard"], row["raft_index"] - 1))))
+    return pa.Table.from_pylist(rows, arrow_type(TABLES["failovers"].columns))
+
+
+def _term(row: Mapping[str, Any], term: TermStartValue, before_ms: int | None) -> dict[str, Any]:
     return {
         **{name: row[name] for name in ("cluster_id", "shard", "raft_index", "timestamp_ms")},
         "term": term.term,
@@ -88,6 +100,7 @@ def _term(row: dict[str, Any], term: TermStartValue) -> dict[str, Any]:
         "previous_leader": None if term.previous_leader == _NOBODY else term.previous_leader,
         "why": term_why(term.why),
         "is_takeover": is_takeover(term),
+        "gap_ms": None if before_ms is None else row["timestamp_ms"] - before_ms,
     }
 
 

@@ -67,7 +67,7 @@ class RunResult:
     shards: tuple[ShardDone, ...] = ()
     """Those that had anything new."""
     rows: Mapping[str, int] = field(default_factory=dict)
-    """Rows written by table; of what replaces earlier rows, all of them."""
+    """Rows written by table, with those that had to be written again beside them."""
     lost: tuple[str, ...] = ()
     """What is missing of the log, of this run or an earlier one, in words."""
     remarks: tuple[str, ...] = ()

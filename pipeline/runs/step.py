@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pipeline.tables.reading import read_table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline.source.inputs import InputLog
@@ -71,6 +72,10 @@ class Step:
     """The new entries of each shard that has any: their records are staged."""
     lost: tuple[Lost, ...]
     """All that any run has missed, this one too, by shard and index."""
+    few: pa.Table | None = None
+    """The new records, where they are few."""
+    terms: pa.Table | None = None
+    """The new rows of table `failovers`."""
 
     def records(self) -> DataFrame:
         """The new records."""

@@ -2,9 +2,9 @@
 
 Rows of one date and shard come together, so that a commit makes about as many files as there are dates and
 shards in it. Where that would be one task for most of the rows, adaptive execution splits them by size, and
-no file has more than ``ROWS_PER_FILE_MAX`` rows. A few rows are not shuffled at all: one task writes them, in
-the same files. Within a file rows are sorted by group, then by index, so
-that Parquet's statistics (of row groups and pages) let a reader skip what is about other groups or times.
+no file has more than ``ROWS_PER_FILE_MAX`` rows. What is made of rows that lie so already is not shuffled
+again. Within a file rows are sorted by group, then by index, so that Parquet's statistics (of row groups and
+pages) let a reader skip what is about other groups or times.
 """
 
 from __future__ import annotations
@@ -21,14 +21,11 @@ from . import names
 
 ROWS_PER_FILE_MAX = 2_000_000
 """Of records with their bytes some 50 MB: enough for a scan, and one task can sort it again."""
-FEW_ROWS = 5_000
-"""One task sorts and writes so many sooner than a shuffle is set up; with blobs of some hundred kilobytes it
-spills them to disk."""
 SORTED_BY = ("group_id", "raft_index", "from_index", "target_index", "sequence", "topic", "partition")
 """Those that a table has."""
-_DAY_MS = 86_400_000
-_EPOCH = date(1970, 1, 1)
-_DAYS = tuple((day - _EPOCH).days for day in (date(1900, 1, 2), date(2199, 12, 31)))
+DAY_MS = 86_400_000
+EPOCH = date(1970, 1, 1)
+DAYS = tuple((day - EPOCH).days for day in (date(1900, 1, 2), date(2199, 12, 31)))
 """A moment outside is no moment of a log, and not every reader could say its date."""
 
 
@@ -48,17 +45,26 @@ class Laid:
         return int(count.get.get("rows") or 0)
 
 
-def laid_out(df: DataFrame, schema: TableSchema | None, *, is_few: bool = False) -> Laid:
+def laid_out(
+    df: DataFrame, schema: TableSchema | None, *, buckets: int = 1, is_gathered: bool = False
+) -> Laid:
     """Rows of a documented table, or (None) of an internal one; raises `ValueError` for other columns.
 
-    ``is_few``: neither they nor what they are made of are more than `FEW_ROWS`.
+    ``is_gathered``: they are read from files that are laid out by date and shard.
     """
     if schema is None:
         by = [name for name in ("shard",) if name in df.columns]
     else:
         df, by = _checked(df, schema).withColumn("date", date_of(F.col(schema.date_of))), ["date", "shard"]
-    gathered = df.coalesce(1) if is_few else df.hint("rebalance", *by)
+    if buckets > 1:
+        df, by = df.withColumn("bucket", bucket_of_group(F.col("group_id"), buckets)), [*by, "bucket"]
+    gathered = df if is_gathered else df.hint("rebalance", *by)
     return Laid(sorted_for_files(gathered, by), by)
+
+
+def bucket_of_group(group_id: Column, buckets: int) -> Column:
+    """In which bucket a group's rows are."""
+    return F.coalesce(F.crc32(group_id) % buckets, F.lit(0)).cast("int")
 
 
 def sorted_for_files(df: DataFrame, by: list[str]) -> DataFrame:
@@ -70,8 +76,8 @@ def sorted_for_files(df: DataFrame, by: list[str]) -> DataFrame:
 
 def date_of(moment_ms: Column) -> Column:
     """The day (UTC, whatever the session's time zone) of a moment; `names.UNDATED` where there is none."""
-    days = F.floor(moment_ms / _DAY_MS)
-    known = F.when(days.between(*_DAYS), F.date_from_unix_date(days.cast("int")))
+    days = F.floor(moment_ms / DAY_MS)
+    known = F.when(days.between(*DAYS), F.date_from_unix_date(days.cast("int")))
     return F.coalesce(known, F.lit(names.UNDATED).cast("date"))
 
 

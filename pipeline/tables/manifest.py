@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
@@ -21,8 +22,11 @@ from raftlog.files import Files
 from . import names
 from .disk import join
 
-FORMAT = 1
-"""Of the manifest and the folder themselves; a newer one is refused."""
+FORMAT = 2
+"""Of the manifest and the folder themselves; a newer one is refused. 1: parts had no buckets."""
+LISTS_KEPT = 2
+"""Lists of files that stay parsed: a run asks for its output's a dozen times, and 20 MB take a second. Their
+bytes are read and checked each time."""
 READS_MAX = 20
 """A commit takes away the list of the one before; a reader that is overtaken so often is no match for it."""
 
@@ -45,7 +49,7 @@ class TableFile:
 
     table: str
     part: str
-    """Files of one part are replaced together."""
+    """Files of one part are replaced together; a part may be a bucket of another (`names.bucket_of`)."""
     path: str
     """Relative to the output's folder."""
     shard: int | None
@@ -58,6 +62,10 @@ class TableFile:
     def slot(self) -> tuple[str, str, str | None, int | None]:
         """Files of one slot may be merged."""
         return self.table, self.part, self.date, self.shard
+
+    def is_of(self, part: str) -> bool:
+        """Whether it is of this part, or of one of its buckets."""
+        return self.part == part or names.bucket_of(self.part)[0] == part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +81,9 @@ class Manifest:
     files: tuple[TableFile, ...] = ()
 
     def of(self, table: str, part: str | None = None) -> tuple[TableFile, ...]:
-        """The files of a table, or of one part of it."""
-        return tuple(file for file in self.files if file.table == table and part in (None, file.part))
+        """The files of a table, or of one part of it with its buckets."""
+        mine = (file for file in self.files if file.table == table)
+        return tuple(file for file in mine if part is None or file.is_of(part))
 
     def encoded(self) -> tuple[bytes, bytes]:
         """`manifest.json`, and the list of files that it names."""
@@ -154,8 +163,13 @@ def _decoded(head: dict[str, Any], listed: bytes) -> Manifest:
         num_shards=head["num_shards"],
         schema_version=head["schema_version"],
         progress={int(shard): Progress(**one) for shard, one in head["progress"].items()},
-        files=tuple(TableFile(**json.loads(line)) for line in listed.splitlines()),
+        files=_listed(listed),
     )
+
+
+@lru_cache(maxsize=LISTS_KEPT)
+def _listed(data: bytes) -> tuple[TableFile, ...]:
+    return tuple(TableFile(**json.loads(line)) for line in data.splitlines())
 
 
 def _damaged(root: str, what: str) -> OutputError:

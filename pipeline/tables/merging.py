@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from .layout import Laid
+    from .transaction import Laid
 
 FILES_MAX = 8
 """Merged at a time: a reader opens so many more, a row is written again every so many commits."""
@@ -84,18 +84,42 @@ def _due(small: list[TableFile], *, is_newest: bool) -> list[TableFile]:
 
 
 def merged(spark: SparkSession, root: str, merge: Merge) -> Laid:
-    """The rows of ``merge``, so that Spark writes one file for each slot; with every column that any has."""
+    """The rows of ``merge``, so that one file is written for each slot; with every column that any has."""
     from pyspark.sql import functions as F
 
+    from . import few
     from .layout import Laid, sorted_for_files
     from .reading import read_files
 
+    if few.is_few(*few.size_of(join(root, file.path) for file in merge.files)):
+        return _few(root, merge)
     df = read_files(spark, root, merge.table, merge.files, _schema(root, merge))
     kinds = {name: kind for name, kind in (("date", "date"), ("shard", "int")) if name in df.columns}
     df = df.withColumns({name: F.col(name).cast(kind) for name, kind in kinds.items()})
     slots = len({file.slot for file in merge.files})
     df = df.coalesce(1) if slots == 1 else df.repartition(slots, *kinds)
     return Laid(sorted_for_files(df, list(kinds)), list(kinds))
+
+
+def _few(root: str, merge: Merge) -> Laid:
+    from datetime import date
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from . import few
+    from .layout import EPOCH
+    from .names import UNDATED
+
+    found, keys = [], [key for key in ("date", "shard") if f"/{key}=" in merge.files[0].path]
+    for file in merge.files:
+        day = (date.fromisoformat(file.date or UNDATED) - EPOCH).days
+        rows = pq.ParquetFile(join(root, file.path)).read()
+        for key in keys:
+            value = pa.scalar(day if key == "date" else file.shard, pa.int32())
+            rows = rows.append_column(key, pa.repeat(value, rows.num_rows))
+        found.append(rows)
+    return few.in_order(pa.concat_tables(found, promote_options="default"), keys)
 
 
 def _schema(root: str, merge: Merge) -> StructType | None:

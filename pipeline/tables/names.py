@@ -11,6 +11,9 @@
 Names that begin with an underscore are passed over by every reader of Parquet folders. Rows whose moment is
 not known stand under `UNDATED`, a day that no log has: a null there is more than some readers can take. A
 file's name never comes back: it holds the commit's number and something random.
+
+A part whose files are replaced may be split into buckets, each of which is a part by itself: `open_16_7` is
+the eighth bucket of sixteen of part `open`.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ _FILE = r"[a-z][a-z0-9_]*-\d{8}-\d{6}-[0-9a-f]{8}\.parquet"
 _TABLE_FILE = re.compile(rf"(?:{INTERNAL}/)?[a-z][a-z0-9_]*(?:/date=[^/]+)?(?:/shard=[^/]+)?/{_FILE}")
 _FILES_LIST = re.compile(r"files-\d{8}\.jsonl")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_BUCKET = re.compile(r"(.+)_([0-9]+)_([0-9]+)")
+_BUCKET_FOLDER = re.compile(r"(.*)/?bucket=([0-9]+)")
 
 
 def checked_name(name: str) -> str:
@@ -53,6 +58,23 @@ def partition_of(path: str) -> tuple[str | None, int | None]:
     values = dict(folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder)
     date, shard = (values.get(key) for key in ("date", "shard"))
     return None if date == UNDATED else date, None if shard in (None, _NULL) else int(shard)
+
+
+def bucket_part(part: str, buckets: int, bucket: int) -> str:
+    """What one of the buckets of a part is called; a single one is the part itself."""
+    return part if buckets == 1 else f"{part}_{buckets}_{bucket}"
+
+
+def bucket_of(part: str) -> tuple[str, int, int]:
+    """The part that this is a bucket of, how many there are, and which it is."""
+    found = _BUCKET.fullmatch(part)
+    return (found[1], int(found[2]), int(found[3])) if found else (part, 1, 0)
+
+
+def bucket_folder(folder: str) -> tuple[str, int]:
+    """A folder of staged files without the one that names a bucket, and that bucket."""
+    found = _BUCKET_FOLDER.fullmatch(folder)
+    return (found[1].rstrip("/"), int(found[2])) if found else (folder, 0)
 
 
 def file_name(part: str, version: int, number: int, unique: str) -> str:

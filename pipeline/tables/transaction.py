@@ -1,7 +1,8 @@
 """A transaction: rows staged by Spark, then all of them in the tables at once, or none.
 
 Each `write` and `replace` is one Spark query (those of `stage` run side by side), whose Parquet files go to
-the staging folder; the commit gives them their names and has the journal put them into their places. A
+the staging folder; rows that are few are written there by this process (`few`). The commit gives them their
+names and has the journal put them into their places. A
 transaction whose progress is no further than the manifest's adds nothing, so that a batch that is done again
 is harmless.
 """
@@ -9,14 +10,14 @@ is harmless.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pipeline.errors import OutputError
-from pipeline.schema import SCHEMA_VERSION, TABLES
+from pipeline.schema import SCHEMA_VERSION, TABLES, arrow_type
 from raftlog.files import write_aside
 
 from . import journal, merging, names
@@ -24,9 +25,9 @@ from .disk import OutputFiles, is_full, join, parent, told
 from .manifest import Manifest, Progress, TableFile
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from .layout import Laid
     from .output import Output
 
 
@@ -36,14 +37,24 @@ SIDE_BY_SIDE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staging:
-    """Rows to be added to a table or, where it ``replaces``, to take the place of all that the part had."""
+    """Rows to be added to a table, ``instead_of`` the rows of some of its files."""
 
     table: str
-    df: DataFrame
+    rows: DataFrame | pa.Table
+    """A table of Arrow is few rows (`pipeline.tables.few`)."""
     part: str = "rows"
-    replaces: bool = False
-    is_few: bool = False
+    buckets: int = 1
+    """Into so many the part is split, by group."""
+    instead_of: tuple[TableFile, ...] = ()
+    is_gathered: bool = False
     """See `pipeline.tables.layout.laid_out`."""
+
+
+class Laid(Protocol):
+    """Rows as they are to be written."""
+
+    def write(self, folder: str) -> int:
+        """Writes them to a new folder; how many rows."""
 
 
 class Transaction:
@@ -61,8 +72,8 @@ class Transaction:
         self._ready = f"{folder}/ready"
         self._unique = secrets.token_hex(4)
         self._added: list[TableFile] = []
-        self._replaced: set[tuple[str, str]] = set()
-        self._merged: list[TableFile] = []
+        self._gone: set[str] = set()
+        """Files of earlier commits, by their paths, that others take the place of."""
         self._jobs = 0
         self._spark: SparkSession | None = None
         with told(f"write to {output.root}"):
@@ -80,27 +91,40 @@ class Transaction:
         A documented table is given its columns (`pipeline.schema.TABLES`); an internal one any, of which
         ``shard`` partitions it.
         """
-        (rows,) = self.stage(Staging(table=table, df=df, part=part))
+        (rows,) = self.stage(Staging(table=table, rows=df, part=part))
         return rows
 
     def replace(self, table: str, df: DataFrame, part: str = "open") -> int:
         """Rows that stand in place of all that this part of the table had before the transaction."""
-        (rows,) = self.stage(Staging(table=table, df=df, part=part, replaces=True))
+        there = self._output.manifest.of(table, part)
+        (rows,) = self.stage(Staging(table=table, rows=df, part=part, instead_of=there))
         return rows
 
     def stage(self, *wanted: Staging) -> list[int]:
         """Rows for several tables or parts, side by side; how many there are of each."""
-        from .layout import laid_out
-
         self._check_open()
-        laid = []
         for one in wanted:
             names.checked_name(one.part)
             names.table_folder(one.table)
-            laid.append((one.table, one.part, laid_out(one.df, TABLES.get(one.table), is_few=one.is_few)))
-        counts = self._stage(laid)
-        self._replaced.update((one.table, one.part) for one in wanted if one.replaces)
+        counts = self._stage([(one.table, one.part, one.buckets, self._laid(one)) for one in wanted])
+        self.replaced(file for one in wanted for file in one.instead_of)
         return counts
+
+    def replaced(self, files: Iterable[TableFile]) -> None:
+        """What is staged stands in place of these files' rows."""
+        self._gone.update(file.path for file in files)
+
+    def _laid(self, one: Staging) -> Laid:
+        import pyarrow as pa
+
+        from .few import laid_few
+        from .layout import laid_out
+
+        schema = TABLES.get(one.table)
+        if isinstance(one.rows, pa.Table):
+            return laid_few(one.rows, schema, one.buckets)
+        self._spark = one.rows.sparkSession
+        return laid_out(one.rows, schema, buckets=one.buckets, is_gathered=one.is_gathered)
 
     def staged(self, table: str, part: str = "rows") -> DataFrame:
         """The rows of a documented table that this transaction has written: others are made of them."""
@@ -112,7 +136,17 @@ class Transaction:
         ready = join(self._output.root, self._ready)
         return read_files(self._spark, ready, table, mine, TABLES[table].spark())
 
-    def take(self, table: str, part: str, folder: str, expected: int) -> int:
+    def staged_few(self, table: str, part: str = "rows") -> pa.Table | None:
+        """The same read by this process; None: they are not few."""
+        from . import few
+
+        mine = [file for file in self._added if (file.table, file.part) == (table, part)]
+        ready = join(self._output.root, self._ready)
+        if not few.is_few(*few.size_of(join(ready, file.path) for file in mine)):
+            return None
+        return few.read_few(ready, mine, arrow_type(TABLES[table].columns))
+
+    def take(self, table: str, part: str, folder: str, expected: int, buckets: int = 1) -> int:
         """Takes over the Parquet files in ``folder`` (relative to the output), ``expected`` rows in all."""
         files, root, rows = self._output.files, self._output.root, 0
         with told(f"stage rows in {root}"):
@@ -121,13 +155,14 @@ class Transaction:
                 here, size = files.num_rows(join(root, path)), files.size(join(root, path))
                 if not here:
                     continue
-                name = names.file_name(part, version, len(self._added), self._unique)
-                between = parent(path).removeprefix(folder).strip("/")
+                between, bucket = names.bucket_folder(parent(path).removeprefix(folder).strip("/"))
+                mine = names.bucket_part(part, buckets, bucket)
+                name = names.file_name(mine, version, len(self._added), self._unique)
                 place = "/".join(filter(None, (names.table_folder(table), between, name)))
                 self._make_ready(parent(place))
                 files.rename(join(root, path), join(root, self._ready, place))
                 date, shard = names.partition_of(place)
-                self._added.append(TableFile(table, part, place, shard, date, here, size))
+                self._added.append(TableFile(table, mine, place, shard, date, here, size))
                 rows += here
             files.remove_tree(join(root, folder))
         if rows != expected:
@@ -149,7 +184,7 @@ class Transaction:
         if not (_is_ahead(before.progress, progress) or refresh):
             self.discard()
             return before
-        if not progress and not self._added and not self._replaced:
+        if not progress and not self._added and not self._gone:
             self.discard()
             return before
         self._merge()
@@ -183,22 +218,23 @@ class Transaction:
         if self.is_over:
             raise ValueError("the transaction is over")
 
-    def _stage(self, wanted: Sequence[tuple[str, str, Laid]]) -> list[int]:
-        """One Spark query each; what they wrote is taken over in their order."""
+    def _stage(self, wanted: Sequence[tuple[str, str, int, Laid]]) -> list[int]:
+        """One Spark query each, if not less; what they wrote is taken over in their order."""
         if not wanted:
             return []
-        from pyspark.util import inheritable_thread_target
+        write = self._written
+        if self._spark is not None:
+            from pyspark.util import inheritable_thread_target
 
-        self._spark = wanted[0][2].df.sparkSession
-        write = inheritable_thread_target(self._spark)(self._written)
+            write = inheritable_thread_target(self._spark)(write)
         folders = [f"{self._folder}/job-{self._jobs + place}" for place in range(len(wanted))]
         self._jobs += len(wanted)
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-            laid = (rows for _, _, rows in wanted)
+            laid = (rows for *_, rows in wanted)
             expected = list(pool.map(write, laid, folders))
         return [
-            self.take(table, part, folder, count)
-            for (table, part, _), folder, count in zip(wanted, folders, expected, strict=True)
+            self.take(table, part, folder, count, buckets)
+            for (table, part, buckets, _), folder, count in zip(wanted, folders, expected, strict=True)
         ]
 
     def _written(self, rows: Laid, folder: str) -> int:
@@ -224,8 +260,7 @@ class Transaction:
         """Small files of earlier commits become fewer."""
         if self._spark is None:
             return
-        there = [f for f in self._output.manifest.files if (f.table, f.part) not in self._replaced]
-        merges = merging.plan(there)
+        merges = merging.plan(f for f in self._output.manifest.files if f.path not in self._gone)
         for merge, found in zip(merges, self._rewrite(merges, self._spark), strict=True):
             if found != merge.num_rows:
                 raise OutputError(
@@ -234,16 +269,15 @@ class Transaction:
                     "files of it were changed: write to a new output",
                 )
             self.rows[merge.table, merge.part] -= found  # they are not new
-            self._merged.extend(merge.files)
+            self.replaced(merge.files)
 
     def _rewrite(self, merges: Sequence[merging.Merge], spark: SparkSession) -> list[int]:
         root = self._output.root
-        return self._stage([(one.table, one.part, merging.merged(spark, root, one)) for one in merges])
+        return self._stage([(one.table, one.part, 1, merging.merged(spark, root, one)) for one in merges])
 
     def _next_manifest(self, progress: Mapping[int, Progress]) -> Manifest:
         before = self._output.manifest
-        gone = {file.path for file in self._merged}
-        kept = (f for f in before.files if (f.table, f.part) not in self._replaced and f.path not in gone)
+        kept = (file for file in before.files if file.path not in self._gone)
         return replace(
             before,
             version=before.version + 1,

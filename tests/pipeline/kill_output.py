@@ -49,7 +49,7 @@ def commit(out: str, number: int, files: MortalFiles, calls: int = -1) -> None:
         tx = output.begin()
         stage(tx, "commits", "rows", f"date=2026-05-0{number}/shard=0", f"commits {number}")
         stage(tx, "waits", "open", "date=2026-05-01/shard=0", f"waits {number}")
-        tx._replaced.add(("waits", "open"))
+        tx.replaced(output.manifest.of("waits", "open"))
         files.left = calls
         tx.commit({0: Progress(number, number, 1)})
         files.left = -1

@@ -102,9 +102,9 @@ def second_commit(disk: SimOutputFiles) -> None:
         tx = output.begin()
         stage(tx, "commits", "rows", {"date=2026-05-01/shard=0": b"ccc", "date=2026-05-02/shard=0": b"dddd"})
         stage(tx, "waits", "open", {"date=2026-05-02/shard=0": b"new"})
-        tx._replaced.add(("waits", "open"))
+        tx.replaced(output.manifest.of("waits", "open"))
         stage(tx, "states", "state", {"shard=0": b"new state", "shard=1": b"more"})
-        tx._replaced.add(("states", "state"))
+        tx.replaced(output.manifest.of("states", "state"))
         tx.commit({0: Progress(20, 20, 2)})
 
 

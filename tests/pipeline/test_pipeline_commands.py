@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +56,28 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> str:
     assert len(lines) == 1, captured.err
     assert lines[0].startswith("quorate: error: ")
     return lines[0]
+
+
+def test_sigterm_ends_a_run_in_order(
+    spark: object,
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One line, 143, and nothing of what was staged is left."""
+    staging = tmp_path / "tables" / "_quorate" / "staging"
+
+    def killed(*_: object, **__: object) -> None:
+        assert list(staging.iterdir()), "nothing is staged"
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("pipeline.runs.run.ingest", killed)
+    assert run(words) == 143
+    assert capsys.readouterr().err.splitlines()[-1] == "stopped: the tables are as they were"
+    assert not list(staging.iterdir())
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.spark

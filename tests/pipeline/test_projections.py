@@ -8,21 +8,31 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs quorate[spark]")
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
-from pipeline.runs.projections import commits, failovers
-from pipeline.schema import RECORD_COLUMNS, TABLES, columns_named, spark_type
+from pipeline.runs import fewrecords, losses, projections
+from pipeline.schema import RECORD_COLUMNS, TABLES, arrow_type, spark_type
 from records import Record, RecordType, TermStartKey, TermStartValue, TermWhy, encode_record
 
 NAMES = [column.name for column in RECORD_COLUMNS]
-PLACES = spark_type(columns_named(RECORD_COLUMNS, ["shard", "raft_index", "timestamp_ms"]))
 
 
-def rows(spark: SparkSession, *given: dict[str, Any]) -> DataFrame:
+def rows(*given: dict[str, Any]) -> pa.Table:
     """Rows of `records`: what is not given is null."""
     plain = {"cluster_id": "c", "shard": 0, "sequence": 0}
-    values = [tuple({**plain, **one}.get(name) for name in NAMES) for one in given]
-    return spark.createDataFrame(values, spark_type(RECORD_COLUMNS))
+    return pa.Table.from_pylist([{**plain, **one} for one in given], arrow_type(RECORD_COLUMNS))
+
+
+def failovers(spark: SparkSession, records: pa.Table, places: dict[tuple[int, int], int]) -> pa.Table:
+    """With Spark and without, which is the same."""
+    frame = spark.createDataFrame(records, spark_type(RECORD_COLUMNS))
+    starts, few = projections.starts(frame), fewrecords.starts_of(records)
+    assert sorted(starts, key=repr) == sorted(few, key=repr)
+    before = projections.before(starts)
+    times = projections.times(frame, before)
+    assert times == fewrecords.times_of(records, before)
+    return projections.failovers(few, {**places, **times})
 
 
 def term(index: int, ms: int, term: int, *, before: int = -1, why: int = TermWhy.START) -> dict[str, Any]:
@@ -46,19 +56,18 @@ def commit(index: int, **given: Any) -> dict[str, Any]:
 
 
 def test_a_commit_says_null_where_nothing_is_said(spark: SparkSession) -> None:
-    made = commits(
-        rows(
-            spark,
-            commit(1, offset=7, leader_epoch=-1, metadata="", cause_member_id="", cause_member_epoch=-1),
-            commit(2, offset=8, leader_epoch=3, metadata="m", cause_member_id="ann", cause_member_epoch=4),
-            commit(3, is_tombstone=True, cause_member_id="ann", cause_member_epoch=4),
-            commit(4, shard=-1, offset=9),
-            {"raft_index": 5, "type": int(RecordType.CONSUMER_GROUP_METADATA), "group_id": "g", "offset": 1},
-        )
+    records = rows(
+        commit(1, offset=7, leader_epoch=-1, metadata="", cause_member_id="", cause_member_epoch=-1),
+        commit(2, offset=8, leader_epoch=3, metadata="m", cause_member_id="ann", cause_member_epoch=4),
+        commit(3, is_tombstone=True, cause_member_id="ann", cause_member_epoch=4),
+        commit(4, shard=-1, offset=9),
+        {"raft_index": 5, "type": int(RecordType.CONSUMER_GROUP_METADATA), "group_id": "g", "offset": 1},
     )
+    made = projections.commits(spark.createDataFrame(records, spark_type(RECORD_COLUMNS)))
     assert made.columns == TABLES["commits"].names
-    found = [tuple(row)[5:] for row in sorted(made.collect(), key=lambda row: row.raft_index)]
-    assert found == [
+    found = sorted((tuple(row) for row in made.collect()), key=lambda row: row[5])
+    assert found == [tuple(row.values()) for row in fewrecords.commits_of(records).to_pylist()]
+    assert [row[5:] for row in found] == [
         (1, 1_001, 7, None, None, None, None),
         (2, 1_002, 8, 3, "m", "ann", 4),
         (3, 1_003, None, None, None, "ann", 4),
@@ -67,7 +76,6 @@ def test_a_commit_says_null_where_nothing_is_said(spark: SparkSession) -> None:
 
 def test_a_terms_gap_is_since_the_entry_before_it_wherever_that_is(spark: SparkSession) -> None:
     records = rows(
-        spark,
         term(1, 1_000, 1),
         commit(2, timestamp_ms=1_100),
         {**commit(2, timestamp_ms=1_100), "sequence": 1},
@@ -76,25 +84,36 @@ def test_a_terms_gap_is_since_the_entry_before_it_wherever_that_is(spark: SparkS
         {**term(9, 9_000, 5, before=1, why=TermWhy.TRANSFER), "shard": 2},
         {**term(9, 9_000, 5), "shard": 3},
     )
-    known = spark.createDataFrame([(2, 8, 8_900), (3, 7, 8_900)], PLACES)
-    made = failovers(records, known)
-    assert made.columns == TABLES["failovers"].names
-    found = {(row.shard, row.raft_index): row for row in made.collect()}
-    assert {at: row.gap_ms for at, row in found.items()} == {
+    made = failovers(spark, records, {(2, 8): 8_900, (3, 7): 8_900})
+    assert made.column_names == TABLES["failovers"].names
+    found = {(row["shard"], row["raft_index"]): row for row in made.to_pylist()}
+    assert {at: row["gap_ms"] for at, row in found.items()} == {
         (0, 1): None,
         (0, 3): 500,
         (1, 2): None,
         (2, 9): 100,
         (3, 9): None,
     }
-    took_over = found[0, 3]
-    assert (took_over.term, took_over.node_id, took_over.previous_leader) == (2, 3, 2)
-    assert (took_over.why, took_over.is_takeover) == ("EXPIRY", True)
-    assert (found[0, 1].previous_leader, found[0, 1].why, found[0, 1].is_takeover) == (None, "START", False)
+    took_over, first = found[0, 3], found[0, 1]
+    assert (took_over["term"], took_over["node_id"], took_over["previous_leader"]) == (2, 3, 2)
+    assert (took_over["why"], took_over["is_takeover"]) == ("EXPIRY", True)
+    assert (first["previous_leader"], first["why"], first["is_takeover"]) == (None, "START", False)
 
 
 def test_a_term_of_a_newer_release_is_passed_over(spark: SparkSession) -> None:
     newer = {**term(1, 1_000, 1), "version": 99}
-    known = spark.createDataFrame([], PLACES)
-    made = failovers(rows(spark, newer, term(2, 2_000, 2)), known)
-    assert [row.raft_index for row in made.collect()] == [2]
+    made = failovers(spark, rows(newer, term(2, 2_000, 2)), {})
+    assert made.column("raft_index").to_pylist() == [2]
+
+
+def test_few_records_reach_as_far_as_any(spark: SparkSession) -> None:
+    records = rows(
+        commit(3),
+        commit(1),
+        {**commit(3), "sequence": 1},
+        {**commit(9, timestamp_ms=4), "shard": 1},
+        commit(2),
+    )
+    found = fewrecords.reached_of(records)
+    assert found == losses.reached(spark.createDataFrame(records, spark_type(RECORD_COLUMNS)))
+    assert found[0] == losses.Reached(entries=3, first_ms=1_001, last_index=3, last_ms=1_003)

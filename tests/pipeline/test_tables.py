@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from pipeline.errors import OutputError
-from pipeline.schema import TABLES
+from pipeline.schema import TABLES, arrow_type
 from pipeline.tables import Output, Progress, read_table, table_files
 from pipeline.tables.output import place_of
+from pipeline.tables.transaction import Staging
 
 DAY_MS = 86_400_000
 MAY_1 = int(datetime(2026, 5, 1, tzinfo=UTC).timestamp() * 1000)
@@ -102,6 +103,34 @@ def test_each_file_is_of_one_date_and_shard_and_sorted(spark: SparkSession, tmp_
         }
         assert {i % 2 for _, i in keys} == {file.shard}
         assert pq.ParquetFile(place).metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_few_rows_lie_as_spark_lays_them(spark: SparkSession, tmp_path: Path) -> None:
+    """The same files, in which the same rows come in the same order, and the same to every reader."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    moments = [-1, 0, DAY_MS - 1, DAY_MS, *range(MAY_1, MAY_1 + 2 * DAY_MS, 7_000_000), 1 << 62]
+    rows = [commit_row(i, shard=i % 2, group=f"g{i % 5}", ms=ms) for i, ms in enumerate(moments)]
+    few = pa.Table.from_pylist(rows[::-1], arrow_type(TABLES["commits"].columns))
+    found = []
+    for name, given in (("spark", frame(spark, rows)), ("here", few)):
+        out = tmp_path / name
+        with Output.open(out, cluster_id="c") as output, output.begin() as tx:
+            assert tx.stage(Staging(table="commits", rows=given, buckets=4)) == [len(rows)]
+            manifest = tx.commit({0: Progress(96, 96, MAY_1)})
+        files = {(one.part, one.shard, one.date): one for one in manifest.files}
+        inside = {at: pq.ParquetFile(out / one.path).read().to_pylist() for at, one in files.items()}
+        assert {
+            pq.read_metadata(out / one.path).row_group(0).column(0).compression for one in files.values()
+        } == {"ZSTD"}
+        found.append((inside, rows_of(read_table(spark, out, "commits"))))
+    assert found[0] == found[1]
+    assert len({part for part, _, _ in found[0][0]}) > 1
+    with Output.open(tmp_path / "none", cluster_id="c") as output, output.begin() as tx:
+        assert tx.stage(Staging(table="commits", rows=few.slice(0, 0))) == [0]
+        with pytest.raises(ValueError, match="rows of commits lack topic"):
+            tx.stage(Staging(table="commits", rows=few.drop_columns(["topic"])))
 
 
 def test_dates_are_utc_days_whatever_the_time_zone_of_the_session(

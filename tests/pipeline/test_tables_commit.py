@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 
 import pytest
 
 from pipeline.errors import OutputBusy, OutputError
 from pipeline.tables import Output, Progress
+from pipeline.tables.manifest import load
 from raftlog.simfiles import Crash
 
 from .output_disk import (
@@ -192,7 +194,7 @@ def test_a_refresh_is_carried_out_though_no_entry_is_new() -> None:
     with opened(disk) as output:
         tx = output.begin()
         stage(tx, "waits", "open", {"date=2026-05-01/shard=0": b"noted"})
-        tx._replaced.add(("waits", "open"))
+        tx.replaced(output.manifest.of("waits", "open"))
         assert tx.commit({0: Progress(10, 10, 1)}, refresh=True).version == 2
         assert output.begin().commit({}, refresh=True).version == 2, "nothing was to be refreshed"
     assert after_opening(disk)[1]["waits", "open"] == [b"noted"]
@@ -292,11 +294,20 @@ def test_another_cluster_is_refused(asked: dict, match: str) -> None:
     assert (disk.below(ROOT), disk.calls) == (before, calls)
 
 
+def test_a_list_of_files_is_parsed_once_and_checked_each_time() -> None:
+    disk = fresh()
+    found = load(disk, ROOT)
+    assert load(disk, ROOT).files is found.files
+    disk.damage(f"{ROOT}/_quorate/files-00000001.jsonl", 0)
+    with pytest.raises(OutputError, match="is not what was written"):
+        load(disk, ROOT)
+
+
 @pytest.mark.parametrize("field", ["schema_version", "format"])
 def test_a_newer_release_is_refused_before_anything_is_written(field: str) -> None:
     disk = fresh()
     path = f"{ROOT}/_quorate/manifest.json"
-    newer = disk.read(path).replace(f'"{field}": 1'.encode(), f'"{field}": 2'.encode())
+    newer = re.sub(rb'("%s": )\d+' % field.encode(), rb"\g<1>9", disk.read(path))
     disk.open(path, "w").pwrite(newer, 0)
     calls = disk.calls
     with pytest.raises(OutputError, match="newer release"):

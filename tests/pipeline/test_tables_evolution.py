@@ -70,7 +70,7 @@ def test_they_are_written_on_and_merged_with_newer_files(
 @pytest.mark.parametrize("field", ["format", "schema_version"])
 def test_those_of_a_newer_release_are_left_alone(out: Path, field: str) -> None:
     manifest = out / "_quorate" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace(f'"{field}": 1', f'"{field}": 2'))
+    manifest.write_text(manifest.read_text().replace(f'"{field}": 1', f'"{field}": 9'))
     before = sorted(out.rglob("*"))
     with pytest.raises(OutputError, match="written by a newer release"):
         read_manifest(out)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,7 +61,7 @@ def run(
     """
     if report is not None:
         claim(report, force=force)
-    with refusals(), ExitStack() as session:
+    with _ended_in_order(), refusals(), ExitStack() as session:
         from pipeline.session.sessions import present_session, require_pyspark, session_for
         from pipeline.session.settings import conf_from_options
 
@@ -90,6 +93,31 @@ def run(
             size = sum(file.size for file in read_manifest(output).files)
             page = report_of(start(size), output, remarks=done.remarks)
             on_progress(write_page(report, page, force=force))
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: Spark's jobs are ended, and what is staged is discarded."""
+    is_told = False
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal is_told
+        is_told = True
+        interrupt = signal.getsignal(signal.SIGINT)  # PySpark's, which ends jobs, where Spark is up
+        if callable(interrupt):
+            interrupt(signal.SIGINT, frame)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not is_told:
+            raise
+        on_progress("stopped: the tables are as they were")
+        raise typer.Exit(128 + signal.SIGTERM) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _show(done: RunResult) -> None:
