@@ -7,6 +7,7 @@ journal      a commit: decided by one rename, then carried out, by the next run 
 output       the folder, locked for one writer
 transaction  rows staged by Spark, committed together
 layout       partitioned by date and shard, sorted, zstd
+few          the same for few rows, without Spark
 merging      many small files become one
 reading      `read_table`: by the manifest, every column, whichever release wrote the files
 """
