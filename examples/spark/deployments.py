@@ -43,9 +43,12 @@ register(spark)
 # instances were rolled, paused, scaled, and nodes fell. One of the versions is bad.
 
 # %%
-if len(sys.argv) > 2:
+if len(sys.argv) == 3:
     log, deployed = Path(sys.argv[1]), Path(sys.argv[2])
+elif len(sys.argv) != 1:
+    sys.exit("usage: deployments.py [LOGS DEPLOYMENTS.csv]")
 else:
+    sys.path.append(str(Path(__file__).resolve().parents[2]))  # benchmarks/ is not installed
     from benchmarks.mixedlog import write_life
 
     home = Path(tempfile.mkdtemp(prefix="quorate-deployments-"))
@@ -149,13 +152,15 @@ print(f"chart: {chart}")
 takeovers = records.where("type_name = 'TermStart' AND raft_index > 1").select(
     "cluster_id", "shard", f.col("timestamp_ms").alias("fell_ms")
 )
-others = rebalances.join(of_deployments.select("group_id", "epoch"), ["group_id", "epoch"], "left_anti")
+# An entry, as a group that is founded again has its first epochs twice.
+place = ["cluster_id", "shard", "group_id", "raft_index"]
+others = rebalances.join(of_deployments.select(*place), place, "left_anti")
 soon = others.join(f.broadcast(takeovers), ["cluster_id", "shard"], "left").withColumn(
     "after_failover",
     f.coalesce((f.col("timestamp_ms") - f.col("fell_ms")).between(0, 120_000), f.lit(False)),
 )
 left = (
-    soon.groupBy("cluster_id", "group_id", "epoch")
+    soon.groupBy(*place)
     .agg(f.any_value("trigger").alias("trigger"), f.max("after_failover").alias("after_failover"))
     .groupBy("trigger", "after_failover")
     .count()

@@ -22,7 +22,7 @@ LINE_MAX = 500
 _ABOUT = ("at ", "Traceback", "An error occurred while calling ")
 _OURS = re.compile(r"^(?:\s*\S*Exception: )?pipeline\.errors\.(\w+): (.+)$", re.MULTILINE)
 _SETTING = re.compile(
-    r"""The value '([^']*)' in the config "([^"]+)" is invalid\.([^\n]*?)(?:SQLSTATE|\n|$)"""
+    r"""The value '([^']*)' in the config "([^"]+)" is invalid\. *([^\n]*?)\.? *(?:SQLSTATE|\n|$)"""
 )
 SAYS_NOTHING = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)*(?:Spark\w*|IllegalArgument)Exception: ")
 """What Java calls a failure that Spark tells in words."""
@@ -79,9 +79,8 @@ def unwrapped(error: BaseException) -> PipelineError | None:
         return kind(message.strip()) if issubclass(kind, PipelineError) else PipelineError(message.strip())
     setting = _SETTING.search(text)
     if setting:
-        return OptionError(
-            f"{setting[2]}={setting[1]} is no setting of Spark", setting[3].strip().rstrip(".")
-        )
+        value, name, why = setting.groups()
+        return OptionError(f"{name}={value} is no setting of Spark", why[:1].lower() + why[1:])
     for pattern, message, hint in _KNOWN:
         found = re.search(pattern, text)
         if found:
