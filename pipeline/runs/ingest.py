@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pipeline.tables.output import Output
     from pipeline.tables.transaction import Transaction
 
+ONE_TASK_BYTES = 4 << 20
+"""Of segments: one task reads and writes so much (some 50,000 records) sooner than others are set up."""
 Say = Callable[[str], None]
 """Given a line for whoever waits."""
 
@@ -48,7 +50,9 @@ def ingest(
         return Step(spark=spark, output=output, tx=tx, log=log, ranges={}, lost=known)
     there = {shard: kept for shard, one in asked.items() if (kept := _kept(log, shard, one)).count}
     rows = losses.read_log(spark, log.path, there, raw=True).where("damage IS NULL").drop("damage")
-    count = tx.write("records", rows)
+    is_one_task = bytes_of(log, there) <= ONE_TASK_BYTES
+    rows = rows.coalesce(1) if is_one_task else rows
+    (count,) = tx.stage(Staging(table="records", rows=rows, is_gathered=is_one_task))
     on_progress(f"records: {plural(count, 'row')}")
     few = tx.staged_few("records")
     found = losses.reached(tx.staged("records")) if few is None else fewrecords.reached_of(few)
@@ -62,8 +66,8 @@ def ingest(
     lost = tuple(sorted(lost, key=lambda one: (one.shard, one.first_index)))
     if lost != known:
         gone = output.manifest.of("findings", losses.PART)
-        rows = losses.findings(log.cluster_id, lost)
-        tx.stage(Staging(table="findings", rows=rows, part=losses.PART, instead_of=gone))
+        found_lost = losses.findings(log.cluster_id, lost)
+        tx.stage(Staging(table="findings", rows=found_lost, part=losses.PART, instead_of=gone))
     return Step(
         spark=spark,
         output=output,
@@ -73,6 +77,16 @@ def ingest(
         lost=lost,
         few=few,
         terms=terms,
+    )
+
+
+def bytes_of(log: InputLog, asked: Mapping[int, Range]) -> int:
+    """Of the segments that hold any of these entries."""
+    return sum(
+        segment.size
+        for shard, one in asked.items()
+        for segment in log.shards[shard].segments
+        if segment.last_index is None or segment.last_index >= one.from_index
     )
 
 

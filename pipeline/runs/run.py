@@ -31,7 +31,7 @@ from pipeline.tables.manifest import Progress
 from pipeline.tables.output import Output, place_of
 
 from .factstage import is_due, write_facts
-from .ingest import Say, ingest
+from .ingest import Say, bytes_of, ingest
 from .step import Range, Step
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def advance(
     if not asked and not is_due(output, log):
         return result
     try:
-        session = spark(_bytes_of(log, asked)) if callable(spark) else spark
+        session = spark(bytes_of(log, asked)) if callable(spark) else spark
         return _done(session, output, log, asked, result, mode == "permissive", on_progress, begun)
     except Exception as error:
         told = unwrapped(error)
@@ -182,16 +182,6 @@ def _new_entries(
             last = min(last, ranges[shard][1] if shard in ranges else 0)
         if first <= last:
             yield shard, Range(from_index=first, to_index=last)
-
-
-def _bytes_of(log: InputLog, asked: Mapping[int, Range]) -> int:
-    """Of the segments that hold any of these entries."""
-    return sum(
-        segment.size
-        for shard, one in asked.items()
-        for segment in log.shards[shard].segments
-        if segment.last_index is None or segment.last_index >= one.from_index
-    )
 
 
 def _older_copies(before: Mapping[int, Progress], log: InputLog) -> Iterator[str]:

@@ -50,7 +50,7 @@ def laid_out(
 ) -> Laid:
     """Rows of a documented table, or (None) of an internal one; raises `ValueError` for other columns.
 
-    ``is_gathered``: they are read from files that are laid out by date and shard.
+    ``is_gathered``: they are all of one task, or read from files that are laid out by date and shard.
     """
     if schema is None:
         by = [name for name in ("shard",) if name in df.columns]
