@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -40,4 +41,16 @@ def test_the_deployment_that_crash_loops_is_first(
     with deployed.open() as file:
         assert len(told["answer"]) == len(list(csv.DictReader(file)))
     assert (tmp_path / "deployments.svg").read_text().startswith("<?xml")
-    assert f"{guilty.service} {guilty.version}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{guilty.service} {guilty.version}" in said
+    shown = EXAMPLE.with_name("README.md").read_text()
+    assert shapes(said) <= shapes(shown)
+    assert len(shapes(said)) >= 7
+
+
+def shapes(text: str) -> set[str]:
+    """The kinds of lines of the answer: numbers, names and what follows a colon are left out."""
+    answer = text[text.index("deployment  ") :].splitlines()
+    indented = (line.strip() for line in answer if "chart:" not in line)
+    kinds = (re.sub(r"[\w.-]*\d[\w.,-]*", "N", line.partition(": ")[0]) for line in indented)
+    return {re.sub(r"[A-Z]{2,}\w+", "TRIGGER", re.sub(r" +", " ", kind)) for kind in kinds if kind.strip()}
