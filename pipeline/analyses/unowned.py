@@ -31,15 +31,16 @@ def unowned_partition_seconds(ownership: DataFrame, at_ms: int | None = None) ->
             f.col("from_ms") < f.col("at_ms")
         )
     until_ms = f.least(f.coalesce("to_ms", "at_ms"), "at_ms")
-    spans = spans.withColumn("ms", until_ms - f.col("from_ms"))
+    spans = spans.withColumn("ms", f.greatest(until_ms - f.col("from_ms"), f.lit(0)))  # clocks go back, too
     unowned = f.when(f.col("kind") == "unowned", f.col("ms"))
+    longest = f.when(unowned.isNotNull(), f.struct(unowned, -f.col("partition")))  # of several the first one
     sums = spans.groupBy(*_TOPIC).agg(
         f.count_distinct("topic_id", "partition").cast("int").alias("num_partitions"),
         f.count(unowned).cast("int").alias("num_spans"),
         f.coalesce(f.sum(unowned), f.lit(0)).alias("unowned_ms"),
         f.sum("ms").alias("expected_ms"),
         f.max(unowned).alias("longest_ms"),
-        f.max_by("partition", unowned).alias("longest_partition"),
+        f.max_by("partition", longest).alias("longest_partition"),
     )
     return sums.select(
         *_TOPIC,

@@ -231,3 +231,13 @@ def test_what_nobody_owned_is_what_the_statistics_say(spark: SparkSession, logs:
             assert sum(row["unowned_seconds"] for row in mine) == pytest.approx(figures.unowned_ms / 1000)
             expected_ms = figures.unowned_ms + figures.owned_ms + figures.revoking_ms
             assert sum(row["expected_seconds"] for row in mine) == pytest.approx(expected_ms / 1000)
+
+
+def test_of_several_partitions_the_first_is_told_and_no_time_is_less_than_none(spark: SparkSession) -> None:
+    names = TABLES["ownership"].names
+    spans = [(3, 100, 300), (1, 50, 250), (2, 400, 390)]  # the clock went back within the last
+    known = {"cluster_id": "c", "shard": 0, "group_id": "g", "topic": "t", "topic_id": "T", "kind": "unowned"}
+    rows = [{**known, "partition": one, "from_ms": since, "to_ms": until} for one, since, until in spans]
+    data = [tuple(row.get(name) for name in names) for row in rows]
+    (row,) = told(unowned_partition_seconds(spark.createDataFrame(data, TABLES["ownership"].spark())))
+    assert (row["longest_ms"], row["longest_partition"], row["unowned_seconds"]) == (200, 1, 0.4)
