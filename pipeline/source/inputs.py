@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from history.reading.members import Member, node_directories, open_members
 from history.reading.node import EXPECTED, NodeLog, ShardFiles
@@ -27,6 +28,13 @@ from raftlog.segments import HEADER_BYTES_MAX, NewerFormat, SegmentHeader, decod
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 
 from .frames import Bounds, scan
+from .kept import Kept
+
+KEPT_MAX = 1 << 14
+"""Files of which the header and the end are kept: a terabyte of log, and some megabytes of memory."""
+
+_headers: Kept[SegmentHeader | None] = Kept(KEPT_MAX)
+_ends: Kept[tuple[int, int] | None] = Kept(KEPT_MAX)
 
 HINT = "give a node's directory, or the folder of a cluster (node-1, node-2, ...)"
 
@@ -135,7 +143,7 @@ def _cluster_of(files: Files, path: str, members: Sequence[Member], shards: Mapp
     for shard in shards.values():
         for segment in shard.segments:
             for place in (segment.path_live, segment.path_archived):
-                if (header := _header(files, place)) is not None:
+                if (header := _headers.of(place, None, partial(_header, files, place))) is not None:
                     said.setdefault(header.identity.cluster_id, place)
     if not said:
         raise InputError(
@@ -220,17 +228,23 @@ def _end(
     for place in range(len(segments) - 1, -1, -1):
         one = segments[place]
         following = segments[place + 1].first_index if place + 1 < len(segments) else None
-        try:
-            path, data = read_segment(files, reader.home, one.first_index)
-        except Damaged:
-            continue
         bounds = Bounds(
             first=one.first_index, following=following, decided=decided_to, is_alone=reader.is_alone
         )
-        frames, _ = scan(data, path, bounds)
-        if len(frames):
-            return int(frames.index[-1]), int(frames.timestamp_ms[-1])
+        path = one.path_live if files.exists(one.path_live) else one.path_archived
+        if (end := _ends.of(path, bounds, partial(_end_within, files, reader.home, bounds))) is not None:
+            return end
     return _end_of_snapshot(files, reader.home)
+
+
+def _end_within(files: Files, home: str, bounds: Bounds) -> tuple[int, int] | None:
+    """The last decided entry of one segment and its time."""
+    try:
+        path, data = read_segment(files, home, bounds.first)
+    except Damaged:
+        return None
+    frames, _ = scan(data, path, bounds)
+    return (int(frames.index[-1]), int(frames.timestamp_ms[-1])) if len(frames) else None
 
 
 def _end_of_snapshot(files: Files, home: str) -> tuple[int, int]:

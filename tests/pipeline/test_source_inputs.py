@@ -15,16 +15,18 @@ from benchmarks.mixedlog import write_log
 from history.reading.node import ShardFiles
 from history.reading.opening import open_node
 from pipeline.errors import InputError
-from pipeline.source import inputs
+from pipeline.source import inputs, kept
+from pipeline.source.frames import Bounds
 from pipeline.source.inputs import open_input
 from pipeline.source.options import parse_options
 from pipeline.source.plan import plan
 from pipeline.source.reading import read_task
 from raftlog.archive import ARCHIVE, apply_retention, archive_segments
 from raftlog.chain import GENESIS
-from raftlog.files import OsFiles
+from raftlog.files import Files, OsFiles
 from raftlog.indexing import build_index
 from raftlog.sealed import decode_index
+from raftlog.segments import SegmentHeader
 from records import RawRecord
 from tests.history.threelogs import ThreeLogs
 
@@ -46,6 +48,72 @@ def archived(mixed_log: str, tmp_path: Path) -> Path:
 
 def test_an_archive_is_read_like_what_was_never_moved(archived: Path, mixed_log: str) -> None:
     assert rows_of(archived) == rows_of(mixed_log)
+
+
+def opened_by_planning(monkeypatch: pytest.MonkeyPatch, log: Path) -> list[str]:
+    """The files whose header or end a plan looks up."""
+    opened: list[str] = []
+    header, end = inputs._header, inputs._end_within
+
+    def look_at_header(files: Files, path: str) -> SegmentHeader | None:
+        opened.append(path)
+        return header(files, path)
+
+    def look_for_end(files: Files, home: str, bounds: Bounds) -> tuple[int, int] | None:
+        opened.append(home)
+        return end(files, home, bounds)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(inputs, "_header", look_at_header)
+        patched.setattr(inputs, "_end_within", look_for_end)
+        open_input(str(log))
+    return [path for path in opened if Path(path).exists()]
+
+
+def test_a_second_plan_looks_up_nothing_that_stayed_as_it_was(
+    archived: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "SETTLED_NS", -(1 << 62))
+    first, shard = opened_by_planning(monkeypatch, archived), archived / "shard-0"
+    assert len(first) > len(list(shard.glob("archive/*.log")))
+    before = open_input(str(archived)).shards[0].decided_index
+    metadata = opened_by_planning(monkeypatch, archived)
+    assert [path for path in metadata if "shard-0" in path] == []
+    (newest,) = shard.glob("*.log")
+    newest.write_bytes(newest.read_bytes()[:-1])
+    assert opened_by_planning(monkeypatch, archived) == [*metadata, str(shard), str(newest)]
+    assert open_input(str(archived)).shards[0].decided_index == before - 1
+
+
+def test_what_changed_a_moment_ago_is_looked_up_again(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"a")
+    learnt: kept.Kept[bytes] = kept.Kept(1)
+    assert learnt.of(str(file), None, file.read_bytes) == b"a"
+    file.write_bytes(b"b")  # of the same size, maybe within one tick of the clock
+    assert learnt.of(str(file), None, file.read_bytes) == b"b"
+
+
+def test_what_was_not_learnt_is_asked_again_and_no_more_is_kept_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "SETTLED_NS", -(1 << 62))
+    file = tmp_path / "file"
+    asked: list[int] = []
+    learnt: kept.Kept[int | None] = kept.Kept(2)
+
+    def ask(about: int, says: int | None) -> int | None:
+        def learn() -> int | None:
+            asked.append(about)
+            return says
+
+        return learnt.of(str(file), about, learn)
+
+    assert (ask(1, 7), ask(1, 8)) == (7, 8)  # it is not there
+    file.touch()
+    assert (ask(1, None), ask(1, 7), ask(1, 8)) == (None, 7, 7)
+    assert (ask(2, 0), ask(3, 0), ask(1, 9)) == (0, 0, 9)
+    assert asked == [1, 1, 1, 1, 2, 3, 1]
 
 
 def test_of_archived_segments_the_manifest_tells_what_need_not_be_opened(archived: Path) -> None:
