@@ -33,14 +33,19 @@ GROUP = ["shard", "group_id"]
 
 
 def derive(
-    records: DataFrame, stored: DataFrame | None, shared: Shared, bridges: DataFrame | None = None
+    records: DataFrame,
+    stored: DataFrame | None,
+    shared: Shared,
+    bridges: DataFrame | None = None,
+    tasks: int | None = None,
 ) -> DataFrame:
     """The rows of all groups that anything happened to; ``kind`` says what to do with each.
 
     ``rows:TABLE`` is to be appended; ``open:TABLE`` and ``findings`` take the place of the group's earlier
     ones, ``state`` too, of which every group that was looked at has one; ``notes`` and ``part`` are appended
     to ``stored`` (`batches.stored_type`). ``records`` are those of the source with their raw columns,
-    ``bridges`` those of the snapshots in ``shared``.
+    ``bridges`` those of the snapshots in ``shared``. ``tasks``: so many share the groups; else Spark decides
+    by bytes, and of these records a megabyte is seconds of work.
     """
     inputs = [_of_records(records, RECORD_ORIGIN)]
     if bridges is not None:
@@ -51,7 +56,8 @@ def derive(
     rows = reduce(lambda one, other: one.unionByName(other), inputs)
     place = F.least(F.col("origin"), F.lit(BRIDGE_ORIGIN))
     order: list[Column | str] = [*GROUP, place, "raft_index", "origin", "sequence"]
-    in_order = rows.repartition(*GROUP).sortWithinPartitions(*order)
+    spread = rows.repartition(*GROUP) if tasks is None else rows.repartition(tasks, *GROUP)
+    in_order = spread.sortWithinPartitions(*order)
     return in_order.mapInArrow(derive_batches(shared), out_type())
 
 

@@ -47,7 +47,7 @@ from .factinputs import (
     terms_of,
     write_mark,
 )
-from .factspans import may_go_on, spans
+from .factspans import Span, may_go_on, spans
 from .step import Step
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 OF_GROUPS = "groups"
 """The part of table `findings` that is of groups."""
 OPENED = tuple(table for table in FACT_TABLES if table != FINDINGS)
+RECORDS_PER_TASK = 50_000
+"""Of all types: a tenth of them is about groups, and is a third of a second of Python."""
 BUCKET_BYTES = 1 << 20
 """A bucket is about as large: written in some ten milliseconds, and most outputs need but one."""
 BUCKETS_GROW = 4
@@ -125,8 +127,16 @@ class _Stage:
             inputs = few_inputs(step, self.spans, shared)
             if inputs is not None:
                 return Derived.here(step.spark, derive_here(*inputs, shared))
-        facts = derive(self._records(), self._stored(), shared, bridges)
+        facts = derive(self._records(), self._stored(), shared, bridges, self._tasks())
         return Derived.staged(step.spark, facts, join(step.tx.staging, "facts"))
+
+    def _tasks(self) -> int | None:
+        """How many tasks share the groups, by the new records; None: those of earlier runs are new too."""
+        if not self._are_all_new():
+            return None
+        count = self._step.tx.rows.get(("records", "rows"), 0)
+        most = int(self._step.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        return min(most, -(-count // RECORDS_PER_TASK)) or None
 
     def _add(self, facts: Derived, table: str, *kinds: str) -> None:
         gone = self._step.output.manifest.of(table, "rows") if self._begins_anew else ()
@@ -165,12 +175,18 @@ class _Stage:
 
     def _records(self) -> DataFrame:
         """The records that facts do not know of yet; none of a shard in which they wait for a snapshot."""
-        step = self._step
-        goes_on = {shard: span for shard, span in self.spans.items() if span.to_index >= span.from_index}
-        known = (self._known.get(shard, Progress()) for shard in goes_on)
-        if step.ranges and all(one.facts_to == one.records_to for one in known):
+        step, goes_on = self._step, self._goes_on()
+        if self._are_all_new():
             return step.records().where(F.col("shard").isin(list(goes_on)))
         return step.records_beyond({shard: span.from_index - 1 for shard, span in goes_on.items()})
+
+    def _goes_on(self) -> dict[int, Span]:
+        return {shard: span for shard, span in self.spans.items() if span.to_index >= span.from_index}
+
+    def _are_all_new(self) -> bool:
+        """Whether all records that facts do not know of are this run's."""
+        known = (self._known.get(shard, Progress()) for shard in self._goes_on())
+        return bool(self._step.ranges) and all(one.facts_to == one.records_to for one in known)
 
     def _stored(self) -> DataFrame | None:
         step, schema = self._step, stored_type()
