@@ -32,7 +32,7 @@ def open_output(path: Path, log: InputLog) -> Output:
     return Output.open(str(path), cluster_id=log.cluster_id, num_shards=log.num_shards)
 
 
-@pytest.mark.slow
+@pytest.mark.spark
 def test_runs_over_a_recorded_cluster_have_the_rows_of_an_export(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,7 +58,7 @@ def test_runs_over_a_recorded_cluster_have_the_rows_of_an_export(
     assert_same(path, INCIDENT)
 
 
-@pytest.mark.slow
+@pytest.mark.spark
 def test_a_snapshot_stands_in_for_what_is_damaged(spark: SparkSession, tmp_path: Path) -> None:
     log_path, path = str(tmp_path / "node"), tmp_path / "tables"
     write_life(log_path, 3_000, shards=1, days=1, seed=3, segment_bytes=60_000, snapshot_records=1_000)
