@@ -30,13 +30,7 @@ DRIVER_MIN_MB, DRIVER_MAX_MB = 1_024, 8_192
 PARTITIONS_PER_CORE = 4
 """Of a shuffle in a local session: enough that one large group does not hold up the rest."""
 
-ARROW_JAVA = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""Arrow's Java checks for every value that its memory is still held and long enough: a fifth of what the JVM
-does to take in a log. Spark asks only for rows that a batch has, and for values that are there."""
-
 COMMON = {
-    "spark.driver.defaultJavaOptions": ARROW_JAVA,  # these come before the user's `extraJavaOptions`
-    "spark.executor.defaultJavaOptions": ARROW_JAVA,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",

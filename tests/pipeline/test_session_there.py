@@ -11,7 +11,6 @@ import pytest
 from pipeline.errors import InputError
 from pipeline.session.failures import unwrapped
 from pipeline.session.sessions import session_for, spark_session
-from pipeline.session.settings import ARROW_JAVA
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,12 +64,3 @@ def test_a_missing_package_on_executors_is_named(spark: SparkSession) -> None:
     error = unwrapped(raised.value)
     assert error is not None
     assert error.message == "the executors' Python lacks the package no_such_package"
-
-
-def test_a_session_of_ours_leaves_out_what_arrow_checks_of_every_value(spark: SparkSession) -> None:
-    assert spark.sparkContext.getConf().get("spark.executor.defaultJavaOptions") == ARROW_JAVA
-    java = spark.sparkContext._jvm
-    assert java is not None
-    for option in ARROW_JAVA.split():
-        name, _, value = option.removeprefix("-D").partition("=")
-        assert java.System.getProperty(name) == value
