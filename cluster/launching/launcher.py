@@ -302,7 +302,8 @@ def _stable_ports(asked: Sequence[Asked]) -> list[int]:
     """For each that asked for, else the one before if it is free, else a free one. Raises LaunchError when
     one that was asked for is taken: sooner and plainer than the node itself would say it.
 
-    All probes stay open to the end, so that no two get the same.
+    All probes stay open to the end, and listen, so that no two get the same, nor another launcher: sockets that
+    are merely bound (with SO_REUSEADDR, which a node that comes back needs) may share a port on Linux.
     """
     given = [port for _, _, port, _ in asked if port]
     with contextlib.ExitStack() as probes:
@@ -319,6 +320,7 @@ def _is_free(probes: contextlib.ExitStack, host: str, port: int) -> bool:
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         probe.bind((host, port))
+        probe.listen()
     except OSError as error:
         return error.errno != errno.EADDRINUSE
     except (OverflowError, UnicodeError):
@@ -335,5 +337,6 @@ def _free_port(probes: contextlib.ExitStack, before: int) -> int:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with contextlib.suppress(OSError):
             probe.bind((LOOPBACK, port))
+            probe.listen()
             return port
     raise LaunchError(f"none of {len(tries)} ports that were tried on {LOOPBACK} is free", EXIT_NODE_STOPPED)

@@ -159,6 +159,14 @@ def test_ports_that_are_counted_up_do_not_meet(tmp_path: Path) -> None:
         prepare_cluster(tmp_path, 3, kafka_port=19092, http_port=19093)
 
 
+def test_no_two_get_the_same_port_by_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes that are merely bound would share it."""
+    monkeypatch.setattr("random.sample", lambda ports, tries: list(ports)[-tries:])
+    cluster = prepare_cluster(tmp_path / "cluster")
+    ports = [port for node in cluster.nodes for port in (node.port, node.http_port)]
+    assert len(set(ports)) == len(ports)
+
+
 def test_a_port_of_before_gives_way_to_one_that_is_asked_for(tmp_path: Path) -> None:
     launch_cluster(tmp_path, 1).kill()
     before = ports_before(tmp_path)["http.port"]
