@@ -302,8 +302,8 @@ def _stable_ports(asked: Sequence[Asked]) -> list[int]:
     """For each that asked for, else the one before if it is free, else a free one. Raises LaunchError when
     one that was asked for is taken: sooner and plainer than the node itself would say it.
 
-    All probes stay open to the end, and listen, so that no two get the same, nor another launcher: sockets that
-    are merely bound (with SO_REUSEADDR, which a node that comes back needs) may share a port on Linux.
+    All probes stay open to the end, and listen, so that no two get the same, nor another launcher: sockets
+    that are merely bound (with SO_REUSEADDR, which a node that comes back needs) may share a port on Linux.
     """
     given = [port for _, _, port, _ in asked if port]
     with contextlib.ExitStack() as probes:
