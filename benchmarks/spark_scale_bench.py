@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +105,7 @@ def size_of(path: Path) -> int:
     return sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
 
 
-def ask(tables: str) -> None:
+def ask(tables: str, names: Sequence[str]) -> None:
     """In a process of its own: seconds of each analysis as JSON, a line each."""
     from pipeline.analyses import ANALYSES as KNOWN
     from pipeline.session.sessions import spark_session
@@ -113,7 +113,7 @@ def ask(tables: str) -> None:
 
     spark = spark_session(name="scale", conf={"spark.driver.memory": DRIVER_MEMORY})
     nowhere(read_table(spark, tables, "failovers"))  # what the first job costs is nobody's
-    for name in ANALYSES:
+    for name in names:
         frames = [read_table(spark, tables, table) for table in KNOWN[name].takes]
         print(
             json.dumps({"name": name, "s": timed(lambda n=name, f=frames: nowhere(KNOWN[n].run(*f)))}),
@@ -132,7 +132,9 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def measure(home: Path, records: int, seed: int) -> Iterator[tuple[str, float, int | None]]:
+def measure(
+    home: Path, records: int, seed: int, names: Sequence[str]
+) -> Iterator[tuple[str, float, int | None]]:
     """(what, seconds, peak bytes) of each step."""
     log, tables = home / f"log-{records}", home / f"tables-{records}"
     if not log.exists():
@@ -143,7 +145,9 @@ def measure(home: Path, records: int, seed: int) -> Iterator[tuple[str, float, i
     for what in ("run", "run again"):
         took, held, _ = measured(*run, "--driver-memory", DRIVER_MEMORY)
         yield what, took, held
-    took, held, said = measured("benchmarks.spark_scale_bench", "--ask", str(tables))
+    if not names:
+        return
+    took, held, said = measured("benchmarks.spark_scale_bench", "--ask", str(tables), "--only", *names)
     yield "all analyses", took, held
     for line in said.splitlines():
         one = json.loads(line)
@@ -159,10 +163,13 @@ def main() -> None:
     parser.add_argument(
         "--keep", metavar="DIR", help="keep logs and tables here; logs that are here are used"
     )
+    parser.add_argument(
+        "--only", metavar="ANALYSIS", nargs="*", choices=ANALYSES, default=ANALYSES, help="ask no others"
+    )
     parser.add_argument("--ask", metavar="TABLES", help=argparse.SUPPRESS)
     said = parser.parse_args()
     if said.ask:
-        ask(said.ask)
+        ask(said.ask, said.only)
         return
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(said.keep or scratch)
@@ -170,7 +177,7 @@ def main() -> None:
         print("| Records | Step | Seconds | Records per s | Peak memory |")
         print("|---|---|---|---|---|")
         for records in said.records:
-            for what, took, held in measure(home, records, said.seed):
+            for what, took, held in measure(home, records, said.seed, said.only):
                 memory = "" if held is None else f"{held / MIB:,.0f} MiB"
                 print(
                     f"| {records:,} | {what} | {took:,.1f} | {records / took:,.0f} | {memory} |", flush=True
