@@ -117,6 +117,20 @@ def test_a_brief_session_has_the_quick_compiler_alone_unless_it_is_told_otherwis
     assert "spark.driver.extraJavaOptions" not in local_defaults("local[2]")
 
 
+@pytest.mark.parametrize(
+    "master", ["foo://x", "local[0]", "local[two]", "local[4", "spark://", "Yarn", " local"]
+)
+def test_a_master_that_is_none_is_refused_before_anything_starts(
+    master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyspark = pytest.importorskip("pyspark")
+    monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
+    monkeypatch.setattr(sessions, "launch", pytest.fail)
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    with pytest.raises(OptionError, match="is no Spark master; give local"):
+        sessions.spark_session(master)
+
+
 def test_the_users_defaults_are_read_as_spark_reads_them(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text(
         "# spark.master yarn\n\nspark.master   spark://a:7077\n"
