@@ -67,7 +67,7 @@ def _stored(step: Step, due: Groups, shared: Shared) -> pa.Table | None:
             due.setdefault(shard, set()).add(group_id)
     files = [file for file in states if _may_hold(file, due)]
     files += [file for file in step.output.manifest.of(PARTS) if file.shard in due]
-    if not few.is_few(*few.size_of(join(root, file.path) for file in files)):
+    if not few.are_few(root, files):
         return None
     stored = few.read_few(root, files, STORED)
     mine = [stored.slice(0, 0)]

@@ -161,8 +161,7 @@ class _Stage:
     ) -> DataFrame | pa.Table:
         """Rows of groups that were looked at, and those of the other groups in files that are replaced."""
         root = self._step.output.root
-        size = few.size_of(join(root, file.path) for file in kept)
-        if facts.is_few(kind) and facts.is_few(STATE) and few.is_few(*size):
+        if facts.is_few(kind) and facts.is_few(STATE) and few.are_few(root, kept):
             before = without(few.read_few(root, kept, arrow_of(kind)), facts.groups())
             return pa.concat_tables([before, facts.table(kind)])
         rows = facts.frame(kind)

@@ -24,14 +24,24 @@ from .disk import join
 from .layout import DAY_MS, DAYS, EPOCH, SORTED_BY
 from .manifest import TableFile
 
-__all__ = ["FEW_BYTES", "FEW_ROWS", "Few", "buckets_by_group", "is_few", "laid_few", "read_few", "size_of"]
+__all__ = [
+    "FEW_BYTES",
+    "FEW_ROWS",
+    "Few",
+    "are_few",
+    "buckets_by_group",
+    "day_of",
+    "is_few",
+    "laid_few",
+    "read_few",
+    "size_of",
+]
 
 FEW_ROWS = 100_000
 """Written in some tenths of a second."""
 FEW_BYTES = 32 << 20
 """As files have them before compression, of which Arrow makes a few times as many; `transaction.SIDE_BY_SIDE`
 tables may be under way: some hundred MB at worst."""
-_UNDATED = (date.fromisoformat(names.UNDATED) - EPOCH).days
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +121,16 @@ def is_few(rows: int, size: int) -> bool:
     return rows <= FEW_ROWS and size <= FEW_BYTES
 
 
+def are_few(root: str, files: Iterable[TableFile]) -> bool:
+    """Whether all rows of these files may be read at a time."""
+    return is_few(*size_of(join(root, file.path) for file in files))
+
+
+def day_of(day: str | None) -> int:
+    """The day since 1970 that a file of this date is of, or the one that stands for none."""
+    return (date.fromisoformat(day or names.UNDATED) - EPOCH).days
+
+
 def buckets_by_group(group_ids: pa.ChunkedArray, buckets: int) -> pa.ChunkedArray:
     """In which bucket each row is, as `layout.bucket_of_group` says it to Spark."""
     named = group_ids.combine_chunks().dictionary_encode()
@@ -135,7 +155,7 @@ def _days(moments_ms: pa.ChunkedArray) -> pa.ChunkedArray:
     """Of each moment the day since 1970, or the one that stands for none."""
     nowhere = (DAYS[0] - 1) * DAY_MS
     days = moments_ms.fill_null(nowhere).to_numpy() // DAY_MS
-    dated = np.where((days >= DAYS[0]) & (days <= DAYS[1]), days, _UNDATED)
+    dated = np.where((days >= DAYS[0]) & (days <= DAYS[1]), days, day_of(None))
     return pa.chunked_array([pa.array(dated.astype(np.int32))])
 
 

@@ -91,7 +91,7 @@ def merged(spark: SparkSession, root: str, merge: Merge) -> Laid:
     from .layout import Laid, sorted_for_files
     from .reading import read_files
 
-    if few.is_few(*few.size_of(join(root, file.path) for file in merge.files)):
+    if few.are_few(root, merge.files):
         return _few(root, merge)
     df = read_files(spark, root, merge.table, merge.files, _schema(root, merge))
     kinds = {name: kind for name, kind in (("date", "date"), ("shard", "int")) if name in df.columns}
@@ -102,21 +102,16 @@ def merged(spark: SparkSession, root: str, merge: Merge) -> Laid:
 
 
 def _few(root: str, merge: Merge) -> Laid:
-    from datetime import date
-
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from . import few
-    from .layout import EPOCH
-    from .names import UNDATED
 
     found, keys = [], [key for key in ("date", "shard") if f"/{key}=" in merge.files[0].path]
     for file in merge.files:
-        day = (date.fromisoformat(file.date or UNDATED) - EPOCH).days
         rows = pq.ParquetFile(join(root, file.path)).read()
         for key in keys:
-            value = pa.scalar(day if key == "date" else file.shard, pa.int32())
+            value = pa.scalar(few.day_of(file.date) if key == "date" else file.shard, pa.int32())
             rows = rows.append_column(key, pa.repeat(value, rows.num_rows))
         found.append(rows)
     return few.in_order(pa.concat_tables(found, promote_options="default"), keys)

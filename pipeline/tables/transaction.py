@@ -142,7 +142,7 @@ class Transaction:
 
         mine = [file for file in self._added if (file.table, file.part) == (table, part)]
         ready = join(self._output.root, self._ready)
-        if not few.is_few(*few.size_of(join(ready, file.path) for file in mine)):
+        if not few.are_few(ready, mine):
             return None
         return few.read_few(ready, mine, arrow_type(TABLES[table].columns))
 
