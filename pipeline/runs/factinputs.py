@@ -188,7 +188,7 @@ def bridge_records(
 
 def _read(step: Step, bridges: Mapping[int, Bridge], number: int) -> DataFrame:
     """The snapshots of one bridge of each shard, staged: a node may replace them at any time."""
-    asked = {str(shard): [1, bridge.index] for shard, bridge in bridges.items()}
+    asked = {str(shard): [None, bridge.index] for shard, bridge in bridges.items()}
     reader = step.spark.read.format("quorate").option("rows", "snapshot").option("raw", "true")
     reader = reader.option("types", ",".join(str(int(type_)) for type_ in sorted(MEMBERSHIP_TYPES)))
     records = reader.option("ranges", json.dumps(asked)).load(step.log.path)

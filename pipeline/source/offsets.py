@@ -71,7 +71,8 @@ def starting_at(
 ) -> dict[int, int]:
     """Where a stream without a checkpoint begins, by its options; raises `OptionError`.
 
-    ``starting_index`` is one index for all shards or JSON by shard; it goes before ``starting``.
+    ``starting_index`` is one index for all shards or JSON by shard; ``starting`` is of those that
+    it does not name.
     """
     where = given.get("starting", STARTING[0]).lower()
     if where not in STARTING:
@@ -84,6 +85,8 @@ def starting_at(
     if strange:
         there_are = ", ".join(shard_name(shard) for shard in sorted(shards))
         raise OptionError(f"starting_index: there is no shard {strange[0]}", f"there are {there_are}")
+    if "starting" in given and given["starting_index"].strip().isdecimal():
+        raise OptionError("starting says nothing beside an index of all shards", "leave starting out")
     return shards | {shard: max(index, begins[shard]) for shard, index in named.items()}
 
 

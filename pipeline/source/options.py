@@ -3,6 +3,7 @@
 Everything that narrows a reading is an option and not a pushed filter: Spark shares what is pushed between
 two scans of one DataFrame, and would hand the rows of one filter to the other. What must stay true: an
 option that is unknown, or whose value makes no sense, is refused with what there is; nothing is guessed.
+Options narrow together, and one that could have no effect beside another is refused as well.
 """
 
 from __future__ import annotations
@@ -55,6 +56,17 @@ STREAM_OPTIONS = {
     "max_entries_per_trigger": "how many entries of the log one batch takes; without it all that there are",
 }
 """Those that only `readStream` knows."""
+
+FOREIGN = {
+    "entries": (("types", "groups", "raw"), "an entry is of no type and no group, and has no raw columns"),
+    "snapshot": (("from_index", "from_time"), "a snapshot begins nowhere: to_index and to_time choose it"),
+    "spans": (
+        ("types", "groups", "from_index", "to_index", "from_time", "to_time", "raw", "mode"),
+        "a span tells which entries are new, whatever is in them",
+    ),
+}
+"""By kind of rows: the options that say nothing of them, but for their defaults, and why."""
+_DEFAULTS = {"raw": "false", "mode": "fail"}
 
 TYPE_MIN, TYPE_MAX = -(1 << 15), (1 << 15) - 1
 """A record type is an i16 in the log."""
@@ -148,25 +160,18 @@ def parse_options(given: Mapping[str, str], schema: StructType | None = None) ->
         raise OptionError("no path is given", f'load("DIRECTORY") reads {OPTIONS["path"]}')
     mode = _one_of(Mode, "mode", said.get("mode", "fail"))
     rows = _one_of(Rows, "rows", said.get("rows", "records"))
-    span = Span(
-        from_index=_index(said, "from_index"),
-        to_index=_index(said, "to_index"),
-        from_ms=_moment(said, "from_time"),
-        to_ms=_moment(said, "to_time"),
-    )
+    _check_of(said, rows)
     selection = Selection(
-        span=span,
+        span=_span(said),
         types=_listed(said, "types", _type_number),
         groups=_groups(said),
     )
-    if rows is Rows.ENTRIES and (selection.types, selection.groups) != (None, None):
-        raise OptionError("entries have no type and no group", "leave out types and groups, or rows=entries")
     return SourceOptions(
         path=os.path.abspath(said["path"].removeprefix("file://")),  # executors run in folders of their own
-        columns=_columns(said, rows, mode) if schema is None else _columns_of(schema, rows, mode),
+        columns=_columns(said, rows, mode) if schema is None else _columns_of(schema, said, rows, mode),
         selection=selection,
         shards=_listed(said, "shards", _shard_number),
-        ranges=_ranges(said),
+        ranges=_ranges(said, rows),
         mode=mode,
         rows=rows,
         of_stream={name: value for name, value in said.items() if name in STREAM_OPTIONS},
@@ -178,6 +183,31 @@ def _one_of(names: type[_Choice], option: str, value: str) -> _Choice:
         return names(value.lower())
     except ValueError:
         raise OptionError(f"{option}={value!r} is not known", f"there are {', '.join(names)}") from None
+
+
+def _check_of(said: Mapping[str, str], rows: Rows) -> None:
+    """Refuses what would have no effect on such rows."""
+    names, why = FOREIGN.get(rows, ((), ""))
+    for name in names:
+        if name in said and said[name].lower() != _DEFAULTS.get(name):
+            raise OptionError(f"{name} says nothing of rows={rows}", f"{why}; leave one of the two out")
+
+
+def _span(said: Mapping[str, str]) -> Span:
+    span = Span(
+        from_index=_index(said, "from_index"),
+        to_index=_index(said, "to_index"),
+        from_ms=_moment(said, "from_time"),
+        to_ms=_moment(said, "to_time"),
+    )
+    for first, last, of in (
+        (span.from_index, span.to_index, "index"),
+        (span.from_ms, span.to_ms, "time"),
+    ):
+        if first is not None and last is not None and first > last:
+            words = f"from_{of}={said[f'from_{of}']} is behind to_{of}={said[f'to_{of}']}"
+            raise OptionError(words, "give the first one and then the last one")
+    return span
 
 
 def _index(said: Mapping[str, str], name: str) -> int | None:
@@ -209,7 +239,18 @@ def _moment(said: Mapping[str, str], name: str) -> int | None:
 def _listed(said: Mapping[str, str], name: str, read: Callable[[str], int]) -> frozenset[int] | None:
     if name not in said:
         return None
-    return frozenset(read(word.strip()) for word in said[name].split(",") if word.strip())
+    return frozenset(read(word) for word in _words(said, name))
+
+
+def _words(said: Mapping[str, str], name: str) -> list[str]:
+    """What stands between the commas; nothing at all is no list, and neither nothing nor everything."""
+    return _not_empty(name, [word.strip() for word in said[name].split(",") if word.strip()])
+
+
+def _not_empty(name: str, words: list[str]) -> list[str]:
+    if not words:
+        raise OptionError(f"{name} is empty", f"name what is wanted, or leave {name} out: then all is read")
+    return words
 
 
 def _type_number(word: str) -> int:
@@ -242,31 +283,42 @@ def _groups(said: Mapping[str, str]) -> frozenset[str] | None:
         return None
     value = said["groups"]
     if not value.lstrip().startswith("["):
-        return frozenset(name.strip() for name in value.split(",") if name.strip())
+        return frozenset(_words(said, "groups"))
     names = _json(said, "groups")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise OptionError(f"groups={value!r} is no list of texts", OPTIONS["groups"])
-    return frozenset(names)
+    return frozenset(_not_empty("groups", names))
 
 
-def _ranges(said: Mapping[str, str]) -> Mapping[int, tuple[int | None, int | None]] | None:
+def _ranges(said: Mapping[str, str], rows: Rows) -> Mapping[int, tuple[int | None, int | None]] | None:
+    """By shard. They may name none, or end before they begin: a program that has nothing to read says so."""
     if "ranges" not in said:
         return None
     ranges = _json(said, "ranges")
-    if not isinstance(ranges, dict):
+    if not isinstance(ranges, _Members):
         raise OptionError(f"ranges={said['ranges']!r} is no JSON object", OPTIONS["ranges"])
-    found = {}
-    for shard, ends in ranges.items():
-        is_pair = isinstance(ends, list) and len(ends) == 2
+    found: dict[int, tuple[int | None, int | None]] = {}
+    for shard, ends in ranges:
+        is_pair = type(ends) is list and len(ends) == 2
         if not is_pair or not all(end is None or type(end) is int for end in ends):
             raise OptionError(f"ranges: {ends!r} of shard {shard} are no two indexes", OPTIONS["ranges"])
-        found[_shard_number(shard)] = (ends[0], ends[1])
+        if rows is Rows.SNAPSHOT and ends[0] is not None:
+            hint = "of rows=snapshot give null for the first index"
+            raise OptionError(f"ranges: {ends!r} of shard {shard}, and a snapshot begins nowhere", hint)
+        number = _shard_number(shard)
+        if number in found:
+            raise OptionError(f"ranges: shard {number} is named twice", "name each once")
+        found[number] = (ends[0], ends[1])
     return found
+
+
+class _Members(list[tuple[str, Any]]):
+    """A JSON object as it is written: one name may stand there twice."""
 
 
 def _json(said: Mapping[str, str], name: str) -> Any:
     try:
-        return json.loads(said[name])
+        return json.loads(said[name], object_pairs_hook=_Members)
     except ValueError as error:
         raise OptionError(f"{name}={said[name]!r} is no JSON: {error}", OPTIONS[name]) from None
 
@@ -278,16 +330,20 @@ def _columns(said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, .
     if "columns" not in said:
         chosen = tuple(column for column in known if with_raw or not column.is_raw)
     else:
-        names = [name.strip() for name in said["columns"].split(",") if name.strip()]
-        chosen = _named(known, [name for name in names if name != DAMAGE.name])
+        chosen = _named((*known, DAMAGE), _words(said, "columns"))
+        _check_damage(chosen, mode)
+        chosen = tuple(column for column in chosen if column != DAMAGE)
         if with_raw:
             chosen += tuple(column for column in known if column.is_raw and column not in chosen)
     return (*chosen, DAMAGE) if mode is Mode.PERMISSIVE else chosen
 
 
-def _columns_of(schema: StructType, rows: Rows, mode: Mode) -> tuple[Column, ...]:
-    """The same of a schema that the user gave."""
+def _columns_of(schema: StructType, said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, ...]:
+    """The same of a schema that the user gave, or that Spark hands back as it was told."""
+    if not schema.fields:
+        raise OptionError("the schema names no column", "name what is wanted, or leave the schema out")
     chosen = _named((*_known(rows), DAMAGE), schema.fieldNames())
+    _check_damage(chosen, mode)
     for given, ours in zip(schema.fields, spark_type(chosen).fields, strict=True):
         if given.dataType != ours.dataType:
             kind = ours.dataType.simpleString()
@@ -297,7 +353,15 @@ def _columns_of(schema: StructType, rows: Rows, mode: Mode) -> tuple[Column, ...
             )
     if mode is Mode.PERMISSIVE and DAMAGE not in chosen:
         raise OptionError("mode=permissive without the column damage", "add `damage string` to the schema")
+    for name in ("columns", "raw"):
+        if said.get(name, "false").lower() != "false" and _columns(said, rows, mode) != chosen:
+            raise OptionError(f"{name} beside a schema that names other columns", f"leave {name} out")
     return chosen
+
+
+def _check_damage(chosen: tuple[Column, ...], mode: Mode) -> None:
+    if mode is Mode.FAIL and DAMAGE in chosen:
+        raise OptionError("damage is a column of mode=permissive", "say mode=permissive, or leave it out")
 
 
 def _known(rows: Rows) -> tuple[Column, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pipeline.errors import OptionError
@@ -38,12 +38,16 @@ class Task:
 def plan(options: SourceOptions, found: InputLog | None = None) -> list[Task]:
     """The tasks of a reading of what is ``found`` at the path; raises `InputError` and `OptionError`."""
     found = open_input(options.path) if found is None else found
-    unknown = sorted((options.shards or frozenset()) - set(found.shards))
+    unknown = sorted({*(options.shards or ()), *(options.ranges or ())} - set(found.shards))
     if unknown:
-        held = ", ".join(map(str, found.shards))
-        raise OptionError(f"{options.path} does not hold shard {unknown[0]}", f"it has {held}")
+        raise no_such_shard(options, unknown[0], found.shards)
     shards = found.shards.values() if options.rows is not Rows.ENTRIES else node_shards(found)
     return [task for shard in shards for task in _tasks(options, found, shard)]
+
+
+def no_such_shard(options: SourceOptions, shard: int, there: Iterable[int]) -> OptionError:
+    held = ", ".join(map(str, sorted(there)))
+    return OptionError(f"{options.path} does not hold shard {shard}", f"it has {held}")
 
 
 def _tasks(options: SourceOptions, found: InputLog, shard: InputShard) -> Iterator[Task]:

@@ -32,7 +32,7 @@ from .following import Following
 from .inputs import InputShard
 from .offsets import Offsets, admitted, entries_max, starting_at
 from .options import Mode, Rows, SourceOptions
-from .plan import Task, plan
+from .plan import Task, no_such_shard, plan
 from .reading import read_task
 from .segment import batch_of
 from .tail import Reached
@@ -70,6 +70,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         reached = self._look()
         listed = self._log.listed(reached)
+        if unknown := sorted((self._options.shards or frozenset()) - set(reached)):
+            raise no_such_shard(self._options, unknown[0], self._log.look())
         latest = {shard: one.index + 1 for shard, one in reached.items()}
         begins = {shard: one.begins_index for shard, one in listed.shards.items()}
         return Offsets(self._log.cluster_id, starting_at(self._options.of_stream, begins, latest)).document()

@@ -81,6 +81,10 @@ def test_where_a_stream_begins() -> None:
         ({"starting": "newest"}, "starting='newest' is not known; there are earliest, latest"),
         ({"starting_index": "soon"}, "starting_index='soon' cannot be read"),
         ({"starting_index": "0"}, "indexes begin with 1"),
+        (
+            {"starting_index": "3", "starting": "latest"},
+            "starting says nothing beside an index of all shards",
+        ),
         ({"starting_index": '{"7": 3}'}, "there is no shard 7; there are metadata, shard-0"),
     ],
 )

@@ -34,7 +34,6 @@ def test_types_by_number_and_by_any_spelling_of_the_name(mixed_log: str, everyth
     for said in ("3,1000", "ConsumerGroupMetadata,TermStart", " CONSUMER_GROUP_METADATA , term_start"):
         assert rows_of(mixed_log, types=said) == expected
     assert rows_of(mixed_log, types="77") == []
-    assert rows_of(mixed_log, types="") == []
 
 
 def test_groups_by_commas_and_as_json(mixed_log: str, everything: list[Row]) -> None:
@@ -62,6 +61,7 @@ def test_indexes_and_times_with_both_ends(mixed_log: str, everything: list[Row])
     assert rows_of(mixed_log, shards="0", from_time=str(first), to_time=str(last)) == expected
     assert rows_of(mixed_log, from_index=str(1 << 40)) == []
     assert rows_of(mixed_log, from_index="-7", to_index=str(1 << 80)) == everything
+    assert rows_of(mixed_log, shards="0", from_index=str(MIDDLE), to_index=str(MIDDLE)) == expected[:1]
 
 
 def test_ranges_by_shard_leave_out_those_that_are_not_named(mixed_log: str, everything: list[Row]) -> None:
@@ -71,6 +71,9 @@ def test_ranges_by_shard_leave_out_those_that_are_not_named(mixed_log: str, ever
     assert {(row["shard"], row["raft_index"]) for row in both} == {(-1, 1), (0, MIDDLE)}
     narrowed = rows_of(mixed_log, ranges=json.dumps({"0": [None, MIDDLE + 1]}), from_index=str(MIDDLE))
     assert {row["raft_index"] for row in narrowed} == {MIDDLE, MIDDLE + 1}
+    assert rows_of(mixed_log, ranges="{}") == []
+    with pytest.raises(OptionError, match="does not hold shard 7"):
+        plan(parse_options({"path": mixed_log, "ranges": '{"0": [1, 2], "7": [1, 2]}'}))
 
 
 def test_shards_by_number_and_by_name(mixed_log: str, everything: list[Row]) -> None:
@@ -122,6 +125,22 @@ def test_a_schema_names_what_is_read(mixed_log: str) -> None:
     with pytest.raises(OptionError, match="no column 'node_id'"):
         parse_options({"path": mixed_log}, spark_type(ENTRY_COLUMNS))
     assert DAMAGE in parse_options({"path": mixed_log, "mode": "permissive"}, spark_type((DAMAGE,))).columns
+    with pytest.raises(OptionError, match="damage is a column of mode=permissive"):
+        parse_options({"path": mixed_log}, spark_type((DAMAGE,)))
+    with pytest.raises(OptionError, match="the schema names no column"):
+        parse_options({"path": mixed_log}, spark_type(()))
+
+
+@pytest.mark.parametrize("options", [{"columns": "shard,term"}, {"raw": "true"}])
+def test_a_schema_beside_other_words_for_columns_says_the_same_or_is_refused(
+    mixed_log: str, options: dict[str, str]
+) -> None:
+    """Spark hands over as a schema what the options made, too."""
+    asked = {"path": mixed_log, **options}
+    same = parse_options(asked).columns
+    assert parse_options(asked, spark_type(same)).columns == same
+    with pytest.raises(OptionError, match="beside a schema that names other columns"):
+        parse_options(asked, spark_type(same[1:]))
 
 
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
@@ -140,7 +159,31 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "a mode that is none": ({"mode": "dropmalformed"}, "there are fail, permissive"),
     "rows that are none": ({"rows": "groups"}, "there are records, entries"),
     "raw that is neither": ({"raw": "yes"}, "neither true nor false"),
-    "types of entries": ({"rows": "entries", "types": "3"}, "entries have no type"),
+    "types of entries": ({"rows": "entries", "types": "3"}, "types says nothing of rows=entries"),
+    "groups of entries": ({"rows": "entries", "groups": "a"}, "groups says nothing of rows=entries"),
+    "raw bytes of entries": ({"rows": "entries", "raw": "true"}, "raw says nothing of rows=entries"),
+    "a snapshot from an index on": (
+        {"rows": "snapshot", "from_index": "3"},
+        "from_index says nothing of rows",
+    ),
+    "a snapshot from a moment on": ({"rows": "snapshot", "from_time": "3"}, "from_time says nothing of rows"),
+    "a snapshot of a range": ({"rows": "snapshot", "ranges": '{"0": [3, 9]}'}, "a snapshot begins nowhere"),
+    "types of spans": ({"rows": "spans", "types": "3"}, "types says nothing of rows=spans"),
+    "spans from a moment on": ({"rows": "spans", "from_time": "3"}, "from_time says nothing of rows=spans"),
+    "spans that are damaged": ({"rows": "spans", "mode": "permissive"}, "mode says nothing of rows=spans"),
+    "no types": ({"types": ""}, "types is empty"),
+    "no shards": ({"shards": " , "}, "shards is empty"),
+    "no groups": ({"groups": ""}, "groups is empty"),
+    "no groups in JSON": ({"groups": "[]"}, "groups is empty"),
+    "no columns": ({"columns": ","}, "columns is empty"),
+    "damage that nobody asked for": ({"columns": "shard,damage"}, "damage is a column of mode=permissive"),
+    "indexes the wrong way round": (
+        {"from_index": "9", "to_index": "8"},
+        "from_index=9 is behind to_index=8",
+    ),
+    "times the wrong way round": ({"from_time": "9", "to_time": "8"}, "from_time=9 is behind to_time=8"),
+    "a shard twice": ({"ranges": '{"0": [1, 2], "shard-0": [3, 4]}'}, "shard 0 is named twice"),
+    "a shard twice alike": ({"ranges": '{"0": [1, 2], "0": [3, 4]}'}, "shard 0 is named twice"),
 }
 
 

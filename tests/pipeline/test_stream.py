@@ -281,6 +281,13 @@ def test_a_stream_of_some_shards_has_offsets_of_these_only(tmp_path: Path) -> No
     assert stream.batch() == 3
 
 
+def test_a_stream_of_a_shard_that_is_not_there_does_not_begin(tmp_path: Path) -> None:
+    cluster = Growing(tmp_path / "cluster", num_nodes=1)
+    cluster.write(3)
+    with pytest.raises(OptionError, match="does not hold shard 7; it has -1, 0"):
+        Stream(cluster.disks[0].path, shards="0,7")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -1,0 +1,146 @@
+"""Every two options of the source together: what is read is what passes both, or both together are refused.
+
+The oracle is everything that there is, filtered and cut to columns in plain Python. What must stay true: no
+option is without effect beside another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs quorate[spark]")
+
+from history.reading.node import ShardFiles
+from pipeline.errors import OptionError
+from pipeline.source.options import OPTIONS, Rows
+
+from .test_source import Row, rows_of
+
+GROUP = "orders-service-00003"
+FIRST, LAST = 400, 1_000
+"""Of indexes that are asked for: segments and snapshots are on both sides."""
+
+Passes = Callable[[Row], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A value of an option, and what it leaves of all rows."""
+
+    value: str
+    passes: Passes = lambda row: True
+    columns: tuple[str, ...] | None = None
+    adds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """All rows of one kind, every column of them, and what may be asked."""
+
+    path: str
+    rows: list[Row]
+    asked: dict[str, Asked] = field(default_factory=dict)
+
+
+def _asked(first_ms: int, last_ms: int) -> dict[str, Asked]:
+    ranges = f'{{"0": [null, {LAST}]}}'
+    return {
+        "shards": Asked(value="0", passes=lambda row: row["shard"] == 0),
+        "types": Asked(value="OffsetCommit,8", passes=lambda row: row["type"] in (1, 8)),
+        "groups": Asked(value=GROUP, passes=lambda row: row["group_id"] == GROUP),
+        "from_index": Asked(value=str(FIRST), passes=lambda row: row["raft_index"] >= FIRST),
+        "to_index": Asked(value=str(LAST), passes=lambda row: row["raft_index"] <= LAST),
+        "from_time": Asked(value=str(first_ms), passes=lambda row: row["timestamp_ms"] >= first_ms),
+        "to_time": Asked(value=str(last_ms), passes=lambda row: row["timestamp_ms"] <= last_ms),
+        "columns": Asked(value="raft_index,term", columns=("raft_index", "term")),
+        "raw": Asked(value="true", adds=("key_bytes", "value_bytes", "cause_bytes")),
+        "mode": Asked(value="permissive", adds=("damage",)),
+        "ranges": Asked(value=ranges, passes=lambda row: row["shard"] == 0 and row["raft_index"] <= LAST),
+    }
+
+
+REFUSED = {
+    Rows.RECORDS: set[str](),
+    Rows.ENTRIES: {"types", "groups", "raw"},
+    Rows.SNAPSHOT: {"from_index", "from_time"},
+}
+"""What each kind of rows has nothing to do with; every other pair must work."""
+
+
+@pytest.fixture(scope="module")
+def logs(mixed_log: str) -> dict[Rows, Log]:
+    reader = ShardFiles(mixed_log, 0)
+    at = {frame.index: frame.timestamp_ms for frame in reader.frames()}
+    asked = _asked(at[FIRST + 100], at[LAST + 100])
+    everything = {"raw": "true", "mode": "permissive"}
+    snapshots = [
+        row
+        for header in reader.snapshots()
+        for row in rows_of(
+            mixed_log, rows="snapshot", shards="0", to_index=str(header.last_index), **everything
+        )
+    ]
+    return {
+        Rows.RECORDS: Log(path=mixed_log, rows=rows_of(mixed_log, **everything), asked=asked),
+        Rows.ENTRIES: Log(
+            path=mixed_log, rows=rows_of(mixed_log, rows="entries", mode="permissive"), asked=asked
+        ),
+        Rows.SNAPSHOT: Log(path=mixed_log, rows=snapshots, asked=asked),
+    }
+
+
+NAMES = tuple(_asked(0, 0))
+
+
+def test_every_option_is_asked_for() -> None:
+    assert set(NAMES) == set(OPTIONS) - {"path", "rows"}
+
+
+@pytest.mark.parametrize("rows", REFUSED)
+def test_each_option_by_itself_leaves_something_and_not_everything(logs: dict[Rows, Log], rows: Rows) -> None:
+    """Else the pairs would prove nothing."""
+    log = logs[rows]
+    of_one_shard = {"shards"} if rows is Rows.SNAPSHOT else set[str]()  # the other one has no snapshot
+    for name in set(NAMES) - REFUSED[rows] - of_one_shard:
+        one = log.asked[name]
+        assert expected(log, rows, {name: one}) != expected(log, rows, {}), name
+        assert expected(log, rows, {name: one}), name
+
+
+@pytest.mark.parametrize("rows", REFUSED)
+@pytest.mark.parametrize("names", [*combinations(NAMES, 2)], ids="-".join)
+def test_both_count_or_they_are_refused(logs: dict[Rows, Log], rows: Rows, names: tuple[str, str]) -> None:
+    log = logs[rows]
+    asked = {name: log.asked[name] for name in names}
+    options = {"rows": str(rows), **{name: one.value for name, one in asked.items()}}
+    if REFUSED[rows].isdisjoint(names):
+        assert in_order(rows_of(log.path, **options)) == in_order(expected(log, rows, asked))
+    else:
+        with pytest.raises(OptionError, match=f"says nothing of rows={rows}"):
+            rows_of(log.path, **options)
+
+
+def expected(log: Log, rows: Rows, asked: dict[str, Asked]) -> list[Row]:
+    """What passes all that is asked; of snapshots the newest one that does."""
+    places = [name for name in asked if name not in ("types", "groups")] if rows is Rows.SNAPSHOT else asked
+    found = [row for row in log.rows if all(asked[name].passes(row) for name in places)]
+    if rows is Rows.SNAPSHOT:
+        newest = max((row["raft_index"] for row in found), default=0)
+        found = [row for row in found if row["raft_index"] == newest]
+        found = [row for row in found if all(one.passes(row) for one in asked.values())]
+    extra = [name for name in ("key_bytes", "value_bytes", "cause_bytes", "damage") if name in log.rows[0]]
+    added = {name for one in asked.values() for name in one.adds}
+    chosen = next((one.columns for one in asked.values() if one.columns), None)
+    known = chosen or [name for name in log.rows[0] if name not in extra]
+    names = (*known, *(name for name in extra if name in added))
+    return [{name: row[name] for name in names} for row in found]
+
+
+def in_order(rows: list[Row]) -> list[str]:
+    """Without the columns of their place rows have no order of their own."""
+    return sorted(map(repr, rows))
