@@ -227,18 +227,18 @@ def _last_commits(
     topic, number = partition.topic, partition.partition
     by_key = {offset_commit_key(group_id, topic, number): group_id for group_id in group_ids}
     needle = offset_commit_key("", topic, number)[_BEFORE_TOPIC:]
-    found: dict[bytes, tuple[Frame, RawRecord]] = {}
+    found: dict[bytes, tuple[Frame, int, RawRecord]] = {}
     walk = Walk(shard, log.reader(shard), to_index=at_index, to_ms=at_ms, stateless=True)
     for item in walk.about(group_ids):
         if isinstance(item, Frame) and needle in item.body:
-            for raw in iter_records(item.body):
+            for sequence, raw in enumerate(iter_records(item.body)):
                 if raw.type == RecordType.OFFSET_COMMIT and raw.key in by_key:
-                    found[raw.key] = item, raw
+                    found[raw.key] = item, sequence, raw
     return {by_key[key]: _commit_row(by_key[key], shard, partition, *last) for key, last in found.items()}
 
 
 def _commit_row(
-    group_id: str, shard: int, partition: TopicPartition, frame: Frame, raw: RawRecord
+    group_id: str, shard: int, partition: TopicPartition, frame: Frame, sequence: int, raw: RawRecord
 ) -> CommitRow:
     cause = decode_cause(frame.body)
     value = None if raw.value is None else decode_value(raw)
@@ -248,6 +248,7 @@ def _commit_row(
         shard=shard,
         partition=partition,
         index=frame.index,
+        sequence=sequence,
         timestamp_ms=frame.timestamp_ms,
         offset=None if committed is None else committed.offset,
         leader_epoch=-1 if committed is None else committed.leader_epoch,

@@ -265,7 +265,7 @@ class _ShardFold:
     def _frame(self, frame: Frame) -> None:
         """Commits and terms: what facts do not keep for all groups."""
         at_ms, start_ms = frame.timestamp_ms, self._window.from_ms
-        for (group_id, partition), raw in self._keys.of(frame):
+        for (group_id, partition), _, raw in self._keys.of(frame):
             known = self.groups[group_id].commits
             commits = known.get(partition) or known.setdefault(partition, PartitionCommits())
             if raw.value is None:

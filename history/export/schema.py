@@ -178,6 +178,7 @@ _COMMITS = Table(
         maybe("metadata", Kind.TEXT, "What the client wrote beside it.", known("metadata")),
         maybe("member_id", Kind.TEXT, "The member; null: a client without membership.", known("member_id")),
         maybe("member_epoch", Kind.INT32, "Its member epoch.", known("member_epoch")),
+        column("sequence", Kind.INT32, "The record's place in the entry, from 0: the later one counts."),
     ),
 )
 

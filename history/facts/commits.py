@@ -35,16 +35,17 @@ class CommitKeys:
         """Those whose commits were seen."""
         return {key[0] for key in self._known.values() if key is not None}
 
-    def of(self, frame: Frame) -> Iterator[tuple[CommitKey, RawRecord]]:
-        """The commits of an entry and their removals, those of ``only`` some groups if they are given.
+    def of(self, frame: Frame) -> Iterator[tuple[CommitKey, int, RawRecord]]:
+        """The commits of an entry and their removals with their places in it, of ``only`` some groups if they
+        are given.
 
         Raises `RecordsError` where the entry cannot be decoded.
         """
-        for raw in iter_records(frame.body):
+        for sequence, raw in enumerate(iter_records(frame.body)):
             if raw.type == RecordType.OFFSET_COMMIT:
                 key = self._key(raw)
                 if key is not None:
-                    yield key, raw
+                    yield key, sequence, raw
 
     def _key(self, raw: RawRecord) -> CommitKey | None:
         if raw.key not in self._known:
@@ -60,7 +61,7 @@ class CommitKeys:
 def commit_rows(shard: int, frame: Frame, keys: CommitKeys) -> Iterator[CommitRow]:
     """The rows of one entry; raises `RecordsError` where it cannot be decoded."""
     cause = None
-    for (group_id, partition), raw in keys.of(frame):
+    for (group_id, partition), sequence, raw in keys.of(frame):
         cause = cause or decode_cause(frame.body)
         value = None if raw.value is None else decode_value(raw)
         known = value if isinstance(value, OffsetCommitValue) else None
@@ -69,6 +70,7 @@ def commit_rows(shard: int, frame: Frame, keys: CommitKeys) -> Iterator[CommitRo
             shard=shard,
             partition=partition,
             index=frame.index,
+            sequence=sequence,
             timestamp_ms=frame.timestamp_ms,
             offset=None if known is None else known.offset,
             leader_epoch=-1 if known is None else known.leader_epoch,

@@ -305,6 +305,8 @@ class CommitRow:
     shard: int
     partition: TopicPartition
     index: int
+    sequence: int
+    """Its place among the entry's records: of two of one partition the later one counts."""
     timestamp_ms: int
     offset: int | None
     leader_epoch: int

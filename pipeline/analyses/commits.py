@@ -98,8 +98,12 @@ def _median(values: Column) -> Column:
 
 
 def lagging_commits(commits: DataFrame, end_offsets: DataFrame | None = None) -> DataFrame:
-    """How the commits of each partition go on: how often, how fast, how often backwards, how far behind."""
-    in_order = Window.partitionBy(*PARTITION).orderBy("raft_index")
+    """How the commits of each partition go on: how often, how fast, how often backwards, how far behind.
+
+    Of two records in one entry the later one counts; rows of an older release do not say which that is.
+    """
+    in_order = Window.partitionBy(*PARTITION).orderBy("raft_index", "sequence")
+    place = f.struct("raft_index", "sequence")
     before = f.lag("offset").over(in_order)  # null behind a removal, which begins anew
     seconds = (f.col("last_commit_ms") - f.col("first_commit_ms")) / 1000
     rows = (
@@ -109,10 +113,8 @@ def lagging_commits(commits: DataFrame, end_offsets: DataFrame | None = None) ->
             f.count("offset").alias("commits"),
             f.min(f.when(f.col("offset").isNotNull(), f.col("timestamp_ms"))).alias("first_commit_ms"),
             f.max(f.when(f.col("offset").isNotNull(), f.col("timestamp_ms"))).alias("last_commit_ms"),
-            f.min_by("offset", f.when(f.col("offset").isNotNull(), f.col("raft_index"))).alias(
-                "first_offset"
-            ),
-            f.max_by("offset", "raft_index").alias("last_offset"),
+            f.min_by("offset", f.when(f.col("offset").isNotNull(), place)).alias("first_offset"),
+            f.max_by("offset", place).alias("last_offset"),
             f.count("back_by").alias("regressions"),
             f.max("back_by").alias("largest_regression"),
         )

@@ -18,7 +18,7 @@ from pipeline.tables import Output, Progress
 
 OLDER_RELEASE = Path(__file__).parent / "golden" / "older_release"
 LACKING = {
-    "commits": ("leader_epoch", "metadata"),
+    "commits": ("leader_epoch", "metadata", "sequence"),
     "failovers": ("why", "is_takeover", "gap_ms"),
 }
 MAY_1 = 1_777_593_600_000

@@ -26,7 +26,7 @@ from history.whatif.measures import Measures
 from history.whatif.settings import WhatIf, assignor_named
 from pipeline.analyses import ANALYSES
 from pipeline.analyses.capacity import HOUR_MS, capacity
-from pipeline.analyses.commits import lagging_commits, stalled_commits
+from pipeline.analyses.commits import stalled_commits
 from pipeline.analyses.members import flapping_members
 from pipeline.analyses.storms import rebalance_storms
 from pipeline.analyses.whatif import whatif
@@ -178,39 +178,6 @@ def _owned_row(group_id: str, partition: int, from_ms: int) -> Row:
     row: Row = dict.fromkeys(TABLES["ownership"].names)
     mine = {"partition": partition, "from_ms": from_ms, "group_id": group_id, "shard": 0, "cluster_id": "c"}
     return {**row, **mine, "topic": "orders", "kind": "owned", "member_id": "m"}
-
-
-def test_lag_speed_and_steps_back_of_commits(spark: SparkSession) -> None:
-    history = {  # (ms, offset) by partition; null is a removal
-        0: [(1_000, 10), (2_000, 20), (5_000, 15), (9_000, 90)],
-        1: [(1_000, 50), (2_000, None), (3_000, 5), (4_000, 4)],
-        2: [(1_000, 7)],
-        3: [(1_000, 7), (2_000, None)],
-    }
-    rows = []
-    for partition, commits in history.items():
-        for index, (at_ms, offset) in enumerate(commits, 1):
-            row = dict.fromkeys(TABLES["commits"].names)
-            place = {"shard": 0, "topic": "orders", "partition": partition, "raft_index": index}
-            rows.append(
-                {**row, **place, "cluster_id": "c", "group_id": "g", "timestamp_ms": at_ms, "offset": offset}
-            )
-    ends = spark.createDataFrame(
-        [("orders", 0, 100), ("orders", 1, 4)], "topic string, partition int, end_offset long"
-    )
-    frame = frame_of(spark, "commits", rows)
-    found = {row["partition"]: row for row in told(lagging_commits(frame, ends), "lagging_commits")}
-    names = ("commits", "last_offset", "regressions", "largest_regression", "lag")
-    assert {number: tuple(row[name] for name in names) for number, row in found.items()} == {
-        0: (4, 90, 1, 5, 10),
-        1: (3, 4, 1, 1, 0),
-        2: (1, 7, 0, None, None),
-        3: (1, None, 0, None, None),
-    }
-    assert found[0]["commits_per_s"] == pytest.approx(3 / 8)
-    assert found[0]["offsets_per_s"] == pytest.approx(10)
-    assert found[2]["commits_per_s"] is None
-    assert all(row["lag"] is None for row in told(lagging_commits(frame), "lagging_commits"))
 
 
 def test_flapping_members_are_those_of_the_rule(

@@ -58,7 +58,9 @@ def commit(index: int, **given: Any) -> dict[str, Any]:
 def test_a_commit_says_null_where_nothing_is_said(spark: SparkSession) -> None:
     records = rows(
         commit(1, offset=7, leader_epoch=-1, metadata="", cause_member_id="", cause_member_epoch=-1),
-        commit(2, offset=8, leader_epoch=3, metadata="m", cause_member_id="ann", cause_member_epoch=4),
+        commit(
+            2, sequence=2, offset=8, leader_epoch=3, metadata="m", cause_member_id="ann", cause_member_epoch=4
+        ),
         commit(3, is_tombstone=True, cause_member_id="ann", cause_member_epoch=4),
         commit(4, shard=-1, offset=9),
         {"raft_index": 5, "type": int(RecordType.CONSUMER_GROUP_METADATA), "group_id": "g", "offset": 1},
@@ -68,9 +70,9 @@ def test_a_commit_says_null_where_nothing_is_said(spark: SparkSession) -> None:
     found = sorted((tuple(row) for row in made.collect()), key=lambda row: row[5])
     assert found == [tuple(row.values()) for row in fewrecords.commits_of(records).to_pylist()]
     assert [row[5:] for row in found] == [
-        (1, 1_001, 7, None, None, None, None),
-        (2, 1_002, 8, 3, "m", "ann", 4),
-        (3, 1_003, None, None, None, "ann", 4),
+        (1, 1_001, 7, None, None, None, None, 0),
+        (2, 1_002, 8, 3, "m", "ann", 4, 2),
+        (3, 1_003, None, None, None, "ann", 4, 0),
     ]
 
 
