@@ -42,10 +42,11 @@ _TAKEN = (
 def flapping_members(member_sessions: DataFrame) -> DataFrame:
     """The processes that joined, went and joined again, time after time."""
     stays = in_groups(member_sessions.select(*_TAKEN), GROUP, "from_index", "member_id")
-    return stays.mapInArrow(_flapping, spark_type(FLAPPING_COLUMNS))
+    return stays.mapInArrow(flapping_of, spark_type(FLAPPING_COLUMNS))
 
 
-def _flapping(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def flapping_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same of rows that come group by group."""
     schema = arrow_type(FLAPPING_COLUMNS)
     for key, rows in groups_of(batches, GROUP):
         found = [_row(key, one) for one in flaps([_session(row) for row in rows])]
@@ -57,13 +58,21 @@ def _session(row: Row) -> MemberSession:
     """What the rule looks at; the rest of a stay is not asked for."""
     return MemberSession(
         **{name: row[name] for name in _TAKEN if name not in ("cluster_id", "end")},
-        end=SessionEnd(row["end"]),
+        end=_end(row["end"]),
         timeout_ms=None,
         last_heartbeat_ms=None,
         deadline_ms=None,
         rejoins=0,
         aways=(),
     )
+
+
+def _end(word: str | None) -> SessionEnd:
+    """How a stay ended; a word of a newer release says no more than that it did."""
+    return SessionEnd(word) if word in _ENDS else SessionEnd.UNKNOWN
+
+
+_ENDS = frozenset(end.value for end in SessionEnd)
 
 
 def _row(key: tuple[object, ...], one: Flapping) -> Row:
