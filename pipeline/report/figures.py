@@ -2,8 +2,8 @@
 
 Each figure is one aggregate over one table, partitioned by group, by bucket of time or by kind. They are
 named as in `quorate log stats` and mean the same, but that each epoch's time to stable counts for itself, and
-that a group which lapses within an epoch counts as stable. Times are in ms; what is open at the end of the
-tables counts until there.
+that a group which lapses within an epoch counts as stable. Times are in ms; what is open counts until the
+end of its shard's log, however far others go.
 """
 
 from __future__ import annotations
@@ -82,14 +82,17 @@ class Figures:
 
 def figures_of(tables: Tables) -> Figures | None:
     """Asks the tables; ``None`` where they hold nothing."""
-    begin, end = _span(tables)
-    if begin is None or end is None:
+    records = tables("records")
+    spans = _spans(records)
+    if not spans:
         return None
+    begin, end = min(row["first_ms"] for row in spans), max(row["last_ms"] for row in spans)
+    until = [(row["shard"], row["until_ms"]) for row in spans]
+    ends = F.broadcast(records.sparkSession.createDataFrame(until, "shard int, until_ms bigint"))
     step = max(1, -(-(end + 1 - begin) // BUCKETS))
     by_bucket = _bucket("timestamp_ms", begin, step)
-    until = F.lit(end)
-    epochs = tables("group_epochs").filter("num_members > 0")
-    unstable = F.greatest(F.lit(0), F.coalesce("settled_ms", "end_ms", until) - F.col("timestamp_ms"))
+    epochs = tables("group_epochs").filter("num_members > 0").join(ends, "shard")
+    unstable = F.greatest(F.lit(0), F.coalesce("settled_ms", "end_ms", "until_ms") - F.col("timestamp_ms"))
     begun = epochs.filter("is_begin_known")  # the others were met on the way, behind what is missing
     is_overtaken = F.col("is_begin_known") & F.col("overtaken_by").isNotNull()
     whole = epochs.agg(
@@ -101,7 +104,7 @@ def figures_of(tables: Tables) -> Figures | None:
     assert whole is not None
     committed = tables("commits").filter("offset is not null").groupBy(by_bucket).count()
     commits = _counts(committed, "bucket", BUCKETS)
-    unowned, unowned_ms = _unowned(tables("ownership"), until)
+    unowned, unowned_ms = _unowned(tables("ownership").join(ends, "shard"))
     takeovers = tables("failovers").filter("is_takeover and shard >= 0")
     findings = tables("findings")
     at_once = begun.groupBy(by_bucket).agg(F.countDistinct("group_id").alias("count"))
@@ -156,19 +159,24 @@ def _least_stable(epochs: DataFrame, unstable: Column) -> tuple[Row, ...]:
     return tuple(by_group.orderBy(F.desc("unstable_ms"), "group_id").limit(GROUPS_SHOWN).collect())
 
 
-def _unowned(ownership: DataFrame, until: Column) -> tuple[tuple[Row, ...], int]:
+def _unowned(ownership: DataFrame) -> tuple[tuple[Row, ...], int]:
     """The groups with the most, and how much it is in all."""
-    lasted = F.greatest(F.lit(0), F.coalesce("to_ms", until) - F.col("from_ms"))
+    lasted = F.greatest(F.lit(0), F.coalesce("to_ms", "until_ms") - F.col("from_ms"))
     unowned = ownership.filter("kind = 'unowned'").groupBy("group_id").agg(F.sum(lasted).alias("unowned_ms"))
     rows = unowned.filter("unowned_ms > 0").orderBy(F.desc("unowned_ms"), "group_id").limit(GROUPS_SHOWN)
     in_all = unowned.agg(F.sum("unowned_ms")).first()
     return tuple(rows.collect()), (in_all[0] if in_all is not None else 0) or 0
 
 
-def _span(tables: Tables) -> tuple[int | None, int | None]:
-    """From the first to the last moment that the tables tell of."""
-    found: Row | None = tables("records").agg(F.min("timestamp_ms"), F.max("timestamp_ms")).first()
-    return (None, None) if found is None else (found[0], found[1])
+def _spans(records: DataFrame) -> list[Row]:
+    """One row a shard: its first moment and its last one, and the moment of its last entry."""
+    moment = F.col("timestamp_ms")
+    by_shard = records.groupBy("shard").agg(
+        F.min(moment).alias("first_ms"),
+        F.max(moment).alias("last_ms"),
+        F.max_by(moment, "raft_index").alias("until_ms"),
+    )
+    return by_shard.collect()
 
 
 def _bucket(column: str, begin: int, step: int) -> Column:

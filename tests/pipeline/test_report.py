@@ -18,13 +18,17 @@ from history.answers.stats import stats
 from history.export.schema import SCHEMAS
 from history.export.sources import ShardRows, Window
 from history.facts.group import facts_of
+from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.render import UTC_STYLE
 from pipeline.report.charts import _time_marks, bars
 from pipeline.report.figures import BUCKETS, Figures, _step, figures_of
 from pipeline.report.page import report_page
 from pipeline.schema import TABLES
+from records import MemberState
 from tests.history.browser import browser_path, opened
+from tests.history.memlog import Writer, current, group_epoch, group_topics, member, target, target_epoch
+from tests.history.stories import BOB, joined, metadata_log
 from tests.pipeline.conftest import INCIDENT
 
 if TYPE_CHECKING:
@@ -33,9 +37,8 @@ if TYPE_CHECKING:
 Tables = Callable[[str], "DataFrame"]
 
 
-def plain_tables(spark: SparkSession, path: Path) -> Tables:
+def plain_tables(spark: SparkSession, log: NodeLog) -> Tables:
     """The tables as plain history fills them."""
-    log = open_node(str(path))
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in SCHEMAS}
     catalog = log.catalog()
     for shard in log.shards:
@@ -47,8 +50,10 @@ def plain_tables(spark: SparkSession, path: Path) -> Tables:
 
     def table(name: str) -> DataFrame:
         if name == "records":
-            moments = [(row[4],) for row in rows["records"]]
-            return spark.createDataFrame(moments, "timestamp_ms bigint")
+            names = ["cluster_id", *(column.name for column in SCHEMAS["records"].columns)]
+            places = [names.index(one) for one in ("shard", "raft_index", "timestamp_ms")]
+            moments = [tuple(row[place] for place in places) for row in rows["records"]]
+            return spark.createDataFrame(moments, "shard int, raft_index bigint, timestamp_ms bigint")
         return spark.createDataFrame(rows[name], TABLES[name].spark())
 
     return table
@@ -56,7 +61,7 @@ def plain_tables(spark: SparkSession, path: Path) -> Tables:
 
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession) -> Tables:
-    return plain_tables(spark, INCIDENT)
+    return plain_tables(spark, open_node(str(INCIDENT)))
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +91,35 @@ def test_figures_are_those_of_plain_statistics(figures: Figures) -> None:
         assert count == sum(low < span_ms <= 10 * 2**step for span_ms in spans_ms)
     assert figures.unowned_ms == pytest.approx(total.unowned_ms)
     assert all(0 <= bucket < BUCKETS for by in figures.by_trigger.values() for bucket in by)
+
+
+def test_what_is_open_counts_to_the_end_of_its_own_shard(spark: SparkSession) -> None:
+    """What came behind a shard's last entry is not known, however long the others go on."""
+    log = NodeLog("two", {-1: metadata_log().log, 0: waiting("a", 1_000).log, 1: waiting("b", 70_000).log}, 2)
+    plain = stats(log).total
+    found = figures_of(plain_tables(spark, log))
+    assert found is not None
+    assert plain.unstable_ms == 1_000 + 70_000
+    assert found.unstable_ms == plain.unstable_ms
+    assert found.unowned_ms == plain.unowned_ms == 3 * plain.unstable_ms
+    assert {row["group_id"]: row["unstable_ms"] for row in found.groups} == {"a": 1_000, "b": 70_000}
+    assert {row["group_id"]: row["unowned_ms"] for row in found.unowned} == {"a": 3_000, "b": 210_000}
+
+
+def waiting(group: str, span_ms: int) -> Writer:
+    """Bob waits for 3, 4 and 5, of which nobody speaks any more; and that is all for so long."""
+    log = Writer()
+    log.append(
+        joined(BOB),
+        member(BOB, "app", group=group),
+        group_topics(6, 2, group=group),
+        group_epoch(1, group=group),
+        target(BOB, *range(6), group=group),
+        target_epoch(1, group=group),
+        current(BOB, 0, (0, 1, 2), state=MemberState.UNRELEASED_PARTITIONS, group=group),
+    )
+    log.after(span_ms).term(2)
+    return log
 
 
 def test_an_epoch_whose_begin_is_missing_is_no_rebalance(tables: Tables, figures: Figures) -> None:
