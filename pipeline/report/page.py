@@ -104,7 +104,7 @@ def _findings(figures: Figures, meanings: dict[str, tuple[str, str]], style: Tim
     rest = total - len(figures.findings)
     more = f"<p>and {rest:,} more, in table findings</p>" if rest > 0 else ""
     rows = f"<thead><tr>{headers}</tr></thead><tbody>\n{listed}\n</tbody>"
-    each = f'<div class="scroll"><table>{rows}</table></div>{more}'
+    each = f'<div class="scroll"><table class="found">{rows}</table></div>{more}'
     name = "One by one" if rest <= 0 else f"One by one, {FINDINGS_SHOWN} of {total:,}"
     is_open = " open" if total <= FINDINGS_OPEN_MAX else ""
     return f"{summary}\n<details{is_open}><summary>{escaped(name)}</summary>\n{each}</details>"
@@ -115,7 +115,7 @@ def _finding(row: Row, style: TimeStyle) -> str:
     return (
         f'<tr><td><span class="severity {severity}">{severity}</span></td>'
         f"<td class=nowrap>{escaped(style.full(row['from_ms']))}</td>"
-        f"<td>{escaped(row['group_id'] or '')}</td>"
+        f"<td class=name>{escaped(row['group_id'] or '')}</td>"
         f"<td class=nowrap>{escaped(row['kind'])}</td><td>{_prose(row['words'])}</td></tr>"
     )
 

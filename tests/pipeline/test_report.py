@@ -21,7 +21,7 @@ from history.facts.group import facts_of
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.render import UTC_STYLE
-from pipeline.report.charts import _time_marks, bars
+from pipeline.report.charts import _time_marks, bars, shortened
 from pipeline.report.figures import BUCKETS, Figures, _step, figures_of
 from pipeline.report.page import report_page
 from pipeline.schema import TABLES
@@ -240,6 +240,20 @@ def test_names_that_clients_chose_stay_text() -> None:
         assert len(made) < 20_000
         read(made)
         made.encode()
+
+
+def test_long_names_that_begin_alike_are_told_apart() -> None:
+    names = [f"production.eu-central-1.payments-reconciliation-{one}" for one in ("alpha", "beta")]
+    shown = [shortened(name) for name in names]
+    assert shown[0] != shown[1]
+    assert {len(name) for name in shown} == {40}
+    assert shortened("short") == "short"
+
+
+def test_an_axis_says_its_numbers_whole() -> None:
+    made = bars([("a", 34_000_000.0), ("b", 1.0)], label="Groups", unit="s")
+    assert ">30,000,000<" in made
+    assert "1e7" not in made
 
 
 def test_equal_figures_make_equal_pages(figures: Figures) -> None:
