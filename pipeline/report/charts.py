@@ -141,7 +141,7 @@ def shortened(name: str, most: int = 40) -> str:
     return f"{printable[:begin]}…{printable[begin + 1 - most :]}"
 
 
-def _number(value: float, _place: int | None = None) -> str:
+def _number(value: float, _place: float = 0) -> str:
     """What a mark of an axis says: 30,000,000 and not 3.0 under a 1e7 somewhere else."""
     return f"{value:,.10g}"
 

@@ -135,8 +135,7 @@ class _Stage:
         if not self._are_all_new():
             return None
         count = self._step.tx.rows.get(("records", "rows"), 0)
-        most = int(self._step.spark.conf.get("spark.sql.shuffle.partitions") or 1)
-        return min(most, -(-count // RECORDS_PER_TASK)) or None
+        return tasks_for(count, int(self._step.spark.conf.get("spark.sql.shuffle.partitions") or 1))
 
     def _add(self, facts: Derived, table: str, *kinds: str) -> None:
         gone = self._step.output.manifest.of(table, "rows") if self._begins_anew else ()
@@ -213,6 +212,11 @@ class _Stage:
             notes=self._notes,
             are_notes_new=self._are_notes_new,
         )
+
+
+def tasks_for(records: int, most: int) -> int | None:
+    """How many tasks share so many records; None: as many as Spark thinks right."""
+    return min(most, -(-records // RECORDS_PER_TASK)) or None
 
 
 def buckets_for(there: Sequence[TableFile], new_bytes: int, shards: int) -> int:

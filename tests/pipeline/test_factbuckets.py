@@ -13,10 +13,11 @@ pytest.importorskip("pyspark", reason="needs quorate[spark]")
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from pipeline.facts.derive import derive
 from pipeline.facts.group import RESTLESS
 from pipeline.facts.here import of_groups
 from pipeline.runs import derived, factstage
-from pipeline.runs.factstage import OF_GROUPS, OPENED, STATES, buckets_for
+from pipeline.runs.factstage import OF_GROUPS, OPENED, STATES, buckets_for, tasks_for
 from pipeline.runs.run import advance
 from pipeline.source.inputs import open_input
 from pipeline.tables import Manifest, Output, TableFile, few, names, table_files
@@ -40,6 +41,26 @@ def test_a_part_is_split_by_its_size_and_seldom_anew(monkeypatch: pytest.MonkeyP
     assert buckets_for([file("open", 2_000)], 1_900, 1) == 1, "twice as much is no reason"
     assert buckets_for([file("open_4_2", 100)], 100, 1) == 4
     assert buckets_for([file("open_4_2", 2_000), file("open_4_1", 7_000)], 100, 1) == 16
+
+
+@pytest.mark.parametrize(
+    ("records", "tasks"),
+    [
+        (1, 1),
+        (50_000, 1),
+        (50_001, 2),
+        (100_000, 2),
+        (1_000_000, 20),
+        (10_000_001, 200),
+        (10**9, 200),
+        (0, None),
+    ],
+)
+def test_a_task_takes_fifty_thousand_records_until_there_are_no_more_tasks(
+    records: int, tasks: int | None
+) -> None:
+    """Each costs its start and a worker; too few leave cores idle, and a run over little waits for none."""
+    assert tasks_for(records, most=200) == tasks
 
 
 def test_a_bucket_is_a_part_of_its_part() -> None:
@@ -73,8 +94,12 @@ def test_buckets_of_other_groups_stay_as_they_are(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_few: bool
 ) -> None:
     """A part that is whole, as an older release leaves it; split; and touched in a few of its buckets."""
+    asked: list[int] = []
+    tasks: list[int | None] = []
     if not is_few:
         monkeypatch.setattr(few, "FEW_ROWS", -1)
+        monkeypatch.setattr(factstage, "RECORDS_PER_TASK", 30)
+        monkeypatch.setattr(factstage, "derive", lambda *given: tasks.append(given[-1]) or derive(*given))
     home, path = str(tmp_path / "node-1"), tmp_path / "tables"
     node = Node(home, num_shards=1)
     node.create_topic("orders", 2)
@@ -84,7 +109,7 @@ def test_buckets_of_other_groups_stay_as_they_are(
         node.pass_ms(1_000, *members)
         log = open_input(home)
         with Output.open(path, cluster_id=log.cluster_id, num_shards=log.num_shards) as output:
-            advance(spark, output, log)
+            asked.append(advance(spark, output, log).rows["records"])
             return output.manifest
 
     assert {file.part for file in taken_in().of("group_epochs", "open")} == {"open"}
@@ -102,6 +127,8 @@ def test_buckets_of_other_groups_stay_as_they_are(
         _, buckets, bucket = names.bucket_of(file.part)
         is_touched = any(crc32(group_id.encode()) % buckets == bucket for group_id in touched)
         assert (file.path not in after) is is_touched, file
+    assert tasks == ([] if is_few else [tasks_for(records, 4) for records in asked])
+    assert is_few or len(set(tasks)) > 1
     wanted = exported(home, *OF_FACTS)
     for table in OF_FACTS:
         assert held(path, table, part=OF_GROUPS if table == "findings" else None)[table] == wanted[table]
