@@ -6,8 +6,9 @@ rows of all runs together, the open ones of the last run with them, are those of
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
@@ -15,6 +16,7 @@ from history.export.sources import Window, fact_rows
 from history.facts.group import FactsBuilder
 from history.facts.rows import Finding, GroupFacts, Severity, TermRow
 from history.facts.written import VERSION, StateError, dump_builder, dump_facts, load_builder, load_facts
+from pipeline.errors import OutputError
 from records import Entry, RawRecord, RecordsError
 from records.entry import load_cause
 from records.packing import pack, unpack_nested
@@ -77,20 +79,28 @@ class GroupRun:
             self._is_started, self._is_restless = True, sequence == RESTLESS
             self._load(blob)
         elif kind == NOTES:
-            self._notes += json.loads(blob)
+            with self._readable():
+                self._notes += json.loads(blob)
             self._num_notes = max(self._num_notes, sequence + 1)
         elif kind == PART and self._num_concluded <= FINDING_ROWS_MAX:
             self._parts.append(blob)
 
     def _load(self, blob: bytes) -> None:
-        try:
+        with self._readable():
             builder, own, *numbers = unpack_nested(blob)
-            names = dict(zip(own[::2], own[1::2], strict=True))
+            self._names.own.update(zip(own[::2], own[1::2], strict=True))
             self._num_parts, self._num_concluded, self._num_rows = numbers
-        except (RecordsError, ValueError, TypeError) as error:
-            raise StateError(f"the state of group {self._group_id!r}: {error}") from None
-        self._names.own.update(names)
-        self._builder = load_builder(builder, self._names)
+            self._builder = load_builder(builder, self._names)
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except (StateError, RecordsError, ValueError, TypeError) as error:
+            raise OutputError(
+                f"what earlier runs stored of group {self._group_id!r} cannot be read: {error}",
+                "write to a new output",
+            ) from error
 
     def _dumped(self) -> bytes:
         own = [item for pair in self._names.own.items() for item in pair]
@@ -208,7 +218,9 @@ class GroupRun:
         kept = KeptRows(FINDING_ROWS_MAX)
         if self._num_concluded <= FINDING_ROWS_MAX:
             for part in self._parts:
-                kept.take(load_facts(part))
+                with self._readable():
+                    facts = load_facts(part)
+                kept.take(facts)
             for drained in self._new_parts:
                 kept.take(drained)
             kept.take(open_)

@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs quorate[spark]")
 
-from history.facts.written import StateError
 from history.reading.node import NodeLog
+from pipeline.errors import OutputError
 from pipeline.facts import group as group_facts
-from pipeline.facts.group import NOTES, SETTLED, STATE, TOO_MANY_ROWS
+from pipeline.facts.group import NOTES, PART, SETTLED, STATE, TOO_MANY_ROWS
 from raftlog.frames import Frame
 from raftlog.machine import SnapshotHeader
 from records import (
@@ -228,10 +228,11 @@ def test_a_group_with_too_many_rows_says_that_it_has_no_diagnoses(monkeypatch: p
         assert found == {table: rows for table, rows in whole.items() if table != "findings"}
 
 
-def test_a_state_of_another_release_is_refused() -> None:
+@pytest.mark.parametrize("kind", [STATE, PART, NOTES])
+def test_what_is_stored_and_cannot_be_read_is_refused(kind: str) -> None:
     runs = Runs(node_of(world_log(0)))
     runs.run({0: 100})
-    (state,) = runs.stored[0, "g"][STATE]
-    runs.stored[0, "g"][STATE] = [(state[0], state[1][:-9])]
-    with pytest.raises(StateError):
+    sequence, blob = (runs.stored[0, "g"][kind] or [(0, b"[]:")])[-1]
+    runs.stored[0, "g"][kind] = [(sequence, blob[:-9] or b"[")]
+    with pytest.raises(OutputError, match=r"stored of group 'g' cannot be read: .*; write to a new output"):
         runs.run()
