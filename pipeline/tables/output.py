@@ -34,6 +34,7 @@ from .transaction import Transaction
 
 __all__ = ["Output", "place_of"]
 
+_URL = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 _NOT_CONTENT = ("lost+found",)
 """What a fresh mount holds; so is whatever begins with a dot."""
 
@@ -109,10 +110,8 @@ class Output:
 
 def place_of(path: str | os.PathLike[str]) -> str:
     """The absolute path of an output, links resolved; raises `OutputError` for what is no folder's path."""
-    text = os.fspath(path)
-    if text.startswith("file://"):
-        text = text[len("file://") :]
-    elif re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text):
+    text = re.sub("^file:(///|/(?!/))", "/", os.fspath(path))
+    if _URL.match(text):
         raise OutputError(
             f"{text} is no folder that this process sees",
             "give a local path or a mount that every executor sees too; copy the finished tables from there",

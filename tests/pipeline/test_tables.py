@@ -17,7 +17,6 @@ from pyspark.sql import types as t
 from pipeline.errors import OutputError
 from pipeline.schema import TABLES, arrow_type
 from pipeline.tables import Output, Progress, read_table, table_files
-from pipeline.tables.output import place_of
 from pipeline.tables.transaction import Staging
 
 DAY_MS = 86_400_000
@@ -209,4 +208,3 @@ def test_a_full_disk_of_an_executor_is_told(spark: SparkSession, tmp_path: Path)
 def test_no_output_is_told(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="holds no tables; `quorate pipeline run`"):
         read_table(spark, tmp_path, "commits")
-    assert place_of("file:///tmp/x") == "/tmp/x"

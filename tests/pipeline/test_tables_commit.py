@@ -11,6 +11,7 @@ import pytest
 from pipeline.errors import OutputBusy, OutputError
 from pipeline.tables import Output, Progress
 from pipeline.tables.manifest import load
+from pipeline.tables.output import place_of
 from raftlog.simfiles import Crash
 
 from .output_disk import (
@@ -268,8 +269,16 @@ def test_a_folder_that_is_not_ours_is_refused_before_anything_is_written() -> No
     with pytest.raises(OutputError, match="is no folder"):
         Output.open("/file", cluster_id="c", files=disk)
     assert disk.calls == calls + 1
-    with pytest.raises(OutputError, match="s3a://bucket/out is no folder that this process sees"):
-        Output.open("s3a://bucket/out", cluster_id="c", files=disk)
+
+
+@pytest.mark.parametrize("url", ["s3a://bucket/out", "dbfs:/mnt/out", "hdfs:///out", "file://host/out"])
+def test_a_url_is_refused_with_what_to_give_instead(url: str) -> None:
+    with pytest.raises(OutputError, match=f"{url} is no folder that this process sees; give a local path"):
+        place_of(url)
+
+
+def test_a_path_may_be_written_as_a_url() -> None:
+    assert [place_of(f"{scheme}/tmp/x:/y") for scheme in ("", "file:", "file://")] == ["/tmp/x:/y"] * 3
 
 
 def test_a_fresh_mount_is_taken() -> None:
