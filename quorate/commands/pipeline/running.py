@@ -114,7 +114,7 @@ def _ended_in_order() -> Iterator[None]:
     except KeyboardInterrupt:
         if not is_told:
             raise
-        on_progress("stopped: the tables are as they were")
+        on_progress("stopped: the tables are as the last commit left them")
         raise typer.Exit(128 + signal.SIGTERM) from None
     finally:
         signal.signal(signal.SIGTERM, before)
