@@ -8,9 +8,10 @@ export: a column keeps its name, type and meaning, new ones are appended.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from history.export.columns import Kind as ExportKind
 from history.export.schema import SCHEMA_VERSION, SCHEMAS
@@ -230,3 +231,24 @@ def arrow_type(columns: tuple[Column, ...]) -> pa.Schema:
         ),
     }
     return pa.schema([pa.field(one.name, kinds[one.kind]) for one in columns])
+
+
+def conformed(
+    rows: pa.Table, schema: pa.Schema, *, known: Mapping[str, Any], names: Mapping[str, str] | None = None
+) -> pa.Table:
+    """Rows with the columns of ``schema``: one of ``known`` is the same in all, one that is missing is null.
+
+    ``names`` says what columns are called in ``rows``, where that is something else.
+    """
+    import pyarrow as pa
+
+    columns = []
+    for one in schema:
+        name = (names or {}).get(one.name, one.name)
+        if one.name in known:
+            columns.append(pa.repeat(pa.scalar(known[one.name], one.type), rows.num_rows))
+        elif name in rows.column_names:
+            columns.append(rows.column(name).cast(one.type))
+        else:
+            columns.append(pa.nulls(rows.num_rows, one.type))
+    return pa.Table.from_arrays(columns, schema=schema)

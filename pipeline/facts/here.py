@@ -5,12 +5,13 @@ A plan of Spark takes a second or two however little it is about, and most runs 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from history.state.track import MEMBERSHIP_TYPES
+from pipeline.schema import conformed
 
 from .batches import BRIDGE_ORIGIN, IN_COLUMNS, RAW, RECORD_ORIGIN, STORED_ORIGINS, derive_batches
 from .shared import Shared
@@ -29,24 +30,12 @@ def of_groups(records: pa.Table) -> pa.Table:
 
 def derive_here(records: pa.Table, stored: pa.Table | None, shared: Shared) -> Iterator[pa.RecordBatch]:
     """The batches of `derive`; ``records`` are `of_groups`, ``stored`` of all groups that are due."""
-    inputs = [_rows(records, {name: RAW.get(name, name) for name in _IN.names}, RECORD_ORIGIN)]
+    inputs = [conformed(records, _IN, known={"origin": RECORD_ORIGIN}, names=RAW)]
     if stored is not None:
-        of_kind = {kind: stored.filter(pc.equal(stored.column("kind"), kind)) for kind in STORED_ORIGINS}
-        names = {"shard": "shard", "group_id": "group_id", "sequence": "sequence", "value": "blob"}
-        inputs += [_rows(rows, names, STORED_ORIGINS[kind]) for kind, rows in of_kind.items()]
+        for kind, origin in STORED_ORIGINS.items():
+            of_kind = stored.filter(pc.equal(stored.column("kind"), kind))
+            inputs.append(conformed(of_kind, _IN, known={"origin": origin}, names={"value": "blob"}))
     rows = pa.concat_tables(inputs)
     place = pc.min_element_wise(rows.column("origin"), pa.scalar(BRIDGE_ORIGIN, pa.int32()))
     in_order = rows.append_column("place", place).sort_by([(name, "ascending") for name in _ORDER])
     return derive_batches(shared)(iter(in_order.to_batches()))
-
-
-def _rows(rows: pa.Table, names: Mapping[str, str], origin: int) -> pa.Table:
-    columns = []
-    for one in _IN:
-        if one.name == "origin":
-            columns.append(pa.repeat(pa.scalar(origin, one.type), rows.num_rows))
-        elif one.name in names:
-            columns.append(rows.column(names[one.name]).cast(one.type))
-        else:
-            columns.append(pa.nulls(rows.num_rows, one.type))
-    return pa.Table.from_arrays(columns, schema=_IN)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,14 +19,12 @@ from pipeline.facts.derive import GROUP
 from pipeline.facts.group import STATE
 from pipeline.schema import TABLES, arrow_type
 from pipeline.tables import few
+from pipeline.tables.buckets import hash_of
 from pipeline.tables.reading import read_staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-BUCKETS_MAX = 64
-"""Of a part in a shard; with hashes of so many the buckets of any part are told."""
 
 
 class Derived:
@@ -46,7 +43,7 @@ class Derived:
         made._folder = folder
         counted = facts.observe(seen, F.count(F.lit(1)).alias("rows"))
         counted.write.partitionBy("kind").option("compression", "zstd").parquet(f"file://{folder}")
-        rows, _ = few.size_of(map(str, Path(folder).rglob("*.parquet")))
+        rows, _ = few.size_of("/", map(str, Path(folder).rglob("*.parquet")))
         if rows != (expected := int(seen.get.get("rows") or 0)):
             raise OutputError(
                 f"{expected} rows of facts were written to {folder}, and {rows} are to be seen there",
@@ -72,11 +69,9 @@ class Derived:
         rows, sizes = zip(*(self._size(kind) for kind in kinds), strict=True)
         return bool(self._tables) or few.is_few(sum(rows), sum(sizes))
 
-    def size(self, kind: str) -> int:
-        """In bytes, about what they take when they are written."""
-        if self._tables:
-            return int(self._tables[kind].nbytes) if kind in self._tables else 0
-        return sum(path.stat().st_size for path in self._files(kind))
+    def size(self, *kinds: str) -> int:
+        """In bytes of files; those of an Arrow table are too few to matter."""
+        return sum(path.stat().st_size for kind in kinds for path in self._files(kind))
 
     def table(self, *kinds: str) -> pa.Table:
         """Rows as they are to be written, of kinds that go into one table."""
@@ -99,12 +94,12 @@ class Derived:
     def groups_frame(self) -> DataFrame:
         return self.frame(STATE).select(GROUP)
 
-    def buckets(self) -> set[tuple[int, int]]:
-        """Of every group that was looked at the shard, and the bucket of `BUCKETS_MAX`."""
+    def hashed(self) -> set[tuple[int, int]]:
+        """Of every group that was looked at the shard and the hash (`pipeline.tables.buckets`)."""
         found = set()
         for batch in self._groups():
             shards, group_ids = (batch.column(name).to_pylist() for name in GROUP)
-            found |= {(s, crc32(g.encode()) % BUCKETS_MAX) for s, g in zip(shards, group_ids, strict=True)}
+            found |= {(shard, hash_of(one)) for shard, one in zip(shards, group_ids, strict=True)}
         return found
 
     def _groups(self) -> Iterator[pa.RecordBatch]:
@@ -118,7 +113,7 @@ class Derived:
             rows = self._tables.get(kind)
             return (0, 0) if rows is None else (rows.num_rows, rows.nbytes)
         if kind not in self._sizes:
-            self._sizes[kind] = few.size_of(map(str, self._files(kind)))
+            self._sizes[kind] = few.size_of("/", map(str, self._files(kind)))
         return self._sizes[kind]
 
     def _files(self, kind: str) -> list[Path]:

@@ -6,19 +6,17 @@ Of what is stored only the buckets of groups that something may have happened to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from pipeline.facts.batches import STORED
+from pipeline.facts.batches import RAW, STORED
 from pipeline.facts.group import RESTLESS
 from pipeline.facts.here import of_groups
 from pipeline.facts.shared import Shared
 from pipeline.schema import RECORD_COLUMNS, arrow_type
-from pipeline.tables import few, names
-from pipeline.tables.disk import join
+from pipeline.tables import few
+from pipeline.tables.buckets import hash_of, may_hold
 from pipeline.tables.manifest import TableFile
 
 from .factinputs import PARTS, STATES
@@ -27,6 +25,10 @@ from .step import Step
 
 RECORDS_MAX = 10_000
 """Of groups, in one run: less than a second of Python, which a plan of Spark takes at least."""
+GROUPS_MAX = 1_000
+"""That are due, with records or without: a new term concerns every group, and each takes a millisecond."""
+BYTES_MAX = 4 << 20
+"""Of these records, and of what is stored of these groups: thousands of partitions take their time."""
 Groups = dict[int, set[str]]
 """Group ids by shard."""
 
@@ -43,43 +45,47 @@ def few_inputs(
     if new is None:
         return None
     records = of_groups(new.filter(pc.is_in(new.column("shard"), pa.array(sorted(goes_on), pa.int32()))))
-    if records.num_rows > RECORDS_MAX:
+    size = sum(records.column(name).nbytes for name in RAW.values())
+    if records.num_rows > RECORDS_MAX or size > BYTES_MAX:
         return None
+    due = _named(records)
     if not step.output.manifest.of(STATES, "states"):
-        return records, None
-    stored = _stored(step, _named(records), shared)
+        return (records, None) if _num_groups(due) <= GROUPS_MAX else None
+    stored = _stored(step, due, shared)
     return None if stored is None else (records, stored)
 
 
 def _stored(step: Step, due: Groups, shared: Shared) -> pa.Table | None:
     """What is stored of the groups that are due, those named and others; None: it is not little."""
-    states = [f for f in step.output.manifest.of(STATES, "states") if f.shard in shared.shards]
+    root = step.output.root
+    states = [file for file in step.output.manifest.of(STATES, "states") if file.shard in shared.shards]
     if sum(file.rows for file in states) > few.FEW_ROWS:
         return None
-    root = step.output.root
     for file in states:
         assert file.shard is not None
-        due.setdefault(file.shard, set()).update(
-            _due_in(root, file, shared.shards[file.shard].is_news_to_all)
-        )
+        found = _due_in(root, file, is_news_to_all=shared.shards[file.shard].is_news_to_all)
+        due.setdefault(file.shard, set()).update(found)
     for shard, group_id in shared.notes if shared.are_notes_new else ():
         if shard in shared.shards:
             due.setdefault(shard, set()).add(group_id)
-    files = [file for file in states if _may_hold(file, due)]
-    files += [file for file in step.output.manifest.of(PARTS) if file.shard in due]
-    if not few.are_few(root, files):
+    if _num_groups(due) > GROUPS_MAX:
         return None
-    stored = few.read_few(root, files, STORED)
+    hashed = {(shard, hash_of(one)) for shard, group_ids in due.items() for one in group_ids}
+    parts = step.output.manifest.of(PARTS)
+    stored = few.read_few(root, [file for file in (*states, *parts) if may_hold(file, hashed)], STORED)
+    if stored is None:
+        return None
     mine = [stored.slice(0, 0)]
     for shard, group_ids in due.items():
         is_due = pc.is_in(stored.column("group_id"), pa.array(sorted(group_ids), pa.string()))
         mine.append(stored.filter(pc.and_(pc.equal(stored.column("shard"), shard), is_due)))
-    return pa.concat_tables(mine)
+    found = pa.concat_tables(mine)
+    return found if found.column("blob").nbytes <= BYTES_MAX else None
 
 
-def _due_in(root: str, file: TableFile, is_news_to_all: bool) -> list[str]:
+def _due_in(root: str, file: TableFile, *, is_news_to_all: bool) -> list[str]:
     """The groups of a file of states that are due without a record of theirs."""
-    rows = pq.ParquetFile(join(root, file.path)).read(columns=["group_id", "sequence"])
+    rows = few.read_file(root, file.path, ["group_id", "sequence"])
     if not is_news_to_all:
         rows = rows.filter(pc.equal(rows.column("sequence"), RESTLESS))
     return list(rows.column("group_id").to_pylist())
@@ -93,7 +99,5 @@ def _named(records: pa.Table) -> Groups:
     return found
 
 
-def _may_hold(file: TableFile, due: Groups) -> bool:
-    _, buckets, bucket = names.bucket_of(file.part)
-    group_ids = due.get(file.shard or 0, ())
-    return any(crc32(one.encode()) % buckets == bucket for one in group_ids)
+def _num_groups(groups: Groups) -> int:
+    return sum(map(len, groups.values()))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 from history.facts.rows import TermRow
@@ -69,7 +68,7 @@ class Mark:
 def mark_of(output: Output) -> Mark | None:
     """What the run before has left; ``None``: there was none."""
     for file in output.manifest.of(STATES, MARKS):
-        for row in pq.read_table(join(output.root, file.path)).to_pylist():
+        for row in few.read_file(output.root, file.path).to_pylist():
             return Mark(version=row["version"], notes_crc=row["notes_crc"])
     return None
 
@@ -144,7 +143,7 @@ def _terms(step: Step) -> Iterator[dict[str, Any]]:
     """Every term that the tables know, of any run: a file at a time, of each day that had an election."""
     schema = arrow_type(TABLES["failovers"].columns)
     for file in step.output.manifest.of("failovers"):
-        yield from few.read_few(step.output.root, [file], schema).to_pylist()
+        yield from few.read_all(step.output.root, [file], schema).to_pylist()
     if step.terms is not None:
         yield from step.terms.to_pylist()
 

@@ -4,8 +4,9 @@ Groups are told what is new once (`pipeline.facts`), by a plan of Spark or, wher
 process; every table takes its rows from what they give (`derived`). What groups have concluded is added to a
 table; what is open of a group takes the place of what was. For that the rows of open things are split by
 shard and, where there are many, into buckets by group: only buckets of groups that were looked at are written
-anew, so that a run over little costs little however many groups there are. What must stay true: a state that
-another release wrote is never read; facts begin anew then, from the table `records`.
+anew, so that a run over little costs little however many groups there are. What later runs need of a group is
+split likewise, since they read it. What must stay true: a state that another release wrote is never read;
+facts begin anew then, from the table `records`.
 
 Internal tables: `group_states` (a row for each group; its part `marks` says by which release, and what was
 noted beside the log), `group_parts` (concluded rows and notes, as diagnoses need them) and `fact_bridges`
@@ -27,13 +28,14 @@ from pipeline.facts.group import FINDINGS, NOTES, PART, STATE, STATE_VERSION
 from pipeline.facts.here import derive_here
 from pipeline.facts.shared import ShardShared, Shared
 from pipeline.tables import few, names
+from pipeline.tables.buckets import Hashed, buckets_for, may_hold
 from pipeline.tables.disk import join
 from pipeline.tables.manifest import Progress, TableFile
 from pipeline.tables.reading import read_files, read_table
 from pipeline.tables.transaction import Staging
 from records.ids import METADATA_SHARD
 
-from .derived import BUCKETS_MAX, Derived, arrow_of, spark_of, without
+from .derived import Derived, arrow_of, spark_of, without
 from .factfew import few_inputs
 from .factinputs import (
     PARTS,
@@ -61,10 +63,6 @@ OF_GROUPS = "groups"
 OPENED = tuple(table for table in FACT_TABLES if table != FINDINGS)
 RECORDS_PER_TASK = 50_000
 """Of all types: a tenth of them is about groups, and is a third of a second of Python."""
-BUCKET_BYTES = 1 << 20
-"""A bucket is about as large: written in some ten milliseconds, and most outputs need but one."""
-BUCKETS_GROW = 4
-"""A part gets more buckets when it needs so many times more; all of it is written anew then."""
 
 
 def is_due(output: Output, log: InputLog) -> bool:
@@ -111,13 +109,13 @@ class _Stage:
         facts = self._derived()
         if not facts.count(STATE):
             return
-        touched = facts.buckets()
+        looked_at = facts.hashed()
         for table in OPENED:
             self._add(facts, table, f"rows:{table}")
-            self._replace(facts, table, "open", f"open:{table}", touched)
-        self._replace(facts, FINDINGS, OF_GROUPS, FINDINGS, touched)
-        self._replace(facts, STATES, "states", STATE, touched)
-        self._add(facts, PARTS, PART, NOTES)
+            self._put(facts, table, "open", f"open:{table}", instead_of=looked_at)
+        self._put(facts, FINDINGS, OF_GROUPS, FINDINGS, instead_of=looked_at)
+        self._put(facts, STATES, "states", STATE, instead_of=looked_at)
+        self._put(facts, PARTS, "rows", PART, NOTES)
         self._step.tx.stage(*self._wanted)
 
     def _derived(self) -> Derived:
@@ -138,36 +136,45 @@ class _Stage:
         return tasks_for(count, int(self._step.spark.conf.get("spark.sql.shuffle.partitions") or 1))
 
     def _add(self, facts: Derived, table: str, *kinds: str) -> None:
+        """What groups have concluded."""
         gone = self._step.output.manifest.of(table, "rows") if self._begins_anew else ()
         if gone or facts.count(*kinds):
             rows = facts.table(*kinds) if facts.is_few(*kinds) else facts.frame(*kinds)
             self._wanted.append(Staging(table=table, rows=rows, instead_of=gone))
 
-    def _replace(
-        self, facts: Derived, table: str, part: str, kind: str, touched: set[tuple[int, int]]
+    def _put(
+        self, facts: Derived, table: str, part: str, *kinds: str, instead_of: Hashed = frozenset()
     ) -> None:
-        """Of groups that were not looked at everything stays."""
+        """Rows in buckets; of ``instead_of``, groups that were looked at, what earlier runs said goes."""
         there = self._step.output.manifest.of(table, part)
-        if not there and not facts.count(kind):
-            return
-        buckets = buckets_for(there, facts.size(kind), len(self.spans))
-        gone = there if self._begins_anew else tuple(f for f in there if _is_touched(f, buckets, touched))
-        rows = self._with_kept(facts, table, kind, () if self._begins_anew else gone)
-        self._wanted.append(Staging(table=table, rows=rows, part=part, buckets=buckets, instead_of=gone))
+        buckets = buckets_for(there, facts.count(*kinds), facts.size(*kinds), len(self.spans))
+        gone = tuple(
+            file
+            for file in there
+            if self._begins_anew or names.bucket_of(file.part)[1] != buckets or may_hold(file, instead_of)
+        )
+        if gone or facts.count(*kinds):
+            kept = () if self._begins_anew else gone
+            rows = self._with_kept(facts, table, kept, *kinds, are_of_others=bool(instead_of))
+            self._wanted.append(Staging(table=table, rows=rows, part=part, buckets=buckets, instead_of=gone))
 
     def _with_kept(
-        self, facts: Derived, table: str, kind: str, kept: Sequence[TableFile]
+        self, facts: Derived, table: str, kept: Sequence[TableFile], *kinds: str, are_of_others: bool
     ) -> DataFrame | pa.Table:
-        """Rows of groups that were looked at, and those of the other groups in files that are replaced."""
+        """The new rows and those in files that go: all, or those of groups that were not looked at."""
         root = self._step.output.root
-        if facts.is_few(kind) and facts.is_few(STATE) and few.are_few(root, kept):
-            before = without(few.read_few(root, kept, arrow_of(kind)), facts.groups())
-            return pa.concat_tables([before, facts.table(kind)])
-        rows = facts.frame(kind)
+        if facts.is_few(*kinds) and facts.is_few(STATE):
+            before = few.read_few(root, kept, arrow_of(kinds[0]))
+            if before is not None:
+                before = without(before, facts.groups()) if are_of_others else before
+                return pa.concat_tables([before, facts.table(*kinds)])
+        rows = facts.frame(*kinds)
         if not kept:
             return rows
-        there = read_files(self._step.spark, root, table, kept, spark_of(kind))
-        return rows.unionByName(there.join(facts.groups_frame(), GROUP, "left_anti"))
+        there = read_files(self._step.spark, root, table, kept, spark_of(kinds[0]))
+        return rows.unionByName(
+            there.join(facts.groups_frame(), GROUP, "left_anti") if are_of_others else there
+        )
 
     # What goes in.
 
@@ -217,19 +224,3 @@ class _Stage:
 def tasks_for(records: int, most: int) -> int | None:
     """How many tasks share so many records; None: as many as Spark thinks right."""
     return min(most, -(-records // RECORDS_PER_TASK)) or None
-
-
-def buckets_for(there: Sequence[TableFile], new_bytes: int, shards: int) -> int:
-    """Into how many buckets a part is split, by its size in a shard: as it is, until it has grown well."""
-    size = max(sum(file.size for file in there), new_bytes) / max(shards, 1)
-    wanted = 1
-    while wanted < BUCKETS_MAX and wanted * BUCKET_BYTES < size:
-        wanted *= 2
-    now = max((names.bucket_of(file.part)[1] for file in there), default=wanted)
-    return wanted if wanted >= BUCKETS_GROW * now else now
-
-
-def _is_touched(file: TableFile, buckets: int, touched: set[tuple[int, int]]) -> bool:
-    """Whether there may be groups in it that were looked at, or it is of another number of buckets."""
-    _, of, mine = names.bucket_of(file.part)
-    return of != buckets or any(file.shard == shard and at % of == mine for shard, at in touched)

@@ -20,7 +20,7 @@ from history.render import plural
 from history.words import shard_name
 from pipeline.errors import InputError
 from pipeline.schema import TABLES, arrow_type
-from pipeline.tables.few import read_few
+from pipeline.tables.few import read_all
 
 from .step import Lost, Range, is_undecodable
 
@@ -210,7 +210,7 @@ def findings(cluster_id: str, lost: Iterable[Lost]) -> pa.Table:
 def lost_before(output: Output) -> tuple[Lost, ...]:
     """What earlier runs have missed, from their findings: no more than `HOLES_MAX`."""
     files = output.manifest.of("findings", PART)
-    rows = read_few(output.root, files, arrow_type(TABLES["findings"].columns)).to_pylist()
+    rows = read_all(output.root, files, arrow_type(TABLES["findings"].columns)).to_pylist()
     return tuple(
         Lost(
             shard=row["shard"],

@@ -1,52 +1,60 @@
 """Few rows, read and written by this process: a query of Spark is planned for longer than they take.
 
-They come to lie as Spark lays them out (`layout`): the same files, sorted in the same way, with the same
-columns in them. What must stay true: no more than `FEW_ROWS` rows and `FEW_BYTES` are ever asked for at a
-time, whatever the size of the log.
+They come to lie as Spark lays them out (`layout`): the same files, with the same columns in them, sorted in
+the same way but for nulls. What must stay true: whatever the size of the log, no more than `FEW_ROWS` rows,
+`FEW_BYTES` and `FEW_MEMORY` are read for one table.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.schema import TableSchema, arrow_type
+from pipeline.errors import OutputError
+from pipeline.schema import TableSchema, arrow_type, conformed
 
 from . import names
+from .buckets import hash_of
 from .disk import join
 from .layout import DAY_MS, DAYS, EPOCH, SORTED_BY
 from .manifest import TableFile
 
 __all__ = [
     "FEW_BYTES",
+    "FEW_MEMORY",
     "FEW_ROWS",
     "Few",
-    "are_few",
-    "buckets_by_group",
     "day_of",
     "is_few",
     "laid_few",
+    "read_all",
     "read_few",
+    "read_file",
+    "schema_of",
     "size_of",
 ]
 
 FEW_ROWS = 100_000
 """Written in some tenths of a second."""
 FEW_BYTES = 32 << 20
-"""As files have them before compression, of which Arrow makes a few times as many; `transaction.SIDE_BY_SIDE`
-tables may be under way: some hundred MB at worst."""
+"""As files have them before compression: what must be taken to pieces."""
+FEW_MEMORY = 128 << 20
+"""As Arrow has them, where a value takes its place as often as it comes. A run may hold a dozen such tables,
+and `transaction.SIDE_BY_SIDE` of them twice, while they are sorted; each is mostly some ten MB."""
+ROWS_AT_ONCE = 8_192
+"""Read between two looks at `FEW_MEMORY`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Few:
-    """Rows as they are to be written, in order; ``keys`` are the columns that say into which folder."""
+    """Rows as they are to be written; ``keys`` are the columns that say into which folder."""
 
     rows: pa.Table
     keys: tuple[str, ...]
@@ -63,13 +71,14 @@ class Few:
     def _by_place(self) -> Iterator[tuple[str, pa.Table]]:
         if not self.rows.num_rows:
             return
-        of_keys = [self.rows.column(key).to_numpy() for key in self.keys]
-        changes = np.zeros(self.rows.num_rows - 1, bool)
+        rows = in_order(self.rows, self.keys)
+        of_keys = [rows.column(key).to_numpy() for key in self.keys]
+        changes = np.zeros(rows.num_rows - 1, bool)
         for values in of_keys:
             changes |= values[1:] != values[:-1]
         begins = [0, *(np.flatnonzero(changes) + 1).tolist()]
-        plain = self.rows.drop_columns(list(self.keys))
-        for begin, end in zip(begins, [*begins[1:], self.rows.num_rows], strict=True):
+        plain = rows.drop_columns(list(self.keys))
+        for begin, end in zip(begins, [*begins[1:], rows.num_rows], strict=True):
             pairs = zip(self.keys, (values[begin] for values in of_keys), strict=True)
             yield (
                 "/".join(f"{key}={_shown(key, value)}" for key, value in pairs),
@@ -90,40 +99,82 @@ def laid_few(rows: pa.Table, schema: TableSchema | None, buckets: int = 1) -> Fe
     if "shard" in rows.column_names:
         keys.append("shard")
     if buckets > 1:
-        rows = rows.append_column("bucket", buckets_by_group(rows.column("group_id"), buckets))
+        rows = rows.append_column("bucket", _buckets(rows.column("group_id"), buckets))
         keys.append("bucket")
-    return in_order(rows, keys)
+    return Few(rows, tuple(keys))
 
 
-def in_order(rows: pa.Table, keys: Sequence[str]) -> Few:
-    """Rows that have the columns ``keys`` already."""
+def in_order(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Sorted by ``keys``, then as `layout.sorted_for_files` sorts."""
     by = [*keys, *(name for name in SORTED_BY if name in rows.column_names and name not in keys)]
-    return Few(rows.sort_by([(name, "ascending") for name in by]) if by else rows, tuple(keys))
-
-
-def read_few(root: str, files: Iterable[TableFile], schema: pa.Schema) -> pa.Table:
-    """These files' rows; what a file of an older release lacks is null."""
-    found = [_conformed(pq.ParquetFile(join(root, one.path)).read(), schema, one.shard) for one in files]
-    return pa.concat_tables(found) if found else schema.empty_table()
-
-
-def size_of(paths: Iterable[str]) -> tuple[int, int]:
-    """The rows of Parquet files and their bytes before compression, from their feet."""
-    rows = size = 0
-    for path in paths:
-        foot = pq.read_metadata(path)
-        rows += foot.num_rows
-        size += sum(foot.row_group(number).total_byte_size for number in range(foot.num_row_groups))
-    return rows, size
+    return rows.sort_by([(name, "ascending") for name in by]) if by else rows
 
 
 def is_few(rows: int, size: int) -> bool:
     return rows <= FEW_ROWS and size <= FEW_BYTES
 
 
-def are_few(root: str, files: Iterable[TableFile]) -> bool:
-    """Whether all rows of these files may be read at a time."""
-    return is_few(*size_of(join(root, file.path) for file in files))
+def size_of(root: str, paths: Iterable[str]) -> tuple[int, int]:
+    """The rows of Parquet files and their bytes before compression, from their feet."""
+    rows = size = 0
+    for path in paths:
+        with _sound(root, path):
+            foot = pq.read_metadata(join(root, path))
+        rows += foot.num_rows
+        size += sum(foot.row_group(number).total_byte_size for number in range(foot.num_row_groups))
+    return rows, size
+
+
+def read_few(root: str, files: Collection[TableFile], schema: pa.Schema) -> pa.Table | None:
+    """All rows of these files; what a file of an older release lacks is null. None: they are not few."""
+    if not is_few(*size_of(root, (file.path for file in files))):
+        return None
+    found, room = [schema.empty_table()], FEW_MEMORY
+    for rows in _read(root, files, schema):
+        room -= rows.nbytes
+        if room < 0:
+            return None
+        found.append(rows)
+    return pa.concat_tables(found)
+
+
+def read_all(root: str, files: Iterable[TableFile], schema: pa.Schema) -> pa.Table:
+    """The same of files that are known to be few."""
+    return pa.concat_tables([schema.empty_table(), *_read(root, files, schema)])
+
+
+def read_file(root: str, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of a small file as they stand in it; raises `OutputError`."""
+    with _sound(root, path), pq.ParquetFile(join(root, path)) as file:
+        return file.read(columns=columns)
+
+
+def schema_of(root: str, path: str) -> pa.Schema:
+    """The columns that a file has; raises `OutputError`."""
+    with _sound(root, path):
+        return pq.read_schema(join(root, path)).remove_metadata()
+
+
+def _read(root: str, files: Iterable[TableFile], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Some rows at a time; what its path says of a file's rows is in columns, if ``schema`` has them."""
+    for one in files:
+        known = {"shard": one.shard, "date": day_of(one.date)}
+        with _sound(root, one.path), pq.ParquetFile(join(root, one.path)) as file:
+            for batch in file.iter_batches(ROWS_AT_ONCE):
+                yield conformed(pa.Table.from_batches([batch]), schema, known=known)
+
+
+@contextlib.contextmanager
+def _sound(root: str, path: str) -> Iterator[None]:
+    """What is wrong with a file of an output, as `OutputError`."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise OutputError(
+            f"{path} of the output {root} cannot be read: {str(why).partition(chr(10))[0]}",
+            "put it back, or write to a new output",
+        ) from error
 
 
 def day_of(day: str | None) -> int:
@@ -131,24 +182,12 @@ def day_of(day: str | None) -> int:
     return (date.fromisoformat(day or names.UNDATED) - EPOCH).days
 
 
-def buckets_by_group(group_ids: pa.ChunkedArray, buckets: int) -> pa.ChunkedArray:
+def _buckets(group_ids: pa.ChunkedArray, buckets: int) -> pa.ChunkedArray:
     """In which bucket each row is, as `layout.bucket_of_group` says it to Spark."""
     named = group_ids.combine_chunks().dictionary_encode()
-    of_each = [0 if one is None else crc32(one.encode()) % buckets for one in named.dictionary.to_pylist()]
+    of_each = [hash_of(one) % buckets for one in named.dictionary.to_pylist()]
     indices = named.indices.fill_null(len(of_each))  # rows of no group are in the first
     return pa.chunked_array([pa.array([*of_each, 0], pa.int32()).take(indices)])
-
-
-def _conformed(rows: pa.Table, schema: pa.Schema, shard: int | None) -> pa.Table:
-    columns = []
-    for one in schema:
-        if one.name == "shard":
-            columns.append(pa.repeat(pa.scalar(shard, one.type), rows.num_rows))
-        elif one.name in rows.column_names:
-            columns.append(rows.column(one.name).cast(one.type))
-        else:
-            columns.append(pa.nulls(rows.num_rows, one.type))
-    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _days(moments_ms: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 from pipeline.schema import TABLES
 
-from .disk import join
 from .manifest import TableFile
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from .transaction import Laid
+    from .transaction import Writable
 
 FILES_MAX = 8
 """Merged at a time: a reader opens so many more, a row is written again every so many commits."""
@@ -38,7 +38,9 @@ SMALL_ROWS = 200_000
 BYTES_MAX = 256 << 20
 """Per commit: some seconds of one core. Any 8 small files fit in."""
 JOBS_MAX = 4
-"""Per commit: Spark jobs, one for each table and part, a few tenths of a second each."""
+"""Per commit: one for each table and part, a few tenths of a second each."""
+_KEYS = {"date": "date", "shard": "int"}
+"""Columns that are folders, and Spark's types of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def _due(small: list[TableFile], *, is_newest: bool) -> list[TableFile]:
     return next((files[:FILES_MAX] for files in levels.values() if len(files) >= FILES_MAX), [])
 
 
-def merged(spark: SparkSession, root: str, merge: Merge) -> Laid:
+def merged(spark: SparkSession, root: str, merge: Merge) -> Writable:
     """The rows of ``merge``, so that one file is written for each slot; with every column that any has."""
     from pyspark.sql import functions as F
 
@@ -91,40 +93,38 @@ def merged(spark: SparkSession, root: str, merge: Merge) -> Laid:
     from .layout import Laid, sorted_for_files
     from .reading import read_files
 
-    if few.are_few(root, merge.files):
-        return _few(root, merge)
+    kinds = {name: kind for name, kind in _KEYS.items() if f"/{name}=" in merge.files[0].path}
+    found = few.read_few(root, merge.files, _arrow_schema(root, merge, kinds))
+    if found is not None:
+        return few.Few(found, tuple(kinds))
     df = read_files(spark, root, merge.table, merge.files, _schema(root, merge))
-    kinds = {name: kind for name, kind in (("date", "date"), ("shard", "int")) if name in df.columns}
     df = df.withColumns({name: F.col(name).cast(kind) for name, kind in kinds.items()})
     slots = len({file.slot for file in merge.files})
     df = df.coalesce(1) if slots == 1 else df.repartition(slots, *kinds)
     return Laid(sorted_for_files(df, list(kinds)), list(kinds))
 
 
-def _few(root: str, merge: Merge) -> Laid:
+def _arrow_schema(root: str, merge: Merge, keys: Iterable[str]) -> pa.Schema:
+    """The columns that any of the files has, and those of ``keys`` that only their paths have."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from . import few
 
-    found, keys = [], [key for key in ("date", "shard") if f"/{key}=" in merge.files[0].path]
-    for file in merge.files:
-        rows = pq.ParquetFile(join(root, file.path)).read()
-        for key in keys:
-            value = pa.scalar(few.day_of(file.date) if key == "date" else file.shard, pa.int32())
-            rows = rows.append_column(key, pa.repeat(value, rows.num_rows))
-        found.append(rows)
-    return few.in_order(pa.concat_tables(found, promote_options="default"), keys)
+    found = pa.unify_schemas([few.schema_of(root, file.path) for file in merge.files])
+    for key in keys:
+        found = found.append(pa.field(key, pa.int32()))
+    return found
 
 
 def _schema(root: str, merge: Merge) -> StructType | None:
     """All columns of a documented table, and its date; None: Spark has to look, with a job of its own."""
-    import pyarrow.parquet as pq
     from pyspark.sql.types import DateType
+
+    from . import few
 
     if merge.table not in TABLES:
         return None
     known = TABLES[merge.table].spark().add("date", DateType())
     names = set(known.names)
-    is_known = all(names.issuperset(pq.read_schema(join(root, file.path)).names) for file in merge.files)
+    is_known = all(names.issuperset(few.schema_of(root, file.path).names) for file in merge.files)
     return known if is_known else None

@@ -50,7 +50,7 @@ class Staging:
     """See `pipeline.tables.layout.laid_out`."""
 
 
-class Laid(Protocol):
+class Writable(Protocol):
     """Rows as they are to be written."""
 
     def write(self, folder: str) -> int:
@@ -114,7 +114,7 @@ class Transaction:
         """What is staged stands in place of these files' rows."""
         self._gone.update(file.path for file in files)
 
-    def _laid(self, one: Staging) -> Laid:
+    def _laid(self, one: Staging) -> Writable:
         import pyarrow as pa
 
         from .few import laid_few
@@ -142,8 +142,6 @@ class Transaction:
 
         mine = [file for file in self._added if (file.table, file.part) == (table, part)]
         ready = join(self._output.root, self._ready)
-        if not few.are_few(ready, mine):
-            return None
         return few.read_few(ready, mine, arrow_type(TABLES[table].columns))
 
     def take(self, table: str, part: str, folder: str, expected: int, buckets: int = 1) -> int:
@@ -218,7 +216,7 @@ class Transaction:
         if self.is_over:
             raise ValueError("the transaction is over")
 
-    def _stage(self, wanted: Sequence[tuple[str, str, int, Laid]]) -> list[int]:
+    def _stage(self, wanted: Sequence[tuple[str, str, int, Writable]]) -> list[int]:
         """One Spark query each, if not less; what they wrote is taken over in their order."""
         if not wanted:
             return []
@@ -237,16 +235,17 @@ class Transaction:
             for (table, part, buckets, _), folder, count in zip(wanted, folders, expected, strict=True)
         ]
 
-    def _written(self, rows: Laid, folder: str) -> int:
+    def _written(self, rows: Writable, folder: str) -> int:
+        root = self._output.root
         try:
-            return rows.write(join(self._output.root, folder))
+            return rows.write(join(root, folder))
         except Exception as error:
-            if not is_full(error):
-                raise
-            raise OutputError(
-                f"the disk of {self._output.root} is full",
-                "the tables are as they were: make room and run again",
-            ) from error
+            if is_full(error):
+                hint = "the tables are as they were: make room and run again"
+                raise OutputError(f"the disk of {root} is full", hint) from error
+            if isinstance(error, OSError):  # of this process; Spark's are Spark's
+                raise OutputError(f"cannot write to {root}: {error.strerror or error}") from error
+            raise
 
     def _make_ready(self, folder: str) -> None:
         """The folder of a table, and those above it, among what is staged."""
