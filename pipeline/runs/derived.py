@@ -35,6 +35,7 @@ class Derived:
         self._folder = ""
         self._tables: dict[str, pa.Table] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
+        self._groups: pa.Table | None = None
 
     @classmethod
     def staged(cls, spark: SparkSession, facts: DataFrame, folder: str) -> Derived:
@@ -89,7 +90,9 @@ class Derived:
 
     def groups(self) -> pa.Table:
         """Shard and id of every group that was looked at: where they are few."""
-        return pa.concat_tables([rows.select(GROUP) for rows in self._read(STATE)])
+        if self._groups is None:
+            self._groups = pa.Table.from_batches(list(self._each_group()))
+        return self._groups
 
     def groups_frame(self) -> DataFrame:
         return self.frame(STATE).select(GROUP)
@@ -97,14 +100,14 @@ class Derived:
     def hashed(self) -> set[tuple[int, int]]:
         """Of every group that was looked at the shard and the hash (`pipeline.tables.buckets`)."""
         found = set()
-        for batch in self._groups():
+        for batch in self._each_group():
             shards, group_ids = (batch.column(name).to_pylist() for name in GROUP)
             found |= {(shard, hash_of(one)) for shard, one in zip(shards, group_ids, strict=True)}
         return found
 
-    def _groups(self) -> Iterator[pa.RecordBatch]:
-        if self._tables:
-            yield from self.groups().to_batches()
+    def _each_group(self) -> Iterator[pa.RecordBatch]:
+        if STATE in self._tables:
+            yield from self._tables[STATE].select(GROUP).to_batches()
         for path in self._files(STATE):
             yield from pq.ParquetFile(path).iter_batches(columns=GROUP)
 

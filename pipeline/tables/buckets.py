@@ -8,7 +8,7 @@ looked for here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from zlib import crc32
 
 from . import names
@@ -25,7 +25,7 @@ FILE_BYTES = 8 << 10
 many buckets would be a reason for more."""
 BUCKETS_GROW = 4
 """A part gets more buckets when it needs so many times more; all of it is written anew then."""
-Hashed = Collection[tuple[int, int]]
+Hashed = Set[tuple[int, int]]
 """Groups, of each its shard and hash."""
 
 
@@ -37,7 +37,7 @@ def hash_of(group_id: str) -> int:
 def may_hold(file: TableFile, groups: Hashed) -> bool:
     """Whether rows of any of these groups may be in a file."""
     _, buckets, mine = names.bucket_of(file.part)
-    return any(file.shard == shard and at % buckets == mine for shard, at in groups)
+    return any((file.shard, at) in groups for at in range(mine, BUCKETS_MAX, buckets))
 
 
 def buckets_for(there: Collection[TableFile], rows: int, size: int, shards: int) -> int:

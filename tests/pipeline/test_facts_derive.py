@@ -10,19 +10,23 @@ pytest.importorskip("pyspark", reason="needs quorate[spark]")
 
 from pyspark.sql import functions as F
 
-from pipeline.facts.batches import FACT_TABLES, STORED_ORIGINS
+from pipeline.facts.batches import FACT_TABLES, STORED_ORIGINS, derive_batches
 from pipeline.facts.derive import derive
 from pipeline.facts.group import STATE
 from pipeline.facts.shared import ShardShared, Shared
+from pipeline.runs.derived import Derived, spark_of
 from pipeline.schema import TABLES
 
-from .factruns import CLUSTER, Rows, ShardLog, exported, in_order
+from . import factruns
+from .factruns import CLUSTER, Rows, Runs, ShardLog, exported, in_order
 from .rows import records_frame, row, rows_of_frame
 from .test_facts_groups import node_of, world_log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -62,3 +66,29 @@ def test_two_runs_of_spark_have_the_rows_of_an_export(spark: SparkSession, tmp_p
     nothing = ShardShared(from_index=shard.end + 1, to_index=shard.end, to_ms=shard.ms(shard.end))
     shared = Shared(cluster_id=CLUSTER, shards={0: nothing})
     assert derive(records_frame(spark, []), second.where(F.col("kind") == STATE), shared).count() == 0
+
+
+def test_what_is_derived_here_is_the_same_as_a_frame(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where other rows of its table are not few, Spark writes it."""
+    batches: list[pa.RecordBatch] = []
+
+    def kept(shared: Shared) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        def derived(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            batches.extend(derive_batches(shared)(rows))
+            return iter(batches)
+
+        return derived
+
+    monkeypatch.setattr(factruns, "derive_batches", kept)
+    Runs(node_of(world_log(0))).run()
+    made = Derived.here(spark, batches)
+    for kind in ("open:group_epochs", "open:ownership", STATE, "rows:waits"):
+        frame = made.frame(kind)
+        assert frame.schema == spark_of(kind)
+        rows = [row.asDict(recursive=True) for row in frame.collect()]
+        assert sorted(rows, key=repr) == sorted(made.table(kind).to_pylist(), key=repr)
+        assert len(rows) == made.count(kind)
+    assert made.count("open:ownership") > 1
+    assert {row["group_id"] for row in made.groups_frame().collect()} == {"g", "h"}
