@@ -1,4 +1,4 @@
-"""What facts of a run are made of beside new records: notes, terms, and snapshots where entries are lost.
+"""What facts of a run are made of beside new records and terms: notes, and snapshots where entries are lost.
 
 All of it is little: it is gathered on the driver or, snapshots, staged by Spark.
 """
@@ -6,21 +6,20 @@ All of it is little: it is gathered on the driver or, snapshots, staged by Spark
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from history.facts.rows import TermRow
 from history.state.track import MEMBERSHIP_TYPES
 from pipeline.errors import InputError
 from pipeline.facts.group import STATE_VERSION
 from pipeline.facts.shared import Bridge, notes_by_group
-from pipeline.schema import RECORD_COLUMNS, TABLES, arrow_type, columns_named, spark_type
+from pipeline.schema import RECORD_COLUMNS, columns_named, spark_type
 from pipeline.tables import few
 from pipeline.tables.disk import join
 from pipeline.tables.reading import read_staged, read_table
@@ -28,7 +27,6 @@ from pipeline.tables.transaction import Staging
 from records.ids import METADATA_SHARD, shard_of
 
 from .factspans import Span
-from .projections import TERMS_HINT, TERMS_MAX
 from .step import Step
 
 if TYPE_CHECKING:
@@ -101,51 +99,6 @@ def _is_in(group_id: object, shard: int, num_shards: int | None) -> bool:
         return shard_of(group_id, num_shards) == shard
     except UnicodeEncodeError:
         return False
-
-
-# Terms.
-
-
-def terms_of(step: Step, spans: Mapping[int, Span]) -> Mapping[int, Sequence[TermRow]]:
-    """The new terms of each shard, and the newest before them, by index."""
-    rows: list[dict[str, Any]] = []
-    before: dict[int, dict[str, Any]] = {}
-    for row in _terms(step):
-        shard, index = row["shard"], row["raft_index"]
-        if shard not in spans:
-            continue
-        if index >= spans[shard].from_index:
-            rows.append(row)
-        elif shard not in before or index > before[shard]["raft_index"]:
-            before[shard] = row
-    if len(rows) > TERMS_MAX:
-        raise InputError(f"there are more than {TERMS_MAX:,} terms that facts do not know", TERMS_HINT)
-    rows += before.values()
-    found: dict[int, list[TermRow]] = {}
-    for row in sorted(rows, key=lambda row: (row["shard"], row["raft_index"])):
-        previous = row["previous_leader"]
-        term = TermRow(
-            shard=row["shard"],
-            term=row["term"],
-            index=row["raft_index"],
-            timestamp_ms=row["timestamp_ms"],
-            node_id=row["node_id"],
-            previous_leader=-1 if previous is None else previous,
-            why=row["why"],
-            is_takeover=row["is_takeover"],
-            gap_ms=row["gap_ms"],
-        )
-        found.setdefault(term.shard, []).append(term)
-    return found
-
-
-def _terms(step: Step) -> Iterator[dict[str, Any]]:
-    """Every term that the tables know, of any run: a file at a time, of each day that had an election."""
-    schema = arrow_type(TABLES["failovers"].columns)
-    for file in step.output.manifest.of("failovers"):
-        yield from few.read_all(step.output.root, [file], schema).to_pylist()
-    if step.terms is not None:
-        yield from step.terms.to_pylist()
 
 
 # Snapshots that stand in for lost entries.

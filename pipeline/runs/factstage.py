@@ -9,8 +9,8 @@ split likewise, since they read it. What must stay true: a state that another re
 facts begin anew then, from the table `records`.
 
 Internal tables: `group_states` (a row for each group; its part `marks` says by which release, and what was
-noted beside the log), `group_parts` (concluded rows and notes, as diagnoses need them) and `fact_bridges`
-(the snapshots that stood in for lost entries).
+noted beside the log; its part `terms` is the newest term of each shard), `group_parts` (concluded rows and
+notes, as diagnoses need them) and `fact_bridges` (the snapshots that stood in for lost entries).
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from .factinputs import (
     crossed_before,
     mark_of,
     notes_of,
-    terms_of,
     write_mark,
 )
 from .factspans import Span, may_go_on, spans
+from .factterms import terms_of, write_newest_terms
 from .step import Step
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def write_facts(step: Step) -> Mapping[int, int]:
         stage.run()
     if mark != Mark.of(notes):
         write_mark(step, Mark.of(notes))
+    write_newest_terms(step)
     reached = {shard: span.to_index for shard, span in stage.spans.items()}
     if METADATA_SHARD in step.ranges:
         reached[METADATA_SHARD] = step.ranges[METADATA_SHARD].to_index
