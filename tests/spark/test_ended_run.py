@@ -1,0 +1,84 @@
+"""`quorate pipeline run` told to end while Spark works: nothing of it stays, and the next run does it all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from benchmarks.mixedlog import write_log
+from pipeline.tables import Output, read_manifest
+from tests.failover.watching import wait_for
+from tests.pipeline.truth import exported, held
+from tests.report import count_fault
+
+from .drivers import driver_environment, run_driver
+
+pytestmark = pytest.mark.spark
+
+RECORDS = 150_000
+"""More than a run's own process writes, and a tenth of them is more than it derives facts of."""
+WAIT_S = 200.0
+"""Far more than anything takes, for a machine that is on its knees."""
+SIGTERM_CODE = 143
+UNDER_WAY = {
+    "records": "job-0/_temporary",
+    "facts": "facts/_temporary",
+}
+"""What Spark has in the folder of a run while it writes: by stage, what it looks like."""
+
+
+@contextmanager
+def started(words: list[str | Path], scratch: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [str(one) for one in words],
+        cwd=scratch,
+        env=driver_environment(scratch),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.timeout(900)
+def test_a_run_that_is_ended_while_spark_works_leaves_nothing_and_stands_in_nobodys_way(
+    tmp_path: Path,
+) -> None:
+    log, output, scratch = tmp_path / "node", tmp_path / "tables", tmp_path / "scratch"
+    scratch.mkdir()
+    write_log(str(log), RECORDS, groups=200, segment_bytes=4 << 20)
+    words: list[str | Path] = [sys.executable, "-m", "quorate", "pipeline", "run", "--master", "local[2]"]
+    words += ["--input", log, "--output", output, "--driver-memory", "1g"]
+    words += ["--conf", "spark.sql.shuffle.partitions=2"]
+    staging = output / "_quorate" / "staging"
+    for stage, sign in UNDER_WAY.items():
+        with started(words, scratch) as process:
+            wait_for(
+                lambda process=process, sign=sign: (
+                    any(staging.glob(f"*/{sign}")) or process.poll() is not None
+                ),
+                f"Spark writes {stage}",
+                WAIT_S,
+            )
+            count_fault("spark", "run ended")
+            process.terminate()
+            _, said = process.communicate(timeout=WAIT_S)
+        assert process.returncode == SIGTERM_CODE, f"{stage}\n{said}"
+        assert said.splitlines()[-1] == "stopped: the tables are as they were", stage
+        assert "Traceback" not in said
+        assert read_manifest(output).files == ()
+        assert list(output.rglob("*.parquet")) == [], stage
+        with Output.open(output, cluster_id="bench") as free:
+            assert free.manifest.progress == {}
+    run_driver(words, scratch)
+    assert held(output) == exported(log)
