@@ -74,7 +74,7 @@ def test_a_run_that_is_ended_while_spark_works_leaves_nothing_and_stands_in_nobo
             process.terminate()
             _, said = process.communicate(timeout=WAIT_S)
         assert process.returncode == SIGTERM_CODE, f"{stage}\n{said}"
-        assert said.splitlines()[-1] == "stopped: the tables are as they were", stage
+        assert said.splitlines()[-1] == "stopped: the tables are as the last commit left them", stage
         assert "Traceback" not in said
         assert read_manifest(output).files == ()
         assert list(output.rglob("*.parquet")) == [], stage
