@@ -20,14 +20,17 @@ def main() -> None:
     parser.add_argument("--deployments", metavar="FILE", help="also write what was deployed when, as CSV")
     said = parser.parse_args()
     started = time.perf_counter()
-    life = write_life(
-        said.directory,
-        said.records,
-        shards=said.shards,
-        days=said.days,
-        seed=said.seed,
-        workers=said.workers,
-    )
+    try:
+        life = write_life(
+            said.directory,
+            said.records,
+            shards=said.shards,
+            days=said.days,
+            seed=said.seed,
+            workers=said.workers,
+        )
+    except ValueError as error:
+        parser.error(str(error))
     took = time.perf_counter() - started
     if said.deployments:
         life.plan.write_deployments(said.deployments)

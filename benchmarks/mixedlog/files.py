@@ -2,8 +2,9 @@
 
 What stands on disk is what a node writes: the frame, the index of a sealed segment and the snapshot are made
 by `raftlog` itself. Only the rows of an index are packed on the way, as the writer knows what `build_index`
-would read back; a test holds the two to equal bytes. Memory holds one segment and the newest record of each
-key.
+would read back; a test holds the two to equal bytes. Snapshots are kept ones, which are a short cut for
+readers: they end with any entry, where a node's end with a segment, and their two hashes, at which no reader
+of a kept snapshot looks, are zeros. Memory holds one segment and the newest record of each key.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ START_MS = 1_772_366_400_000
 SEGMENT_BYTES = 64 << 20
 """As a node's default."""
 SNAPSHOT_RECORDS = 500_000
+"""Between two snapshots, in a shard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,7 @@ def group_crc(group_id: str) -> int:
 
 
 class Segments:
-    """The files of one shard."""
+    """The files of one shard; its entries come in the order of their times."""
 
     def __init__(self, home: str, identity: LogIdentity, segment_bytes: int, snapshot_records: int) -> None:
         self.last_index = 0

@@ -34,6 +34,9 @@ from records import (
     ReasonKind,
     Record,
     Ref,
+    TermStartKey,
+    TermStartValue,
+    TermWhy,
     TopicKey,
     TopicMetadata,
     TopicPartitions,
@@ -49,6 +52,7 @@ TOPIC_ID = bytes(range(16))
 PARTITIONS = 12
 REBALANCE_TIMEOUT_MS = 300_000
 SESSION_MS = 45_000
+NODES = 3
 
 Step = tuple[Cause, list[RawRecord]]
 Share = frozenset[int]
@@ -105,7 +109,7 @@ class Group:
         return cause, self._without(member_id)
 
     def expire(self, member_id: str, heard_ms: int, now_ms: int) -> Step:
-        """A member was not heard for its session; -1: the leader never heard it."""
+        """A member was heard at ``heard_ms`` and not for its session since; -1: never, by this leader."""
         armed_ms = now_ms - SESSION_MS
         cause = Cause(
             trigger=Trigger.SESSION_EXPIRED,
@@ -184,7 +188,7 @@ class Group:
         member = self.members[member_id]
         value = ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=member.epoch,
-            previous_member_epoch=max(member.epoch - 1, 0),
+            previous_member_epoch=max(member.epoch - 1, 0),  # about so: a generator does not look back
             state=state,
             assigned_partitions=_parts(member.assigned),
             partitions_pending_revocation=_parts(member.pending),
@@ -202,6 +206,19 @@ def topic_created() -> Step:
     """The one topic, as the metadata shard has it."""
     record = Record(TopicKey(name=TOPIC), TopicValue(num_partitions=PARTITIONS, topic_id=TOPIC_ID))
     return Cause(trigger=Trigger.TOPIC_CREATED, detail=TOPIC), _encoded([record])
+
+
+def term_opened(term: int) -> Step:
+    """A term's first entry: the next of three nodes leads, after the one before it fell."""
+    value = TermStartValue(
+        term=term,
+        node_id=term % NODES,
+        why=TermWhy.EXPIRY if term > 1 else TermWhy.START,
+        previous_leader=(term - 1) % NODES if term > 1 else -1,
+        incarnation="bench",
+        boot_id="bench",
+    )
+    return Cause(trigger=Trigger.TERM_OPENED), _encoded([Record(TermStartKey(), value)])
 
 
 def _encoded(records: Sequence[Record]) -> list[RawRecord]:

@@ -18,16 +18,7 @@ from multiprocessing import get_context
 
 from raftlog.directory import NodeIdentity, shard_name
 from raftlog.files import join
-from records import (
-    Cause,
-    Record,
-    TermStartKey,
-    TermStartValue,
-    TermWhy,
-    Trigger,
-    encode_offset_commit,
-    encode_record,
-)
+from records import Cause, Trigger, encode_offset_commit
 from records.entry import dump_cause
 from records.ids import METADATA_SHARD, shard_of
 
@@ -41,7 +32,7 @@ from .files import (
     new_node,
     write_term,
 )
-from .groups import SESSION_MS, TOPIC_ID, Group, Step, new_member_id, topic_created
+from .groups import SESSION_MS, TOPIC_ID, Group, Step, new_member_id, term_opened, topic_created
 from .plan import (
     INSTANCES,
     RESTART_RECORDS,
@@ -56,7 +47,6 @@ from .plan import (
     planned,
 )
 
-NODES = 3
 COMMIT_RECORDS = 3
 """In an entry: what one of four members has of twelve partitions."""
 PACED_EVERY = 256
@@ -65,7 +55,7 @@ SETTLE_MS = (200, 1_200)
 """Between two steps of members on their way to a target."""
 START_SPREAD_MS = 60_000
 LOST_WITH_NODE = 0.15
-"""So many groups lose a member with a failover, which comes back when it finds the new leader."""
+"""So many groups, each by itself, lose a member with a failover; it comes back when it finds the leader."""
 BACK_MS = (2_000, 20_000)
 
 
@@ -217,16 +207,8 @@ class _ShardLife:
     def _open_term(self, gap_ms: int) -> None:
         self._now_ms += gap_ms
         self.term += 1
-        value = TermStartValue(
-            term=self.term,
-            node_id=self.term % NODES,
-            why=TermWhy.EXPIRY if self.term > 1 else TermWhy.START,
-            previous_leader=(self.term - 1) % NODES if self.term > 1 else -1,
-            incarnation="bench",
-            boot_id="bench",
-        )
-        raws = [encode_record(Record(TermStartKey(), value))]
-        self._log.add(self.term, self._now_ms, dump_cause(Cause(trigger=Trigger.TERM_OPENED)), raws, 0)
+        cause, raws = term_opened(self.term)
+        self._log.add(self.term, self._now_ms, dump_cause(cause), raws, 0)
 
     def _settle(self, home: _Home) -> None:
         home.settles = False
@@ -295,7 +277,7 @@ def write_life(
     workers: int = 1,
 ) -> Life:
     """A node's directory with so many records (a few more or less) over so many days; equal arguments make
-    equal bytes, however many ``workers`` write the shards."""
+    equal bytes, however many ``workers`` write the shards. Raises `ValueError` where that is no plan."""
     plan = planned(records, shards=shards, days=days, seed=seed)
     identity = new_node(path, f"life-{seed}", shards)
     home = join(path, shard_name(METADATA_SHARD))
@@ -305,7 +287,7 @@ def write_life(
     catalog.close()
     todo = [(path, identity, plan, shard, segment_bytes, snapshot_records) for shard in range(shards)]
     workers = min(workers, shards, os.cpu_count() or 1)
-    if workers == 1:
+    if workers <= 1:
         return Life(plan=plan, written=tuple(_write_shard(*one) for one in todo))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         return Life(plan=plan, written=tuple(pool.map(_write_shard, *zip(*todo, strict=True))))

@@ -3,7 +3,8 @@
 Services run the same number of instances; an instance is a process on a host and has one member in each of
 its service's groups. What happens to a process therefore happens to several groups at once, in any shard.
 The plan says who restarts when and why, so whoever asks the log knows the right answer; it holds one line for
-some thousand records.
+some thousand records. It is simpler than life: there is one topic, all groups are of one size, and a process
+that crashes still says goodbye, as a client does whose library closes it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .files import START_MS
+from .groups import PARTITIONS
 
 INSTANCES = 4
 GROUPS_OF_SERVICE = 3
@@ -30,14 +32,20 @@ FAILOVERS_PER_DAY = 2
 STALLS_SHARE = 0.01
 """So many of the groups have a partition whose commits stop for good."""
 BAD_SHARE = 0.08
+"""So many of the deployments are bad."""
 CRASHES, CRASHES_OF_WORST = (2, 3), 6
 """How often an instance of a bad deployment crashes before it stays up."""
+DOWN_MS, UP_MS = (5_000, 12_000), (6_000, 12_000)
+"""From going to coming, and from there to a crash or to being ready."""
 INSTANCE_GAP_MS = 45_000
-"""A rolling restart goes on with the next instance so long after the one before is up."""
+"""A rolling restart goes on with the next instance so long after the one before is ready."""
 SETTLING_MS = 60_000
 """What begins so long after the last restart is still due to the deployment."""
 QUIET_END = 0.04
-"""The last part of the time, in which nothing is planned: what is under way comes to its end."""
+"""The last part of the time, in which nothing begins: what is under way comes to its end."""
+DEPLOYMENT_MS_MAX = (
+    INSTANCES * ((1 + CRASHES_OF_WORST) * (DOWN_MS[1] + UP_MS[1]) + INSTANCE_GAP_MS) + SETTLING_MS
+)
 _NOUNS = ("billing", "orders", "search", "mail", "stock", "routes", "prices", "fraud", "audit", "carts")
 
 
@@ -72,7 +80,7 @@ class Deployment:
     from_ms: int
     until_ms: int
     crashes: int
-    """Of each instance; 0 of a good one."""
+    """Of each instance; 0 of a good one. With each its member leaves, and comes back under a new id."""
     restarts: tuple[Restart, ...]
 
 
@@ -146,7 +154,9 @@ class Plan:
 
 
 def planned(records: int, *, shards: int, days: float, seed: int) -> Plan:
-    """A plan whose log comes to about so many records."""
+    """A plan whose log comes to about so many records; raises `ValueError` where there is no time for it."""
+    if min(records, shards) < 1:
+        raise ValueError(f"{records} records in {shards} shards are no log: give one or more of either")
     rng = random.Random(f"plan {seed}")
     until_ms = START_MS + round(days * DAY_MS)
     num_groups = min(max(records // RECORDS_PER_GROUP, GROUPS_MIN), GROUPS_MAX)
@@ -198,6 +208,11 @@ def _deployments(
     worst = rng.randrange(count)
     rounds = -(-count // len(services))
     slot_ms = (last_ms - START_MS) // rounds
+    if slot_ms // 2 < DEPLOYMENT_MS_MAX:  # from the latest begin in one slot to the earliest in the next
+        needed = 2 * DEPLOYMENT_MS_MAX * rounds / (1 - QUIET_END) / DAY_MS
+        raise ValueError(
+            f"{rounds} deployments of a service take {needed:.2f} days: give more, or fewer records"
+        )
     order = rng.sample(range(len(services)), len(services))
     for number in range(count):
         turn, place = divmod(number, len(services))
@@ -220,9 +235,9 @@ def _restarts(at_ms: int, crashes: int, rng: random.Random) -> Iterator[Restart]
     for instance in range(INSTANCES):
         for _ in range(1 + crashes):
             yield Restart(at_ms=at_ms, instance=instance, comes=False)
-            at_ms += rng.randrange(5_000, 12_000)
+            at_ms += rng.randrange(*DOWN_MS)
             yield Restart(at_ms=at_ms, instance=instance, comes=True)
-            at_ms += rng.randrange(6_000, 12_000)
+            at_ms += rng.randrange(*UP_MS)
         at_ms += INSTANCE_GAP_MS
 
 
@@ -230,4 +245,6 @@ def _stalls(services: tuple[Service, ...], last_ms: int, rng: random.Random) -> 
     groups = [group for service in services for group in service.groups]
     from_ms = START_MS + (last_ms - START_MS) * 2 // 3
     for group_id in sorted(rng.sample(groups, max(round(len(groups) * STALLS_SHARE), 1))):
-        yield Stall(group_id=group_id, partition=rng.randrange(12), from_ms=rng.randrange(from_ms, last_ms))
+        yield Stall(
+            group_id=group_id, partition=rng.randrange(PARTITIONS), from_ms=rng.randrange(from_ms, last_ms)
+        )

@@ -2,7 +2,9 @@
 
 Four records in five are offset commits. The others are what groups write while members come, go and are
 fenced: epochs, targets, and each member on its way to its target. New members are new ids, as with real
-clients, so the ids in a log grow with its length; groups, members at a time and offsets do not.
+clients, so the ids in a log grow with its length; groups, members at a time and committed partitions do not.
+It is for rates and no story: a group's first member commits whichever partitions, also such as it does not
+own, and whoever expires may have been heard a moment ago.
 """
 
 from __future__ import annotations
@@ -12,23 +14,12 @@ from collections.abc import Iterator
 
 from raftlog.directory import shard_name
 from raftlog.files import join
-from records import (
-    Cause,
-    RawRecord,
-    Record,
-    RecordType,
-    TermStartKey,
-    TermStartValue,
-    TermWhy,
-    Trigger,
-    encode_offset_commit,
-    encode_record,
-)
+from records import Cause, RecordType, Trigger, encode_offset_commit
 from records.entry import dump_cause
 from records.ids import METADATA_SHARD
 
 from .files import SEGMENT_BYTES, SNAPSHOT_RECORDS, START_MS, Segments, Written, group_crc, new_node
-from .groups import PARTITIONS, SESSION_MS, TOPIC_ID, Group, Step, new_member_id, topic_created
+from .groups import PARTITIONS, SESSION_MS, TOPIC_ID, Group, Step, new_member_id, term_opened, topic_created
 
 GROUPS = 2000
 MEMBERS = 4
@@ -77,10 +68,10 @@ def entries(groups: int, rng: random.Random) -> Iterator[tuple[Group | None, Ste
     joined = [0] * groups
     written = of_groups = count = term = 0
     while True:
-        group = None
+        group: Group | None = None
         if count % ENTRIES_PER_TERM == 0:
             term += 1
-            step: tuple[Cause, list[RawRecord]] = _term_start(term)
+            step = term_opened(term)
         elif of_groups < written * (1 - COMMITS_SHARE):
             number = rng.choice(range(groups))
             group = all_groups[number]
@@ -115,15 +106,3 @@ def _commit(group: Group, rng: random.Random, count: int) -> Step:
         encode_offset_commit(key, count, 0, "", START_MS + count * ENTRY_MS, -1, TOPIC_ID)
         for key in group.commit_keys[first : first + size]
     ]
-
-
-def _term_start(term: int) -> Step:
-    value = TermStartValue(
-        term=term,
-        node_id=term % 3,
-        why=TermWhy.START if term == 1 else TermWhy.EXPIRY,
-        previous_leader=(term - 1) % 3 if term > 1 else -1,
-        incarnation="bench",
-        boot_id="bench",
-    )
-    return Cause(trigger=Trigger.TERM_OPENED), [encode_record(Record(TermStartKey(), value))]

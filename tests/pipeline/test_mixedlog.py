@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from benchmarks.mixedlog import Life, write_life, write_log
 from benchmarks.mixedlog.files import START_MS
-from benchmarks.mixedlog.plan import DAY_MS, Stall
+from benchmarks.mixedlog.plan import DAY_MS, Deployment, Stall, planned
 from history.answers.stats import stats
 from history.checking.verify import verify
 from history.facts.group import facts_of
@@ -46,6 +48,42 @@ def test_a_steady_log_keeps_its_bytes(tmp_path: Path) -> None:
     found = digests(tmp_path / "node")
     said = hashlib.sha256("".join(f"{name} {found[name]}\n" for name in found).encode()).hexdigest()
     assert said == "228ab8df5975304ad645f42562efd7a61732925bca6d70ef67a9815bdeb52747"
+
+
+def test_a_life_keeps_its_bytes(written: tuple[Path, Life]) -> None:
+    """The figures of docs/performance.md are of these logs."""
+    found = digests(written[0])
+    said = hashlib.sha256("".join(f"{name} {found[name]}\n" for name in found).encode()).hexdigest()
+    assert said == "16b7e1fbdfd16ab6414b6d3de0d00af78f75188a26bc6c1656c6b878a6209c4c"
+
+
+@pytest.mark.parametrize(
+    ("records", "shards", "days", "said"),
+    [
+        (1_000, 1, 0.01, "take 0.02 days: give more"),
+        (1_000_000, 1, 0.0, "take 0.04 days"),
+        (0, 1, 3, "0 records in 1 shards are no log"),
+        (1_000, 0, 3, "1000 records in 0 shards"),
+    ],
+)
+def test_a_life_that_cannot_be_is_refused_before_anything_is_written(
+    tmp_path: Path, records: int, shards: int, days: float, said: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        write_life(str(tmp_path / "node"), records, shards=shards, days=days)
+    assert not (tmp_path / "node").exists()
+
+
+@pytest.mark.parametrize("days", [0.03, 1])
+def test_a_service_is_deployed_one_time_after_the_other(days: float) -> None:
+    for seed in range(20):
+        plan = planned(1_000 if days < 1 else 500_000, shards=1, days=days, seed=seed)
+        by_service: dict[int, list[Deployment]] = {}
+        for one in plan.deployments:
+            by_service.setdefault(one.service, []).append(one)
+        assert days < 1 or max(map(len, by_service.values())) > 1
+        for made in by_service.values():
+            assert all(one.until_ms <= later.from_ms for one, later in pairwise(made))
 
 
 def test_it_is_as_long_as_was_asked_for(written: tuple[Path, Life]) -> None:
