@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
+from subprocess import Popen
+from traceback import walk_tb
 from typing import Any
 
 from pipeline.errors import PipelineError
@@ -85,6 +87,18 @@ def launch(
             said = _last_words(logs / OUTPUT) if logs else ""
             hint = f"Spark's own logs are in {logs}" if logs else "what it said stands above"
             raise PipelineError("Spark did not start" + said, hint) from error
+        except BaseException as error:
+            _end_processes_of(error)
+            raise
+
+
+def _end_processes_of(error: BaseException) -> None:
+    """Ends what PySpark was starting: a JVM that comes up and finds nobody to tell would stay for good."""
+    for frame, _ in walk_tb(error.__traceback__):
+        for process in frame.f_locals.values():
+            if isinstance(process, Popen):
+                with process:  # till it has ended; one that has is left alone
+                    process.kill()
 
 
 def python_variables(*, is_local: bool) -> dict[str, str | None]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,6 +46,33 @@ def test_why_java_did_not_start_is_told_and_not_where(tmp_path: Path) -> None:
     assert jvm._last_words(output) == ": cores must be a number"
     output.write_text("Error: it could not be created\nToo small initial heap\n")
     assert jvm._last_words(output) == ": Too small initial heap"
+
+
+def test_a_java_that_is_starting_ends_with_what_ends_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would come up, find nobody to tell, and stay for good."""
+    script, began = tmp_path / "bin" / "spark-submit", tmp_path / "pid"
+    script.parent.mkdir()
+    script.write_text(f"#!/bin/sh\necho $$ > {began}.part\nmv {began}.part {began}\nexec sleep 600\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(jvm, "find_java", lambda: SimpleNamespace(home=tmp_path, lacks_module=False))
+
+    def end(*_: object) -> None:
+        if began.exists():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            jvm.launch(tmp_path, {}, {"SPARK_HOME": str(tmp_path)}, is_quiet=True)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(began.read_text()), 0)
 
 
 def test_options_become_settings() -> None:
