@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from history.export.formats import writable
 from history.export.schema import SCHEMAS
-from pipeline.schema import TABLES, arrow_type
+from pipeline.schema import TABLES, Column, Kind, arrow_type, spark_type
 from records import RawRecord
 
 from .group import NOTES, PART, STATE, GroupRun
@@ -50,16 +50,19 @@ BATCH_ROWS = 5_000
 BATCH_BYTES = 8 << 20
 """Blobs are held so long."""
 _STRUCTS = {name: pa.struct(list(arrow_type(TABLES[name].columns))) for name in FACT_TABLES}
-STORED = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("shard", pa.int32()),
-        ("group_id", pa.string()),
-        ("sequence", pa.int64()),
-        ("blob", pa.binary()),
-    ]
+_STORED = (
+    Column(name="kind", kind=Kind.TEXT, means="State, notes or part."),
+    Column(name="shard", kind=Kind.INT32, means="The group's shard."),
+    Column(name="group_id", kind=Kind.TEXT, means="The group."),
+    Column(
+        name="sequence",
+        kind=Kind.INT64,
+        means="Its place among the group's; of a state, whether it is restless.",
+    ),
+    Column(name="blob", kind=Kind.BYTES, means="What was written down."),
 )
-"""Rows that are stored, and handed in again: of the kinds state, notes and part."""
+STORED = arrow_type(_STORED)
+"""Rows that are stored, and handed in again."""
 _OUT = pa.schema(
     [
         *STORED,
@@ -78,10 +81,7 @@ def out_type() -> StructType:
 
 def stored_type() -> StructType:
     """Spark's type of `STORED`."""
-    from pyspark.sql import types as t
-
-    found = t.StructType().add("kind", t.StringType()).add("shard", t.IntegerType())
-    return found.add("group_id", t.StringType()).add("sequence", t.LongType()).add("blob", t.BinaryType())
+    return spark_type(_STORED)
 
 
 def derive_batches(

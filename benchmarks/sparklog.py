@@ -1,0 +1,87 @@
+"""What benchmarks of Spark over one log share: their options, the log, and the best of several turns."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.mixedlog import write_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NEVER = 1 << 60
+"""Records between two snapshots: those of the log itself are what is read."""
+
+
+@dataclass(frozen=True)
+class Took:
+    """CPU seconds are those of the JVM and of all Python workers."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def parser_of(document: str | None, *, times: int) -> argparse.ArgumentParser:
+    """The options; ``times`` is how many turns count if nothing else is said."""
+    parser = argparse.ArgumentParser(
+        description=document, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--times", type=int, default=times)
+    parser.add_argument("--log", help="a log that was written before; made there if it is not there")
+    return parser
+
+
+@contextmanager
+def log_and_scratch(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """The steady log, written if need be, and a folder that is gone in the end."""
+    with tempfile.TemporaryDirectory() as scratch:
+        path = asked.log or str(Path(scratch, "node"))
+        if not os.path.exists(path):
+            write_log(path, asked.records, snapshot_records=NEVER)
+        yield path, scratch
+
+
+def conf_of(scratch: str) -> dict[str, str]:
+    """Of the session that is measured."""
+    return {"spark.local.dir": scratch, "spark.driver.memory": "1g"}
+
+
+def best(frames: Sequence[Callable[[], DataFrame]], times: int) -> list[Took]:
+    """The shortest times of each, computed in turns; the first turn warms up and does not count."""
+    taken: list[list[Took]] = [[] for _ in frames]
+    for _ in range(times + 1):
+        for place, frame in enumerate(frames):
+            began, cpu_before = time.perf_counter(), _cpu_s()
+            frame().write.format("noop").mode("overwrite").save()
+            taken[place].append(Took(time.perf_counter() - began, _cpu_s() - cpu_before))
+    return [Took(min(one.wall_s for one in all_[1:]), min(one.cpu_s for one in all_[1:])) for all_ in taken]
+
+
+def _cpu_s() -> float:
+    """CPU seconds so far of everything below this process: it says the same on a busy machine."""
+    ticks: dict[int, float] = {}
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            said = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        pid = int(folder.name)
+        ticks[pid] = sum(map(int, said[11:15]))
+        children.setdefault(int(said[1]), []).append(pid)
+    below, total = list(children.get(os.getpid(), [])), 0.0
+    while below:
+        pid = below.pop()
+        total += ticks[pid]
+        below += children.get(pid, [])
+    return total / os.sysconf("SC_CLK_TCK")
