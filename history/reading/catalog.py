@@ -76,17 +76,21 @@ class CatalogHistory:
 
     def apply(self, index: int, raws: Iterable[RawRecord]) -> None:
         """Takes the records of one entry of the metadata shard, or of its snapshot."""
-        before = dict(self._topics)
+        touched: dict[str, TopicShape | None] = {}
         for raw in raws:
             if raw.type != RecordType.TOPIC:
                 continue
             key, value = decode_key(raw), decode_value(raw)
-            if isinstance(key, TopicKey) and isinstance(value, TopicValue):
+            if not isinstance(key, TopicKey):
+                continue
+            touched.setdefault(key.name, self._topics.get(key.name))
+            if isinstance(value, TopicValue):
                 self._topics[key.name] = (value.topic_id, value.num_partitions)
                 self.names[value.topic_id] = key.name
-            elif isinstance(key, TopicKey):
+            else:
                 self._topics.pop(key.name, None)
-        changed = changes_between(before, self._topics)
+        before = {name: shape for name, shape in touched.items() if shape is not None}
+        changed = changes_between(before, {n: self._topics[n] for n in touched if n in self._topics})
         if changed:
             self.changes[index] = changed
 
