@@ -63,24 +63,23 @@ def _stored(step: Step, due: Groups, shared: Shared) -> pa.Table | None:
         return None
     for file in states:
         assert file.shard is not None
-        found = _due_in(root, file, is_news_to_all=shared.shards[file.shard].is_news_to_all)
-        due.setdefault(file.shard, set()).update(found)
+        more = _due_in(root, file, is_news_to_all=shared.shards[file.shard].is_news_to_all)
+        due.setdefault(file.shard, set()).update(more)
     for shard, group_id in shared.notes if shared.are_notes_new else ():
         if shard in shared.shards:
             due.setdefault(shard, set()).add(group_id)
     if _num_groups(due) > GROUPS_MAX:
         return None
     hashed = {(shard, hash_of(one)) for shard, group_ids in due.items() for one in group_ids}
-    parts = step.output.manifest.of(PARTS)
-    stored = few.read_few(root, [file for file in (*states, *parts) if may_hold(file, hashed)], STORED)
-    if stored is None:
-        return None
-    mine = [stored.slice(0, 0)]
-    for shard, group_ids in due.items():
-        is_due = pc.is_in(stored.column("group_id"), pa.array(sorted(group_ids), pa.string()))
-        mine.append(stored.filter(pc.and_(pc.equal(stored.column("shard"), shard), is_due)))
-    found = pa.concat_tables(mine)
-    return found if found.column("blob").nbytes <= BYTES_MAX else None
+    wanted = {shard: pa.array(sorted(group_ids), pa.string()) for shard, group_ids in due.items()}
+
+    def of_due(rows: pa.Table) -> pa.Table:
+        """Rows of a file are of one shard."""
+        return rows.filter(pc.is_in(rows.column("group_id"), wanted[rows.column("shard")[0].as_py()]))
+
+    files = [file for file in (*states, *step.output.manifest.of(PARTS)) if may_hold(file, hashed)]
+    found = few.read_few(root, files, STORED, only=of_due)
+    return None if found is None or found.column("blob").nbytes > BYTES_MAX else found
 
 
 def _due_in(root: str, file: TableFile, *, is_news_to_all: bool) -> list[str]:

@@ -93,11 +93,11 @@ def notes_of(log: InputLog) -> Notes:
 
 
 def _is_in(group_id: object, shard: int, num_shards: int | None) -> bool:
-    if num_shards is None or not isinstance(group_id, str):
-        return isinstance(group_id, str)
     try:
-        return shard_of(group_id, num_shards) == shard
-    except UnicodeEncodeError:
+        return isinstance(group_id, str) and shard_of(group_id, num_shards or 1) == (
+            shard if num_shards else 0
+        )
+    except UnicodeEncodeError:  # no group of a log is called so
         return False
 
 

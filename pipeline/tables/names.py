@@ -12,8 +12,8 @@ Names that begin with an underscore are passed over by every reader of Parquet f
 not known stand under `UNDATED`, a day that no log has: a null there is more than some readers can take. A
 file's name never comes back: it holds the commit's number and something random.
 
-A part whose files are replaced may be split into buckets, each of which is a part by itself: `open_16_7` is
-the eighth bucket of sixteen of part `open`.
+A part may be split into buckets (`buckets`), each of which is a part by itself: `open_16_7` is the eighth of
+sixteen buckets of part `open`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 Each `write` and `replace` is one Spark query (those of `stage` run side by side), whose Parquet files go to
 the staging folder; rows that are few are written there by this process (`few`). The commit gives them their
-names and has the journal put them into their places. A
-transaction whose progress is no further than the manifest's adds nothing, so that a batch that is done again
-is harmless.
+names and has the journal put them into their places. A transaction whose progress is no further than the
+manifest's adds nothing, so that a batch that is done again is harmless.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pipeline.facts.shared import ShardShared, Shared
 from pipeline.runs import factfew
 from pipeline.runs.derived import Derived
 from pipeline.runs.factfew import few_inputs
-from pipeline.runs.factinputs import PARTS, STATES
+from pipeline.runs.factinputs import PARTS, STATES, notes_of
 from pipeline.runs.factspans import Span
 from pipeline.runs.step import Range
 from pipeline.schema import RECORD_COLUMNS, arrow_type
@@ -135,3 +135,13 @@ def test_what_is_derived_here_asks_for_no_buckets() -> None:
     """Arrow has it thirty times as large as files have it."""
     rows = stored(STATE, 0).combine_chunks().to_batches()
     assert Derived.here(None, rows).size(STATE) == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("num_shards", [None, 1])
+def test_notes_of_what_no_group_can_be_called_are_passed_over(num_shards: int | None) -> None:
+    noted = [{"group": "g1"}, {"group": "\ud800"}, {"group": None}, {}]
+    reader = SimpleNamespace(evidence=lambda: noted)
+    log: Any = SimpleNamespace(
+        shards=[-1, 0], num_shards=num_shards, log=SimpleNamespace(reader=lambda _: reader)
+    )
+    assert set(notes_of(log)) == {(0, "g1")}

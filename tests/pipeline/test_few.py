@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs quorate[spark]")
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.errors import OutputError
@@ -51,6 +52,27 @@ def test_few_is_up_to_the_bounds_and_no_further(tmp_path: Path, monkeypatch: pyt
             patched.setattr(few, name, bound - 1)
             assert few.read_few(str(tmp_path), files, SCHEMA) is None
     assert few.read_few(str(tmp_path), [], SCHEMA) == SCHEMA.empty_table()
+
+
+def test_more_may_be_looked_through_than_may_be_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = written(tmp_path, rows(50, b"x"), rows(70, b"y")).files
+    monkeypatch.setattr(few, "ROWS_AT_ONCE", 9)
+
+    def found() -> pa.Table | None:
+        return few.read_few(
+            str(tmp_path), files, SCHEMA, lambda some: some.filter(pc.field("group_id") == "g7")
+        )
+
+    of_one = found()
+    assert of_one is not None
+    assert of_one.column("blob").to_pylist() == [b"x", b"y"]
+    for name, bound in (("FEW_ROWS", 120 // few.LOOKED_THROUGH), ("FEW_MEMORY", of_one.nbytes)):
+        with monkeypatch.context() as patched:
+            patched.setattr(few, name, bound)
+            assert found() == of_one
+            assert few.read_few(str(tmp_path), files, SCHEMA) is None
+            patched.setattr(few, name, bound - 1)
+            assert found() is None
 
 
 def test_a_value_that_comes_again_and_again_counts_each_time(tmp_path: Path) -> None:
