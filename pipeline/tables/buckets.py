@@ -25,13 +25,15 @@ FILE_BYTES = 8 << 10
 many buckets would be a reason for more."""
 BUCKETS_GROW = 4
 """A part gets more buckets when it needs so many times more; all of it is written anew then."""
+HASHED_BITS = 16
+"""Of a group's checksum: its lowest bits say which shard it is of, and are the same for all groups of one."""
 Hashed = Set[tuple[int, int]]
 """Groups, of each its shard and hash."""
 
 
 def hash_of(group_id: str) -> int:
     """The bucket among `BUCKETS_MAX`; among fewer the rest of a division by their number."""
-    return crc32(group_id.encode()) % BUCKETS_MAX
+    return (crc32(group_id.encode()) >> HASHED_BITS) % BUCKETS_MAX
 
 
 def may_hold(file: TableFile, groups: Hashed) -> bool:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pipeline.schema import TableSchema
 
 from . import names
+from .buckets import HASHED_BITS
 
 ROWS_PER_FILE_MAX = 2_000_000
 """Of records with their bytes some 50 MB: enough for a scan, and one task can sort it again."""
@@ -64,7 +65,7 @@ def laid_out(
 
 def bucket_of_group(group_id: Column, buckets: int) -> Column:
     """In which bucket a group's rows are."""
-    return F.coalesce(F.crc32(group_id) % buckets, F.lit(0)).cast("int")
+    return F.coalesce(F.shiftright(F.crc32(group_id), HASHED_BITS) % buckets, F.lit(0)).cast("int")
 
 
 def sorted_for_files(df: DataFrame, by: list[str]) -> DataFrame:

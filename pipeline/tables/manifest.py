@@ -22,8 +22,9 @@ from raftlog.files import Files
 from . import names
 from .disk import join
 
-FORMAT = 2
-"""Of the manifest and the folder themselves; a newer one is refused. 1: parts had no buckets."""
+FORMAT = 3
+"""Of the manifest and the folder themselves; a newer one is refused. 1: parts had no buckets; 2: these were
+told by what tells shards, so that most of a shard's were empty."""
 LISTS_KEPT = 2
 """Lists of files that stay parsed: a run asks for its output's a dozen times, and 20 MB take a second. Their
 bytes are read and checked each time."""

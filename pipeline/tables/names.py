@@ -12,8 +12,8 @@ Names that begin with an underscore are passed over by every reader of Parquet f
 not known stand under `UNDATED`, a day that no log has: a null there is more than some readers can take. A
 file's name never comes back: it holds the commit's number and something random.
 
-A part may be split into buckets (`buckets`), each of which is a part by itself: `open_16_7` is the eighth of
-sixteen buckets of part `open`.
+A part may be split into buckets (`buckets`), each of which is a part by itself: `open_7of16` is the eighth
+of sixteen buckets of part `open`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _FILE = r"[a-z][a-z0-9_]*-\d{8}-\d{6}-[0-9a-f]{8}\.parquet"
 _TABLE_FILE = re.compile(rf"(?:{INTERNAL}/)?[a-z][a-z0-9_]*(?:/date=[^/]+)?(?:/shard=[^/]+)?/{_FILE}")
 _FILES_LIST = re.compile(r"files-\d{8}\.jsonl")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_BUCKET = re.compile(r"(.+)_([0-9]+)_([0-9]+)")
+_BUCKET = re.compile(r"(.+)_([0-9]+)of([0-9]+)")
+_BUCKET_OF_FORMAT_2 = re.compile(r"(.+)_[0-9]+_[0-9]+")
+"""Told by another hash: rows of any group may be in it."""
 _BUCKET_FOLDER = re.compile(r"(.*)/?bucket=([0-9]+)")
 
 
@@ -62,13 +64,15 @@ def partition_of(path: str) -> tuple[str | None, int | None]:
 
 def bucket_part(part: str, buckets: int, bucket: int) -> str:
     """What one of the buckets of a part is called; a single one is the part itself."""
-    return part if buckets == 1 else f"{part}_{buckets}_{bucket}"
+    return part if buckets == 1 else f"{part}_{bucket}of{buckets}"
 
 
 def bucket_of(part: str) -> tuple[str, int, int]:
     """The part that this is a bucket of, how many there are, and which it is."""
-    found = _BUCKET.fullmatch(part)
-    return (found[1], int(found[2]), int(found[3])) if found else (part, 1, 0)
+    if found := _BUCKET.fullmatch(part):
+        return found[1], int(found[3]), int(found[2])
+    found = _BUCKET_OF_FORMAT_2.fullmatch(part)
+    return found[1] if found else part, 1, 0
 
 
 def bucket_folder(folder: str) -> tuple[str, int]:

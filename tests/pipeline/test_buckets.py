@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from pipeline.tables import TableFile, buckets, names
 from pipeline.tables.buckets import BUCKET_ROWS, BUCKETS_MAX, FILE_BYTES, buckets_for, hash_of, may_hold
+from records.ids import shard_of
 
 
 def file(part: str, *, rows: int = 1, size: int = 0, shard: int = 0, number: int = 0) -> TableFile:
@@ -21,8 +24,8 @@ def test_a_part_is_split_by_its_size_and_seldom_anew(monkeypatch: pytest.MonkeyP
     assert buckets_for([], 1, 10**9, 1) == BUCKETS_MAX
     assert buckets_for([file("open", size=3_900)], 1, 2_000, 1) == 4
     assert buckets_for([file("open", size=2_000)], 1, 1_900, 1) == 1, "twice as much is no reason"
-    assert buckets_for([file("open_4_2", size=100)], 1, 100, 1) == 4
-    assert buckets_for([file("open_4_2", size=2_000), file("open_4_1", size=7_000)], 1, 100, 1) == 16
+    assert buckets_for([file("open_2of4", size=100)], 1, 100, 1) == 4
+    assert buckets_for([file("open_2of4", size=2_000), file("open_1of4", size=7_000)], 1, 100, 1) == 16
 
 
 def test_rows_that_take_hardly_any_bytes_count_as_well() -> None:
@@ -46,8 +49,8 @@ def test_many_dates_are_no_reason_for_buckets_which_make_more_files(number: int)
 
 def test_a_bucket_is_a_part_of_its_part() -> None:
     one = file(names.bucket_part("open", 16, 7))
-    assert (one.part, names.bucket_of(one.part)) == ("open_16_7", ("open", 16, 7))
-    assert [one.is_of(part) for part in ("open", "open_16_7", "rows")] == [True, True, False]
+    assert (one.part, names.bucket_of(one.part)) == ("open_7of16", ("open", 16, 7))
+    assert [one.is_of(part) for part in ("open", "open_7of16", "rows")] == [True, True, False]
     assert names.bucket_part("open", 1, 0) == "open"
     assert names.bucket_of("group_states") == ("group_states", 1, 0)
     assert names.bucket_folder("date=2026-05-01/shard=0/bucket=7") == ("date=2026-05-01/shard=0", 7)
@@ -65,3 +68,20 @@ def test_a_group_is_in_one_bucket_of_its_shard(number: int) -> None:
         (found,) = (one for one in files if may_hold(one, {(1, hash_of(group_id))}))
         assert (found.shard, names.bucket_of(found.part)[2]) == (1, hash_of(group_id) % number)
     assert not any(may_hold(one, set()) for one in files)
+
+
+@pytest.mark.parametrize("num_shards", [1, 3, 4, 16, 64])
+def test_groups_of_a_shard_are_in_all_of_its_buckets(num_shards: int) -> None:
+    """Which shard a group is of is said by a hash too."""
+    mine = [one for one in map(str, range(2_000 * num_shards)) if shard_of(one, num_shards) == 0]
+    counts = Counter(map(hash_of, mine))
+    assert len(counts) == BUCKETS_MAX
+    assert max(counts.values()) < 3 * len(mine) / BUCKETS_MAX
+
+
+def test_buckets_by_another_hash_may_hold_anything_and_are_split_anew() -> None:
+    """Those of format 2."""
+    older = [file(f"open_16_{number}", size=100) for number in range(16)]
+    assert all(one.is_of("open") and may_hold(one, {(0, 5)}) for one in older)
+    assert not any(may_hold(one, {(1, 5)}) for one in older)
+    assert buckets_for(older, 1, 100, 1) == 1
