@@ -74,14 +74,16 @@ def trigger_name(number: int) -> str:
         return str(int(number))
 
 
+def reason_name(number: int) -> str:
+    """`ReasonKind`'s name; the number where this release does not know it."""
+    try:
+        return ReasonKind(number).name
+    except ValueError:
+        return str(int(number))
+
+
 def reason_names(cause: Cause) -> list[str]:
-    names = []
-    for reason in cause.reasons:
-        try:
-            names.append(ReasonKind(reason.kind).name)
-        except ValueError:
-            names.append(str(int(reason.kind)))
-    return names
+    return [reason_name(reason.kind) for reason in cause.reasons]
 
 
 def certainty(cause: Cause) -> str:

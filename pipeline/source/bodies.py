@@ -14,7 +14,7 @@ import numpy as np
 
 from raftlog.frames import HEADER_BYTES
 
-from .frames import Flags, Frames, Ints, fixed, structs
+from .frames import Flags, Frames, Ints, fixed, places_of, structs
 
 _CAUSE_LENGTH_BYTES = 4
 _RECORD = struct.Struct(">hhIi")
@@ -48,7 +48,8 @@ class Records:
 
     def of(self, chosen: Flags | Ints) -> Records:
         """Some of them."""
-        return Records(*(getattr(self, one.name)[chosen] for one in fields(self)))
+        places = places_of(chosen)
+        return Records(*(getattr(self, one.name)[places] for one in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +85,17 @@ def walk(data: bytes, frames: Frames) -> Bodies:
         is_last = counts[going] == step
         wrong |= is_last & (following != end[going])
         odd[going[wrong]] = True
-        on = ~(wrong | is_last)
+        on = np.flatnonzero(~(wrong | is_last))
         going, at = going[on], following[on]
     for place, position in zip(going.tolist(), at.tolist(), strict=True):
         first, last = int(base[place]) + step, int(base[place] + counts[place])
         odd[place] |= not _one_by_one(data, position, int(end[place]), starts[first:last])
-    whole = np.repeat(~odd, counts)
     frame = np.repeat(np.arange(len(frames)), counts)
     sequence = np.arange(len(starts)) - np.repeat(base, counts)
-    records = _at(data, starts[whole], frame[whole], sequence[whole])
-    return Bodies(records, cause, cause_end, odd)
+    if odd.any():
+        whole = np.flatnonzero(np.repeat(~odd, counts))
+        starts, frame, sequence = starts[whole], frame[whole], sequence[whole]
+    return Bodies(_at(data, starts, frame, sequence), cause, cause_end, odd)
 
 
 def _next(data: bytes, at: Ints, end: Ints) -> tuple[Ints, Flags]:

@@ -93,11 +93,10 @@ class SealedIndex:
             (span.from_index, span.to_index, "index"),
             (span.from_ms, span.to_ms, "timestamp_ms"),
         ):
-            values = rows[name].astype(np.int64)
             if low is not None:
-                chosen &= values >= low
+                chosen &= rows[name].astype(np.int64) >= low
             if high is not None:
-                chosen &= values <= high
+                chosen &= rows[name].astype(np.int64) <= high
         if selection.types is not None:
             chosen &= np.isin(rows["type"], list(selection.types))
         if selection.groups is not None:

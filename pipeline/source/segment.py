@@ -150,7 +150,10 @@ def record_batches(task: Task, path: str, data: bytes, frames: Frames) -> Iterat
         if end - begin > BYTES_MAX:
             yield from plain_batches(task, path, data, stretch)
             continue
-        part, moved = b"".join((view[begin:end], GUARD)), stretch.moved(begin)
+        if end + len(GUARD) <= len(data) <= BYTES_MAX:
+            part, moved = data, stretch  # what comes behind guards it as well
+        else:
+            part, moved = b"".join((view[begin:end], GUARD)), stretch.moved(begin)
         batch, odd = columns_of(part, moved, wanted)
         if odd.any():
             yield from plain_batches(task, path, data, stretch.of(odd))

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from history.export.columns import reason_names, trigger_name
+from history.export.columns import reason_name, trigger_name
 from history.words import state_name
 from pipeline.schema import RECORD_COLUMNS, arrow_type
-from records import Cause, RecordsError, RecordType
+from records import RecordsError, RecordType
+from records.cause import Reason
 from records.kinds import Kind
-from records.layouts import Layout
+from records.layouts import Layout, layout_of
 from records.packing import unpack_nested
 
 from .frames import Flags, Ints
-from .msgarrays import Field, read_fields
+from .msgarrays import GUARD, Field, read_fields, read_items
 from .plain import partitions
-from .slices import Numbers, Referred, distinct, gather, texts
+from .slices import Numbers, Referred, Texts, distinct, edges_of, gather, numbered, refer, texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,10 @@ class Shown:
     none: int | str | None = None
     words: Callable[[int], str] | None = None
     """Of a number with a name."""
+    each: Layout | None = None
+    """Of an array of such: the first field of each is shown."""
     load: Callable[[Any], Any] | None = None
-    """Of what is nested: from what the layout makes of it to what Arrow takes."""
+    """Of what else is nested: from what the layout makes of it to what Arrow takes."""
 
 
 VALUES: Mapping[int, tuple[Shown, ...]] = {
@@ -63,7 +66,7 @@ VALUES: Mapping[int, tuple[Shown, ...]] = {
 }
 CAUSES = (
     Shown("trigger", "trigger", words=trigger_name),
-    Shown("reasons", "reasons", load=lambda of: reason_names(Cause(trigger=0, reasons=of))),
+    Shown("reasons", "reasons", each=layout_of(Reason), words=reason_name),
     Shown("cause_member_id", "member_id", none=""),
     Shown("cause_member_epoch", "member_epoch", none=-1),
     Shown("principal", "principal", none=""),
@@ -76,104 +79,118 @@ KEYS = (
     Shown("topic", "name"),
     Shown("partition", "partition"),
 )
-
 """Which of them a key has, its layout says."""
 
 _KINDS = {field.name: field.type for field in arrow_type(RECORD_COLUMNS)}
 
 
 class Columns:
-    """Columns under way: each row is a key, a value or a cause, and is filled by the layout of its type."""
+    """Columns under way: rows of keys, values or causes, each filled by the layout of its type."""
 
-    def __init__(self, rows: int, names: Collection[str]) -> None:
+    def __init__(self, data: bytes, rows: int, names: Collection[str]) -> None:
+        self._data = data
         self._rows = rows
         self._names = names
-        self._made: dict[str, Numbers | Referred] = {}
+        self._made: dict[str, Numbers | Referred | Texts] = {}
 
     def fill(
-        self,
-        layout: Layout,
-        shown: Sequence[Shown],
-        rows: Ints,
-        data: bytes,
-        begin: Ints,
-        end: Ints,
-        lead: int = 0,
+        self, layout: Layout, shown: Sequence[Shown], rows: Ints, begin: Ints, end: Ints, lead: int = 0
     ) -> Flags:
-        """Fills some rows from their arrays, which are in the order of ``data``; which of those are odd."""
-        fields, odd = read_fields(layout, data, begin, end, lead)
+        """Fills some rows from their arrays, which are in the order of the buffer; which of those are odd."""
         by_field = {one.field: one for one in shown if one.column in self._names}
-        for field, column in zip(fields, layout.columns, strict=True):
+        fields, odd = read_fields(layout, self._data, begin, end, lead, wanted=by_field)
+        if odd.any():  # of those no field is where it seems: the others are read without them
             sound = np.flatnonzero(~odd)
-            if column.name in by_field:
-                self._show(by_field[column.name], field, column.kind.load, data, rows, sound, odd)
+            odd[sound] = self.fill(layout, shown, rows[sound], begin[sound], end[sound], lead)
+            return odd
+        for field, column in zip(fields, layout.columns, strict=True):
+            one = by_field.get(column.name)
+            if one is None:
+                check(field, column.kind, self._data, odd)
+            elif field.content is not None:
+                self._show_texts(one, field, rows)
             else:
-                _check(field, column.kind, data, sound, odd)
+                self._show(one, field, column.kind.load, rows, odd)
         return odd
 
-    def column(self, name: str, of_row: Ints | None = None) -> pa.Array:
-        """One of the columns; ``of_row`` says which row here is each row's of the batch."""
-        if name not in self._made:
-            return pa.nulls(self._rows if of_row is None else len(of_row), _KINDS[name])
-        return self._made[name].column(_KINDS[name], of_row)
+    def column(self, name: str, of_row: Ints | None = None) -> tuple[pa.Array, Ints]:
+        """One of the columns, and the rows here that turn out odd; ``of_row`` says which row here is each
+        row's of the batch."""
+        made = self._made.get(name)
+        if isinstance(made, Texts):
+            return made.column(self._data, of_row)
+        if made is None:
+            column = pa.nulls(self._rows if of_row is None else len(of_row), _KINDS[name])
+        else:
+            column = made.column(of_row)
+        return column, np.zeros(0, np.int64)
 
-    def _show(
-        self,
-        one: Shown,
-        field: Field,
-        load: Callable[[Any], Any],
-        data: bytes,
-        rows: Ints,
-        sound: Ints,
-        odd: Flags,
-    ) -> None:
-        """One column of the sound ones among ``rows``; what turns out not to be readable gets odd."""
+    def _show_texts(self, one: Shown, field: Field, rows: Ints) -> None:
+        assert field.content is not None
+        assert field.is_nil is not None
+        is_shown = field.end > field.content if one.none == "" else ~field.is_nil
+        chosen = np.flatnonzero(is_shown)
+        made = self._made.setdefault(one.column, Texts(self._rows))
+        assert isinstance(made, Texts)
+        made.put(rows[chosen], field.content[chosen], field.end[chosen])
+
+    def _show(self, one: Shown, field: Field, load: Callable[[Any], Any], rows: Ints, odd: Flags) -> None:
+        """A column that is no text; what turns out not to be readable gets odd."""
         if field.value is not None and one.words is None:
             assert not isinstance(one.none, str)
-            self._numbers(one.column).put(rows[sound], field.value[sound], one.none)
-        elif field.value is not None and one.words is not None:
-            numbers, places = np.unique(field.value[sound], return_inverse=True)
-            words = pa.array([one.words(number) for number in numbers.tolist()], pa.string())
-            self._referred(one.column).put(rows[sound], words, places)
-        elif field.content is not None and field.is_nil is not None:
-            is_shown = field.end[sound] > field.content[sound] if one.none == "" else ~field.is_nil[sound]
-            chosen = sound[is_shown]
-            found, wrong = texts(gather(data, field.content[chosen], field.end[chosen]))
-            if wrong is not None:
-                odd[chosen[wrong]] = True
-            self._referred(one.column).put(rows[chosen], found)
+            numbers = self._made.setdefault(one.column, Numbers(self._rows, _KINDS[one.column]))
+            assert isinstance(numbers, Numbers)
+            numbers.put(rows, field.value, one.none)
+            return
+        if field.value is not None and one.words is not None:
+            values, places = _worded(field.value, one.words)
         else:
-            codes, pieces = distinct(data, field.at[sound], field.end[sound])
-            loaded = [_loaded(piece, load, one.load) for piece in pieces.to_pylist()]
-            is_wrong = np.array([item is _WRONG for item in loaded], np.bool_)
-            odd[sound[is_wrong[codes]]] = True
-            values = pa.array([None if item is _WRONG else item for item in loaded], _KINDS[one.column])
-            self._referred(one.column).put(rows[sound], values, codes)
-
-    def _numbers(self, name: str) -> Numbers:
-        made = self._made.setdefault(name, Numbers(self._rows))
-        assert isinstance(made, Numbers)
-        return made
-
-    def _referred(self, name: str) -> Referred:
-        made = self._made.setdefault(name, Referred(self._rows))
-        assert isinstance(made, Referred)
-        return made
+            places, pieces = distinct(self._data, field.at, field.end)
+            if one.each is not None and one.words is not None:
+                values, is_wrong = _lists(pieces, one.each, one.words)
+            else:
+                loaded = [_loaded(piece, load, one.load) for piece in pieces.to_pylist()]
+                is_wrong = np.array([item is _WRONG for item in loaded], np.bool_)
+                values = pa.array([() if item is _WRONG else item for item in loaded], _KINDS[one.column])
+            odd |= is_wrong[places]
+        referred = self._made.setdefault(one.column, Referred(self._rows, _KINDS[one.column]))
+        assert isinstance(referred, Referred)
+        referred.put(rows, values, places)
 
 
-def _check(field: Field, kind: Kind, data: bytes, sound: Ints, odd: Flags) -> None:
+def _worded(numbers: Ints, words: Callable[[int], str]) -> tuple[pa.Array, Ints]:
+    """The words of the distinct numbers, and which of them each number is."""
+    known, places = numbered(numbers)
+    return pa.array([words(number) for number in known.tolist()], pa.string()), places
+
+
+def _lists(pieces: pa.Array, each: Layout, words: Callable[[int], str]) -> tuple[pa.Array, Flags]:
+    """For each piece, an array of arrays, the words of the first number in each; and which are odd."""
+    buffer, begin, end = edges_of(pieces, GUARD)
+    counts, owner, fields, odd = read_items(each, buffer, begin, end, wanted=[each.columns[0].name])
+    item_odd = np.zeros(len(owner), np.bool_)
+    for field, column in zip(fields, each.columns, strict=True):
+        check(field, column.kind, buffer, item_odd)
+    odd[owner[item_odd]] = True
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    shown = fields[0].value
+    assert shown is not None
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), refer(*_worded(shown, words))), odd
+
+
+def check(field: Field, kind: Kind, data: bytes, odd: Flags) -> None:
     """What no column shows must be readable all the same: an entry is whole, or it is damage."""
     if field.content is not None and kind.name.startswith("string"):
-        chosen = sound[field.end[sound] > field.content[sound]]
+        chosen = np.flatnonzero(field.end > field.content)
         _, wrong = texts(gather(data, field.content[chosen], field.end[chosen]))
         if wrong is not None:
             odd[chosen[wrong]] = True
-    elif field.content is None and field.value is None:
-        codes, pieces = distinct(data, field.at[sound], field.end[sound])
+    elif field.content is None and not field.is_number:
+        codes, pieces = distinct(data, field.at, field.end)
         is_wrong = np.array(
             [_loaded(piece, kind.load, None) is _WRONG for piece in pieces.to_pylist()], np.bool_
         )
-        odd[sound[is_wrong[codes]]] = True
+        odd |= is_wrong[codes]
 
 
 _WRONG = object()

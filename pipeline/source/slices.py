@@ -1,12 +1,13 @@
-"""Many pieces of one buffer: gathered without a Python object for each, and the distinct among them.
+"""Many pieces of one buffer: gathered without a Python object for each, and columns made of them.
 
-Most bytes of a log are repetitions: keys, causes, sets of partitions. So what is costly to decode is decoded
-once for each distinct piece, and rows refer to it by number.
+Texts are copied from where they stand. What is costly to decode repeats, so it is decoded once for each
+distinct piece, and rows refer to it by number.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from .frames import Flags, Ints
@@ -15,7 +16,7 @@ NONE = -1
 """A row without a value, where rows refer to values by number."""
 
 
-def gather(data: bytes, begin: Ints, end: Ints, is_null: Flags | None = None) -> pa.Array:
+def gather(data: bytes, begin: Ints, end: Ints) -> pa.Array:
     """The pieces as one binary array; they must be in the order of the buffer and not overlap.
 
     Pieces and what is between them are one array without a copy; taking every second item is one pass in C++.
@@ -29,7 +30,7 @@ def gather(data: bytes, begin: Ints, end: Ints, is_null: Flags | None = None) ->
     pieces = pa.Array.from_buffers(
         pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)]
     )
-    return pieces.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32), mask=is_null))
+    return pieces.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))
 
 
 def distinct(data: bytes, begin: Ints, end: Ints) -> tuple[Ints, pa.Array]:
@@ -40,16 +41,47 @@ def distinct(data: bytes, begin: Ints, end: Ints) -> tuple[Ints, pa.Array]:
 
 def edges_of(pieces: pa.Array, guard: bytes) -> tuple[bytes, Ints, Ints]:
     """The buffer of a binary array with ``guard`` behind, and where its pieces begin and end."""
-    _, offsets, values = pieces.buffers()
-    edges = np.frombuffer(offsets, np.int32)[pieces.offset : pieces.offset + len(pieces) + 1].astype(np.int64)
+    edges = _offsets(pieces).astype(np.int64)
+    values = pieces.buffers()[2]
     return (b"" if values is None else values.to_pybytes()) + guard, edges[:-1], edges[1:]
+
+
+def numbered(numbers: Ints) -> tuple[Ints, Ints]:
+    """The distinct of some numbers of 16 bits, and the place of each number among them."""
+    slots = numbers & 0xFFFF
+    is_there = np.zeros(1 << 16, np.bool_)
+    is_there[slots] = True
+    found = np.flatnonzero(is_there)
+    place = np.zeros(1 << 16, np.int64)
+    place[found] = np.arange(len(found))
+    return found.astype(np.uint16).view(np.int16).astype(np.int64), place[slots]
 
 
 def refer(values: pa.Array, places: Ints) -> pa.Array:
     """Row by row the value that its number says; null for `NONE`."""
     if len(places) and places.min() < 0:
-        return values.take(pa.array(places, mask=places < 0))
+        rows = np.flatnonzero(places >= 0)
+        return spread(values.take(pa.array(places[rows])), rows, len(places))
     return values.take(pa.array(places))
+
+
+def spread(values: pa.Array, rows: Ints, count: int) -> pa.Array:
+    """A column of ``count`` rows: these values, none of them null, at ``rows``, and null at all others.
+
+    Of texts, bytes and lists only the offsets are made anew, which is far quicker than to take with nulls.
+    """
+    if len(rows) == count:
+        return values
+    is_there = np.zeros(count, np.bool_)
+    is_there[rows] = True
+    lengths = np.zeros(count + 1, np.int32)
+    offsets = _offsets(values)
+    lengths[1 + rows] = np.diff(offsets)
+    lengths[0] = offsets[0]
+    edges = pa.py_buffer(np.cumsum(lengths, dtype=np.int32))
+    if pa.types.is_list(values.type):
+        return pa.Array.from_buffers(values.type, count, [_bitmap(is_there), edges], children=[values.values])
+    return pa.Array.from_buffers(values.type, count, [_bitmap(is_there), edges, values.buffers()[2]])
 
 
 def texts(pieces: pa.Array) -> tuple[pa.Array, Flags | None]:
@@ -64,6 +96,14 @@ def texts(pieces: pa.Array) -> tuple[pa.Array, Flags | None]:
         return pa.array(sound, pa.binary()).cast(pa.string()), wrong
 
 
+def _offsets(values: pa.Array) -> npt.NDArray[np.int32]:
+    return np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+
+
+def _bitmap(flags: Flags) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
 def _is_text(piece: bytes) -> bool:
     try:
         piece.decode()
@@ -72,38 +112,57 @@ def _is_text(piece: bytes) -> bool:
     return True
 
 
-class Referred:
-    """A column whose rows refer to values that come part by part."""
+class Texts:
+    """A column of texts that stand in the buffer, in the order of the rows; some rows have none."""
 
     def __init__(self, rows: int) -> None:
-        self.places = np.full(rows, NONE, np.int64)
-        self._parts: list[pa.Array] = []
+        self._begin = np.zeros(rows, np.int64)
+        self._end = np.full(rows, NONE, np.int64)
+
+    def put(self, rows: Ints, begin: Ints, end: Ints) -> None:
+        """These rows have the texts between these places."""
+        self._begin[rows] = begin
+        self._end[rows] = end
+
+    def column(self, data: bytes, of_row: Ints | None = None) -> tuple[pa.Array, Ints]:
+        """The column, and the rows whose bytes are no text; ``of_row`` is as in `Referred.column`."""
+        rows = np.flatnonzero(self._end >= 0)
+        found, wrong = texts(gather(data, self._begin[rows], self._end[rows]))
+        bad = rows[:0] if wrong is None else rows[wrong]
+        if of_row is None:
+            return spread(found, rows, len(self._end)), bad
+        places = np.full(len(self._end), NONE, np.int64)
+        places[rows] = np.arange(len(rows))
+        return refer(found, places[of_row]), bad
+
+
+class Referred:
+    """A column of one kind whose rows refer to values that come part by part."""
+
+    def __init__(self, rows: int, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._places = np.full(rows, NONE, np.int64)
+        self._parts: list[pa.Array] = [pa.nulls(0, kind)]
         self._count = 0
 
-    def put(self, rows: Ints, values: pa.Array, places: Ints | None = None) -> None:
-        """These rows have these values; with ``places`` those that they say."""
-        self.places[rows] = self._count + (np.arange(len(values)) if places is None else places)
-        self._parts.append(values)
+    def put(self, rows: Ints, values: pa.Array, places: Ints) -> None:
+        """These rows have those of the values that ``places`` say."""
+        self._places[rows] = self._count + places
+        self._parts.append(values.cast(self._kind))
         self._count += len(values)
 
-    def values(self, kind: pa.DataType) -> pa.Array:
-        """All values, to be referred to."""
-        parts = [part if part.type == kind else part.cast(kind) for part in self._parts]
-        return pa.concat_arrays(parts) if parts else pa.nulls(0, kind)
-
-    def column(self, kind: pa.DataType, of_row: Ints | None = None) -> pa.Array:
+    def column(self, of_row: Ints | None = None) -> pa.Array:
         """The column; with ``of_row`` the rows of another table say which row here is theirs."""
-        places = self.places if of_row is None else self.places[of_row]
-        if not self._parts or not len(places) or places.max() < 0:
-            return pa.nulls(len(places), kind)
-        return refer(self.values(kind), places)
+        places = self._places if of_row is None else self._places[of_row]
+        return refer(pa.concat_arrays(self._parts), places)
 
 
 class Numbers:
-    """A column of numbers, some of which are not there."""
+    """A column of numbers of one kind, some of which are not there."""
 
-    def __init__(self, rows: int) -> None:
-        self._value = np.zeros(rows, np.int64)
+    def __init__(self, rows: int, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._value = np.zeros(rows, kind.to_pandas_dtype())
         self._is_there = np.zeros(rows, np.bool_)
 
     def put(self, rows: Ints, value: Ints, none: int | None = None) -> None:
@@ -111,10 +170,9 @@ class Numbers:
         self._value[rows] = value
         self._is_there[rows] = True if none is None else value != none
 
-    def column(self, kind: pa.DataType, of_row: Ints | None = None) -> pa.Array:
+    def column(self, of_row: Ints | None = None) -> pa.Array:
+        """The column; ``of_row`` is as in `Referred.column`."""
         value, is_there = self._value, self._is_there
         if of_row is not None:
             value, is_there = value[of_row], is_there[of_row]
-        if not is_there.any():
-            return pa.nulls(len(value), kind)
-        return pa.array(value.astype(kind.to_pandas_dtype()), kind, mask=~is_there)
+        return pa.Array.from_buffers(self._kind, len(value), [_bitmap(is_there), pa.py_buffer(value)])

@@ -26,7 +26,7 @@ from .msgarrays import GUARD
 from .options import Selection
 from .plain import CAUSE_COLUMNS, KEY_COLUMNS, VALUE_COLUMNS
 from .shown import CAUSES, KEYS, VALUES, Columns
-from .slices import distinct, edges_of, gather, refer
+from .slices import distinct, edges_of, gather, numbered, refer, spread
 
 BATCH_RECORDS = 1 << 17
 """Records and frames of one batch, about: some thirty megabytes, which the JVM takes into memory. With
@@ -74,6 +74,19 @@ def columns_of(data: bytes, frames: Frames, wanted: Wanted) -> tuple[pa.RecordBa
     return _Stretch(data, frames, wanted).batch()
 
 
+@dataclass(frozen=True, slots=True)
+class _Causes:
+    """The distinct causes of some records: few, as most entries are like others."""
+
+    columns: Columns
+    pieces: pa.Array
+    frames: Ints
+    """Those that have records."""
+    of_frame: Ints
+    """Which of the distinct causes each of these has."""
+    of_record: Ints
+
+
 class _Stretch:
     """A stretch of frames on its way to a batch."""
 
@@ -82,97 +95,83 @@ class _Stretch:
         self._frames = frames
         self._wanted = wanted
         self._names = wanted.names
-        self._bodies: Bodies = walk(data, frames)
-        self._odd = self._bodies.odd
-        self._records: Records = self._bodies.records
+        bodies: Bodies = walk(data, frames)
+        self._cause, self._cause_end, self._odd = bodies.cause, bodies.cause_end, bodies.odd
+        self._records: Records = bodies.records
 
     def batch(self) -> tuple[pa.RecordBatch | None, Flags]:
         self._choose_types()
-        keys, key_of = self._keys()
-        values = self._values()
-        causes, cause_bytes, cause_of = self._causes()
-        if not len(self._records) or self._odd.any():
+        self._choose_groups()
+        if not len(self._records):
             return None, self._odd
+        columns, causes = self._columns(self._names), self._causes()
         schema = arrow_type(self._wanted.columns)
         arrays = []
         for field in schema:
             name = field.name
-            if name in KEY_COLUMNS:
-                arrays.append(keys.column(name, key_of))
-            elif name in VALUE_COLUMNS:
-                arrays.append(values.column(name))
-            elif name in CAUSE_COLUMNS:
-                arrays.append(causes.column(name, cause_of))
+            if name in CAUSE_COLUMNS:
+                array, odd = causes.columns.column(name, causes.of_record)
+                self._odd[causes.frames[np.isin(causes.of_frame, odd)]] = True
             elif name == "cause_bytes":
-                arrays.append(refer(cause_bytes, cause_of))
+                array = refer(causes.pieces, causes.of_record)
+            elif name in KEY_COLUMNS or name in VALUE_COLUMNS:
+                array, odd = columns.column(name)
+                self._odd[self._records.frame[odd]] = True
             else:
-                arrays.append(self._own(name, field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=schema), self._odd
+                array = self._own(name, field.type)
+            arrays.append(array)
+        return None if self._odd.any() else pa.RecordBatch.from_arrays(arrays, schema=schema), self._odd
 
     def _choose_types(self) -> None:
         types = self._wanted.selection.types
         if types is not None:
             self._records = self._records.of(np.isin(self._records.type, list(types)))
 
-    def _keys(self) -> tuple[Columns, Ints]:
-        """The keys' columns by distinct type and key, and which is each record's; chooses the groups."""
+    def _choose_groups(self) -> None:
         groups = self._wanted.selection.groups
-        names = self._names & set(KEY_COLUMNS) | ({"group_id"} if groups is not None else set())
-        if not names or not len(self._records):
-            return Columns(0, ()), np.zeros(0, np.int64)
-        codes, pieces = distinct(self._data, self._records.key, self._records.value)
-        types, type_codes = _numbered(self._records.type)
-        pairs, of_record = _numbered(
-            codes.astype(np.int64) * len(types) + type_codes, len(pieces) * len(types)
-        )
-        buffer, begin, end = edges_of(pieces, GUARD)
-        made, odd = Columns(len(pairs), names), np.zeros(len(pairs), np.bool_)
-        for place, type_ in enumerate(types.tolist()):
-            if type_ in SCHEMAS:
-                rows = np.flatnonzero(pairs % len(types) == place)
-                of = pairs[rows] // len(types)
-                odd[rows] = made.fill(SCHEMAS[type_].key, KEYS, rows, buffer, begin[of], end[of])
-        self._odd[self._records.frame[odd[of_record]]] = True
         if groups is not None:
-            is_in = pa.compute.is_in(made.column("group_id"), value_set=pa.array(sorted(groups), pa.string()))
-            chosen = is_in.to_numpy(zero_copy_only=False)[of_record]
-            self._records, of_record = self._records.of(chosen), of_record[chosen]
-        return made, of_record
+            of_records, odd = self._columns(frozenset({"group_id"})).column("group_id")
+            self._odd[self._records.frame[odd]] = True
+            is_in = pa.compute.is_in(of_records, value_set=pa.array(sorted(groups), pa.string()))
+            self._records = self._records.of(is_in.to_numpy(zero_copy_only=False))
 
-    def _values(self) -> Columns:
+    def _columns(self, names: frozenset[str]) -> Columns:
+        """What the keys and values of the records show."""
         records = self._records
-        made = Columns(len(records), self._names)
-        if self._names.isdisjoint(VALUE_COLUMNS):
-            return made
-        for type_, shown in VALUES.items():
-            rows = np.flatnonzero((records.type == type_) & ~records.is_tombstone)
-            if not len(rows):
-                continue
-            schema = SCHEMAS[type_].value
-            is_other = records.version[rows] != schema.version
-            if is_other.any():
-                self._odd[records.frame[rows[is_other]]] = True
-                rows = rows[~is_other]
-            odd = made.fill(schema.layout, shown, rows, self._data, records.value[rows], records.end[rows])
-            self._odd[records.frame[rows[odd]]] = True
+        made = Columns(self._data, len(records), names)
+        for type_ in {*numbered(records.type)[0].tolist()} & SCHEMAS.keys():
+            rows = np.flatnonzero(records.type == type_)
+            if not names.isdisjoint(KEY_COLUMNS):
+                odd = made.fill(SCHEMAS[type_].key, KEYS, rows, records.key[rows], records.value[rows])
+                self._odd[records.frame[rows[odd]]] = True
+            if type_ in VALUES and not names.isdisjoint(VALUE_COLUMNS):
+                self._fill_values(made, type_, rows[~records.is_tombstone[rows]])
         return made
 
-    def _causes(self) -> tuple[Columns, pa.Array, Ints]:
-        """The causes' columns and bytes by distinct cause, and which is each record's."""
-        names = self._names & set(CAUSE_COLUMNS)
-        if not (names or "cause_bytes" in self._names) or not len(self._records):
-            return Columns(0, ()), pa.nulls(0, pa.binary()), np.zeros(0, np.int64)
+    def _fill_values(self, made: Columns, type_: int, rows: Ints) -> None:
+        records, schema = self._records, SCHEMAS[type_].value
+        is_other = records.version[rows] != schema.version
+        if is_other.any():
+            self._odd[records.frame[rows[is_other]]] = True
+            rows = rows[~is_other]
+        odd = made.fill(schema.layout, VALUES[type_], rows, records.value[rows], records.end[rows])
+        self._odd[records.frame[rows[odd]]] = True
+
+    def _causes(self) -> _Causes:
+        names = self._names & {*CAUSE_COLUMNS}
+        if not names and "cause_bytes" not in self._names:
+            none = np.zeros(0, np.int64)
+            return _Causes(Columns(b"", 0, names), pa.nulls(0, pa.binary()), none, none, none)
         used = np.flatnonzero(np.bincount(self._records.frame, minlength=len(self._frames)))
-        codes, pieces = distinct(self._data, self._bodies.cause[used], self._bodies.cause_end[used])
+        codes, pieces = distinct(self._data, self._cause[used], self._cause_end[used])
         of_frame = np.zeros(len(self._frames), np.int64)
         of_frame[used] = codes
-        made = Columns(len(pieces), names)
+        buffer, begin, end = edges_of(pieces, GUARD)
+        made = Columns(buffer, len(pieces), names)
         if names:
-            buffer, begin, end = edges_of(pieces, GUARD)
-            rows = np.arange(len(pieces))
-            odd = made.fill(_CAUSE_LAYOUT, CAUSES, rows, buffer, begin, end, lead=1)
+            odd = made.fill(_CAUSE_LAYOUT, CAUSES, np.arange(len(pieces)), begin, end, lead=1)
             self._odd[used[odd[codes]]] = True
-        return made, pieces, of_frame[self._records.frame]
+        return _Causes(made, pieces, used, codes, of_frame[self._records.frame])
 
     def _own(self, name: str, kind: pa.DataType) -> pa.Array:
         """A column that says nothing of what a record holds."""
@@ -185,25 +184,12 @@ class _Stretch:
         if name == "is_tombstone":
             return pa.array(records.is_tombstone)
         if name == "type_name":
-            types, codes = _numbered(records.type)
-            return refer(pa.array([type_name(one) for one in types.tolist()], kind), codes)
+            types, places = numbered(records.type)
+            return refer(pa.array([type_name(one) for one in types.tolist()], kind), places)
         if name == "key_bytes":
             return gather(self._data, records.key, records.value)
         if name == "value_bytes":
-            return gather(self._data, records.value, records.end, records.is_tombstone)
+            rows = np.flatnonzero(~records.is_tombstone)
+            return spread(gather(self._data, records.value[rows], records.end[rows]), rows, len(records))
         same = {"cluster_id": self._wanted.cluster_id, "shard": self._wanted.shard}
         return pa.repeat(pa.scalar(same.get(name), kind), len(records))
-
-
-def _numbered(keys: Ints, limit: int = 1 << 16) -> tuple[Ints, Ints]:
-    """The distinct of small numbers, rising, and the place of each among them; of record types by default,
-    which may be below 0."""
-    is_there = np.zeros(limit, np.bool_)
-    slots = keys % limit
-    is_there[slots] = True
-    found = np.flatnonzero(is_there)
-    place = np.zeros(limit, np.int64)
-    place[found] = np.arange(len(found))
-    if limit == 1 << 16:
-        found = found.astype(np.uint16).view(np.int16).astype(np.int64)
-    return found, place[slots]

@@ -14,10 +14,10 @@ pytest.importorskip("pyspark", reason="needs quorate[spark]")
 from pipeline.schema import RECORD_COLUMNS  # noqa: E402
 from pipeline.source.bodies import FEW, walk  # noqa: E402
 from pipeline.source.frames import Bounds, Frames, scan  # noqa: E402
-from pipeline.source.msgarrays import GUARD, SKIP_STEPS_MAX, read_fields  # noqa: E402
+from pipeline.source.msgarrays import GUARD, SKIP_STEPS_MAX, read_fields, read_items  # noqa: E402
 from pipeline.source.options import Selection  # noqa: E402
 from pipeline.source.plain import Reading  # noqa: E402
-from pipeline.source.slices import distinct, edges_of, gather  # noqa: E402
+from pipeline.source.slices import distinct, edges_of, gather, numbered, refer, spread  # noqa: E402
 from pipeline.source.vector import Wanted, columns_of  # noqa: E402
 from raftlog.frames import HEADER_BYTES, encode_frame  # noqa: E402
 from raftlog.segments import LogIdentity, encode_header  # noqa: E402
@@ -107,18 +107,25 @@ def frames_of(bodies: list[tuple[bytes, int]]) -> tuple[bytes, Frames]:
     return data + GUARD, found
 
 
-def plainly(body: bytes, count: int, index: int, columns: tuple[Any, ...]) -> list[Row] | None:
+def plainly(
+    body: bytes, count: int, index: int, columns: tuple[Any, ...], selection: Selection
+) -> list[Row] | None:
     """The rows of one entry, one by one; ``None``: it is damage."""
     try:
-        rows = Reading.of(columns, Selection()).entry(body, count)
+        rows = Reading.of(columns, selection).entry(body, count)
     except RecordsError:
         return None
     same = {"cluster_id": "c", "shard": 0, "raft_index": index, "term": 1, "timestamp_ms": 1_000 + index}
     return [{column.name: {**row, **same}.get(column.name) for column in columns} for row in rows]
 
 
+FEW_COLUMNS = ("raft_index", "sequence", "group_id", "offset", "cause_member_id", "is_tombstone", "pending")
+
+
 @pytest.mark.parametrize("seed", range(6))
-def test_at_once_is_as_one_by_one(seed: int) -> None:
+@pytest.mark.parametrize("names", [None, FEW_COLUMNS], ids=["all", "few"])
+@pytest.mark.parametrize("groups", [None, {"a", "", "x" * 256}], ids=["of all groups", "of some"])
+def test_at_once_is_as_one_by_one(seed: int, names: tuple[str, ...] | None, groups: set[str] | None) -> None:
     """What is not odd is the very rows; what is odd is left to be read one by one, and may be damage."""
     rng = random.Random(seed)
     bodies = []
@@ -130,7 +137,9 @@ def test_at_once_is_as_one_by_one(seed: int) -> None:
         cause = pack([0, *made(layout_of(Cause), rng)]) if rng.random() < 0.5 else CAUSE
         bodies.append((join_body(cause, raws), len(raws)))
     data, frames = frames_of(bodies)
-    wanted = Wanted(cluster_id="c", shard=0, columns=RECORD_COLUMNS, selection=Selection())
+    columns = tuple(one for one in RECORD_COLUMNS if names is None or one.name in names)
+    selection = Selection(groups=None if groups is None else frozenset(groups))
+    wanted = Wanted(cluster_id="c", shard=0, columns=columns, selection=selection)
     _, odd = columns_of(data, frames, wanted)
     assert 0.05 < odd.mean() < 0.9
     batch, still_odd = columns_of(data, frames.of(~odd), wanted)
@@ -139,9 +148,10 @@ def test_at_once_is_as_one_by_one(seed: int) -> None:
     expected = []
     for place in np.flatnonzero(~odd).tolist():
         body, count = bodies[place]
-        rows = plainly(body, count, place + 1, RECORD_COLUMNS)
+        rows = plainly(body, count, place + 1, columns, selection)
         assert rows is not None, f"entry {place + 1} is damage, and was taken for sound"
         expected += rows
+    batch.validate(full=True)
     assert batch.to_pylist() == expected
 
 
@@ -189,15 +199,17 @@ def test_records_are_where_the_walk_says(counts: list[int]) -> None:
 
 
 @pytest.mark.parametrize("type_", SCHEMAS)
-def test_cut_short_anywhere_an_array_is_odd(type_: int) -> None:
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_cut_short_anywhere_an_array_is_odd(type_: int, is_wanted: bool) -> None:
     """At no length but its own is an array sound, and no byte behind its end is needed."""
     rng = random.Random(type_)
     layout = SCHEMAS[type_].value.layout
+    wanted = [column.name for column in layout.columns] if is_wanted else []
     for _ in range(20):
         data = pack(made(layout, rng))
         ends = np.arange(len(data) + 1)
         begins = np.zeros(len(ends), np.int64)
-        _, odd = read_fields(layout, data + GUARD, begins, ends)
+        _, odd = read_fields(layout, data + GUARD, begins, ends, wanted=wanted)
         assert odd[:-1].all()
         assert not odd[-1]
 
@@ -206,21 +218,103 @@ def test_more_items_than_are_stepped_over_are_odd_and_not_wrong() -> None:
     layout = SCHEMAS[16].value.layout
     for count, expected in ((SKIP_STEPS_MAX - 10, False), (SKIP_STEPS_MAX + 1, True), (40_000, True)):
         data = pack([1, 2, ["t"] * count])
-        _, odd = read_fields(layout, data + GUARD, np.array([0]), np.array([len(data)]))
+        _, odd = read_fields(layout, data + GUARD, np.array([0]), np.array([len(data)]), wanted=())
         assert odd.tolist() == [expected]
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_a_number_beyond_its_field_is_odd(is_wanted: bool) -> None:
+    layout = layout_of(OffsetCommitValue)
+    wanted = [column.name for column in layout.columns] if is_wanted else []
+    good = [5, -1, 1 << 40, -1, "", bytes(16)]
+    for place, number, expected in (
+        (0, (1 << 63) - 1, False), (0, 1 << 63, True), (2, (1 << 64) - 1, True), (2, -(1 << 63), False),
+        (1, (1 << 31) - 1, False), (1, 1 << 31, True), (1, 1 << 40, True), (1, -(1 << 31) - 1, True),
+    ):  # fmt: skip
+        bad = pack([*good[:place], number, *good[place + 1 :]])
+        for others in ([], [pack(good)] * 3, [bad]):
+            pieces = [bad, *others]
+            edges = np.cumsum([0, *map(len, pieces)])
+            data = b"".join(pieces) + GUARD
+            _, odd = read_fields(layout, data, edges[:-1], edges[1:], wanted=wanted)
+            assert odd.tolist() == [expected and piece == bad for piece in pieces]
+
+
+@pytest.mark.parametrize("counts", [[0], [3, 0, 1], [15, 16, 2, 0], [SKIP_STEPS_MAX, 1]])
+def test_the_items_of_arrays_of_arrays(counts: list[int]) -> None:
+    layout, rng = layout_of(Reason), random.Random(1)
+    arrays = [[made(layout, rng) for _ in range(count)] for count in counts]
+    pieces = [pack(items) for items in arrays]
+    edges = np.cumsum([0, *map(len, pieces)])
+    found, owner, fields, odd = read_items(
+        layout, b"".join(pieces) + GUARD, edges[:-1], edges[1:], wanted=["kind"]
+    )
+    assert not odd.any()
+    assert found.tolist() == counts
+    assert owner.tolist() == [place for place, count in enumerate(counts) for _ in range(count)]
+    assert fields[0].value.tolist() == [item[0] for items in arrays for item in items]
+
+
+def test_cut_short_or_too_long_an_array_of_arrays_is_odd() -> None:
+    rng = random.Random(2)
+    data = pack([made(layout_of(Reason), rng) for _ in range(17)])
+    ends = np.arange(len(data) + 1)
+    begins = np.zeros(len(ends), np.int64)
+    *_, odd = read_items(layout_of(Reason), data + GUARD, begins, ends, wanted=["kind"])
+    assert odd.tolist() == [True] * len(data) + [False]
+    much = pack([[1, "", "", ""]] * (SKIP_STEPS_MAX + 1))
+    *_, odd = read_items(
+        layout_of(Reason), much + GUARD, np.array([0]), np.array([len(much)]), wanted=["kind"]
+    )
+    assert odd.tolist() == [True]
 
 
 def test_pieces_are_gathered_and_told_apart() -> None:
     data = b"..ab.ab..c...ab"
     begin, end = np.array([2, 5, 9, 11, 13]), np.array([4, 7, 10, 11, 15])
     assert gather(data, begin, end).to_pylist() == [b"ab", b"ab", b"c", b"", b"ab"]
-    is_null = np.array([False, True, False, False, False])
-    assert gather(data, begin, end, is_null).to_pylist() == [b"ab", None, b"c", b"", b"ab"]
     codes, pieces = distinct(data, begin, end)
     assert (codes.tolist(), pieces.to_pylist()) == ([0, 0, 1, 2, 0], [b"ab", b"c", b""])
     buffer, begins, ends = edges_of(pieces, b"!")
     assert [buffer[b:e] for b, e in zip(begins, ends, strict=True)] == [b"ab", b"c", b""]
     assert buffer.endswith(b"!")
+
+
+@pytest.mark.parametrize("rows", [[], [1], [0, 3], [1, 2, 4], [0, 1, 2, 3, 4]])
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["", "é", "xyz", "b", "a"]),
+        pa.array([b"", b"1", b"22", b"3", b"4"]),
+        pa.array([["a"], [], ["b", "c"], [], ["d"]]),
+        pa.array([[{"t": "x", "p": [1, 2]}], [], [{"t": "y", "p": []}] * 2, [], []]),
+    ],
+    ids=["texts", "bytes", "lists", "nested"],
+)
+def test_values_are_spread_over_rows(values: Any, rows: list[int]) -> None:
+    """Also those of a slice, whose offsets do not begin at 0."""
+    for start in range(len(values) - len(rows) + 1):
+        some = values.slice(start, len(rows))
+        column = spread(some, np.array(rows, np.int64), 5)
+        column.validate(full=True)
+        expected: list[Any] = [None] * 5
+        for row, value in zip(rows, some.to_pylist(), strict=True):
+            expected[row] = value
+        assert column.to_pylist() == expected
+
+
+def test_rows_refer_to_values() -> None:
+    values = pa.array(["a", "b"])
+    assert refer(values, np.array([1, 0, 1])).to_pylist() == ["b", "a", "b"]
+    assert refer(values, np.array([-1, 1, -1])).to_pylist() == [None, "b", None]
+    assert refer(values, np.array([-1, -1])).to_pylist() == [None, None]
+    assert refer(pa.nulls(0, pa.string()), np.array([-1])).to_pylist() == [None]
+
+
+def test_distinct_numbers_of_sixteen_bits() -> None:
+    found, places = numbered(np.array([3, -1, 3, 1000, -32_768, 32_767]))
+    assert found[places].tolist() == [3, -1, 3, 1000, -32_768, 32_767]
+    assert sorted(found.tolist()) == [-32_768, -1, 3, 1000, 32_767]
 
 
 def test_frames_with_the_magic_in_their_bodies_are_found() -> None:
