@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.sparklog import best, conf_of, log_and_scratch, parser_of
+from benchmarks.sparklog import best, conf_of, in_turns, log_and_scratch, parser_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,7 +69,7 @@ def _measure(path: str, directory: str, master: str, times: int, names: list[str
             def answering(name: str = name) -> DataFrame:
                 return ANALYSES[name].run(records)
 
-            read, whole = best([reading, answering], times)
+            read, whole = map(best, in_turns([reading, answering], times))
             print(
                 f"{name:22} {count:>10,} records   answer {whole.wall_s - read.wall_s:6.2f} s"
                 f" ({whole.cpu_s - read.cpu_s:6.2f} CPU s)   reading {read.wall_s:6.2f} s"

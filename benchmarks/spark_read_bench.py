@@ -1,21 +1,26 @@
 """How fast Spark reads a log through the source, against its own Parquet reader on the same rows, in one run.
 
-The mixed log of the replay benchmark. Both are read to `noop`, alternately, and the best of each is compared:
-the machine's noise meets both. CPU seconds are those of the JVM and of all Python workers. The Parquet files
-are what Spark itself writes of the source's rows.
+The mixed log of the replay benchmark. In every turn both are read to `noop`, one behind the other, so that
+the machine's noise meets both; medians of the turns are told, and the ratio turn by turn. CPU seconds are
+those of the JVM and of all Python workers. The Parquet files are what Spark writes of the rows of the source.
 
     python -m benchmarks.spark_read_bench --records 5000000
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
-from benchmarks.sparklog import best, conf_of, log_and_scratch, parser_of
+from benchmarks.sparklog import Took, conf_of, in_turns, log_and_scratch, parser_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+WARM_UP = 4
+"""Turns before the first that counts: reading Parquet takes twice as long before Java has compiled it."""
 
 HEADER = "shard,raft_index,timestamp_ms,sequence,type"
 KINDS: dict[str, dict[str, str]] = {
@@ -27,7 +32,7 @@ KINDS: dict[str, dict[str, str]] = {
 
 
 def main() -> None:
-    asked = parser_of(__doc__, times=3).parse_args()
+    asked = parser_of(__doc__, times=9).parse_args()
     with log_and_scratch(asked) as (path, directory):
         spark = _session(asked.master, directory)
         try:
@@ -58,13 +63,18 @@ def _compare(spark: SparkSession, path: str, directory: str, times: int) -> None
 
         ours().write.mode("overwrite").parquet(parquet)
         rows = theirs().count()
-        source, columnar = best([ours, theirs], times)
+        source, columnar = in_turns([ours, theirs], times, WARM_UP)
+        ratios = sorted(one.wall_s / other.wall_s for one, other in zip(columnar, source, strict=True))
         print(
-            f"{kind:28} {rows:>10,} rows  source {source.wall_s:6.2f} s, CPU {source.cpu_s:6.2f} s"
-            f"  Parquet {columnar.wall_s:6.2f} s, CPU {columnar.cpu_s:6.2f} s"
-            f"  ratio {columnar.wall_s / source.wall_s:.2f}, of CPU {columnar.cpu_s / source.cpu_s:.2f}",
+            f"{kind:28} {rows:>10,} rows  source {_said(source)}  Parquet {_said(columnar)}"
+            f"  ratio {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})",
             flush=True,
         )
+
+
+def _said(taken: Sequence[Took]) -> str:
+    wall_s, cpu_s = median(one.wall_s for one in taken), median(one.cpu_s for one in taken)
+    return f"{wall_s:6.2f} s, CPU {cpu_s:6.2f} s"
 
 
 if __name__ == "__main__":

@@ -56,15 +56,21 @@ def conf_of(scratch: str) -> dict[str, str]:
     return {"spark.local.dir": scratch, "spark.driver.memory": "1g"}
 
 
-def best(frames: Sequence[Callable[[], DataFrame]], times: int) -> list[Took]:
-    """The shortest times of each, computed in turns; the first turn warms up and does not count."""
+def in_turns(frames: Sequence[Callable[[], DataFrame]], times: int, warm_up: int = 1) -> list[list[Took]]:
+    """What each of these took, turn by turn: every turn computes all of them, so that what the machine does
+    besides meets all. ``warm_up`` turns come before, and do not count: Java's compilers are at work then."""
     taken: list[list[Took]] = [[] for _ in frames]
-    for _ in range(times + 1):
+    for _ in range(warm_up + times):
         for place, frame in enumerate(frames):
             began, cpu_before = time.perf_counter(), _cpu_s()
             frame().write.format("noop").mode("overwrite").save()
             taken[place].append(Took(time.perf_counter() - began, _cpu_s() - cpu_before))
-    return [Took(min(one.wall_s for one in all_[1:]), min(one.cpu_s for one in all_[1:])) for all_ in taken]
+    return [all_[warm_up:] for all_ in taken]
+
+
+def best(taken: Sequence[Took]) -> Took:
+    """The shortest times of several turns."""
+    return Took(min(one.wall_s for one in taken), min(one.cpu_s for one in taken))
 
 
 def _cpu_s() -> float:
