@@ -1,13 +1,14 @@
-"""Suites run side by side (`make test`), and the nodes that they start must not meet: each run of pytest has
-ports of its own.
+"""What every run of pytest has for itself, wherever it is started.
 
-A port is free while its node is down; a random one of another run's could be that.
+Suites run side by side (`make test`), and the nodes that they start must not meet: each run has ports of its
+own. A port is free while its node is down; a random one of another run's could be that.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -19,6 +20,13 @@ from cluster.launching import launcher
 
 PORTS_OF_A_RUN = 2_000
 """Several times what all the nodes of a run have, and enough runs fit in."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts() -> None:
+    """In the background of a shell SIGINT is ignored, also by all that is started there; tests send it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -56,7 +56,11 @@ asyncio.run(main())
 
 
 class Family:
-    """A parent and its jobs, all at work."""
+    """A parent and its jobs, all at work, and a sitter in whose process group they are.
+
+    Without the sitter nobody would be left in that group who has a parent in our session, if we ourselves are
+    in no terminal's: the system then wakes stopped processes and hangs up on them.
+    """
 
     def __init__(self, home: Path, num_jobs: int, work: str) -> None:
         (home / "job_endless.py").write_text(JOB)
@@ -65,7 +69,9 @@ class Family:
             os.mkfifo(fifo)
         command = [sys.executable, "-P", "-c", PARENT, work, *map(str, fifos)]
         path = os.pathsep.join([str(home), os.environ.get("PYTHONPATH", "")])
-        self.parent = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
+        self._sitter = subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=0)
+        environment = {**os.environ, "PYTHONPATH": path}
+        self.parent = subprocess.Popen(command, env=environment, process_group=self._sitter.pid)
         self._streams = [fifo.open() for fifo in fifos]  # each waits for its job
         self._pids = [int(stream.readline()) for stream in self._streams]
 
@@ -98,6 +104,7 @@ class Family:
             os.kill(pid, signal.SIGKILL)
         for stream in self._streams:
             stream.close()
+        self._sitter.communicate()
 
     def _end_parent(self) -> None:
         self.parent.kill()
