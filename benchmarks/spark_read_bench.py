@@ -19,8 +19,8 @@ from benchmarks.sparklog import Took, conf_of, in_turns, log_and_scratch, parser
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-WARM_UP = 4
-"""Turns before the first that counts: reading Parquet takes twice as long before Java has compiled it."""
+WARM_UP = 8
+"""Turns before the first that counts: till Java has compiled them both take up to twice as long."""
 
 HEADER = "shard,raft_index,timestamp_ms,sequence,type"
 KINDS: dict[str, dict[str, str]] = {

@@ -1,7 +1,7 @@
 """Records as Arrow columns, many at once: nothing here loops over records in Python.
 
-A stretch of frames is a batch. Keys, causes and sets of partitions repeat, so each distinct one is decoded
-once and rows refer to it; numbers are read where they stand. What must stay true: the rows are those of
+A stretch of frames is a batch. Numbers and texts are read where they stand; causes and sets of partitions
+repeat, so each distinct one is decoded once and rows refer to it. What must stay true: the rows are those of
 `plain`, which decodes record by record. A frame with anything that is not as the newest writer writes it is
 odd, and is handed to `plain` whole.
 """
