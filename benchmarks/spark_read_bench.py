@@ -24,8 +24,8 @@ WARM_UP = 8
 
 HEADER = "shard,raft_index,timestamp_ms,sequence,type"
 KINDS: dict[str, dict[str, str]] = {
-    "all columns": {},
-    "all columns and raw bytes": {"raw": "true"},
+    "all columns but raw bytes": {},
+    "all columns": {"raw": "true"},
     "five columns of the header": {"columns": HEADER},
     "records of group epochs": {"types": "3"},
 }
