@@ -93,12 +93,13 @@ def notes_of(log: InputLog) -> Notes:
 
 
 def _is_in(group_id: object, shard: int, num_shards: int | None) -> bool:
+    if not isinstance(group_id, str):
+        return False
     try:
-        return isinstance(group_id, str) and shard_of(group_id, num_shards or 1) == (
-            shard if num_shards else 0
-        )
+        home = shard_of(group_id, num_shards or 1)
     except UnicodeEncodeError:  # no group of a log is called so
         return False
+    return num_shards is None or home == shard
 
 
 # Snapshots that stand in for lost entries.

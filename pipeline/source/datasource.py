@@ -5,10 +5,8 @@ There are no pushed filters, on purpose (`options` says why).
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -19,18 +17,7 @@ from pipeline.schema import spark_type
 
 from .options import Rows, SourceOptions, parse_options
 from .plan import Task, plan
-from .reading import read_task
-
-
-@cache
-def _settle() -> None:
-    """Leaves what this process has imported out of its garbage collections.
-
-    Only Spark's Python workers come here. Spark collects after each of their tasks, and looking through some
-    ten thousand imported things, which stay anyway, took an eighth of the time of a reading.
-    """
-    gc.collect()
-    gc.freeze()
+from .reading import read_task, settle
 
 
 class QuorateSource(DataSource):
@@ -42,7 +29,7 @@ class QuorateSource(DataSource):
 
     def schema(self) -> StructType:
         columns = parse_options(self.options).columns
-        _settle()
+        settle()
         return spark_type(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -73,10 +60,10 @@ class LogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         tasks = [SegmentPartition(task) for task in plan(self._options)]
-        _settle()
+        settle()
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, SegmentPartition):  # of an empty plan Spark makes a partition of its own
             yield from read_task(partition.task)
-        _settle()
+        settle()

@@ -106,7 +106,7 @@ class Columns:
         for field, column in zip(fields, layout.columns, strict=True):
             one = by_field.get(column.name)
             if one is None:
-                check(field, column.kind, self._data, odd)
+                _check(field, column.kind, self._data, odd)
             elif field.content is not None:
                 self._show_texts(one, field, rows)
             else:
@@ -170,7 +170,7 @@ def _lists(pieces: pa.Array, each: Layout, words: Callable[[int], str]) -> tuple
     counts, owner, fields, odd = read_items(each, buffer, begin, end, wanted=[each.columns[0].name])
     item_odd = np.zeros(len(owner), np.bool_)
     for field, column in zip(fields, each.columns, strict=True):
-        check(field, column.kind, buffer, item_odd)
+        _check(field, column.kind, buffer, item_odd)
     odd[owner[item_odd]] = True
     offsets = np.concatenate(([0], np.cumsum(counts)))
     shown = fields[0].value
@@ -178,7 +178,7 @@ def _lists(pieces: pa.Array, each: Layout, words: Callable[[int], str]) -> tuple
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), refer(*_worded(shown, words))), odd
 
 
-def check(field: Field, kind: Kind, data: bytes, odd: Flags) -> None:
+def _check(field: Field, kind: Kind, data: bytes, odd: Flags) -> None:
     """What no column shows must be readable all the same: an entry is whole, or it is damage."""
     if field.content is not None and kind.name.startswith("string"):
         chosen = np.flatnonzero(field.end > field.content)

@@ -33,7 +33,7 @@ from .inputs import InputShard
 from .offsets import Offsets, admitted, entries_max, starting_at
 from .options import Mode, Rows, SourceOptions
 from .plan import Task, no_such_shard, plan
-from .reading import read_task
+from .reading import read_task, settle
 from .segment import batch_of
 from .tail import Reached
 
@@ -111,6 +111,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_task(partition.task)
         elif isinstance(partition, RowsPartition):
             yield batch_of(partition.columns, partition.rows)
+        settle()
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing is kept here for what has not been read."""

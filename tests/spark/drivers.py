@@ -42,6 +42,19 @@ def run_driver(
     return done
 
 
+def start_driver(command: Sequence[str | Path], scratch: Path) -> subprocess.Popen[str]:
+    """The same, to be ended by the test; what it says is in pipes."""
+    return subprocess.Popen(
+        [str(one) for one in command],
+        cwd=scratch,
+        env=driver_environment(scratch),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 def run_python(
     script: str, scratch: Path, more: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:

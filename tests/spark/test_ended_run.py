@@ -16,7 +16,7 @@ from tests.failover.watching import wait_for
 from tests.pipeline.truth import exported, held
 from tests.report import count_fault
 
-from .drivers import driver_environment, run_driver
+from .drivers import run_driver, start_driver
 
 pytestmark = pytest.mark.spark
 
@@ -34,15 +34,7 @@ UNDER_WAY = {
 
 @contextmanager
 def started(words: list[str | Path], scratch: Path) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [str(one) for one in words],
-        cwd=scratch,
-        env=driver_environment(scratch),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start_driver(words, scratch)
     try:
         yield process
     finally:

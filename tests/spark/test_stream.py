@@ -28,7 +28,7 @@ from tests.failover.watching import TOPIC, leader_of, wait_for
 from tests.pipeline.truth import exported, held
 from tests.report import count_fault
 
-from .drivers import driver_environment, run_driver
+from .drivers import run_driver, start_driver
 
 pytestmark = pytest.mark.spark
 
@@ -83,15 +83,7 @@ class Following:
         command = [sys.executable, "-m", "quorate", "pipeline", "stream", "--json", "--every", "300ms"]
         command += ["--input", str(log), "--output", str(output), "--master", "local[2]"]
         command += ["--driver-memory", "1g", "--conf", "spark.sql.shuffle.partitions=2"]
-        self.process = subprocess.Popen(
-            command,
-            cwd=scratch,
-            env=driver_environment(scratch),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = start_driver(command, scratch)
         self.batches: list[dict[str, Any]] = []
         self.said: list[str] = []
         self._readers = [threading.Thread(target=self._listen), threading.Thread(target=self._hear)]
