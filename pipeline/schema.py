@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "ALWAYS_THERE",
     "ENTRY_COLUMNS",
     "RECORD_COLUMNS",
     "SCHEMA_VERSION",
@@ -33,7 +34,7 @@ __all__ = [
 
 
 class Kind(StrEnum):
-    """What a column holds, by Spark's name of the type; every one is nullable to Spark."""
+    """What a column holds, by Spark's name of the type."""
 
     TEXT = "string"
     INT32 = "int"
@@ -56,6 +57,8 @@ class Column:
     unit: str = ""
     is_raw: bool = False
     """Bytes as they stand in the log: the source reads them only where they are asked for."""
+    is_required: bool = False
+    """Never null, and Spark is told so; of a table every column may be null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +152,16 @@ SPAN_COLUMNS: tuple[Column, ...] = (
 DAMAGE = _col("damage", Kind.TEXT, "What cannot be read, and where; of such a row all but its place is null.")
 """A last column with ``mode=permissive``."""
 
+ALWAYS_THERE = frozenset(
+    {
+        *("cluster_id", "shard", "raft_index", "term", "timestamp_ms"),
+        *("sequence", "type", "type_name", "version", "is_tombstone", "key_bytes"),
+        *("commit_index", "num_records", "size", "crc"),
+        *("from_index", "to_index"),
+    }
+)
+"""Columns that no row of the source is without, but for rows of damage: Spark need not look at each."""
+
 _OF_EXPORT = {
     ExportKind.TEXT: Kind.TEXT,
     ExportKind.JSON: Kind.TEXT,
@@ -207,7 +220,7 @@ def spark_type(columns: tuple[Column, ...]) -> StructType:
         Kind.INTS: t.ArrayType(t.LongType()),
         Kind.PARTITIONS: t.ArrayType(parts),
     }
-    return t.StructType([t.StructField(one.name, kinds[one.kind]) for one in columns])
+    return t.StructType([t.StructField(one.name, kinds[one.kind], not one.is_required) for one in columns])
 
 
 def arrow_type(columns: tuple[Column, ...]) -> pa.Schema:
@@ -230,7 +243,7 @@ def arrow_type(columns: tuple[Column, ...]) -> pa.Schema:
             pa.struct([pa.field("topic_id", pa.string()), pa.field("partitions", listed(pa.int32()))])
         ),
     }
-    return pa.schema([pa.field(one.name, kinds[one.kind]) for one in columns])
+    return pa.schema([pa.field(one.name, kinds[one.kind], not one.is_required) for one in columns])
 
 
 def conformed(

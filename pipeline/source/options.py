@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from history.words import shard_name, type_name
 from pipeline.errors import OptionError
 from pipeline.schema import (
+    ALWAYS_THERE,
     DAMAGE,
     ENTRY_COLUMNS,
     RECORD_COLUMNS,
@@ -335,7 +336,9 @@ def _columns(said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, .
         chosen = tuple(column for column in chosen if column != DAMAGE)
         if with_raw:
             chosen += tuple(column for column in known if column.is_raw and column not in chosen)
-    return (*chosen, DAMAGE) if mode is Mode.PERMISSIVE else chosen
+    if mode is Mode.PERMISSIVE:
+        return (*chosen, DAMAGE)
+    return tuple(replace(column, is_required=column.name in ALWAYS_THERE) for column in chosen)
 
 
 def _columns_of(schema: StructType, said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, ...]:
@@ -345,6 +348,8 @@ def _columns_of(schema: StructType, said: Mapping[str, str], rows: Rows, mode: M
     chosen = _named((*_known(rows), DAMAGE), schema.fieldNames())
     _check_damage(chosen, mode)
     for given, ours in zip(schema.fields, spark_type(chosen).fields, strict=True):
+        if not given.nullable and (mode is Mode.PERMISSIVE or given.name not in ALWAYS_THERE):
+            raise OptionError(f"column {given.name} may be null", "leave NOT NULL out of the schema")
         if given.dataType != ours.dataType:
             kind = ours.dataType.simpleString()
             raise OptionError(
@@ -354,9 +359,14 @@ def _columns_of(schema: StructType, said: Mapping[str, str], rows: Rows, mode: M
     if mode is Mode.PERMISSIVE and DAMAGE not in chosen:
         raise OptionError("mode=permissive without the column damage", "add `damage string` to the schema")
     for name in ("columns", "raw"):
-        if said.get(name, "false").lower() != "false" and _columns(said, rows, mode) != chosen:
-            raise OptionError(f"{name} beside a schema that names other columns", f"leave {name} out")
-    return chosen
+        if said.get(name, "false").lower() != "false":
+            asked = [column.name for column in _columns(said, rows, mode)]
+            if asked != schema.fieldNames():
+                raise OptionError(f"{name} beside a schema that names other columns", f"leave {name} out")
+    return tuple(
+        replace(column, is_required=not given.nullable)
+        for column, given in zip(chosen, schema.fields, strict=True)
+    )
 
 
 def _check_damage(chosen: tuple[Column, ...], mode: Mode) -> None:

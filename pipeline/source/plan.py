@@ -15,10 +15,13 @@ from .frames import Bounds
 from .inputs import InputLog, InputSegment, InputShard, node_shards, open_input
 from .options import Mode, Rows, Selection, SourceOptions
 
+ALIKE_BYTES = 1 << 20
+"""A full segment ends with the entry that fills it: so much they may differ, and count as equal in size."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One segment to read, or the snapshot at its end; plain data."""
+    """One segment to read, or the snapshot at its end; plain data. ``size`` is the segment's, in bytes."""
 
     cluster_id: str
     node_id: int | None
@@ -29,6 +32,7 @@ class Task:
     columns: tuple[Column, ...]
     rows: Rows
     mode: Mode
+    size: int = 0
 
     @property
     def home(self) -> str:
@@ -36,13 +40,18 @@ class Task:
 
 
 def plan(options: SourceOptions, found: InputLog | None = None) -> list[Task]:
-    """The tasks of a reading of what is ``found`` at the path; raises `InputError` and `OptionError`."""
+    """The tasks of a reading of what is ``found`` at the path; raises `InputError` and `OptionError`.
+
+    The largest come first, so that in the end nobody waits for one that was begun last; those that were
+    filled alike stay in the order of the log.
+    """
     found = open_input(options.path) if found is None else found
     unknown = sorted({*(options.shards or ()), *(options.ranges or ())} - set(found.shards))
     if unknown:
         raise no_such_shard(options, unknown[0], found.shards)
     shards = found.shards.values() if options.rows is not Rows.ENTRIES else node_shards(found)
-    return [task for shard in shards for task in _tasks(options, found, shard)]
+    tasks = [task for shard in shards for task in _tasks(options, found, shard)]
+    return sorted(tasks, key=lambda task: task.size // ALIKE_BYTES, reverse=True)
 
 
 def no_such_shard(options: SourceOptions, shard: int, there: Iterable[int]) -> OptionError:
@@ -68,7 +77,7 @@ def _tasks(options: SourceOptions, found: InputLog, shard: InputShard) -> Iterat
                 decided=shard.decided_index,
                 is_alone=shard.is_alone,
             )
-            yield _task(options, found, shard, selection, bounds)
+            yield replace(_task(options, found, shard, selection, bounds), size=segment.size)
 
 
 def _task(

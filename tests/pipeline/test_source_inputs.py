@@ -16,6 +16,7 @@ from history.reading.node import ShardFiles
 from history.reading.opening import open_node
 from pipeline.errors import InputError
 from pipeline.source import inputs, kept
+from pipeline.source import plan as plans
 from pipeline.source.frames import Bounds
 from pipeline.source.inputs import open_input
 from pipeline.source.options import parse_options
@@ -125,6 +126,23 @@ def test_of_archived_segments_the_manifest_tells_what_need_not_be_opened(archive
     assert (newest.is_sealed, newest.last_index, newest.types) == (False, None, None)
     early = parse_options({"path": str(archived), "shards": "0", "to_time": str(first.timestamp_ms_max)})
     assert [task.bounds.first for task in plan(early) if task.bounds.following is not None] == [1]
+
+
+def test_the_largest_segments_come_first_those_alike_as_in_the_log(
+    archived: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "ALIKE_BYTES", 1 << 14)
+    asked = parse_options({"path": str(archived)})
+    tasks = plan(asked)
+    steps = [task.size >> 14 for task in tasks]
+    assert steps == sorted(steps, reverse=True)
+    assert (tasks[0].shard, tasks[-1].shard) == (0, -1)
+    alike = [task.bounds.first for task in tasks if task.size >> 14 == steps[0]]
+    assert alike == sorted(alike)
+    assert len(alike) > 1
+    monkeypatch.setattr(plans, "ALIKE_BYTES", 1 << 30)
+    firsts = [(task.shard, task.bounds.first) for task in plan(asked)]
+    assert firsts == sorted(firsts)
 
 
 def test_only_an_archive_is_enough(archived: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs quorate[spark]")
 pytest.importorskip("pyspark", reason="needs quorate[spark]")
+
+from pyspark.sql.types import StructType
 
 from pipeline.errors import OptionError
 from pipeline.schema import DAMAGE, ENTRY_COLUMNS, RECORD_COLUMNS, Column, Kind, spark_type
@@ -129,6 +132,28 @@ def test_a_schema_names_what_is_read(mixed_log: str) -> None:
         parse_options({"path": mixed_log}, spark_type((DAMAGE,)))
     with pytest.raises(OptionError, match="the schema names no column"):
         parse_options({"path": mixed_log}, spark_type(()))
+
+
+def test_spark_is_told_which_columns_are_never_null(mixed_log: str) -> None:
+    asked = {"path": mixed_log, "columns": "shard,group_id,type"}
+    told = spark_type(parse_options(asked).columns)
+    assert [one.nullable for one in told] == [False, True, False]
+    harmed = spark_type(parse_options({**asked, "mode": "permissive"}).columns)
+    assert [one.nullable for one in harmed] == [True, True, True, True]  # a row of damage has its place only
+    for schema in (told, spark_type(tuple(replace(one, is_required=False) for one in RECORD_COLUMNS[:3]))):
+        assert spark_type(parse_options({"path": mixed_log}, schema).columns) == schema
+
+
+def test_a_schema_that_denies_nulls_where_there_are_some_is_refused(mixed_log: str) -> None:
+    group, place = (
+        spark_type((replace(column, is_required=True),)) for column in (RECORD_COLUMNS[10], RECORD_COLUMNS[2])
+    )
+    with pytest.raises(OptionError, match="column group_id may be null"):
+        parse_options({"path": mixed_log}, group)
+    assert parse_options({"path": mixed_log}, place).columns[0].is_required
+    harmed = StructType([*place, *spark_type((DAMAGE,))])
+    with pytest.raises(OptionError, match="column raft_index may be null"):
+        parse_options({"path": mixed_log, "mode": "permissive"}, harmed)
 
 
 @pytest.mark.parametrize("options", [{"columns": "shard,term"}, {"raw": "true"}])
