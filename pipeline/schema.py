@@ -156,11 +156,12 @@ ALWAYS_THERE = frozenset(
     {
         *("cluster_id", "shard", "raft_index", "term", "timestamp_ms"),
         *("sequence", "type", "type_name", "version", "is_tombstone", "key_bytes"),
+        *("trigger", "reasons", "cause_bytes"),
         *("commit_index", "num_records", "size", "crc"),
         *("from_index", "to_index"),
     }
 )
-"""Columns that no row of the source is without, but for rows of damage: Spark need not look at each."""
+"""Columns that every entry has, and every record in one: Spark need not look whether a row is without."""
 
 _OF_EXPORT = {
     ExportKind.TEXT: Kind.TEXT,

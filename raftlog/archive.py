@@ -10,8 +10,9 @@ one that it does not name any more (removed at the next start).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from raftlog.errors import RESTORE_HINT, Corrupt, Damaged
 from raftlog.files import File, Files, join
@@ -23,6 +24,8 @@ from raftlog.segments import HEADER_BYTES_MAX, decode_header, first_indexes, ind
 ARCHIVE = "archive"
 MANIFEST = "manifest"
 _KIND = "manifest"
+
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +173,15 @@ def all_segments(files: Files, home: str) -> list[int]:
 
 def read_segment(files: Files, home: str, first_index: int) -> tuple[str, bytes]:
     """(path, bytes) of a segment, wherever it is at the moment; raises Damaged when it cannot be had."""
+    return segment_by(files.read, home, first_index)
+
+
+def segment_by(read: Callable[[str], _Read], home: str, first_index: int) -> tuple[str, _Read]:
+    """The same by whatever reads a file; it raises OSError."""
     live, archived = join(home, log_name(first_index)), join(home, ARCHIVE, log_name(first_index))
     for path in (live, archived, live):  # it may move while this looks
         try:
-            return path, files.read(path)
+            return path, read(path)
         except FileNotFoundError:
             continue
         except OSError as error:

@@ -14,7 +14,7 @@ import numpy as np
 
 from raftlog.frames import HEADER_BYTES
 
-from .frames import Flags, Frames, Ints, fixed, places_of, structs
+from .frames import Data, Flags, Frames, Ints, fixed, places_of, structs
 
 _CAUSE_LENGTH_BYTES = 4
 _RECORD = struct.Struct(">hhIi")
@@ -62,7 +62,7 @@ class Bodies:
     odd: Flags
 
 
-def walk(data: bytes, frames: Frames) -> Bodies:
+def walk(data: Data, frames: Frames) -> Bodies:
     """The records of frames that are within ``data``, whose CRCs were checked."""
     body = frames.offset + HEADER_BYTES
     end = body + frames.length
@@ -98,7 +98,7 @@ def walk(data: bytes, frames: Frames) -> Bodies:
     return Bodies(_at(data, starts, frame, sequence), cause, cause_end, odd)
 
 
-def _next(data: bytes, at: Ints, end: Ints) -> tuple[Ints, Flags]:
+def _next(data: Data, at: Ints, end: Ints) -> tuple[Ints, Flags]:
     """Behind each of these records, and which of them do not add up."""
     wrong = at + _RECORD.size > end
     heads = structs(data, _HEADER, np.where(wrong, 0, at))
@@ -107,7 +107,7 @@ def _next(data: bytes, at: Ints, end: Ints) -> tuple[Ints, Flags]:
     return following, wrong | (value_length < -1) | (following > end)
 
 
-def _one_by_one(data: bytes, at: int, end: int, starts: Ints) -> bool:
+def _one_by_one(data: Data, at: int, end: int, starts: Ints) -> bool:
     """Fills in where the remaining records of one frame begin; whether they add up."""
     for place in range(len(starts)):
         if at + _RECORD.size > end:
@@ -120,7 +120,7 @@ def _one_by_one(data: bytes, at: int, end: int, starts: Ints) -> bool:
     return at == end
 
 
-def _at(data: bytes, at: Ints, frame: Ints, sequence: Ints) -> Records:
+def _at(data: Data, at: Ints, frame: Ints, sequence: Ints) -> Records:
     heads = structs(data, _HEADER, at)
     key = at + _RECORD.size
     value = key + heads["key"]

@@ -22,6 +22,8 @@ from raftlog.segments import HEADER_BYTES_MAX, decode_header, proof_of_loss
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Data = bytes | memoryview
+"""What a segment holds, or a part of it."""
 
 CHECKED_AT_ONCE = 4096
 """Frames whose CRCs are made before the first is looked at: so many at most are in vain before damage."""
@@ -58,7 +60,7 @@ class Frames:
     crc: Ints
 
     @classmethod
-    def at(cls, data: bytes, offset: Ints) -> Frames:
+    def at(cls, data: Data, offset: Ints) -> Frames:
         """Those whose headers are at these offsets, all within ``data``."""
         heads = structs(data, _HEADER, offset)
         names = [one.name for one in fields(cls)][1:]
@@ -89,7 +91,7 @@ def places_of(chosen: Flags | Ints | slice) -> Ints | slice:
     return np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.int64, copy=False)
 
 
-def structs(data: bytes, kind: np.dtype[Any], at: Ints) -> npt.NDArray[Any]:
+def structs(data: Data, kind: np.dtype[Any], at: Ints) -> npt.NDArray[Any]:
     """Structures of one width at any offsets, every one of them within ``data``."""
     if not len(at):
         return np.zeros(0, kind)
@@ -100,7 +102,7 @@ def structs(data: bytes, kind: np.dtype[Any], at: Ints) -> npt.NDArray[Any]:
     return unaligned[at].view(kind)
 
 
-def fixed(data: bytes, kind: str, at: Ints) -> Ints:
+def fixed(data: Data, kind: str, at: Ints) -> Ints:
     """Numbers of one width at any offsets, every one of them within ``data``."""
     if kind == "u1":
         return np.frombuffer(data, np.uint8)[at].astype(np.int64)
@@ -121,7 +123,7 @@ class Bounds:
     is_alone: bool = True
 
 
-def scan(data: bytes, path: str, bounds: Bounds) -> tuple[Frames, list[Gap]]:
+def scan(data: Data, path: str, bounds: Bounds) -> tuple[Frames, list[Gap]]:
     """The whole frames of a segment, each checked, up to what is decided; and what is lost."""
     gaps: list[Gap] = []
     at, expected = 0, bounds.first
@@ -152,7 +154,7 @@ def scan(data: bytes, path: str, bounds: Bounds) -> tuple[Frames, list[Gap]]:
 class _Found:
     """Where frames may be in a file, by their magic, and which of them were taken."""
 
-    def __init__(self, data: bytes, start: int) -> None:
+    def __init__(self, data: Data, start: int) -> None:
         self._view = memoryview(data)
         self._size = len(data)
         self._all = Frames.at(data, _magics(data, start))
@@ -211,7 +213,7 @@ class _Found:
         return last - first
 
 
-def _magics(data: bytes, start: int) -> Ints:
+def _magics(data: Data, start: int) -> Ints:
     """Where a frame's magic is, with room for its header behind."""
     octets = np.frombuffer(data, np.uint8)
     stop = len(data) - HEADER_BYTES + 1
@@ -236,11 +238,11 @@ def _missing(expected: int) -> str:
     return f"no whole frame where entry {expected} should be"
 
 
-def _may_be_torn(data: bytes, at: int, expected: int, bounds: Bounds) -> bool:
+def _may_be_torn(data: Data, at: int, expected: int, bounds: Bounds) -> bool:
     """At the end of a log: what is there was never acknowledged, as far as anything tells."""
     if bounds.following is not None or (bounds.decided is not None and expected <= bounds.decided):
         return False
-    return proof_of_loss(data[at:], expected, is_alone=bounds.is_alone) is None
+    return proof_of_loss(bytes(data[at:]), expected, is_alone=bounds.is_alone) is None
 
 
 def _decided(frames: Frames, gaps: list[Gap], bounds: Bounds) -> tuple[Frames, list[Gap]]:

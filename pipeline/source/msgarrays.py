@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from records.layouts import Layout
 
-from .frames import Flags, Ints, fixed
+from .frames import Data, Flags, Ints, fixed
 
 Octets = npt.NDArray[np.uint8]
 
@@ -77,7 +77,7 @@ class Field:
 
 def read_fields(
     layout: Layout,
-    data: bytes,
+    data: Data,
     begin: Ints,
     end: Ints,
     lead: int = 0,
@@ -109,7 +109,7 @@ def read_fields(
 
 
 def read_items(
-    layout: Layout, data: bytes, begin: Ints, end: Ints, *, wanted: Collection[str]
+    layout: Layout, data: Data, begin: Ints, end: Ints, *, wanted: Collection[str]
 ) -> tuple[Ints, Ints, list[Field], Flags]:
     """Arrays of arrays of one layout: how many items each has, whose each item is, the items' fields in the
     order of the buffer, and which of the outer arrays are odd; the rest is as in `read_fields`.
@@ -141,7 +141,7 @@ def read_items(
 
 
 def _field(
-    kind: str, data: bytes, octets: Octets, at: Ints, end: Ints, odd: Flags, *, is_wanted: bool
+    kind: str, data: Data, octets: Octets, at: Ints, end: Ints, odd: Flags, *, is_wanted: bool
 ) -> Field:
     """The field at ``at``; ``odd`` is told. Positions never pass ``end``."""
     name = kind.split(" ")[0]
@@ -183,7 +183,7 @@ def _behind(at: Ints, size: Ints | Octets | int, end: Ints, odd: Flags) -> Ints:
     return following
 
 
-def _numbers(data: bytes, tags: Octets, at: Ints, bits: int, odd: Flags) -> Ints:
+def _numbers(data: Data, tags: Octets, at: Ints, bits: int, odd: Flags) -> Ints:
     """The numbers whose tags these are, or is of all; a small one is its own tag."""
     is_one = len(tags) < len(at)
     wide = np.flatnonzero(np.bincount(tags[(tags >= 0x80) & (tags < 0xE0)])).tolist()
@@ -205,7 +205,7 @@ def _numbers(data: bytes, tags: Octets, at: Ints, bits: int, odd: Flags) -> Ints
     return value
 
 
-def _text_size(data: bytes, octets: Octets, tags: Octets, at: Ints) -> tuple[Ints | int, Ints | Octets]:
+def _text_size(data: Data, octets: Octets, tags: Octets, at: Ints) -> tuple[Ints | int, Ints | Octets]:
     """Bytes before the contents, and of the whole; of what is neither text nor bytes, as its tag tells."""
     size = _told(_SIZE, tags)
     length_bytes = _told(_LENGTH_BYTES, tags)
@@ -219,7 +219,7 @@ def _text_size(data: bytes, octets: Octets, tags: Octets, at: Ints) -> tuple[Int
     return 1 + length_bytes.astype(np.int64), whole
 
 
-def _skip(data: bytes, octets: Octets, at: Ints, end: Ints, odd: Flags) -> Ints:
+def _skip(data: Data, octets: Octets, at: Ints, end: Ints, odd: Flags) -> Ints:
     """Behind one item with all that it holds."""
     behind = at.copy()
     rows = np.flatnonzero(~odd)
@@ -246,7 +246,7 @@ def _skip(data: bytes, octets: Octets, at: Ints, end: Ints, odd: Flags) -> Ints:
 
 
 def _item(
-    data: bytes, octets: Octets, at: Ints
+    data: Data, octets: Octets, at: Ints
 ) -> tuple[Ints | Octets, Ints | Octets, npt.NDArray[np.bool_] | bool]:
     """Of the items at ``at``: their size without what they hold, how many they hold, and which are nothing
     that a record has."""

@@ -338,7 +338,13 @@ def _columns(said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, .
             chosen += tuple(column for column in known if column.is_raw and column not in chosen)
     if mode is Mode.PERMISSIVE:
         return (*chosen, DAMAGE)
-    return tuple(replace(column, is_required=column.name in ALWAYS_THERE) for column in chosen)
+    required = _required(rows, mode)
+    return tuple(replace(column, is_required=column.name in required) for column in chosen)
+
+
+def _required(rows: Rows, mode: Mode) -> frozenset[str]:
+    """Columns that are never null: a row of damage has its place only, and what a snapshot holds no cause."""
+    return frozenset() if mode is Mode.PERMISSIVE or rows is Rows.SNAPSHOT else ALWAYS_THERE
 
 
 def _columns_of(schema: StructType, said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, ...]:
@@ -348,7 +354,7 @@ def _columns_of(schema: StructType, said: Mapping[str, str], rows: Rows, mode: M
     chosen = _named((*_known(rows), DAMAGE), schema.fieldNames())
     _check_damage(chosen, mode)
     for given, ours in zip(schema.fields, spark_type(chosen).fields, strict=True):
-        if not given.nullable and (mode is Mode.PERMISSIVE or given.name not in ALWAYS_THERE):
+        if not given.nullable and given.name not in _required(rows, mode):
             raise OptionError(f"column {given.name} may be null", "leave NOT NULL out of the schema")
         if given.dataType != ours.dataType:
             kind = ours.dataType.simpleString()

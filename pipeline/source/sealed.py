@@ -18,7 +18,7 @@ from raftlog.passing import sealed_index
 from raftlog.sealed import Sealed, rows_start
 from raftlog.segments import decode_header
 
-from .frames import Bounds, Frames
+from .frames import Bounds, Data, Frames
 from .options import Selection
 
 _ROW = np.dtype(
@@ -58,7 +58,7 @@ class SealedIndex:
         """Some record of the segment may be wanted."""
         return bool(self._chosen.any())
 
-    def frames(self, data: bytes, path: str) -> Frames | None:
+    def frames(self, data: Data, path: str) -> Frames | None:
         """The frames with what is wanted, of the segment whose bytes are ``data``; ``None`` where it is not
         what was indexed."""
         sealed, rows = self._sealed, self._rows

@@ -13,14 +13,15 @@ import pyarrow as pa
 from history.reading.source import Gap
 from pipeline.errors import InputError
 from pipeline.schema import DAMAGE, Column, arrow_type
-from raftlog.archive import read_segment
+from raftlog.archive import segment_by
 from raftlog.errors import RESTORE_HINT, Corrupt, Damaged
 from raftlog.files import OsFiles
 from raftlog.frames import HEADER_BYTES
 from raftlog.segments import HEADER_BYTES_MAX, NewerFormat, decode_header
 from records import RecordsError
 
-from .frames import Frames, gap, scan
+from .frames import Data, Frames, gap, scan
+from .lent import lent
 from .msgarrays import GUARD
 from .options import Mode, Rows, Selection
 from .plain import Reading, Row
@@ -36,16 +37,21 @@ BATCH_ROWS = 1 << 15
 
 def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
     """The rows of a segment that are wanted; raises `InputError` in fail mode where something is damaged."""
-    bounds, files = task.bounds, OsFiles()
-    index = SealedIndex.of(files, task.home, bounds, task.selection)
+    index = SealedIndex.of(OsFiles(), task.home, task.bounds, task.selection)
     if index is not None and not index.is_wanted:
         return
-    try:
-        path, data = read_segment(files, task.home, bounds.first)
-    except Damaged as damage:
-        lost = gap(damage.file, 0, bounds.first, damage.what, bounds.following)
-        yield from _damage(task, [lost], damage.hint)
-        return
+    with lent() as memory:
+        try:
+            path, data = segment_by(memory.read, task.home, task.bounds.first)
+        except Damaged as damage:
+            lost = gap(damage.file, 0, task.bounds.first, damage.what, task.bounds.following)
+            yield from _damage(task, [lost], damage.hint)
+            return
+        yield from _batches(task, path, data, index)
+
+
+def _batches(task: Task, path: str, data: Data, index: SealedIndex | None) -> Iterator[pa.RecordBatch]:
+    bounds = task.bounds
     if foreign := _foreign(task, path, data):
         yield from _damage(task, [gap(path, 0, bounds.first, foreign, bounds.following)], FOREIGN_HINT)
         return
@@ -60,7 +66,7 @@ def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
         yield from record_batches(task, path, data, frames)
 
 
-def _foreign(task: Task, path: str, data: bytes) -> str:
+def _foreign(task: Task, path: str, data: Data) -> str:
     """What a sound header says that makes this another log's file; raises `InputError` for a newer format."""
     try:
         header = decode_header(memoryview(data)[:HEADER_BYTES_MAX], path)
@@ -139,7 +145,7 @@ def entry_batches(task: Task, frames: Frames) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def record_batches(task: Task, path: str, data: bytes, frames: Frames) -> Iterator[pa.RecordBatch]:
+def record_batches(task: Task, path: str, data: Data, frames: Frames) -> Iterator[pa.RecordBatch]:
     """One row for each record that is wanted: most of them many at once, the odd ones one by one."""
     wanted = Wanted(
         cluster_id=task.cluster_id, shard=task.shard, columns=task.columns, selection=task.selection
@@ -162,13 +168,13 @@ def record_batches(task: Task, path: str, data: bytes, frames: Frames) -> Iterat
             yield batch
 
 
-def plain_batches(task: Task, path: str, data: bytes, frames: Frames) -> Iterator[pa.RecordBatch]:
+def plain_batches(task: Task, path: str, data: Data, frames: Frames) -> Iterator[pa.RecordBatch]:
     """The same record by record; an entry that cannot be decoded is damage."""
     reading = Reading.of(task.columns, task.selection)
     rows: list[Row] = []
     for place in range(len(frames)):
         offset, index = int(frames.offset[place]), int(frames.index[place])
-        body = data[offset + HEADER_BYTES : offset + HEADER_BYTES + int(frames.length[place])]
+        body = bytes(data[offset + HEADER_BYTES : offset + HEADER_BYTES + int(frames.length[place])])
         try:
             made = reading.entry(body, int(frames.count[place]))
         except RecordsError as error:

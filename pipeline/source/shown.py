@@ -18,7 +18,7 @@ from records.kinds import Kind
 from records.layouts import Layout, layout_of
 from records.packing import unpack_nested
 
-from .frames import Flags, Ints
+from .frames import Data, Flags, Ints
 from .msgarrays import GUARD, Field, read_fields, read_items
 from .plain import partitions
 from .slices import Numbers, Referred, Texts, distinct, edges_of, gather, numbered, refer, texts
@@ -87,7 +87,7 @@ _KINDS = {field.name: field.type for field in arrow_type(RECORD_COLUMNS)}
 class Columns:
     """Columns under way: rows of keys, values or causes, each filled by the layout of its type."""
 
-    def __init__(self, data: bytes, rows: int, names: Collection[str]) -> None:
+    def __init__(self, data: Data, rows: int, names: Collection[str]) -> None:
         self._data = data
         self._rows = rows
         self._names = names
@@ -178,7 +178,7 @@ def _lists(pieces: pa.Array, each: Layout, words: Callable[[int], str]) -> tuple
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), refer(*_worded(shown, words))), odd
 
 
-def _check(field: Field, kind: Kind, data: bytes, odd: Flags) -> None:
+def _check(field: Field, kind: Kind, data: Data, odd: Flags) -> None:
     """What no column shows must be readable all the same: an entry is whole, or it is damage."""
     if field.content is not None and kind.name.startswith("string"):
         chosen = np.flatnonzero(field.end > field.content)

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .frames import Flags, Ints
+from .frames import Data, Flags, Ints
 
 NONE = -1
 """A row without a value, where rows refer to values by number."""
 
 
-def gather(data: bytes, begin: Ints, end: Ints) -> pa.Array:
+def gather(data: Data, begin: Ints, end: Ints) -> pa.Array:
     """The pieces as one binary array; they must be in the order of the buffer and not overlap.
 
     Pieces and what is between them are one array without a copy; taking every second item is one pass in C++.
@@ -33,7 +33,7 @@ def gather(data: bytes, begin: Ints, end: Ints) -> pa.Array:
     return pieces.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))
 
 
-def distinct(data: bytes, begin: Ints, end: Ints) -> tuple[Ints, pa.Array]:
+def distinct(data: Data, begin: Ints, end: Ints) -> tuple[Ints, pa.Array]:
     """Which distinct piece each one is, and the distinct ones; pieces are as `gather` takes them."""
     coded = gather(data, begin, end).dictionary_encode()
     return coded.indices.to_numpy().astype(np.int64), coded.dictionary
@@ -124,7 +124,7 @@ class Texts:
         self._begin[rows] = begin
         self._end[rows] = end
 
-    def column(self, data: bytes, of_row: Ints | None = None) -> tuple[pa.Array, Ints]:
+    def column(self, data: Data, of_row: Ints | None = None) -> tuple[pa.Array, Ints]:
         """The column, and the rows whose bytes are no text; ``of_row`` is as in `Referred.column`."""
         rows = np.flatnonzero(self._end >= 0)
         found, wrong = texts(gather(data, self._begin[rows], self._end[rows]))

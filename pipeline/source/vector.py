@@ -21,7 +21,7 @@ from records.layouts import layout_of
 from records.schemas import SCHEMAS
 
 from .bodies import Bodies, Records, walk
-from .frames import Flags, Frames, Ints
+from .frames import Data, Flags, Frames, Ints
 from .msgarrays import GUARD
 from .options import Selection
 from .plain import CAUSE_COLUMNS, KEY_COLUMNS, VALUE_COLUMNS
@@ -66,7 +66,7 @@ class Wanted:
         return frozenset(column.name for column in self.columns)
 
 
-def columns_of(data: bytes, frames: Frames, wanted: Wanted) -> tuple[pa.RecordBatch | None, Flags]:
+def columns_of(data: Data, frames: Frames, wanted: Wanted) -> tuple[pa.RecordBatch | None, Flags]:
     """The wanted records of frames, and which frames are odd: only without those is the batch right.
 
     ``data`` has `GUARD` behind the last frame, and is no longer than `BYTES_MAX`.
@@ -90,7 +90,7 @@ class _Causes:
 class _Stretch:
     """A stretch of frames on its way to a batch."""
 
-    def __init__(self, data: bytes, frames: Frames, wanted: Wanted) -> None:
+    def __init__(self, data: Data, frames: Frames, wanted: Wanted) -> None:
         self._data = data
         self._frames = frames
         self._wanted = wanted

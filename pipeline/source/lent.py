@@ -1,0 +1,46 @@
+"""Memory for the bytes of a segment, lent by one reading of a process to the next.
+
+Fresh memory for a whole segment costs more than copying the file into it, as the kernel clears it page by
+page. What must stay true: one reading has it at a time, and nothing that a reading hands out refers to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+KEPT_BYTES_MAX = 1 << 27
+"""What a process keeps for its next reading at most: twice a segment of the usual size."""
+
+_spare: list[bytearray] = []
+
+
+class Lent:
+    """Memory that grows to the largest file that is read into it."""
+
+    def __init__(self, memory: bytearray) -> None:
+        self.memory = memory
+
+    def read(self, path: str) -> memoryview:
+        """The whole file as it was when it was opened, until the next one is read; raises `OSError`."""
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > len(self.memory):
+                self.memory = bytearray(size)
+            room = memoryview(self.memory)[:size]
+            at = 0
+            while at < size and (count := file.readinto(room[at:])):
+                at += count
+        return room[:at]
+
+
+@contextmanager
+def lent() -> Iterator[Lent]:
+    """Memory for one reading, which is left for the next one."""
+    mine = Lent(_spare.pop() if _spare else bytearray())
+    try:
+        yield mine
+    finally:
+        if not _spare and len(mine.memory) <= KEPT_BYTES_MAX:
+            _spare.append(mine.memory)

@@ -1,0 +1,65 @@
+"""Memory that readings lend each other: what is read is the file, and no two have it at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs quorate[spark]")
+
+from pipeline.source import lent as memory
+from pipeline.source.lent import lent
+from pipeline.source.options import parse_options
+from pipeline.source.plan import plan
+from pipeline.source.reading import read_task
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_spare", [])
+
+
+def test_a_file_is_read_whole_whatever_was_read_before(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    for content in (b"", b"abc", b"x" * 100_000, b"", b"yz"):
+        file.write_bytes(content)
+        with lent() as mine:
+            assert bytes(mine.read(str(file))) == content
+    with lent() as mine, pytest.raises(FileNotFoundError):
+        mine.read(str(tmp_path / "none"))
+
+
+def test_one_after_the_other_have_the_same_memory_and_two_at_a_time_their_own(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"1" * 5_000)
+    (tmp_path / "other").write_bytes(b"2" * 4_000)
+    with lent() as first:
+        found = first.read(str(tmp_path / "one"))
+        with lent() as second:
+            assert bytes(second.read(str(tmp_path / "other"))) == b"2" * 4_000
+            assert second.memory is not first.memory
+        assert bytes(found) == b"1" * 5_000
+    with lent() as again:
+        assert again.memory is second.memory
+    assert len(memory._spare) == 1
+
+
+def test_more_than_is_kept_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "KEPT_BYTES_MAX", 1_000)
+    (tmp_path / "large").write_bytes(b"1" * 1_001)
+    with lent() as mine:
+        mine.read(str(tmp_path / "large"))
+    assert memory._spare == []
+
+
+def test_readings_that_take_turns_and_one_that_is_given_up_do_not_disturb_each_other(mixed_log: str) -> None:
+    tasks = [task for task in plan(parse_options({"path": mixed_log})) if task.shard == 0][:3]
+    whole = [list(read_task(task)) for task in tasks]
+    readings = [read_task(task) for task in tasks]
+    begun = [next(one) for one in readings]
+    given_up = read_task(tasks[0])
+    next(given_up)
+    given_up.close()
+    again = [[first, *rest] for first, rest in zip(begun, readings, strict=True)]
+    assert again == whole
