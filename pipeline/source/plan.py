@@ -21,7 +21,10 @@ ALIKE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One segment to read, or the snapshot at its end; plain data. ``size`` is the segment's, in bytes."""
+    """One segment to read, or the snapshot at its end; plain data.
+
+    ``size`` is the segment's when it was planned, in bytes; 0 of a snapshot.
+    """
 
     cluster_id: str
     node_id: int | None
@@ -32,7 +35,7 @@ class Task:
     columns: tuple[Column, ...]
     rows: Rows
     mode: Mode
-    size: int = 0
+    size: int
 
     @property
     def home(self) -> str:
@@ -66,7 +69,7 @@ def _tasks(options: SourceOptions, found: InputLog, shard: InputShard) -> Iterat
         return
     selection = replace(options.selection, span=span, groups=groups)
     if options.rows is Rows.SNAPSHOT:
-        yield _task(options, found, shard, selection, Bounds(first=0, decided=shard.decided_index))
+        yield _task(options, found, shard, selection, Bounds(first=0, decided=shard.decided_index), 0)
         return
     for place, segment in enumerate(shard.segments):
         if _may_hold(segment, shard, selection):
@@ -77,11 +80,16 @@ def _tasks(options: SourceOptions, found: InputLog, shard: InputShard) -> Iterat
                 decided=shard.decided_index,
                 is_alone=shard.is_alone,
             )
-            yield replace(_task(options, found, shard, selection, bounds), size=segment.size)
+            yield _task(options, found, shard, selection, bounds, segment.size)
 
 
 def _task(
-    options: SourceOptions, found: InputLog, shard: InputShard, selection: Selection, bounds: Bounds
+    options: SourceOptions,
+    found: InputLog,
+    shard: InputShard,
+    selection: Selection,
+    bounds: Bounds,
+    size: int,
 ) -> Task:
     return Task(
         cluster_id=found.cluster_id,
@@ -93,6 +101,7 @@ def _task(
         columns=options.columns,
         rows=options.rows,
         mode=options.mode,
+        size=size,
     )
 
 
