@@ -31,6 +31,8 @@ from .vector import BYTES_MAX, Wanted, columns_of, stretches
 
 FOREIGN_HINT = "the file was put here from another node or shard; take it away"
 
+NEWER_HINT = "a release that knows it is needed"
+
 BATCH_ROWS = 1 << 15
 """Rows handed over at once: some megabytes, which is what the JVM takes into memory of them."""
 
@@ -45,7 +47,7 @@ def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
             path, data = segment_by(memory.read, task.home, task.bounds.first)
         except Damaged as damage:
             lost = gap(damage.file, 0, task.bounds.first, damage.what, task.bounds.following)
-            yield from _damage(task, [lost], damage.hint)
+            yield from damage_rows(task, [lost], damage.hint)
             return
         yield from _batches(task, path, data, index)
 
@@ -53,12 +55,12 @@ def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
 def _batches(task: Task, path: str, data: Data, index: SealedIndex | None) -> Iterator[pa.RecordBatch]:
     bounds = task.bounds
     if foreign := _foreign(task, path, data):
-        yield from _damage(task, [gap(path, 0, bounds.first, foreign, bounds.following)], FOREIGN_HINT)
+        yield from damage_rows(task, [gap(path, 0, bounds.first, foreign, bounds.following)], FOREIGN_HINT)
         return
     frames = None if index is None else index.frames(data, path)
     if frames is None:
         frames, gaps = scan(data, path, bounds)
-        yield from _damage(task, gaps, RESTORE_HINT)
+        yield from damage_rows(task, gaps, RESTORE_HINT)
         frames = _wanted_frames(frames, task.selection)
     if task.rows is Rows.ENTRIES:
         yield from entry_batches(task, frames)
@@ -93,7 +95,7 @@ def _wanted_frames(frames: Frames, selection: Selection) -> Frames:
     return frames
 
 
-def _damage(task: Task, gaps: Sequence[Gap], hint: str) -> Iterator[pa.RecordBatch]:
+def damage_rows(task: Task, gaps: Sequence[Gap], hint: str) -> Iterator[pa.RecordBatch]:
     """A row for each range that is lost and wanted, or its refusal."""
     span = task.selection.span
     gaps = [
@@ -179,9 +181,7 @@ def plain_batches(task: Task, path: str, data: Data, frames: Frames) -> Iterator
             made = reading.entry(body, int(frames.count[place]))
         except RecordsError as error:
             what = f"entry {index} cannot be decoded: {error}"
-            yield from _damage(
-                task, [gap(path, offset, index, what, index + 1)], "a release that knows it is needed"
-            )
+            yield from damage_rows(task, [gap(path, offset, index, what, index + 1)], NEWER_HINT)
             continue
         known = {
             "cluster_id": task.cluster_id,

@@ -11,17 +11,19 @@ import pyarrow as pa
 from history.reading.node import ShardFiles
 from raftlog.errors import Damaged
 from raftlog.machine import SnapshotHeader
-from records import RawRecord
+from records import RawRecord, RecordsError
 
+from .frames import gap
 from .plain import Reading, Row
 from .plan import Task
-from .segment import BATCH_ROWS, batch_of
+from .segment import BATCH_ROWS, NEWER_HINT, batch_of, damage_rows
 
 
 def snapshot_batches(task: Task) -> Iterator[pa.RecordBatch]:
     """The newest sound snapshot within the span; nothing where there is none.
 
-    A snapshot is a short cut and no history: a damaged one is passed over for the one before it.
+    A snapshot is a short cut and no history: a damaged one is passed over for the one before it. One that is
+    sound, and of which a record cannot be decoded, is damage: the next one would say the same.
     """
     reader = ShardFiles(task.directory, task.shard)
     within = [header for header in reader.snapshots() if _is_within(header, task)]
@@ -51,5 +53,10 @@ def _batches(task: Task, header: SnapshotHeader, raws: Sequence[RawRecord]) -> I
         "timestamp_ms": header.last_timestamp_ms,
     }
     rows = Reading.of(task.columns, task.selection).records(raws)
-    while some := list(islice(rows, BATCH_ROWS)):
-        yield batch_of(task.columns, [{**row, **known} for row in some])
+    try:
+        while some := list(islice(rows, BATCH_ROWS)):
+            yield batch_of(task.columns, [{**row, **known} for row in some])
+    except RecordsError as error:
+        index = header.last_index
+        what = f"a record of the snapshot of entry {index} cannot be decoded: {error}"
+        yield from damage_rows(task, [gap(task.home, 0, index, what, index + 1)], NEWER_HINT)

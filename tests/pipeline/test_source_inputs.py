@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,10 @@ from raftlog.archive import ARCHIVE, apply_retention, archive_segments
 from raftlog.chain import GENESIS
 from raftlog.files import Files, OsFiles
 from raftlog.indexing import build_index
+from raftlog.kept import kept_path
 from raftlog.sealed import decode_index
 from raftlog.segments import SegmentHeader
+from raftlog.snapshots import SnapshotFile, write_snapshot
 from records import RawRecord
 from tests.history.threelogs import ThreeLogs
 
@@ -249,6 +252,28 @@ def test_a_snapshot_is_rows_at_its_last_entry(mixed_log: str) -> None:
         ] == list(snapshot.records)
         assert {row["trigger"] for row in rows} == {None}
     assert rows_of(mixed_log, rows="snapshot", to_index=str(first - 1)) == []
+
+
+def test_a_sound_snapshot_with_a_record_that_nobody_can_decode_is_damage(
+    mixed_log: str, tmp_path: Path
+) -> None:
+    log = Path(shutil.copytree(mixed_log, tmp_path / "log"))
+    newest = ShardFiles(str(log), 0).snapshots()[-1].last_index
+    path = kept_path(str(log / "shard-0"), newest)
+    file = SnapshotFile(OsFiles(), path)
+    stamped, header = list(file.stamped()), file.header
+    file.close()
+    place = len(stamped) // 2
+    stamped[place] = replace(stamped[place], record=stamped[place].record._replace(key=b"\xc1"))
+    write_snapshot(OsFiles(), path, header, stamped)
+    said = f"a record of the snapshot of entry {header.last_index} cannot be decoded"
+    with pytest.raises(InputError, match=said):
+        rows_of(log, rows="snapshot", shards="0")
+    (row,) = [one for one in rows_of(log, rows="snapshot", shards="0", mode="permissive") if one["damage"]]
+    assert said in row["damage"]
+    assert (row["shard"], row["raft_index"]) == (0, header.last_index)
+    unasked = rows_of(log, rows="snapshot", shards="0", columns="type,raft_index")
+    assert len(unasked) == header.record_count
 
 
 def test_a_segment_that_is_sealed_after_the_plan_is_read_as_far_as_planned(
