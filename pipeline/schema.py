@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ALWAYS_THERE",
     "ENTRY_COLUMNS",
+    "OF_ENTRIES",
+    "PLACE",
     "RECORD_COLUMNS",
     "SCHEMA_VERSION",
     "SPAN_COLUMNS",
@@ -152,16 +154,20 @@ SPAN_COLUMNS: tuple[Column, ...] = (
 DAMAGE = _col("damage", Kind.TEXT, "What cannot be read, and where; of such a row all but its place is null.")
 """A last column with ``mode=permissive``."""
 
+PLACE = frozenset({"cluster_id", "shard", "raft_index"})
+"""Columns of the source that no row is without, be it of a record, of an entry or of damage."""
+OF_ENTRIES = frozenset({"trigger", "reasons", "cause_bytes"})
+"""Columns that every record of an entry has: a record of a snapshot has no cause any more."""
 ALWAYS_THERE = frozenset(
     {
-        *("cluster_id", "shard", "raft_index", "term", "timestamp_ms"),
-        *("sequence", "type", "type_name", "version", "is_tombstone", "key_bytes"),
-        *("trigger", "reasons", "cause_bytes"),
+        *PLACE,
+        *("term", "timestamp_ms", "sequence", "type", "type_name", "version", "is_tombstone", "key_bytes"),
+        *OF_ENTRIES,
         *("commit_index", "num_records", "size", "crc"),
         *("from_index", "to_index"),
     }
 )
-"""Columns that every entry has, and every record in one: Spark need not look whether a row is without."""
+"""Columns that every record, every entry or every span has, of whatever kind the rows are."""
 
 _OF_EXPORT = {
     ExportKind.TEXT: Kind.TEXT,

@@ -23,7 +23,7 @@ class Lent:
         self.memory = memory
 
     def read(self, path: str) -> memoryview:
-        """The whole file as it was when it was opened, until the next one is read; raises `OSError`."""
+        """The whole file, as it is till the next one is read; raises `OSError`."""
         with open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if size > len(self.memory):
@@ -32,13 +32,19 @@ class Lent:
             at = 0
             while at < size and (count := file.readinto(room[at:])):
                 at += count
+            if at == size and (rest := file.read()):  # it has grown, or a mount told an old size
+                self.memory = self.memory[:at] + rest
+                return memoryview(self.memory)
         return room[:at]
 
 
 @contextmanager
 def lent() -> Iterator[Lent]:
     """Memory for one reading, which is left for the next one."""
-    mine = Lent(_spare.pop() if _spare else bytearray())
+    try:
+        mine = Lent(_spare.pop())
+    except IndexError:
+        mine = Lent(bytearray())
     try:
         yield mine
     finally:

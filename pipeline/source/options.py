@@ -22,6 +22,8 @@ from pipeline.schema import (
     ALWAYS_THERE,
     DAMAGE,
     ENTRY_COLUMNS,
+    OF_ENTRIES,
+    PLACE,
     RECORD_COLUMNS,
     SPAN_COLUMNS,
     Column,
@@ -336,15 +338,16 @@ def _columns(said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, .
         chosen = tuple(column for column in chosen if column != DAMAGE)
         if with_raw:
             chosen += tuple(column for column in known if column.is_raw and column not in chosen)
-    if mode is Mode.PERMISSIVE:
-        return (*chosen, DAMAGE)
     required = _required(rows, mode)
-    return tuple(replace(column, is_required=column.name in required) for column in chosen)
+    chosen = tuple(replace(column, is_required=column.name in required) for column in chosen)
+    return (*chosen, DAMAGE) if mode is Mode.PERMISSIVE else chosen
 
 
 def _required(rows: Rows, mode: Mode) -> frozenset[str]:
-    """Columns that are never null: a row of damage has its place only, and what a snapshot holds no cause."""
-    return frozenset() if mode is Mode.PERMISSIVE or rows is Rows.SNAPSHOT else ALWAYS_THERE
+    """Columns that are never null, and that Spark need not look at for it."""
+    if mode is Mode.PERMISSIVE:
+        return PLACE
+    return ALWAYS_THERE - OF_ENTRIES if rows is Rows.SNAPSHOT else ALWAYS_THERE
 
 
 def _columns_of(schema: StructType, said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, ...]:

@@ -49,10 +49,11 @@ def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
             lost = gap(damage.file, 0, task.bounds.first, damage.what, task.bounds.following)
             yield from damage_rows(task, [lost], damage.hint)
             return
-        yield from _batches(task, path, data, index)
+        yield from segment_rows(task, path, data, index)
 
 
-def _batches(task: Task, path: str, data: Data, index: SealedIndex | None) -> Iterator[pa.RecordBatch]:
+def segment_rows(task: Task, path: str, data: Data, index: SealedIndex | None) -> Iterator[pa.RecordBatch]:
+    """The same of its bytes; nothing that is handed out refers to them."""
     bounds = task.bounds
     if foreign := _foreign(task, path, data):
         yield from damage_rows(task, [gap(path, 0, bounds.first, foreign, bounds.following)], FOREIGN_HINT)

@@ -112,17 +112,18 @@ def leader_of(nodes: list[NodeProcess], group_id: str) -> NodeProcess:
 
 
 def wait_until_equal(nodes: list[NodeProcess], within_s: float = WITHIN_S) -> None:
-    """Every node has applied the same index of every shard, with the same state; nobody writes meanwhile."""
+    """Every node has applied all that it has of every shard, with the same state; nobody writes meanwhile."""
 
     def are_equal() -> bool:
         found = [
             {
-                one["shard"]: (one["applied_index"], one["state_hash"])
+                one["shard"]: (one["applied_index"], one["log"]["last_index"], one["state_hash"])
                 for one in status(node).get("shards", [])
             }
             for node in nodes
         ]
-        return bool(found[0]) and all(one == found[0] for one in found)
+        is_whole = all(applied == last for one in found for applied, last, _ in one.values())
+        return bool(found[0]) and is_whole and all(one == found[0] for one in found)
 
     wait_for(are_equal, "all nodes have applied the same", within_s)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from pipeline.source.lent import lent
 from pipeline.source.options import parse_options
 from pipeline.source.plan import plan
 from pipeline.source.reading import read_task
+from pipeline.source.segment import segment_rows
+from raftlog.archive import segment_by
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +54,34 @@ def test_more_than_is_kept_is_given_back(tmp_path: Path, monkeypatch: pytest.Mon
     with lent() as mine:
         mine.read(str(tmp_path / "large"))
     assert memory._spare == []
+
+
+def test_a_file_that_grows_meanwhile_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"abc")
+    look = os.fstat
+
+    def and_then_it_grows(descriptor: int) -> os.stat_result:
+        found = look(descriptor)
+        with file.open("ab") as behind:
+            behind.write(b"def")
+        return found
+
+    monkeypatch.setattr(memory.os, "fstat", and_then_it_grows)
+    for content in (b"abcdef", b"abcdefdef"):
+        with lent() as mine:
+            assert bytes(mine.read(str(file))) == content
+
+
+@pytest.mark.parametrize("options", [{}, {"raw": "true"}, {"rows": "entries"}])
+def test_nothing_that_is_handed_out_is_in_lent_memory(mixed_log: str, options: dict[str, str]) -> None:
+    for task in plan(parse_options({"path": mixed_log, **options})):
+        with lent() as mine:
+            path, data = segment_by(mine.read, task.home, task.bounds.first)
+            batches = list(segment_rows(task, path, data, None))
+            before = [batch.to_pylist() for batch in batches]
+            mine.memory[:] = b"\xff" * len(mine.memory)
+            assert [batch.to_pylist() for batch in batches] == before
 
 
 def test_readings_that_take_turns_and_one_that_is_given_up_do_not_disturb_each_other(mixed_log: str) -> None:

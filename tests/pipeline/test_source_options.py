@@ -139,21 +139,25 @@ def test_spark_is_told_which_columns_are_never_null(mixed_log: str) -> None:
     told = spark_type(parse_options(asked).columns)
     assert [one.nullable for one in told] == [False, True, False]
     harmed = spark_type(parse_options({**asked, "mode": "permissive"}).columns)
-    assert [one.nullable for one in harmed] == [True, True, True, True]  # a row of damage has its place only
+    assert [one.nullable for one in harmed] == [False, True, True, True]  # a row of damage has its place only
+    caused = {"path": mixed_log, "columns": "trigger,type"}
+    kept = spark_type(parse_options({**caused, "rows": "snapshot"}).columns)
+    assert [one.nullable for one in kept] == [True, False]
     for schema in (told, spark_type(tuple(replace(one, is_required=False) for one in RECORD_COLUMNS[:3]))):
         assert spark_type(parse_options({"path": mixed_log}, schema).columns) == schema
 
 
 def test_a_schema_that_denies_nulls_where_there_are_some_is_refused(mixed_log: str) -> None:
-    group, place = (
-        spark_type((replace(column, is_required=True),)) for column in (RECORD_COLUMNS[10], RECORD_COLUMNS[2])
-    )
+    by_name = {column.name: replace(column, is_required=True) for column in RECORD_COLUMNS}
+    group, place, term = (spark_type((by_name[name],)) for name in ("group_id", "raft_index", "term"))
     with pytest.raises(OptionError, match="column group_id may be null"):
         parse_options({"path": mixed_log}, group)
     assert parse_options({"path": mixed_log}, place).columns[0].is_required
-    harmed = StructType([*place, *spark_type((DAMAGE,))])
-    with pytest.raises(OptionError, match="column raft_index may be null"):
-        parse_options({"path": mixed_log, "mode": "permissive"}, harmed)
+    assert parse_options({"path": mixed_log}, term).columns[0].is_required
+    asked = {"path": mixed_log, "mode": "permissive"}
+    assert parse_options(asked, StructType([*place, *spark_type((DAMAGE,))])).columns[0].is_required
+    with pytest.raises(OptionError, match="column term may be null"):
+        parse_options(asked, StructType([*term, *spark_type((DAMAGE,))]))
 
 
 @pytest.mark.parametrize("options", [{"columns": "shard,term"}, {"raw": "true"}])

@@ -60,7 +60,8 @@ def test_a_schema_of_the_user_prunes(spark: SparkSession, mixed_log: str) -> Non
 @pytest.mark.parametrize("options", [{}, {"rows": "entries"}, {"rows": "snapshot"}, {"mode": "permissive"}])
 def test_spark_knows_what_is_never_null(spark: SparkSession, mixed_log: str, options: dict[str, str]) -> None:
     read = reading(spark, mixed_log, **options)
-    assert read.schema["raft_index"].nullable is ("mode" in options or options.get("rows") == "snapshot")
+    assert not read.schema["raft_index"].nullable
+    assert read.schema["timestamp_ms"].nullable is ("mode" in options)
     assert [
         tuple(row) for row in read.select("raft_index", "shard").orderBy("shard", "raft_index").collect()
     ] == [(row["raft_index"], row["shard"]) for row in rows_of(mixed_log, **options)]
