@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import IntEnum, StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from history.export.columns import Kind as ExportKind
@@ -21,16 +22,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
-    "ALWAYS_THERE",
     "ENTRY_COLUMNS",
-    "OF_ENTRIES",
-    "PLACE",
     "RECORD_COLUMNS",
     "SCHEMA_VERSION",
     "SPAN_COLUMNS",
     "TABLES",
     "Column",
     "Kind",
+    "Presence",
     "TableSchema",
 ]
 
@@ -49,6 +48,19 @@ class Kind(StrEnum):
     PARTITIONS = "array<struct<topic_id:string,partitions:array<int>>>"
 
 
+class Presence(IntEnum):
+    """In which rows of the source a column is never null; each promises what those before it do."""
+
+    SOMETIMES = 0
+    """In none that could be told beforehand."""
+    OF_ENTRIES = 1
+    """Of what an entry holds: a record of a snapshot has no cause any more."""
+    READABLE = 2
+    """Of whatever could be read."""
+    ALWAYS = 3
+    """Of damage too: where it is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One column; ``unit`` is empty for what has none."""
@@ -59,8 +71,9 @@ class Column:
     unit: str = ""
     is_raw: bool = False
     """Bytes as they stand in the log: the source reads them only where they are asked for."""
+    presence: Presence = Presence.SOMETIMES
     is_required: bool = False
-    """Never null, and Spark is told so; of a table every column may be null."""
+    """Never null in this reading, and Spark is told so; of a table every column may be null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +94,27 @@ class TableSchema:
         return spark_type(self.columns)
 
 
-def _col(name: str, kind: Kind, means: str, unit: str = "", *, is_raw: bool = False) -> Column:
-    return Column(name=name, kind=kind, means=means, unit=unit, is_raw=is_raw)
+def _col(
+    name: str,
+    kind: Kind,
+    means: str,
+    unit: str = "",
+    *,
+    presence: Presence = Presence.SOMETIMES,
+    is_raw: bool = False,
+) -> Column:
+    return Column(name=name, kind=kind, means=means, unit=unit, presence=presence, is_raw=is_raw)
 
 
-CLUSTER_ID = _col("cluster_id", Kind.TEXT, "The cluster.")
-_SHARD = _col("shard", Kind.INT32, "The shard; -1 is the metadata shard. Indexes are of its log.")
-_INDEX = _col("raft_index", Kind.INT64, "The entry that holds it.")
-_TERM = _col("term", Kind.INT64, "The term in which the entry was written.")
-_WHEN = _col("timestamp_ms", Kind.INT64, "When the entry was written.", "ms since 1970, UTC")
+_always = partial(_col, presence=Presence.ALWAYS)
+_readable = partial(_col, presence=Presence.READABLE)
+_of_entry = partial(_col, presence=Presence.OF_ENTRIES)
+
+CLUSTER_ID = _always("cluster_id", Kind.TEXT, "The cluster.")
+_SHARD = _always("shard", Kind.INT32, "The shard; -1 is the metadata shard. Indexes are of its log.")
+_INDEX = _always("raft_index", Kind.INT64, "The entry that holds it.")
+_TERM = _readable("term", Kind.INT64, "The term in which the entry was written.")
+_WHEN = _readable("timestamp_ms", Kind.INT64, "When the entry was written.", "ms since 1970, UTC")
 
 RECORD_COLUMNS: tuple[Column, ...] = (
     CLUSTER_ID,
@@ -97,11 +122,11 @@ RECORD_COLUMNS: tuple[Column, ...] = (
     _INDEX,
     _TERM,
     _WHEN,
-    _col("sequence", Kind.INT32, "The record's place in the entry, from 0."),
-    _col("type", Kind.INT32, "The record type's number (docs/records.md)."),
-    _col("type_name", Kind.TEXT, "The record type's name."),
-    _col("version", Kind.INT32, "The version of the value."),
-    _col("is_tombstone", Kind.BOOL, "True: it deletes what its key names."),
+    _readable("sequence", Kind.INT32, "The record's place in the entry, from 0."),
+    _readable("type", Kind.INT32, "The record type's number (docs/records.md)."),
+    _readable("type_name", Kind.TEXT, "The record type's name."),
+    _readable("version", Kind.INT32, "The version of the value."),
+    _readable("is_tombstone", Kind.BOOL, "True: it deletes what its key names."),
     _col("group_id", Kind.TEXT, "The group that it is about; null: none."),
     _col("member_id", Kind.TEXT, "The member that its key names."),
     _col("topic", Kind.TEXT, "The topic that its key names."),
@@ -117,15 +142,15 @@ RECORD_COLUMNS: tuple[Column, ...] = (
     _col("client_id", Kind.TEXT, "What the member's client calls itself (record 5)."),
     _col("client_host", Kind.TEXT, "From where it came (record 5)."),
     _col("instance_id", Kind.TEXT, "The member's group.instance.id (record 5)."),
-    _col("trigger", Kind.TEXT, "The trigger of the entry's cause."),
-    _col("reasons", Kind.TEXTS, "The reasons for a new group epoch that the cause names."),
+    _of_entry("trigger", Kind.TEXT, "The trigger of the entry's cause."),
+    _of_entry("reasons", Kind.TEXTS, "The reasons for a new group epoch that the cause names."),
     _col("cause_member_id", Kind.TEXT, "The member whose request the entry answers."),
     _col("cause_member_epoch", Kind.INT32, "That member's epoch."),
     _col("principal", Kind.TEXT, "Who asked, of an operator's request."),
     _col("address", Kind.TEXT, "From where."),
-    _col("key_bytes", Kind.BYTES, "The key as it stands in the log (msgpack).", is_raw=True),
+    _readable("key_bytes", Kind.BYTES, "The key as it stands in the log (msgpack).", is_raw=True),
     _col("value_bytes", Kind.BYTES, "The value as it stands in the log; null: a tombstone.", is_raw=True),
-    _col("cause_bytes", Kind.BYTES, "The entry's cause as it stands in the log.", is_raw=True),
+    _of_entry("cause_bytes", Kind.BYTES, "The entry's cause as it stands in the log.", is_raw=True),
 )
 """One row for each record: what ``format("quorate")`` reads, and the table `records`."""
 
@@ -136,38 +161,23 @@ ENTRY_COLUMNS: tuple[Column, ...] = (
     _INDEX,
     _TERM,
     _WHEN,
-    _col("commit_index", Kind.INT64, "The leader's commit index when it appended the entry."),
-    _col("num_records", Kind.INT32, "How many records it holds."),
-    _col("size", Kind.INT32, "Its size on disk.", "bytes"),
-    _col("crc", Kind.INT64, "CRC32C of the entry, as it stands in its header and was checked."),
+    _readable("commit_index", Kind.INT64, "The leader's commit index when it appended the entry."),
+    _readable("num_records", Kind.INT32, "How many records it holds."),
+    _readable("size", Kind.INT32, "Its size on disk.", "bytes"),
+    _readable("crc", Kind.INT64, "CRC32C of the entry, as it stands in its header and was checked."),
 )
 """One row for each entry of each node: ``option("rows", "entries")``."""
 
 SPAN_COLUMNS: tuple[Column, ...] = (
     CLUSTER_ID,
     _SHARD,
-    _col("from_index", Kind.INT64, "The first entry that is new."),
-    _col("to_index", Kind.INT64, "The last one."),
+    _readable("from_index", Kind.INT64, "The first entry that is new."),
+    _readable("to_index", Kind.INT64, "The last one."),
 )
 """One row for each shard with new entries, which are not read: ``option("rows", "spans")`` of a stream."""
 
 DAMAGE = _col("damage", Kind.TEXT, "What cannot be read, and where; of such a row all but its place is null.")
 """A last column with ``mode=permissive``."""
-
-PLACE = frozenset({"cluster_id", "shard", "raft_index"})
-"""Columns of the source that no row is without, be it of a record, of an entry or of damage."""
-OF_ENTRIES = frozenset({"trigger", "reasons", "cause_bytes"})
-"""Columns that every record of an entry has: a record of a snapshot has no cause any more."""
-ALWAYS_THERE = frozenset(
-    {
-        *PLACE,
-        *("term", "timestamp_ms", "sequence", "type", "type_name", "version", "is_tombstone", "key_bytes"),
-        *OF_ENTRIES,
-        *("commit_index", "num_records", "size", "crc"),
-        *("from_index", "to_index"),
-    }
-)
-"""Columns that every record, every entry or every span has, of whatever kind the rows are."""
 
 _OF_EXPORT = {
     ExportKind.TEXT: Kind.TEXT,

@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from history.words import shard_name, type_name
 from pipeline.errors import OptionError
 from pipeline.schema import (
-    ALWAYS_THERE,
     DAMAGE,
     ENTRY_COLUMNS,
-    OF_ENTRIES,
-    PLACE,
     RECORD_COLUMNS,
     SPAN_COLUMNS,
     Column,
+    Presence,
     columns_named,
     spark_type,
 )
@@ -338,16 +336,16 @@ def _columns(said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, .
         chosen = tuple(column for column in chosen if column != DAMAGE)
         if with_raw:
             chosen += tuple(column for column in known if column.is_raw and column not in chosen)
-    required = _required(rows, mode)
-    chosen = tuple(replace(column, is_required=column.name in required) for column in chosen)
+    promise = _promise(rows, mode)
+    chosen = tuple(replace(column, is_required=column.presence >= promise) for column in chosen)
     return (*chosen, DAMAGE) if mode is Mode.PERMISSIVE else chosen
 
 
-def _required(rows: Rows, mode: Mode) -> frozenset[str]:
-    """Columns that are never null, and that Spark need not look at for it."""
+def _promise(rows: Rows, mode: Mode) -> Presence:
+    """What a column must promise so that Spark need not look for nulls in such rows."""
     if mode is Mode.PERMISSIVE:
-        return PLACE
-    return ALWAYS_THERE - OF_ENTRIES if rows is Rows.SNAPSHOT else ALWAYS_THERE
+        return Presence.ALWAYS
+    return Presence.READABLE if rows is Rows.SNAPSHOT else Presence.OF_ENTRIES
 
 
 def _columns_of(schema: StructType, said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, ...]:
@@ -356,8 +354,9 @@ def _columns_of(schema: StructType, said: Mapping[str, str], rows: Rows, mode: M
         raise OptionError("the schema names no column", "name what is wanted, or leave the schema out")
     chosen = _named((*_known(rows), DAMAGE), schema.fieldNames())
     _check_damage(chosen, mode)
-    for given, ours in zip(schema.fields, spark_type(chosen).fields, strict=True):
-        if not given.nullable and given.name not in _required(rows, mode):
+    promise = _promise(rows, mode)
+    for column, given, ours in zip(chosen, schema.fields, spark_type(chosen).fields, strict=True):
+        if not given.nullable and column.presence < promise:
             raise OptionError(f"column {given.name} may be null", "leave NOT NULL out of the schema")
         if given.dataType != ours.dataType:
             kind = ours.dataType.simpleString()
