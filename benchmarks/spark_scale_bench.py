@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -141,6 +142,7 @@ def measure(
         made = ("benchmarks.mixedlog", str(log), "--records", str(records), "--shards", str(SHARDS))
         took, held, _ = measured(*made, "--seed", str(seed))
         yield "generate", took, held
+    shutil.rmtree(tables, ignore_errors=True)
     run = ("quorate", "pipeline", "run", "--input", str(log), "--output", str(tables), "--json")
     for what in ("run", "run again"):
         took, held, _ = measured(*run, "--driver-memory", DRIVER_MEMORY)
@@ -161,7 +163,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, nargs="+", default=list(DEFAULT_RECORDS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--keep", metavar="DIR", help="keep logs and tables here; logs that are here are used"
+        "--keep", metavar="DIR", help="keep logs and tables here; a log that is here is used, tables are new"
     )
     parser.add_argument(
         "--only", metavar="ANALYSIS", nargs="*", choices=ANALYSES, default=ANALYSES, help="ask no others"
