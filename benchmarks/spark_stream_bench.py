@@ -28,8 +28,8 @@ from quorate.client import Client
 TOPIC = "orders"
 WARM_BATCHES = 3
 """The first batches start workers and compile."""
-CAUGHT_UP = 1
-"""The first batch of tables is all that there was before."""
+CAUGHT_UP = 2
+"""The first batch of tables is all that there was before, the second what was written meanwhile."""
 
 
 def now_ms() -> float:
@@ -68,8 +68,10 @@ def tables(spark: SparkSession, path: str, scratch: str, seconds: float, every_s
     stream.close()
     warm = ends[CAUGHT_UP:]
     if not warm:
-        print(f"no batch behind the first one in {seconds:g} s")
+        print(f"no batch behind the first {CAUGHT_UP} in {seconds:g} s")
         return
+    entries, took = sum(batch.entries for _, batch in ends[:CAUGHT_UP]), ends[0][1].seconds
+    print(f"tables caught up with  {entries:>8,} entries, the first batch took {took:.1f} s", flush=True)
     lags: list[float] = []
     count = 0
     log = open_node(path)
