@@ -70,8 +70,8 @@ def tables(spark: SparkSession, path: str, scratch: str, seconds: float, every_s
     if not warm:
         print(f"no batch behind the first {CAUGHT_UP} in {seconds:g} s")
         return
-    entries, took = sum(batch.entries for _, batch in ends[:CAUGHT_UP]), ends[0][1].seconds
-    print(f"tables caught up with  {entries:>8,} entries, the first batch took {took:.1f} s", flush=True)
+    first = ends[0][1]
+    print(f"tables from empty on   {first.entries:>8,} entries, the first batch, in {first.seconds:.1f} s")
     lags: list[float] = []
     count = 0
     log = open_node(path)

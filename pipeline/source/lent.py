@@ -43,7 +43,7 @@ def lent() -> Iterator[Lent]:
     """Memory for one reading, which is left for the next one."""
     try:
         mine = Lent(_spare.pop())
-    except IndexError:
+    except IndexError:  # asked for, not looked for: another thread may take it in between
         mine = Lent(bytearray())
     try:
         yield mine

@@ -186,10 +186,10 @@ class Reading:
         cause = {"cause_bytes": data, **(cause_row(data) if self.with_cause else {})}
         return [{**row, **cause} for row in self.records(raws)]
 
-    def records(self, raws: Iterable[RawRecord], first: int = 0) -> Iterator[Row]:
-        """Those that are wanted, without what their entry says; ``first`` is the sequence to begin with."""
+    def records(self, raws: Iterable[RawRecord]) -> Iterator[Row]:
+        """Those that are wanted, without what their entry says; raises `RecordsError` at one of them."""
         types, groups = self.selection.types, self.selection.groups
-        for sequence, raw in enumerate(raws, first):
+        for sequence, raw in enumerate(raws):
             if types is not None and raw.type not in types:
                 continue
             key = key_row(raw) if self.with_key else {}
