@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import importlib
 import json
 import logging
 import os
@@ -117,15 +116,6 @@ def main(words: Sequence[str]) -> int:
         loop.close()
 
 
-def _release() -> str:
-    """This release, as peers are told it. Imported here: a node that is alone starts without it."""
-    metadata = importlib.import_module("importlib.metadata")
-    try:
-        return str(metadata.version("quorate"))
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
 class NodeProcess:
     """One node on one loop, with the signals of its process."""
 
@@ -134,7 +124,7 @@ class NodeProcess:
         self._settings = settings
         self._arguments = arguments
         self._host = AsyncioHost(loop)
-        self._node = Node(self._host, settings, _release() if settings.cluster_nodes else "")
+        self._node = Node(self._host, settings)
         self._http = HttpListener(self._node, settings, self._node.kafka)
         self._collector = Collector(self._host)
         self._stop_asked = asyncio.Event()

@@ -44,7 +44,7 @@ from raftlog.evidence import Evidence
 from raftlog.host import Host
 from raftlog.peers import SelfDescription
 from raftlog.peers.links import Links
-from records import LATEST_FORMAT_LEVEL, METADATA_SHARD, shard_of
+from records import LATEST_FORMAT_LEVEL, METADATA_SHARD, RELEASE, shard_of
 from wire.apis import ApiKey
 
 LOG = logging.getLogger("quorate.node")
@@ -56,7 +56,7 @@ Done = Callable[[BaseException | None], None]
 class Node:
     """One node on one Host. `start` once, `stop` once; a node that has stopped is not started again."""
 
-    def __init__(self, host: Host, settings: Settings, release: str = "") -> None:
+    def __init__(self, host: Host, settings: Settings) -> None:
         self.host = host
         self.settings = settings
         self.turns = TurnCounter(host)
@@ -68,7 +68,6 @@ class Node:
             held_replies_max=settings.runtime_held_replies_max,
             log=settings.log_settings(),
         )
-        self._release = release
         self._clock = ClockGuard(host, self._shift_deadlines)
         self._directory: NodeDirectory | None = None
         self._http_address = ("", 0)
@@ -161,7 +160,7 @@ class Node:
         """What peers are told, at each hello."""
         info = self.info
         return SelfDescription(
-            release=self._release,
+            release=RELEASE,
             kafka_host=info.kafka_host,
             kafka_port=info.kafka_port,
             http_host=info.http_host or self.settings.http_host,  # HTTP is bound later

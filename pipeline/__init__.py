@@ -15,5 +15,5 @@ key; tables only ever show whole runs.
     report/    one HTML page, findings first
     runs/      `quorate pipeline run` and `stream`: from an input to fresh tables
 
-Importing this package needs no Spark; its parts say so where it is missing (`pip install 'quorate[spark]'`).
+Importing this package needs no Spark; its parts say so where it is missing (`pip install -e '.[spark]'`).
 """

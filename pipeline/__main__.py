@@ -89,7 +89,7 @@ def _missing(error: Exception) -> PipelineError | None:
     ours = ("records", "coordinator", "raftlog", "history", "pipeline")
     if not isinstance(error, ModuleNotFoundError) or (error.name or "").partition(".")[0] in ours:
         return None
-    return NoSpark(f"{error.name} is not installed", "pip install 'quorate[spark]'")
+    return NoSpark(f"{error.name} is not installed", "in Quorate's checkout: pip install -e '.[spark]'")
 
 
 def _run(given: argparse.Namespace) -> None:

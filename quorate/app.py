@@ -42,9 +42,9 @@ app.add_typer(pipeline.app, name="pipeline")
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from records import RELEASE
 
-        print(f"quorate {version('quorate')}")
+        print(f"quorate {RELEASE}")
         raise typer.Exit
 
 

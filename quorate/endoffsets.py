@@ -28,7 +28,7 @@ class KafkaOffsets:
         except ImportError as error:
             raise CommandError(
                 "--end-offsets-from needs the package confluent-kafka",
-                hint="install it with `pip install 'quorate[demo]'`",
+                hint="in Quorate's checkout: pip install -e '.[demo]'",
                 code=ExitCode.INSTALLATION,
             ) from error
         self._failures: tuple[type[Exception], ...] = (KafkaException, TimeoutError)

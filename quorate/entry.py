@@ -61,7 +61,7 @@ def foreign_module(home: str) -> str | None:
         if found is None:
             return (
                 f"quorate: error: the package {room!r} that belongs to Quorate is missing beside {home}; "
-                "install Quorate again (pip install --force-reinstall quorate)"
+                "install Quorate again (make demo in its checkout, or its wheel's file)"
             )
         if not _within(found, os.path.join(home, room)):
             return (

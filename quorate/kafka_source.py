@@ -39,7 +39,7 @@ class KafkaSource:
         except ImportError as error:
             raise CommandError(
                 "mirroring needs the package confluent-kafka",
-                hint="install it with `pip install 'quorate[demo]'`",
+                hint="in Quorate's checkout: pip install -e '.[demo]'",
                 code=ExitCode.INSTALLATION,
             ) from error
         self._failures: tuple[type[Exception], ...] = (KafkaException, TimeoutError)

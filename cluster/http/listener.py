@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from cluster.settings import Settings, is_loopback
+from records import RELEASE
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -52,7 +53,7 @@ class HttpListener:
         app_module = await loop.run_in_executor(None, importlib.import_module, "cluster.http.app")
         aiohttp_web = importlib.import_module("aiohttp.web")
         settings = self._settings
-        app = app_module.application(self._node, settings, self._kafka, _version())
+        app = app_module.application(self._node, settings, self._kafka, RELEASE)
         self._runner = aiohttp_web.AppRunner(
             app,
             handle_signals=False,
@@ -86,11 +87,3 @@ class HttpListener:
         if server is None or len(server.connections) >= self._settings.http_connections_max:
             return _Refused()
         return server()
-
-
-def _version() -> str:
-    metadata = importlib.import_module("importlib.metadata")
-    try:
-        return str(metadata.version("quorate"))
-    except metadata.PackageNotFoundError:
-        return "unknown"

@@ -28,7 +28,7 @@ ESCAPED = "json:"
 ROWS_AT_ONCE = 20_000
 """Rows of a table are held so long before they are written: a Parquet row group, some tens of megabytes."""
 NEEDS_PYARROW = (
-    "parquet needs pyarrow, which is not installed: pip install 'quorate[export]'"
+    "parquet needs pyarrow, which is not installed: pip install -e '.[export]' in Quorate's checkout"
     " (jsonl and csv need nothing)"
 )
 

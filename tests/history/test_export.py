@@ -348,7 +348,7 @@ def test_without_pyarrow_parquet_says_what_is_missing(
     log: NodeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(CannotWrite, match=r"pip install 'quorate\[export\]'"):
+    with pytest.raises(CannotWrite, match=r"pip install -e '\.\[export\]'"):
         export(log, tmp_path, "parquet")
     assert _names(tmp_path) == []
 

@@ -18,7 +18,7 @@ INCIDENT = ROOT / "examples" / "incident" / "cluster"
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    pytest.importorskip("pyspark", reason="needs quorate[spark]")
+    pytest.importorskip("pyspark", reason="needs the extra spark")
     from pipeline.errors import NoSpark
     from pipeline.session.sessions import spark_session
     from pipeline.session.settings import BRIEF_JAVA

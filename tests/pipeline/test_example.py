@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
-pytest.importorskip("matplotlib", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark")
+pytest.importorskip("matplotlib", reason="needs the extra spark")
 
 from benchmarks.mixedlog import write_life
 

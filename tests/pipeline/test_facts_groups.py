@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="needs quorate[spark]")
+pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from history.reading.node import NodeLog
 from pipeline.errors import OutputError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pipeline.facts.shared import Bridge
 from pipeline.runs.factspans import Span, may_go_on, span_of, spans

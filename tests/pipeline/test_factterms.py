@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 import pyarrow as pa
 

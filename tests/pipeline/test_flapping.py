@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-pa = pytest.importorskip("pyarrow", reason="needs quorate[spark]")
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pa = pytest.importorskip("pyarrow", reason="needs the extra spark")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pipeline.analyses.members import flapping_of  # noqa: E402
 from pipeline.schema import TABLES, arrow_type  # noqa: E402

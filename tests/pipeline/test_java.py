@@ -71,7 +71,7 @@ def test_only_an_old_one_is_said_with_its_place_and_both_ways_out(tmp_path: Path
     said = str(refused.value)
     assert f"Java 8 in {old}" in said
     assert "17 or newer" in said
-    assert "pip install 'quorate[jdk]'" in said
+    assert "pip install -e '.[jdk]'" in said
     assert "\n" not in said
 
 
@@ -79,7 +79,7 @@ def test_none_is_said_in_one_line_with_both_ways_out() -> None:
     with pytest.raises(NoSpark) as refused:
         find_java({"PATH": ""}, ())
     said = str(refused.value)
-    assert "install a JDK of version 17 or newer, or `pip install 'quorate[jdk]'`" in said
+    assert "install a JDK of version 17 or newer, or `pip install -e '.[jdk]'`" in said
     assert "\n" not in said
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="needs quorate[spark]")
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pytest.importorskip("pyarrow", reason="needs the extra spark")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pipeline.source import lent as memory
 from pipeline.source.lent import lent

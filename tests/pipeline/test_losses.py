@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pipeline.runs.losses import Hole, pieces
 

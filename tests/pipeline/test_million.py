@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession

@@ -225,7 +225,7 @@ def test_a_missing_package_is_named_with_what_brings_it(package: str, words: lis
         [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.returncode == ExitCode.INSTALLATION
-    assert "pip install 'quorate[spark]'" in done.stderr
+    assert "in Quorate's checkout: pip install -e '.[spark]'" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -246,7 +246,10 @@ def test_the_module_has_every_option_of_the_command_but_sparks(name: str) -> Non
 @pytest.mark.parametrize(
     ("raised", "says"),
     [
-        (ModuleNotFoundError("no", name="pandas"), "pandas is not installed; pip install 'quorate[spark]'"),
+        (
+            ModuleNotFoundError("no", name="pandas"),
+            "pandas is not installed; in Quorate's checkout: pip install -e '.[spark]'",
+        ),
         (spark_error("java.lang.OutOfMemoryError: Java heap space"), "ran out of memory"),
     ],
 )

@@ -25,7 +25,7 @@ def test_programs_are_told_the_same() -> None:
 
 
 def test_the_analyses_stand_in_the_document() -> None:
-    pytest.importorskip("pyspark", reason="needs quorate[spark]")
+    pytest.importorskip("pyspark", reason="needs the extra spark")
     from pipeline.analyses import analyses_text
 
     assert "\n".join(analyses_text()).strip() in DOCUMENT.read_text()

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pipeline.analyses import ANALYSES, analyses_text
 from pipeline.analyses.registry import ENTRIES, RECORDS, by_name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from history.checking.compare import compare
 from pipeline.analyses import ANALYSES, replicas

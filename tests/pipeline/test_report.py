@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
-pytest.importorskip("matplotlib", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark")
+pytest.importorskip("matplotlib", reason="needs the extra spark")
 
 from pyspark.sql import functions as f
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pyspark.sql import SparkSession
 

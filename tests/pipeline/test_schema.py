@@ -18,7 +18,7 @@ def test_every_column_is_documented_and_named_once(name: str) -> None:
 
 @pytest.mark.parametrize("columns", [RECORD_COLUMNS, ENTRY_COLUMNS], ids=["records", "entries"])
 def test_arrow_and_spark_types_are_the_same(columns: tuple) -> None:
-    pandas_types = pytest.importorskip("pyspark.sql.pandas.types", reason="needs quorate[spark]")
+    pandas_types = pytest.importorskip("pyspark.sql.pandas.types", reason="needs the extra spark")
     assert pandas_types.to_arrow_schema(spark_type(columns), timezone="UTC") == arrow_type(columns)
 
 

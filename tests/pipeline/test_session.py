@@ -175,7 +175,7 @@ def test_without_pyspark_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sessions, "PYSPARK", "no_such_package")
     with pytest.raises(NoSpark) as refused, sessions.session_for():
         pass
-    assert str(refused.value) == "PySpark is not installed; pip install 'quorate[spark]'"
+    assert str(refused.value) == "PySpark is not installed; in Quorate's checkout: pip install -e '.[spark]'"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-pa = pytest.importorskip("pyarrow", reason="needs quorate[spark]")
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pa = pytest.importorskip("pyarrow", reason="needs the extra spark")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from history.export.schema import SCHEMAS  # noqa: E402
 from history.export.sources import ShardRows, Window  # noqa: E402

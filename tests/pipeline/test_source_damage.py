@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="needs quorate[spark]")
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pytest.importorskip("pyarrow", reason="needs the extra spark")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from benchmarks.mixedlog import write_log
 from history.reading.node import ShardFiles

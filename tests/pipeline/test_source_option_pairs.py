@@ -12,8 +12,8 @@ from itertools import combinations
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="needs quorate[spark]")
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pytest.importorskip("pyarrow", reason="needs the extra spark")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from history.reading.node import ShardFiles
 from pipeline.errors import OptionError

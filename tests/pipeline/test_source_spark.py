@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pipeline.errors import InputError, OptionError
 from pipeline.schema import RECORD_COLUMNS

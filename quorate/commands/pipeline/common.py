@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipeline.errors import PipelineError
 
 OF_THE_EXTRA = ("pyspark", "pandas", "pyarrow", "numpy", "matplotlib")
-"""Packages that `quorate[spark]` brings."""
+"""Packages that the extra `spark` brings."""
 
 Input = Annotated[
     str,
@@ -71,7 +71,9 @@ def refusals(*, only_reads: bool = False) -> Iterator[None]:
         if package not in OF_THE_EXTRA:
             raise
         raise CommandError(
-            f"{package} is not installed", hint="pip install 'quorate[spark]'", code=ExitCode.INSTALLATION
+            f"{package} is not installed",
+            hint="in Quorate's checkout: pip install -e '.[spark]'",
+            code=ExitCode.INSTALLATION,
         ) from error
     except Exception as error:
         from pipeline.session.failures import unwrapped
