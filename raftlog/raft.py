@@ -55,6 +55,9 @@ from raftlog.received import check_frames
 from raftlog.settings import LogSettings
 
 NEVER_S = float("inf")
+UNUSED_PERIOD_S = 0.001
+"""The library checks its times against each other, those of its elections, heartbeats and connections too,
+which never run here.  So these keep their defaults; `leaderFallbackTimeout`, which runs, must be longer."""
 
 _FOLLOWER, _LEADER = syncobj._RAFT_STATE.FOLLOWER, syncobj._RAFT_STATE.LEADER
 
@@ -88,9 +91,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
             fullDumpFile=None,
             dynamicMembershipChange=False,
             appendEntriesUseBatch=True,
-            appendEntriesPeriod=settings.raft_heartbeat_ms / 1000,
-            raftMinTimeout=settings.raft_min_timeout_ms / 1000,
-            raftMaxTimeout=settings.raft_max_timeout_ms / 1000,
+            appendEntriesPeriod=UNUSED_PERIOD_S,
             leaderFallbackTimeout=settings.raft_min_timeout_ms / 1000,
             onStateChanged=self._state_changed,
             pollerType="select",

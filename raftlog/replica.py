@@ -206,10 +206,9 @@ class Replica:
                 if self._host.monotonic_ms() >= deadline_ms:
                     self._host.call_soon(self._load_slice, steps)
                     return
+            self._open()
         except Exception as error:
             self.fail(error)
-            return
-        self._open()
 
     def _load_steps(self) -> Iterator[None]:
         files = self._host.files

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import random
 import socket
 import time
@@ -30,8 +31,8 @@ from cluster.launching.cluster_directory import (
     read_document,
     write_document,
 )
-from cluster.launching.node_process import LOOPBACK, LaunchError, NodeProcess, ports_before
-from cluster.settings import load_settings
+from cluster.launching.node_process import CONFIG_FILE, LOOPBACK, LaunchError, NodeProcess, ports_before
+from cluster.settings import SettingsError, load_settings
 from raftlog.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node, read_identity
 from raftlog.files import Lock, OsFiles
 
@@ -53,6 +54,12 @@ WAY_OUT: Final = "choose another port (kafka.port, http.port, peer.port)"
 
 NODES_ALLOWED: Final = (1, 3, 5)
 STOP_TIMEOUT_S: Final = 10.0
+
+START_TIMEOUT_S: Final = 30.0
+"""A log is read and a leader elected within a second or two; a busy machine needs more."""
+
+ELECTIONS_OF_START: Final = 3
+"""Longest election timeouts that a start may take besides: nobody votes in the first half of one."""
 
 ANNOUNCEMENT_PAUSE_S: Final = 0.005
 """How long one starting node is listened to before it is the next one's turn."""
@@ -83,7 +90,7 @@ def launch_cluster(
     kafka_port: int = 0,
     http_port: int = 0,
     settings: Mapping[str, str] | None = None,
-    wait_ready_s: float = 30.0,
+    wait_ready_s: float | None = None,
 ) -> ClusterProcess:
     """Formats `data` if it is new, starts all nodes at once and returns when every one serves.
 
@@ -174,11 +181,21 @@ class ClusterProcess:
         """What scripts need: `{"bootstrap", "nodes": [{"id", "pid", …}]}`."""
         return {"bootstrap": self.bootstrap, "nodes": [node.as_dict() for node in self.nodes]}
 
-    def start(self, wait_ready_s: float = 30.0, meanwhile: Callable[[], None] = lambda: None) -> None:
+    @property
+    def start_timeout_s(self) -> float:
+        """How long a start may take with the election timeouts of these nodes."""
+        try:
+            settings = load_settings(self.nodes[0].data / CONFIG_FILE, os.environ)
+        except SettingsError:  # the node says what is wrong with them
+            return START_TIMEOUT_S
+        return START_TIMEOUT_S + ELECTIONS_OF_START * settings.raft_max_timeout_ms / 1000
+
+    def start(self, wait_ready_s: float | None = None, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Starts all that do not run, at once, and waits until each serves, calling `meanwhile` meanwhile.
 
         Raises LaunchError as soon as one ended instead; the others go on.
         """
+        wait_ready_s = self.start_timeout_s if wait_ready_s is None else wait_ready_s
         deadline_s = time.monotonic() + wait_ready_s
         if len(self.nodes) > 1 and self._lock is None:
             with as_launch_errors(f"cannot start the cluster on {self.data}"):
@@ -189,7 +206,7 @@ class ClusterProcess:
         self.write_down()
         while starting:
             if time.monotonic() > deadline_s:
-                starting[0].await_announced(deadline_s)
+                starting[0].await_announced(deadline_s, wait_ready_s)
             starting = [node for node in starting if not node.is_announced(ANNOUNCEMENT_PAUSE_S)]
             meanwhile()
 

@@ -122,7 +122,7 @@ class NodeProcess:
     def start(self, wait_ready_s: float = 30.0) -> None:
         """Starts the process, waits until it serves, kills it if it does not in time. Raises LaunchError."""
         self.spawn()
-        self.await_announced(time.monotonic() + wait_ready_s)
+        self.await_announced(time.monotonic() + wait_ready_s, wait_ready_s)
 
     def spawn(self) -> None:
         """Starts the process, and waits for nothing. Raises LaunchError."""
@@ -145,15 +145,15 @@ class NodeProcess:
         finally:
             os.close(lifeline)
 
-    def await_announced(self, deadline_s: float) -> None:
-        """Waits until the node serves, to a time of `time.monotonic`. Raises LaunchError."""
-        begin_s = time.monotonic()
+    def await_announced(self, deadline_s: float, wait_ready_s: float) -> None:
+        """Waits until the node serves, to a time of `time.monotonic` that is `wait_ready_s` after its start.
+
+        Raises LaunchError."""
         while not self.is_announced(max(0.0, deadline_s - time.monotonic())):
             if time.monotonic() >= deadline_s:
                 self.kill()
-                waited_s = deadline_s - begin_s
                 raise LaunchError(
-                    f"the node on {self.data} is not ready after {waited_s:.0f} s: {self.last_words()}"
+                    f"the node on {self.data} is not ready after {wait_ready_s:g} s: {self.last_words()}"
                 )
 
     def is_announced(self, timeout_s: float = 0.0) -> bool:

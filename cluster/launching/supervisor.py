@@ -35,7 +35,6 @@ BUSY_S: Final = 0.005
 SESSIONS_MAX: Final = 16
 REQUEST_TIMEOUT_S: Final = 1.0
 STOP_TIMEOUT_S: Final = 10.0
-START_TIMEOUT_S: Final = 30.0
 
 LOG_BYTES_A_TURN_MAX: Final = 256 * 1024
 """Of one node; the rest waits in its file for the next turn."""
@@ -80,7 +79,7 @@ class Supervisor:
         """
         try:
             with listening(self._cluster.data) as listener:
-                self._cluster.start(START_TIMEOUT_S, self._look)
+                self._cluster.start(meanwhile=self._look)
                 self._is_serving = True
                 on_ready()
                 while True:
@@ -194,10 +193,11 @@ class Supervisor:
             self._look()  # its end is shown before its new beginning
             node.spawn()
             self._cluster.write_down()
-            deadline_s = time.monotonic() + START_TIMEOUT_S
+            wait_ready_s = self._cluster.start_timeout_s
+            deadline_s = time.monotonic() + wait_ready_s
             while not node.is_announced():
                 if time.monotonic() > deadline_s:
-                    node.await_announced(deadline_s)
+                    node.await_announced(deadline_s, wait_ready_s)
                 yield
         except LaunchError as error:
             raise Refused(str(error), f"its log is {node.data / LOG_FILE}") from error

@@ -134,9 +134,15 @@ def test_one_that_does_not_come_up_fails_the_launch_with_its_words_and_nobody_is
 
 def test_one_that_is_never_ready_is_given_up(made: ClusterProcess) -> None:
     stand_in(made, node_3="late")
-    with pytest.raises(LaunchError, match=r"node-3 is not ready"):
+    with pytest.raises(LaunchError, match=r"node-3 is not ready after 0\.5 s: "):
         made.start(wait_ready_s=0.5)
     assert [node.is_running for node in made.nodes] == [True, True, False]
+
+
+def test_a_start_may_take_as_long_as_its_elections(tmp_path: Path) -> None:
+    longest = {"raft.min.timeout.ms": "60000", "raft.max.timeout.ms": "120000"}
+    assert prepare_cluster(tmp_path / "slow", 3, settings=longest).start_timeout_s == 390
+    assert prepare_cluster(tmp_path / "usual", 3).start_timeout_s < 35
 
 
 def test_a_taken_port_is_a_failure_of_the_launch(tmp_path: Path) -> None:

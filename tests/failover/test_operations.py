@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launching.launcher import ClusterProcess, NodeProcess
+from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
 from tests.failover.watching import (
     TOPIC,
@@ -53,6 +53,22 @@ def test_node_1_moves_to_another_address_by_rolling_restart(cluster: ClusterProc
         one.stop()
     wait_until_equal(cluster.nodes)
     check_nothing_lost(cluster, working)
+
+
+def test_a_cluster_with_timeouts_for_slow_links_serves_and_elects_anew(tmp_path: Path) -> None:
+    slow = {"raft.min.timeout.ms": "1500", "raft.max.timeout.ms": "4200"}
+    started = launch_cluster(tmp_path / "cluster", num_nodes=3, settings=slow)
+    try:
+        with Client(started.bootstrap) as client:
+            client.create_topic(TOPIC, 1)
+        started.nodes[0].kill()
+        wait_for(lambda: _leaders(started.nodes[1]) <= {2, 3}, "another leader of each shard")
+    finally:
+        started.kill()
+
+
+def _leaders(node: NodeProcess) -> set[int | None]:
+    return {shard["leader_id"] for shard in status(node)["shards"]}
 
 
 def _tell(node: NodeProcess, moved_id: int, port: int) -> None:
