@@ -4,8 +4,8 @@
                   ^               |                         |
                   +--- another snapshot, refused file ------+
 
-What must stay true: nothing is appended from the last chunk on until the snapshot is adopted; no snapshot of
-this node's own is put in place meanwhile.
+What must stay true: nothing is appended from the last chunk on until the snapshot is adopted; while its file
+is put in place no group of the log's begins (`Journal.hold`), and no snapshot of this node's own is made.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Installing:
         """Check the file and put it in place, on the disk thread, when nothing else is in the way."""
         if self._is_stopped:
             return
-        if self._journal.is_flushing or self._journal.is_dirty or not self._snapshotter.hold():
+        if not self._journal.hold() or not self._snapshotter.hold():
             self._host.call_later(LOOK_AGAIN_MS, self._finish)
             return
         sink = self._sink
@@ -106,6 +106,7 @@ class Installing:
         self.is_finishing = False
         if isinstance(error, Refused):
             LOG.warning("%s: %s; it will be sent again", self._journal.home, error)
+            self._journal.release()
             self._snapshotter.release()
             return
         if error is not None:

@@ -16,6 +16,8 @@ themselves are read back from disk when somebody asks.  What must stay true:
   a truncated tail is ever behind a newer one.
 - The mark `synced` beside the segments never claims more than what is synced here: it is written by the work
   of a group, after its sync, and lowered before a tail is forgotten, while no group is in flight.
+- While a snapshot of the leader takes the log's place (`hold` to `adopt_snapshot`) no group begins, not even
+  one that is only a mark: it would name entries of the log that was replaced.
 """
 
 from __future__ import annotations
@@ -89,6 +91,7 @@ class Journal:
         self._append_offset = 0
         self._cuts: deque[int] = deque()
         self._flush: _Flush | None = None
+        self._is_held = False
         self._recent: list[bytes] = []
         self._recent_base = 0
         self._named_commit = 0
@@ -259,8 +262,21 @@ class Journal:
 
     @property
     def is_mark_behind(self) -> bool:
-        """More is synced than `synced` says, and no group is in flight."""
-        return self._flush is None and self.synced is not None and self.synced.index < self.durable_index
+        """More is synced than `synced` says, and a group may begin."""
+        if self._flush is not None or self._is_held or self.synced is None:
+            return False
+        return self.synced.index < self.durable_index
+
+    def hold(self) -> bool:
+        """A snapshot is about to take this log's place: no group begins until `adopt_snapshot` or `release`.
+
+        False while a group is in flight or due: ask again later."""
+        self._is_held = self._flush is None and not self.is_dirty
+        return self._is_held
+
+    def release(self) -> None:
+        """Nothing took its place after all: go on."""
+        self._is_held = False
 
     def begin_flush(self, *, with_mark: bool = True) -> Callable[[], None]:
         """Make the next group: the work that writes and syncs it, then (`with_mark`) notes that it is synced.
@@ -270,6 +286,7 @@ class Journal:
         to have committed what is not synced here.
         """
         assert self._flush is None
+        assert not self._is_held
         settings, recent = self._settings, self._recent
         start = self.durable_index - self._recent_base
         stop = self._cuts[0] - self._recent_base if self._cuts else len(recent)
@@ -355,6 +372,7 @@ class Journal:
         the mark of what was synced is lowered.
         """
         assert self._flush is None
+        assert not self._is_held
         if index >= self.last_index:
             return
         if index < max(self.chain.index, self.base_index):
@@ -432,9 +450,10 @@ class Journal:
         """A snapshot from the leader is in place (`install.SnapshotSink.finish`): begin anew behind it.
 
         For a log that does not hold the snapshot's last entry (`term_at`): what it holds is older or was
-        replaced.  Nothing may have been appended since that was asked; not while a group is in flight.
+        replaced.  Only after `hold`, and nothing may have been appended since.
         """
-        assert self._flush is None
+        assert self._is_held
+        assert not self.is_dirty
         index = header.last_index
         if self.term_at(index) == header.last_term or index < self.chain.index:
             raise AssertionError(f"the log holds entry {index} already: its tail must not be dropped")
@@ -452,6 +471,7 @@ class Journal:
         self.chain = Chain(index, header.chain_hash)
         self._append_offset = self._header_bytes
         self.tail_records = self.uncommitted_bytes = 0
+        self._is_held = False
 
     def close(self) -> None:
         """Close the files; nothing is synced here."""

@@ -292,6 +292,7 @@ class ClusterHost(ManualHost):
         self.is_paused = False
         self.held: deque[_Event] = deque()
         self.disk_ms = 0.0
+        self._disk_free_ms = 0.0
 
     def monotonic_ms(self) -> float:
         return self._world.now_ms
@@ -308,7 +309,9 @@ class ClusterHost(ManualHost):
     def run_on_disk(self, fn: Callable[[], object], done: Done) -> None:
         self.disk.append((fn, done))
         if not self.hold_disk:
-            self._world.push(self._world.now_ms + self.disk_ms, self, self.do_disk)
+            now_ms = self._world.now_ms
+            self._disk_free_ms = max(self._disk_free_ms, now_ms) + self.disk_ms if self.disk_ms else now_ms
+            self._world.push(self._disk_free_ms, self, self.do_disk)
 
     def fatal(self, message: str) -> None:
         self.fatal_message = message

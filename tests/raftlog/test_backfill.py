@@ -53,6 +53,7 @@ def _installed(peer: Follower) -> SimFiles:
     journal = open_log(disk)
     sink = SnapshotSink(disk, HOME, "token")
     sink.take(0, peer.disk.read(f"{HOME}/snapshot"))
+    assert journal.hold()
     journal.adopt_snapshot(sink.finish(LOG))
     return disk
 

@@ -134,6 +134,7 @@ def test_no_own_snapshot_is_put_in_place_while_the_leaders_is() -> None:
 def test_a_follower_goes_on_with_snapshots_behind_an_installed_one() -> None:
     follower = Follower()
     follower.take(_frames(1, 70, term=1))
+    assert follower.journal.hold()
     assert follower.snapshotter.hold()
     header = snapshot_file(follower.disk, f"{HOME}/snapshot", 640, term=2)
     follower.disk.open(f"{HOME}/installing", "w").close()

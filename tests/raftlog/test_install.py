@@ -49,6 +49,7 @@ def _send(leader: SimFiles, sink: SnapshotSink) -> None:
 def _install(leader: SimFiles, disk: SimFiles, journal: Journal) -> SnapshotHeader:
     sink = SnapshotSink(disk, HOME, "token")
     _send(leader, sink)
+    assert journal.hold()
     header = sink.finish(LOG)
     journal.adopt_snapshot(header)
     return header
@@ -101,6 +102,7 @@ def test_a_log_that_holds_the_snapshots_end_keeps_its_tail(disk: SimFiles) -> No
     flush(journal)
     sink = SnapshotSink(disk, HOME, "token")
     _send(_leader()[0], sink)
+    assert journal.hold()
     header = sink.finish(LOG)
     with pytest.raises(AssertionError, match="holds entry 640 already"):
         journal.adopt_snapshot(header)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
+from raftlog.install import SnapshotSink
+from raftlog.machine import SnapshotHeader
+from raftlog.segments import LogIdentity
 from raftlog.simfiles import Crash
 
 from .cluster import PATH, World
@@ -56,6 +61,43 @@ def test_a_follower_whose_entries_are_gone_gets_the_snapshot() -> None:
     _grow(world, 300)
     world.assert_equal()
     away.restart(Crash.LOST)
+    world.assert_equal()
+
+
+SLOW_DISK = dataclasses.replace(
+    FORGETFUL, inline_sync_ms_max=0.0, replicate_batch_bytes=2000, replicate_window_bytes=4000
+)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_snapshot_right_behind_live_entries_finds_no_group_begun(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mark of the last entries is due while the snapshot is put in place, which takes four syncs."""
+    world = World(settings=SLOW_DISK, seed=seed).start()
+    leader = world.elect()
+    _grow(world, 100)
+    behind = world.followers()[0]
+    behind.host.disk_ms = 3.0
+    finish = SnapshotSink.finish
+
+    def four_syncs(self: SnapshotSink, identity: LogIdentity) -> SnapshotHeader:
+        host = behind.host
+        host.hold_disk = True
+        world.advance(4 * host.disk_ms)
+        host.hold_disk = False
+        for place in range(len(host.disk)):
+            world.push(world.now_ms + (place + 1) * host.disk_ms, host, host.do_disk)
+        return finish(self, identity)
+
+    monkeypatch.setattr(SnapshotSink, "finish", four_syncs)
+    while behind.machine.resets < 4:
+        assert behind.is_up, behind.fatal_message
+        assert leader.replica.last_index < 10_000, "no snapshot was sent"
+        leader.put_many(20)
+        world.advance(world.rng.uniform(1, 6))
+    world.assert_equal()
+    behind.restart(Crash.LOST)
     world.assert_equal()
 
 
