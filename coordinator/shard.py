@@ -113,6 +113,11 @@ class GroupShard:
         return self.projection.newest_catalog_version
 
     @property
+    def newest_topic_version(self) -> int:
+        """The catalog version of the newest topic that any committed offset belonged to."""
+        return self.projection.offsets.newest_topic_version
+
+    @property
     def num_sessions(self) -> int:
         """Members whose sessions run here: all of them while the shard serves."""
         return len(self.core.sessions)

@@ -14,17 +14,17 @@ from itertools import takewhile
 from coordinator.groupconfigs import ConfigsOfGroups
 from records import GroupConfigKey, GroupConfigValue, Key, TopicKey, TopicValue, Value
 
-_INDEX_BYTES = 6
+INDEX_BYTES = 6
 _RANDOM_BYTES = 10
 
-_INDEX_END = 1 << 36
+INDEX_END = 1 << 36
 """No metadata shard's log gets there: it has an entry for each change of a topic."""
 
 
 def new_topic_id(fresh_uuid: bytes, index: int) -> bytes:
     """The id of a topic that the entry at `index` of the metadata shard creates: 10 random bytes, then the
     index in 6, so that whoever meets the id later knows how new a catalog must be to know the topic."""
-    return fresh_uuid[-_RANDOM_BYTES:] + index.to_bytes(_INDEX_BYTES, "big")
+    return fresh_uuid[-_RANDOM_BYTES:] + index.to_bytes(INDEX_BYTES, "big")
 
 
 def created_at(topic_id: bytes) -> int:
@@ -33,8 +33,8 @@ def created_at(topic_id: bytes) -> int:
 
     0 for ids that are random as a whole. Those were given before nodes had peers, and a catalog is never
     behind where there is one node. (One in 4,096 of them names an index all the same: its offsets stay.)"""
-    index = int.from_bytes(topic_id[-_INDEX_BYTES:], "big")
-    return index if index < _INDEX_END else 0
+    index = int.from_bytes(topic_id[-INDEX_BYTES:], "big")
+    return index if index < INDEX_END else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ class CatalogRuntime(ShardRuntime):
 
     # Readiness: nothing but the log decides.
 
-    def _may_serve(self) -> bool:
+    def may_serve(self) -> bool:
         return True
 
     def _become_ready(self) -> Iterator[None]:

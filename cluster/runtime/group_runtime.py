@@ -4,9 +4,9 @@ Session and rebalance time-outs, pending targets and catalog checks are decision
 projection says when the next one is due. They run in slices, each decision an entry of its own.
 
 What must stay true: the shard is Ready only on a catalog at least as new as the newest that its groups were
-decided on; timers run only while it is; nothing expires in the turn in which the loop woke from a gap, and
-nobody for heartbeats that the node itself refused for want of room; due work never holds the loop for more
-than a slice.
+decided on and as the newest topic of its offsets, so that what the catalog lacks was deleted; timers run only
+while it is; nothing expires in the turn in which the loop woke from a gap, and nobody for heartbeats that the
+node itself refused for want of room; due work never holds the loop for more than a slice.
 """
 
 from __future__ import annotations
@@ -93,8 +93,11 @@ class GroupRuntime(ShardRuntime):
 
     # Readiness.
 
-    def _may_serve(self) -> bool:
-        return self.node.is_catalog_usable(self.machine.newest_catalog_version)
+    def may_serve(self) -> bool:
+        version = self.machine.newest_catalog_version
+        if not self._is_alone:  # else it is never behind, and old topics' ids name no version
+            version = max(version, self.machine.newest_topic_version)
+        return self.node.is_catalog_usable(version)
 
     def _become_ready(self) -> Iterator[None]:
         return self.machine.becoming_ready(self._own_context)

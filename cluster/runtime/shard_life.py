@@ -242,7 +242,7 @@ class ShardLife(ABC):
         """Goes on to Ready if everything is there: to be called whenever something of it may have changed."""
         if self.standing.state is not ShardState.CATCH_UP or not self._is_log_ready:
             return
-        if self._becoming is None and self._may_serve():
+        if self._becoming is None and self.may_serve():
             self._becoming = self._become_ready()
             self._become(self._becoming)
 
@@ -272,8 +272,8 @@ class ShardLife(ABC):
     # What the two kinds of shards do differently.
 
     @abstractmethod
-    def _may_serve(self) -> bool:
-        """Whether anything else than the log keeps the shard from being Ready."""
+    def may_serve(self) -> bool:
+        """Whether nothing but its log can keep the shard from being Ready here, whoever leads it now."""
 
     @abstractmethod
     def _become_ready(self) -> Iterator[None]:

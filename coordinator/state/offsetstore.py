@@ -15,6 +15,7 @@ from zlib import crc32
 
 from coordinator.state.dissolving import emptied
 from coordinator.state.statehash import KEY_SALT, MASK, mix
+from coordinator.topics import INDEX_BYTES, INDEX_END
 from records import (
     OffsetCommitKey,
     OffsetCommitValue,
@@ -30,6 +31,9 @@ from records import (
 
 _OFFSET_COMMIT = int(RecordType.OFFSET_COMMIT)
 _TOPIC_ID_BYTES = 16
+_INDEX = slice(-INDEX_BYTES, None)
+"""Of a value with every field: the end of the topic's id, which is the last one."""
+_INDEX_END = INDEX_END.to_bytes(INDEX_BYTES, "big")
 _KEY_BYTES_BESIDE_GROUP = 300  # a topic's name has 249, then come numbers, the array and the record's header
 
 # How msgpack writes the group id, which is the first of three fields of a key.
@@ -62,6 +66,7 @@ class OffsetStore:
     def __init__(self) -> None:
         self._groups: dict[bytes, dict[bytes, bytes]] = {}
         self._hash = 0
+        self._newest_topic = bytes(INDEX_BYTES)
 
     def __len__(self) -> int:
         return sum(map(len, self._groups.values()))
@@ -69,6 +74,12 @@ class OffsetStore:
     @property
     def state_hash(self) -> int:
         return self._hash & MASK
+
+    @property
+    def newest_topic_version(self) -> int:
+        """The catalog version that created the newest topic of any offset that was ever put here: an older
+        catalog cannot tell whether an offset's topic was deleted."""
+        return int.from_bytes(self._newest_topic, "big")
 
     def apply(self, raw: RawRecord) -> None:
         """Puts or, for a tombstone, removes one offset; removing what is not there does nothing."""
@@ -78,7 +89,7 @@ class OffsetStore:
         """Takes offsets until the records end, or up to the first that is none: that one is returned.
 
         The hot loop of every load and of large commits: it does for the run what can be done once."""
-        groups, crc = self._groups, crc32
+        groups, crc, index, newest = self._groups, crc32, _INDEX, self._newest_topic
         prefix: bytes | None = None
         offsets: dict[bytes, bytes] = {}
         for raw in records:
@@ -99,6 +110,8 @@ class OffsetStore:
                 value = _upcast(raw)
             if offsets is _NOTHING:
                 offsets = groups[prefix] = {}
+            if newest < value[index] < _INDEX_END and value[0] == _ALL_FIELDS:
+                newest = self._newest_topic = value[index]
             old = offsets.get(key)
             offsets[key] = value
             # mix(key, value) - mix(key, old): most offsets replace one.

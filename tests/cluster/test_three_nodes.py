@@ -68,8 +68,9 @@ class Nodes:
         request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
         return int(self.ask(controller, ApiKey.CREATE_TOPICS, 7, request).topics[0].error_code)
 
-    def commit(self, node_id: int, offset: int) -> int:
-        answer = self.ask(node_id, ApiKey.OFFSET_COMMIT, 9, commit_request(GROUP, {0: offset}))
+    def commit(self, node_id: int, offset: int, *, topic: str = "orders") -> int:
+        request = commit_request(GROUP, {0: offset}, topic=topic)
+        answer = self.ask(node_id, ApiKey.OFFSET_COMMIT, 9, request)
         return int(answer.topics[0].partitions[0].error_code)
 
     def fetch(self, node_id: int) -> tuple[int, list[int]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgpack
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.state.offsetstore import OffsetStore, tombstone
 from coordinator.state.statehash import MASK, mix
-from records import RawRecord, RecordType, encode_offset_commit, offset_commit_key
+from coordinator.topics import new_topic_id
+from records import ZERO_UUID, RawRecord, RecordType, encode_offset_commit, offset_commit_key
 
 TOPIC_ID = bytes(range(16))
 group_ids = st.sampled_from(["", "g", "ä" * 8, "x" * 31, "x" * 32, "x" * 255, "x" * 256, "x" * 70_000])
@@ -93,3 +95,30 @@ def test_two_keys_that_exchange_their_values_are_noticed() -> None:
             key = offset_commit_key("g", "t", partition)
             store.apply(encode_offset_commit(key, offset, -1, "", 5, -1, TOPIC_ID))
     assert one.state_hash != other.state_hash
+
+
+def test_it_knows_how_new_a_catalog_must_be_to_know_every_topic() -> None:
+    store = OffsetStore()
+
+    def put(partition: int, topic_id: bytes) -> int:
+        key = offset_commit_key("g", "t", partition)
+        store.apply(encode_offset_commit(key, 1, -1, "", 5, -1, topic_id))
+        return store.newest_topic_version
+
+    assert store.newest_topic_version == 0
+    assert put(0, new_topic_id(bytes(16), 300)) == 300
+    assert put(1, new_topic_id(bytes(16), 7)) == 300
+    assert put(2, ZERO_UUID) == 300
+    assert put(3, b"\xff" * 16) == 300, "an id that is random as a whole names no version"
+    assert put(0, new_topic_id(bytes(16), 1 << 20)) == 1 << 20
+    store.apply(tombstone(offset_commit_key("g", "t", 0)))
+    assert store.newest_topic_version == 1 << 20, "it never goes back"
+
+
+def test_an_offset_that_was_written_without_a_topic_id_names_no_version() -> None:
+    store = OffsetStore()
+    whole = encode_offset_commit(offset_commit_key("g", "t", 0), 1, -1, "", 5, -1, ZERO_UUID)
+    fields = msgpack.unpackb(whole.value or b"")
+    for size in range(2, len(fields)):
+        store.apply(whole._replace(value=msgpack.packb(fields[:size])))
+    assert store.newest_topic_version == 0
