@@ -69,3 +69,17 @@ def test_the_interval_is_the_configured_one(world: World) -> None:
     world.join("a")
     world.configure(heartbeat_interval_ms=3_000)
     assert world.heartbeat("a", 1).heartbeat_interval_ms == 3_000
+
+
+def test_every_reply_names_the_member(world: World) -> None:
+    """MemberId in every reply but a refusal."""
+    replies = [world.join("a"), world.heartbeat("a", 1), world.heartbeat("a", -1)]
+    assert [reply.member_id for reply in replies] == ["a", "a", "a"]
+    assert world.heartbeat("a", 1).member_id is None
+
+
+def test_nobody_is_told_to_wait(world: World) -> None:
+    """ThrottleTimeMs is 0 in every reply, a refusal's too."""
+    replies = [world.join("a"), world.heartbeat("a", 1), world.heartbeat("a", 7), world.heartbeat("b", 7)]
+    assert [reply.error_code for reply in replies] == [0, 0, 110, 25]
+    assert {reply.throttle_time_ms for reply in replies} == {0}
