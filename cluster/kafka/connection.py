@@ -5,9 +5,11 @@ requests does not hold up the others. The replies of one turn of the loop leave 
 
 What must stay true
 - Replies leave in the order of the requests, whenever they become ready.
-- Memory is bounded: requests in flight, replies that wait for an earlier one, and replies that the client
-  does not read. At the first bound the connection is no longer read; at the last it is closed. Frames that
-  were read and not served yet are at most one read's worth.
+- Memory is bounded: every byte that is kept for a connection counts, towards its bound and the listener's.
+  These are what was read and not served, the frames of requests without an answer, replies that wait (for an
+  earlier one, or for time to pass), replies that the client does not read, and cached heartbeats. At the
+  first bound the connection is no longer read; at the last it is closed. Frames that were read and not served
+  yet are at most one read's worth.
 - What comes behind a request that may be decided in several parts, or has a very long answer, waits until it
   is answered (`serve_alone`): a later commit must not be overtaken by the rest of an earlier one.
 - After a planned hand-over of a shard that it used (`drain`) a connection takes nothing more, gives the
@@ -45,6 +47,9 @@ SLICE_REQUESTS = 256
 FAST_REPLIES_MAX = 64
 """Cached heartbeats of one connection: a consumer needs one, a load generator that stands for many a few."""
 
+COUNTED_BYTES_MIN = 4096
+"""A connection that keeps less counts as keeping nothing: its own objects and buffers take as much."""
+
 LINGER_MS = 5_000
 """How long a closed connection may take to deliver what was written before it is aborted."""
 
@@ -76,7 +81,7 @@ class Connection:
         self.peer = "?"
         self.client = ClientInfo()
         self.active_ms = 0.0
-        self.partial_bytes = 0
+        self.kept_bytes = 0  # as the listener has counted it
         self.closed = False
         self.patient: dict[Exchange, Callable[[], None]] = {}  # who waits of its own accord, and how it ends
         self.shards_used = 0  # a bit for each shard of a group that it asked for
@@ -86,11 +91,14 @@ class Connection:
         self._transport: Stream
         self._framer = Framer(settings.socket_request_max_bytes)
         self._requests_max = settings.connection_requests_max
-        self._pause_bytes = settings.connection_outbound_pause_bytes
-        self._outbound_max_bytes = settings.connection_outbound_max_bytes
+        self._pause_bytes = settings.connection_buffered_pause_bytes
         self._waiting: deque[Exchange] = deque()
         self._alone: Exchange | None = None  # nothing behind it is served until it has its answer
+        self._asked_bytes = 0  # frames of requests without an answer
         self._early_bytes = 0  # replies that wait for an earlier one
+        self._patient_bytes = 0  # replies that wait for time to pass
+        self._backlog_bytes = 0
+        self._cached_bytes = 0
         self._ready: list[bytes] = []
         self._backlog: list[bytes] = []
         self._fast: dict[bytes, FastReply] = {}
@@ -125,7 +133,6 @@ class Connection:
         self._fast.clear()
         self.patient.clear()
         self._alone = None
-        self._early_bytes = 0
         self.listener.lost(self)
 
     def eof_received(self) -> bool | None:
@@ -133,7 +140,6 @@ class Connection:
 
     def pause_writing(self) -> None:
         self._unread = True
-        self.listener.slow(self)
 
     def resume_writing(self) -> None:
         self._unread = False
@@ -151,15 +157,12 @@ class Connection:
             hint = dispatch.hint_of_first_bytes(self._first_bytes) if self._is_new else ""
             self.refuse("malformed", f"{error}{hint}")
             return
-        grown_bytes = self._framer.buffered_bytes - self.partial_bytes
-        if grown_bytes:
-            self.partial_bytes += grown_bytes
-            self.listener.buffered(self, grown_bytes)
-        if not frames or self.closed:
+        if not frames:
+            self._count()
             return
         self._is_new = False
         if self._backlog:
-            self._backlog += frames
+            self._put_off(self._backlog + frames)
         else:
             self._serve(frames)
 
@@ -177,7 +180,7 @@ class Connection:
         is_blocked = self._is_blocked()
         for served, payload in enumerate(frames):
             if is_blocked or served == SLICE_REQUESTS or now_ms > slice_end_ms:
-                self._backlog = frames[served:]
+                self._put_off(frames[served:])
                 break
             hit = fast.get(payload[CORRELATION_END:]) if fast else None
             if hit is not None and payload.startswith(hit.head):
@@ -188,7 +191,7 @@ class Connection:
                     if self._waiting:
                         is_blocked = self._is_blocked()
                     continue
-                del fast[payload[CORRELATION_END:]]
+                self._forget(payload[CORRELATION_END:])
             self._serve_slowly(payload, now_ms)
             if self.closed:
                 return
@@ -212,8 +215,15 @@ class Connection:
 
     def _serve_slowly(self, payload: bytes, now_ms: float) -> None:
         exchange = Exchange(self, now_ms)
+        exchange.asked_bytes = num_bytes = len(payload)
+        self._asked_bytes += num_bytes
         self._waiting.append(exchange)
         dispatch.serve(self, exchange, payload)
+
+    def _put_off(self, frames: list[bytes]) -> None:
+        """What is served later."""
+        self._backlog = frames
+        self._backlog_bytes = sum(map(len, frames))
 
     def serve_alone(self, exchange: Exchange) -> None:
         """What the client sends behind this request stays unread until it is answered."""
@@ -232,8 +242,16 @@ class Connection:
             return
         if len(self._fast) >= FAST_REPLIES_MAX:
             self._fast.clear()
+            self._cached_bytes = 0
+        self._forget(exchange.tail)
         head = exchange.api_key.to_bytes(2, "big") + exchange.api_version.to_bytes(2, "big")
         self._fast[exchange.tail] = FastReply(head, data, entry)
+        self._cached_bytes += len(exchange.tail) + len(data)
+
+    def _forget(self, tail: bytes) -> None:
+        hit = self._fast.pop(tail, None)
+        if hit is not None:
+            self._cached_bytes -= len(tail) + CORRELATION_END + len(hit.rest)
 
     def client_named(self, client_id: str | None) -> ClientInfo:
         """Who asks; one object as long as the client id stays the same, as it does."""
@@ -250,17 +268,31 @@ class Connection:
         self.listener.observe(exchange)
         if exchange is self._alone:
             self._alone = None
+        self._asked_bytes -= exchange.asked_bytes
         self._early_bytes += len(data)
         waiting = self._waiting
         while waiting and (data := waiting[0].data) is not None:
             waiting.popleft().connection = None
             self._early_bytes -= len(data)
             self._ready.append(data)
-        if self._early_bytes > self._outbound_max_bytes:
-            self.refuse("slow", f"{self._early_bytes} bytes of replies wait for an earlier one")
-        elif self._draining and not waiting:
+        if self._draining and not waiting:
             self.close(self._draining)
-        elif not self._flush_due:
+        else:
+            self._flush_soon()
+
+    def may_wait_with(self, num_bytes: int) -> bool:
+        """Whether a reply of this size may wait for time to pass: one may, several if they are small."""
+        return not self._patient_bytes or self._patient_bytes + num_bytes <= self._pause_bytes
+
+    def waits_with(self, exchange: Exchange, num_bytes: int) -> None:
+        """A reply is there and waits for time to pass; negative: it does not any more."""
+        self._asked_bytes -= exchange.asked_bytes  # the request itself is not needed any more
+        exchange.asked_bytes = 0
+        self._patient_bytes += num_bytes
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flush_due:
             self._flush_due = True
             self.listener.host.call_soon(self._flush)
 
@@ -273,21 +305,49 @@ class Connection:
             self._ready.clear()
             self.listener.counters.bytes_sent += len(data)
             self._transport.write(data)
-            if self._unread and self.unread_bytes() > self._outbound_max_bytes:
-                self.refuse(
-                    "slow", f"{self.unread_bytes()} bytes of replies are unread; read faster or ask for less"
-                )
-                return
-            if self._unread:
-                self.listener.slow(self)
         if self._backlog or not self._reading:
             self._resume_soon()
         elif self._is_blocked():
             self._read(False)
+        self._count()
+
+    # What it keeps
 
     def unread_bytes(self) -> int:
         """Replies written that the client has not taken yet."""
         return self._transport.get_write_buffer_size()
+
+    def kept_now(self) -> int:
+        """All bytes that the node keeps for this connection."""
+        num_bytes = (
+            self._framer.buffered_bytes
+            + self._backlog_bytes
+            + self._asked_bytes
+            + self._early_bytes
+            + self._patient_bytes
+            + self._cached_bytes
+            + self._transport.get_write_buffer_size()
+        )
+        return num_bytes if num_bytes >= COUNTED_BYTES_MIN else 0
+
+    def _count(self) -> None:
+        num_bytes = self.kept_now()
+        if num_bytes != self.kept_bytes:
+            self.listener.keeps(self, num_bytes)
+
+    def give_up(self, how: str) -> None:
+        """It makes the node keep too much: closed at once, with all that was kept."""
+        unread = self.unread_bytes()
+        unserved = self._framer.buffered_bytes + self._backlog_bytes
+        waiting = self._early_bytes + self._patient_bytes
+        why = "flooding" if unserved > unread + waiting else "slow"
+        self.refuse(
+            why,
+            f"the node keeps {self.kept_bytes} bytes for it, {how}: {unread} of replies that are unread, "
+            f"{waiting} of replies that wait, {unserved} that are not served yet, of an unfinished "
+            f"frame or behind others; read faster or ask for less",
+            at_once=True,
+        )
 
     # Flow
 
@@ -295,7 +355,7 @@ class Connection:
         return (
             self._unread
             or len(self._waiting) >= self._requests_max
-            or self._early_bytes > self._pause_bytes
+            or self._asked_bytes + self._early_bytes > self._pause_bytes
             or bool(self._draining)
             or self._alone is not None
         )
@@ -312,7 +372,8 @@ class Connection:
         if self.closed or self._is_blocked():
             return
         if self._backlog:
-            frames, self._backlog = self._backlog, []
+            frames = self._backlog
+            self._put_off([])
             self._serve(frames)
         elif not self._reading:
             self._read(True)
@@ -341,7 +402,7 @@ class Connection:
         if self.closed or self._draining:
             return
         self._draining = why
-        self._backlog.clear()
+        self._put_off([])
         for end in list(self.patient.values()):
             end()
         if not self._waiting:
@@ -351,21 +412,21 @@ class Connection:
             self._read(True)
         self.listener.host.call_later(LINGER_MS, self.close, why)
 
-    def refuse(self, why: str, message: str) -> None:
+    def refuse(self, why: str, message: str, *, at_once: bool = False) -> None:
         """Closes because of what the client did; `why` is counted, `message` goes to the log."""
         if self.closed:
             return
         name = f", client id {self.client.client_id[:80]!r}" if self.client.client_id else ""
         self.listener.quiet.warning("%s", f"closing the connection of {self.peer}{name}: {message}")
-        self.close(why)
+        self.close(why, at_once=at_once)
 
-    def close(self, why: str) -> None:
+    def close(self, why: str, *, at_once: bool = False) -> None:
         """Delivers the replies that are ready, then closes; a client that does not read is cut off."""
         if self.closed:
             return
         self.closed = True
         self.listener.counters.connections_closed[why] += 1
-        if self._unread:
+        if self._unread or at_once:
             self._transport.abort()
             return
         if self._ready:

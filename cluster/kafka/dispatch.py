@@ -39,6 +39,10 @@ LONG_READS_MAX = 64
 """Such questions without an answer at once, of all connections: each may take some ten megabytes on its way.
 Who administers a cluster asks a few."""
 
+FAST_FRAME_BYTES_MAX = 1024
+"""Of a heartbeat whose reply is cached, see `connection`: a steady one names its group and its member, and
+hardly more."""
+
 SERVED_ALONE = LONG_READS | {
     ApiKey.CREATE_TOPICS,
     ApiKey.CREATE_PARTITIONS,
@@ -157,7 +161,7 @@ def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: byte
             listener.long_reads[exchange] = None
     if api_key in HEARTBEATS:
         connection.uses(body.group_id)
-        if body.member_epoch > 0:
+        if body.member_epoch > 0 and len(payload) <= FAST_FRAME_BYTES_MAX:
             exchange.entry = listener.node.fast_entry(body.group_id, body.member_id)
             exchange.tail = payload[8:]
     elif api_key in ONE_GROUP_APIS:

@@ -21,7 +21,7 @@ from cluster.kafka.node_view import FastEntry
 from cluster.node_info import ClientInfo
 from raftlog.host import Timer
 from wire.apis import ApiKey, api_name
-from wire.protocol import encode_response, encode_response_in_pieces
+from wire.protocol import encode_response_in_pieces
 
 if TYPE_CHECKING:
     from cluster.kafka.connection import Connection
@@ -44,6 +44,7 @@ class Exchange:
     __slots__ = (
         "api_key",
         "api_version",
+        "asked_bytes",
         "client",
         "connection",
         "correlation_id",
@@ -61,6 +62,7 @@ class Exchange:
         self.started_ms = started_ms
         self.api_key = -1
         self.api_version = -1
+        self.asked_bytes = 0  # of its frame, until it is answered
         self.correlation_id = 0
         self.client = NOBODY
         self.data: bytes | None = None
@@ -75,28 +77,25 @@ class Exchange:
         """None once the connection is gone."""
         return None if self.connection is None else self.connection.listener
 
-    def encode(self, body: Any) -> bytes:
-        """The whole reply frame, for a reply that is sent later with `send`."""
-        return encode_response(self.api_key, self.api_version, self.correlation_id, body)
-
     def reply(self, body: object) -> None:
         """Answers with a response dataclass of this API, which must not change any more."""
         self.reply_in_slices(_at_hand(body))
 
-    def reply_in_slices(self, answer: Answer) -> None:
-        """Answers with the response that `answer` makes; within this turn, if that is short."""
+    def reply_in_slices(self, answer: Answer, deliver: Callable[[bytes], None] | None = None) -> None:
+        """Answers with the response that `answer` makes; within this turn, if that is short. With `deliver`
+        that one gets the whole frame, to `send` it when its time has come."""
         connection = self.connection
         if connection is None:
             return
         if self.is_answered:
             raise RuntimeError(f"API {self.api_key} was answered twice")
         self.is_answered = True
-        connection.listener.slices.run(self._answering(answer), self._is_wanted)
+        connection.listener.slices.run(self._answering(answer, deliver or self.send), self._is_wanted)
 
     def _is_wanted(self) -> bool:
         return self.connection is not None
 
-    def _answering(self, answer: Answer) -> Iterator[None]:
+    def _answering(self, answer: Answer, deliver: Callable[[bytes], None]) -> Iterator[None]:
         try:
             body: Any = yield from answer
             data = yield from encode_response_in_pieces(
@@ -113,7 +112,7 @@ class Exchange:
             yield from count_errors(listener.counters, self.api_key, body)
         if self.entry is not None and (connection := self.connection) is not None:
             connection.remember(self, body, data)
-        self.send(data)
+        deliver(data)
 
     def be_patient(self, end: Callable[[], None]) -> None:
         """Waits of its own accord, until `end` is called because a request behind it cannot (`waiting`)."""

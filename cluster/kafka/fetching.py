@@ -10,16 +10,21 @@ Every node answers, whoever leads: an empty log reads the same everywhere. So a 
 consumers nothing here, where NOT_LEADER_OR_FOLLOWER would make each of them ask for metadata and wait a
 second (librdkafka) or spin until there is a leader.
 
-What must stay true: a waiting fetch costs its encoded reply and a timer, and their number is bounded. Leader
+What must stay true: a waiting fetch costs its encoded reply and a timer; their number is bounded, and their
+replies count as bytes that are kept for their connections. A frame may name a partition 65,000 times: answers
+are made in slices. Leader
 epochs are not checked and not given: they would make clients ask for epochs of a log that is not there.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from cluster.kafka.cluster_apis import with_catalog
+from cluster.kafka.exchange import ELEMENTS_AT_ONCE, Answer
+from cluster.kafka.waiting import end_fetches
 from coordinator.topics import CatalogTopic, CatalogView
 from wire.errors import ErrorCode
 from wire.messages.fetch import (
@@ -27,7 +32,6 @@ from wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 from wire.messages.list_offsets import (
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
     from cluster.kafka.exchange import Exchange
     from cluster.kafka.listener import KafkaListener
 
+T = TypeVar("T")
+
 LATEST, EARLIEST, EARLIEST_LOCAL = -1, -2, -4
 SPECIAL_TIMESTAMPS_MIN = -6
 """Newest of Kafka's special timestamps (earliest pending upload, ListOffsets 11 in other releases)."""
@@ -55,22 +61,32 @@ TOPIC_IDS_SINCE = 13
 
 def list_offsets(listener: KafkaListener, exchange: Exchange, request: ListOffsetsRequest) -> None:
     """ListOffsets 1–10: both ends are 0, and no timestamp has a message."""
+    with_catalog(
+        listener, exchange, lambda: exchange.reply_in_slices(_offsets(listener.node.catalog, request))
+    )
 
-    def answer() -> None:
-        catalog = listener.node.catalog
-        exchange.reply(
-            ListOffsetsResponse(
-                topics=[
-                    ListOffsetsTopicResponse(
-                        name=topic.name,
-                        partitions=[_offset(catalog.topic(topic.name), asked) for asked in topic.partitions],
-                    )
-                    for topic in request.topics
-                ]
-            )
-        )
 
-    with_catalog(listener, exchange, answer)
+def _offsets(catalog: CatalogView, request: ListOffsetsRequest) -> Answer:
+    topics: list[ListOffsetsTopicResponse] = []
+    num_made = 0
+    for topic in request.topics:
+        found = catalog.topic(topic.name)
+        partitions: list[ListOffsetsPartitionResponse] = []
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+        for some in _some_at_once(topic.partitions):
+            partitions += [_offset(found, asked) for asked in some]
+            num_made += 1 + len(some)
+            if num_made >= ELEMENTS_AT_ONCE:
+                num_made = 0
+                yield
+    return ListOffsetsResponse(topics=topics)
+
+
+def _some_at_once(partitions: list[T]) -> Iterator[list[T]]:
+    """The partitions of one topic, at least one list of them."""
+    yield partitions[:ELEMENTS_AT_ONCE]
+    for first in range(ELEMENTS_AT_ONCE, len(partitions), ELEMENTS_AT_ONCE):
+        yield partitions[first : first + ELEMENTS_AT_ONCE]
 
 
 def _offset(topic: CatalogTopic | None, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
@@ -98,21 +114,39 @@ def fetch(listener: KafkaListener, exchange: Exchange, request: FetchRequest) ->
 
 
 def _fetch(listener: KafkaListener, exchange: Exchange, request: FetchRequest) -> None:
-    catalog, by_id = listener.node.catalog, exchange.api_version >= TOPIC_IDS_SINCE
-    response = FetchResponse(responses=[_fetched(catalog, topic, by_id) for topic in request.topics])
-    failed = any(partition.error_code for topic in response.responses for partition in topic.partitions)
     wait_ms = min(request.max_wait_ms, listener.settings.fetch_wait_max_ms)
-    if (
-        failed
-        or not response.responses
-        or request.min_bytes <= 0
-        or wait_ms <= 0
-        or listener.fetches_waiting >= listener.settings.fetch_waiting_max
-    ):
-        exchange.reply(response)
+    if not request.topics or request.min_bytes <= 0:
+        wait_ms = 0
+    catalog, by_id = listener.node.catalog, exchange.api_version >= TOPIC_IDS_SINCE
+    failures: list[int] = []
+
+    def deliver(data: bytes) -> None:
+        if failures or wait_ms <= 0 or not _has_room(listener, len(data)):
+            exchange.send(data)
+        else:
+            _wait(listener, exchange, data, wait_ms)
+
+    exchange.reply_in_slices(_fetched(catalog, request, by_id, failures), deliver)
+
+
+def _has_room(listener: KafkaListener, num_bytes: int) -> bool:
+    """Whether a reply of this size may wait: not beyond half of what all connections may keep."""
+    settings = listener.settings
+    return (
+        listener.fetches_waiting < settings.fetch_waiting_max
+        and listener.kept_bytes + num_bytes <= settings.listener_buffered_max_bytes // 2
+    )
+
+
+def _wait(listener: KafkaListener, exchange: Exchange, data: bytes, wait_ms: int) -> None:
+    connection = exchange.connection
+    if connection is None:
         return
+    if not connection.may_wait_with(len(data)):
+        end_fetches(connection)
+    connection.waits_with(exchange, len(data))
     listener.fetches_waiting += 1
-    end = functools.partial(_end, listener, exchange, exchange.encode(response))
+    end = functools.partial(_end, listener, exchange, data)
     exchange.timer = listener.host.call_later(wait_ms, end)
     exchange.on_drop = listener.fetch_ended
     exchange.be_patient(end)
@@ -124,17 +158,36 @@ def _end(listener: KafkaListener, exchange: Exchange, data: bytes) -> None:
         exchange.timer = None
     exchange.on_drop = None
     listener.fetch_ended()
+    if exchange.connection is not None:
+        exchange.connection.waits_with(exchange, -len(data))
     exchange.send(data)
 
 
-def _fetched(catalog: CatalogView, asked: FetchTopic, by_id: bool) -> FetchableTopicResponse:
-    topic = catalog.topic_by_id(asked.topic_id) if by_id else catalog.topic(asked.topic)
-    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return FetchableTopicResponse(
-        topic="" if by_id else asked.topic,
-        topic_id=asked.topic_id,
-        partitions=[_partition(topic, partition, unknown) for partition in asked.partitions],
-    )
+def _fetched(catalog: CatalogView, request: FetchRequest, by_id: bool, failures: list[int]) -> Answer:
+    """The response; `failures` gets one of its errors, if there are any: such an answer does not wait."""
+    responses: list[FetchableTopicResponse] = []
+    num_made = 0
+    for asked in request.topics:
+        topic = catalog.topic_by_id(asked.topic_id) if by_id else catalog.topic(asked.topic)
+        unknown = (
+            ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+        partitions: list[PartitionData] = []
+        responses.append(
+            FetchableTopicResponse(
+                topic="" if by_id else asked.topic, topic_id=asked.topic_id, partitions=partitions
+            )
+        )
+        for some in _some_at_once(asked.partitions):
+            made = [_partition(topic, partition, unknown) for partition in some]
+            partitions += made
+            if not failures:
+                failures += [partition.error_code for partition in made if partition.error_code][:1]
+            num_made += 1 + len(some)
+            if num_made >= ELEMENTS_AT_ONCE:
+                num_made = 0
+                yield
+    return FetchResponse(responses=responses)
 
 
 def _partition(topic: CatalogTopic | None, asked: FetchPartition, unknown: ErrorCode) -> PartitionData:

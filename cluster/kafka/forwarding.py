@@ -76,7 +76,7 @@ class _Forward:
         self._exchange = exchange
         self._request = request
         self._api = ApiKey(exchange.api_key), exchange.api_version
-        self._framer = Framer(listener.settings.connection_outbound_max_bytes)
+        self._framer = Framer(listener.settings.connection_buffered_max_bytes)
         self._transport: Stream | None = None
         self._is_done = False
         listener.forwards += 1

@@ -3,8 +3,8 @@
 It knows no API (see `dispatch`) and no socket: connections come as streams from the Host, so that the same
 code runs in a process and in virtual time.
 
-What must stay true: a connection is in `connections` from `opened` until `lost`; the bytes of half-received
-frames over all connections, and of unread replies, stay below their bounds by closing whoever holds most.
+What must stay true: a connection is in `connections` from `opened` until `lost`; what all connections
+together make the node keep stays below its bound, by closing whoever makes it keep most.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from cluster.kafka.node_view import KafkaNode
 
 LOG = logging.getLogger("quorate.kafka")
+
+ROOM_AFTER_CLOSING = 8
+"""When all connections keep too much, some are closed until this part of the bound is free: such a look goes
+through all of them, and must not come again with the next reply."""
 
 SWEEPS_PER_IDLE_TIME = 4
 """How often idle connections are looked for within connections.max.idle.ms: at most a quarter late."""
@@ -49,8 +53,7 @@ class KafkaListener:
         self.long_reads: dict[Exchange, None] = {}  # without an answer yet, see `dispatch.LONG_READS`
         self.leaders = LeaderWaits(self)
         self.slices = Slices(host)
-        self._partial_bytes = 0
-        self._unread: dict[Connection, None] = {}
+        self.kept_bytes = 0  # of all connections, at most: what has left since it was counted is in it
         self._server: Listener | None = None
         self._sweep_timer: Timer | None = None
         self._stopped = False
@@ -121,27 +124,37 @@ class KafkaListener:
 
     def lost(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
-        self._unread.pop(connection, None)
-        self._partial_bytes -= connection.partial_bytes
-        connection.partial_bytes = 0
+        self.kept_bytes -= connection.kept_bytes
+        connection.kept_bytes = 0
 
-    def buffered(self, connection: Connection, num_bytes: int) -> None:
-        """A half-received frame grew, or (negative) was completed."""
-        self._partial_bytes += num_bytes
-        if self._partial_bytes > self.settings.listener_inbound_max_bytes:
-            largest = max(self.connections, key=lambda held: held.partial_bytes, default=connection)
-            self._partial_bytes -= largest.partial_bytes
-            held_bytes, largest.partial_bytes = largest.partial_bytes, 0
-            largest.refuse("flooding", f"it holds {held_bytes} bytes of an unfinished frame, the most of all")
+    def keeps(self, connection: Connection, num_bytes: int) -> None:
+        """What the node keeps for this connection has changed."""
+        self.kept_bytes += num_bytes - connection.kept_bytes
+        connection.kept_bytes = num_bytes
+        if num_bytes > self.settings.connection_buffered_max_bytes:
+            connection.give_up("more than connection.buffered.max.bytes")
+        elif self.kept_bytes > self.settings.listener_buffered_max_bytes:
+            self._make_room()
 
-    def slow(self, connection: Connection) -> None:
-        """A client leaves replies unread beyond the pause bound."""
-        self._unread[connection] = None
-        unread = {held: held.unread_bytes() for held in self._unread if not held.closed}
-        self._unread = {held: None for held, num_bytes in unread.items() if num_bytes or held is connection}
-        if sum(unread.values()) > self.settings.listener_outbound_max_bytes:
-            largest = max(unread, key=unread.__getitem__)
-            largest.refuse("slow", f"it leaves {unread[largest]} bytes of replies unread, the most of all")
+    def _make_room(self) -> None:
+        """Counts anew, since replies leave without a word; then closes whoever keeps most."""
+        open_ones = [connection for connection in self.connections if not connection.closed]
+        for connection in open_ones:
+            num_bytes = connection.kept_now()
+            self.kept_bytes += num_bytes - connection.kept_bytes
+            connection.kept_bytes = num_bytes
+        enough_bytes = (
+            self.settings.listener_buffered_max_bytes * (ROOM_AFTER_CLOSING - 1) // ROOM_AFTER_CLOSING
+        )
+        if self.kept_bytes <= enough_bytes:
+            return
+        open_ones.sort(key=lambda held: held.kept_bytes, reverse=True)
+        for connection in open_ones:
+            if self.kept_bytes <= enough_bytes:
+                return
+            connection.give_up("the most of all, and all together too much (listener.buffered.max.bytes)")
+            self.kept_bytes -= connection.kept_bytes
+            connection.kept_bytes = 0
 
     def fetch_ended(self) -> None:
         """An empty fetch no longer waits."""

@@ -135,7 +135,15 @@ def hurry(connection: Connection, api_key: int) -> None:
     """
     if api_key == ApiKey.FETCH:
         return
-    may_stand = api_key in PATIENT_APIS
+    if api_key in PATIENT_APIS:
+        end_fetches(connection)
+        return
+    for end in list(connection.patient.values()):
+        end()
+
+
+def end_fetches(connection: Connection) -> None:
+    """Empty fetches of this connection do not wait any longer."""
     for exchange, end in list(connection.patient.items()):
-        if exchange.api_key == ApiKey.FETCH or not may_stand:
+        if exchange.api_key == ApiKey.FETCH:
             end()

@@ -166,37 +166,30 @@ class Settings:
         low=1,
         high=65536,
     )
-    connection_outbound_pause_bytes: int = _row(
+    connection_buffered_pause_bytes: int = _row(
         1 * MIB,
-        "Replies that a client has not read before its requests are no longer read.",
+        "Requests without an answer, or replies that are not read, before a connection is read no more.",
         unit="bytes",
         low=1024,
         high=1024 * MIB,
     )
-    connection_outbound_max_bytes: int = _row(
+    connection_buffered_max_bytes: int = _row(
         64 * MIB,
-        "Unread replies before the connection is closed; holds one OffsetFetch of a million partitions.",
+        "All that is kept for a connection before it is closed; an OffsetFetch of a million partitions fits.",
         unit="bytes",
         low=65536,
         high=1024 * MIB,
     )
-    listener_inbound_max_bytes: int = _row(
-        256 * MIB,
-        "Half-received frames over all connections; the connection that exceeds it is closed.",
-        unit="bytes",
-        low=1 * MIB,
-        high=65536 * MIB,
-    )
-    listener_outbound_max_bytes: int = _row(
-        256 * MIB,
-        "Unread replies over all connections; the connection that exceeds it is closed.",
+    listener_buffered_max_bytes: int = _row(
+        512 * MIB,
+        "The same over all connections; whoever makes the node keep most is closed, until an eighth is free.",
         unit="bytes",
         low=1 * MIB,
         high=65536 * MIB,
     )
     fetch_waiting_max: int = _row(
         20_000,
-        "Empty fetches that wait at once; beyond it they are answered early.",
+        "Empty fetches that wait at once; beyond it, or with too many bytes of replies, they do not wait.",
         unit="requests",
         low=0,
         high=1_000_000,
@@ -522,8 +515,8 @@ def _check_together(settings: Settings) -> None:
         )
     if not settings.data_dir:
         raise SettingsError("data.dir must not be empty: name the directory that the node's log is in")
-    if settings.connection_outbound_pause_bytes > settings.connection_outbound_max_bytes:
-        raise SettingsError("connection.outbound.pause.bytes must not exceed connection.outbound.max.bytes")
+    if settings.connection_buffered_pause_bytes > settings.connection_buffered_max_bytes:
+        raise SettingsError("connection.buffered.pause.bytes must not exceed connection.buffered.max.bytes")
     if settings.log_level not in ("debug", "info", "warning", "error"):
         raise SettingsError(f"log.level = {settings.log_level!r} must be debug, info, warning or error")
     _check_addresses(settings)

@@ -107,7 +107,7 @@ def test_ten_thousand_pipelined_requests(on_loop: Callable[[Any], None], fast: b
 
 def test_a_slow_reader_is_held_and_then_served_in_full(on_loop: Callable[[Any], None]) -> None:
     async def story() -> None:
-        async with served(connection_outbound_pause_bytes=65_536) as at:
+        async with served(connection_buffered_pause_bytes=65_536) as at:
             at.node.padding = "x" * 20_000
             reader, writer = await at.connect(limit=1_024)
             writer.write(b"".join(heartbeat(number) for number in range(2_000)))  # 40 MB of replies
@@ -129,8 +129,8 @@ def test_announced_bytes_cost_no_memory_until_they_come(on_loop: Callable[[Any],
             before, _ = tracemalloc.get_traced_memory()
             clients = [await at.connect() for _ in range(200)]
             for _, writer in clients:
-                writer.write(struct.pack(">i", 1 * MIB) + b"\x00" * 1_000)
-            while at.listener._partial_bytes < 200 * 1_004:
+                writer.write(struct.pack(">i", 1 * MIB) + b"\x00" * 5_000)
+            while at.listener.kept_bytes < 200 * 5_004:
                 await asyncio.sleep(0.01)
             after, _ = tracemalloc.get_traced_memory()
             tracemalloc.stop()
