@@ -32,7 +32,7 @@ from cluster.host.host_asyncio import FATAL_EXIT_CODE, AsyncioHost, new_event_lo
 from cluster.http import HttpListener
 from cluster.node import Node
 from cluster.settings import Settings, SettingsError, load_settings, table
-from raftlog.errors import RaftlogError
+from raftlog.errors import RaftlogError, in_one_line
 
 LOG = logging.getLogger("quorate.main")
 
@@ -112,6 +112,9 @@ def main(words: Sequence[str]) -> int:
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(NodeProcess(loop, settings, arguments).run())
+    except Exception as error:
+        LOG.critical("a fault of this program: %s", in_one_line(error))
+        return FATAL_EXIT_CODE
     finally:
         loop.close()
 
@@ -133,9 +136,10 @@ class NodeProcess:
     async def run(self) -> int:
         """Starts, waits for a signal, stops; returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._ask_to_stop, signal.Signals(number).name)
-        if self._arguments.lifeline_fd is not None:
-            self._loop.add_reader(self._arguments.lifeline_fd, self._on_lifeline, self._arguments.lifeline_fd)
+            name = signal.Signals(number).name
+            self._loop.add_signal_handler(number, self._host.run, self._ask_to_stop, name)
+        if (fd := self._arguments.lifeline_fd) is not None:
+            self._loop.add_reader(fd, self._host.run, self._on_lifeline, fd)
         try:
             await self._start()
         except SettingsError as error:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
+
+PLACES_MAX = 4
+"""Of a stack, the innermost calls: enough to find a fault by."""
+
+
+def in_one_line(error: BaseException) -> str:
+    """What was raised and where, for the line with which a node stops."""
+    calls = traceback.extract_tb(error.__traceback__)[-PLACES_MAX:]
+    places = [f"{call.filename.rpartition('/')[2]}:{call.lineno} {call.name}" for call in reversed(calls)]
+    said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    return f"{said} (at {' < '.join(places)})" if places else said
 
 
 class RaftlogError(Exception):

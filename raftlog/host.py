@@ -6,6 +6,9 @@ simulated disk.  What must stay true of every Host:
 
 - One loop, one thread: all callbacks run on the loop, one after another, never inside the call that
   registered them.  `run_on_disk` is the only thing that leaves the loop, and its `done` comes back on it.
+- A callback must not raise: one that did not get to its end leaves a state that nobody thought of, so the
+  Host stops the node (`fatal`), with a line that says where.  A `StreamHandler` sees to that itself, for it
+  knows what of its work is a stranger's bytes, which end no more than the connection.
 - `monotonic_ms` never goes back and may be called from the disk thread; `wall_ms` may jump.
 - Randomness and ids come from the Host only, so that a seeded Host repeats a run exactly.
 """

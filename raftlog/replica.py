@@ -26,7 +26,7 @@ from typing import Any
 from raftlog.applying import Applying
 from raftlog.archive import ARCHIVE, ArchiveCursor, read_manifest
 from raftlog.directory import TERM_FILE, TERM_KIND, NodeDirectory, shard_name
-from raftlog.errors import RESTORE_HINT, Corrupt
+from raftlog.errors import RESTORE_HINT, Corrupt, RaftlogError, in_one_line
 from raftlog.files import join
 from raftlog.group_commit import GroupCommit
 from raftlog.host import Host
@@ -151,8 +151,10 @@ class Replica:
             what = f"a file or folder is gone: {error}: {RESTORE_HINT}"
         elif isinstance(error, OSError):
             what = f"a file call failed: {error}: free space or replace the disk, then start again"
-        else:
+        elif isinstance(error, RaftlogError):
             what = f"{type(error).__name__}: {error}"
+        else:
+            what = in_one_line(error)
         self._host.fatal(f"{shard_name(self.shard)} of {self._directory.path}: {what}")
 
     def halt(self, reason: str) -> None:
@@ -579,8 +581,11 @@ class Replica:
         has begun, else with the reason why this node goes on leading."""
         if self._peering is None:
             self._host.call_soon(done, "there is no other node")
-        else:
+            return
+        try:
             self._peering.leading.transfer(target, done)
+        except Exception as error:
+            self.fail(error)
 
     def when_everywhere(self, index: int, timeout_ms: float, fn: Callable[[], None]) -> None:
         """Call `fn` when every node in contact has applied `index`, or after `timeout_ms`."""

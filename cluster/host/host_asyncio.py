@@ -3,13 +3,15 @@
 Everything that a node takes from outside comes through here or through the simulator's VirtualHost, which
 has the same methods; so the code above cannot tell a process from a simulation.
 
-What must stay true: callbacks run on the loop's thread only; work for the disk runs in the order given, on
-one thread; `fatal` never returns to code that could still acknowledge something.
+What must stay true: callbacks run on the loop's thread only, and one that raises stops the node; work for
+the disk runs in the order given, on one thread; `fatal` never returns to code that could still acknowledge
+something.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import queue
@@ -24,6 +26,7 @@ from typing import Any, Final, NoReturn, cast
 
 from cluster.host.fresh_ids import fresh_id
 from cluster.host.jobs import Job
+from raftlog.errors import in_one_line
 from raftlog.files import Files, OsFiles
 from raftlog.host import Done, StreamHandler, TlsSettings
 
@@ -49,6 +52,15 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
+
+
+def _note_of_others(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What failed in the loop and was not ours to run: a stranger's TLS handshake, a task of the HTTP server.
+
+    It ends with its connection."""
+    error = context.get("exception")
+    said = "" if error is None else f": {in_one_line(error)}"
+    LOG.error("%s%s", context["message"], said)
 
 
 def _tls_context(tls: TlsSettings | None, *, is_server: bool) -> ssl.SSLContext | None:
@@ -78,8 +90,13 @@ def _said(error: OSError) -> str:
 class _DiskThread:
     """One thread that does blocking file work in order, so that a slow disk never stops the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        run: Callable[[Done, object | None, BaseException | None], None],
+    ) -> None:
         self._loop = loop
+        self._run_done = run
         self._work: queue.SimpleQueue[tuple[Callable[[], object], Done] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -106,7 +123,7 @@ class _DiskThread:
                 error = raised
             if self._loop.is_closed():
                 return
-            self._loop.call_soon_threadsafe(done, result, error)
+            self._loop.call_soon_threadsafe(self._run_done, done, result, error)
 
 
 class _Listener:
@@ -134,9 +151,18 @@ class AsyncioHost:
         self.files: Files = files if files is not None else OsFiles()
         self.rng = random.Random(os.urandom(16))
         self._on_fatal = on_fatal
-        self._disk = _DiskThread(loop)
+        self._disk = _DiskThread(loop, self.run)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._jobs: weakref.WeakSet[Job] = weakref.WeakSet()
+        loop.set_exception_handler(_note_of_others)
+
+    def run(self, fn: Callable[..., object], *args: object) -> None:
+        """Runs a callback; what it raises ends the node, whose state is then unknown."""
+        try:
+            fn(*args)
+        except Exception as error:
+            name = getattr(fn, "__qualname__", type(fn).__qualname__)
+            self.fatal(f"{name} failed, a fault of this program: {in_one_line(error)}")
 
     def monotonic_ms(self) -> float:
         return time.monotonic_ns() / 1_000_000
@@ -145,10 +171,10 @@ class AsyncioHost:
         return time.time_ns() // 1_000_000
 
     def call_soon(self, fn: Callable[..., object], *args: object) -> None:
-        self.loop.call_soon(fn, *args)
+        self.loop.call_soon(self.run, fn, *args)
 
     def call_later(self, delay_ms: float, fn: Callable[..., object], *args: object) -> asyncio.TimerHandle:
-        return self.loop.call_later(max(0.0, delay_ms) / 1000, fn, *args)
+        return self.loop.call_later(max(0.0, delay_ms) / 1000, self.run, fn, *args)
 
     def fresh_id(self) -> str:
         return fresh_id()
@@ -163,7 +189,10 @@ class AsyncioHost:
         self, argv_module: str, request: object, done: Done, *, low_priority: bool, deadline_ms: int
     ) -> Job:
         """Runs a module in a child process (`cluster.host.jobs`); `request` must be packable by msgpack."""
-        job = Job(self.loop, argv_module, request, done, low_priority=low_priority, deadline_ms=deadline_ms)
+        reported = functools.partial(self.run, done)
+        job = Job(
+            self.loop, argv_module, request, reported, low_priority=low_priority, deadline_ms=deadline_ms
+        )
         self._jobs.add(job)
         return job
 
@@ -197,7 +226,7 @@ class AsyncioHost:
                 return
             done(_Listener(server), None)
 
-        self._run(go())
+        self._start(go())
 
     def connect(
         self,
@@ -228,7 +257,7 @@ class AsyncioHost:
                 return
             done(cast("StreamHandler", handler), None)
 
-        self._run(go())
+        self._start(go())
 
     def fatal(self, message: str) -> None:
         """Logs and ends the process at once with code 70: nothing after this may be acknowledged."""
@@ -244,10 +273,15 @@ class AsyncioHost:
             job.cancel()
         self._disk.close()
 
-    def _run(self, coroutine: Any) -> None:
+    def _start(self, coroutine: Any) -> None:
         task = self.loop.create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(functools.partial(self.run, self._ended))
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.result()
 
     @staticmethod
     def _exit() -> NoReturn:

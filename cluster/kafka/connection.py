@@ -14,6 +14,7 @@ What must stay true
   is answered (`serve_alone`): a later commit must not be overtaken by the rest of an earlier one.
 - After a planned hand-over of a shard that it used (`drain`) a connection takes nothing more, gives the
   replies that it owes, and closes: its client then looks for the new coordinator at once.
+- What fails while a connection's bytes are read or its replies written ends that connection, and no other.
 - The fast path (a heartbeat equal to an earlier one after its correlation id) answers what the slow path
   answered, while the coordinator's entry, taken *before* the slow path ran, is still valid: so nothing
   changed in between, and the cached reply, itself sent only when it was durable, tells committed state.
@@ -21,9 +22,10 @@ What must stay true
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from cluster.kafka import dispatch
 from cluster.kafka.exchange import Exchange
@@ -31,6 +33,7 @@ from cluster.kafka.node_view import FastEntry
 from cluster.kafka.waiting import hurry
 from cluster.node_info import ClientInfo
 from cluster.runtime.slices import SLICE_MS
+from raftlog.errors import in_one_line
 from raftlog.host import Stream
 from records import shard_of
 from wire.apis import ApiKey
@@ -39,6 +42,8 @@ from wire.framing import Framer
 
 if TYPE_CHECKING:
     from cluster.kafka.listener import KafkaListener
+
+P = ParamSpec("P")
 
 SLICE_REQUESTS = 256
 """A connection's share of one turn is a slice; the same in requests, where time does not pass within a turn
@@ -58,6 +63,19 @@ FIRST_BYTES = 4
 
 CORRELATION_END = 8
 """API key, version (2 bytes each) and correlation id (4) open every request."""
+
+
+def _own_end(call: Callable[Concatenate[Connection, P], None]) -> Callable[Concatenate[Connection, P], None]:
+    """A call in which nothing but this connection is at stake: what fails in it ends the connection."""
+
+    @functools.wraps(call)
+    def called(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            call(self, *args, **kwargs)
+        except Exception as error:
+            self.refuse("failed", f"a fault of this program: {in_one_line(error)}")
+
+    return called
 
 
 class FastReply:
@@ -111,6 +129,7 @@ class Connection:
 
     # What the host calls
 
+    @_own_end
     def connection_made(self, transport: Stream) -> None:
         self._transport = transport
         peer = transport.get_extra_info("peername")
@@ -125,6 +144,12 @@ class Connection:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
+        try:
+            self._let_go()
+        except Exception as error:  # the listener would count it for ever
+            self.listener.host.fatal(f"the end of the connection of {self.peer} failed: {in_one_line(error)}")
+
+    def _let_go(self) -> None:
         for exchange in self._waiting:
             exchange.drop()
         self._waiting.clear()
@@ -138,13 +163,16 @@ class Connection:
     def eof_received(self) -> bool | None:
         return None
 
+    @_own_end
     def pause_writing(self) -> None:
         self._unread = True
 
+    @_own_end
     def resume_writing(self) -> None:
         self._unread = False
         self._resume_soon()
 
+    @_own_end
     def data_received(self, data: bytes) -> None:
         if self.closed or self._draining:
             return
@@ -296,6 +324,7 @@ class Connection:
             self._flush_due = True
             self.listener.host.call_soon(self._flush)
 
+    @_own_end
     def _flush(self) -> None:
         self._flush_due = False
         if self.closed:
@@ -367,6 +396,7 @@ class Connection:
             self._resume_due = True
             self.listener.host.call_soon(self._resume)
 
+    @_own_end
     def _resume(self) -> None:
         self._resume_due = False
         if self.closed or self._is_blocked():

@@ -27,6 +27,7 @@ from cluster.runtime.surroundings import Surroundings
 from coordinator.api import Context, Job, JobKind, Outcome
 from coordinator.shard import GroupShard
 from raftlog.directory import NodeDirectory
+from raftlog.errors import in_one_line
 from raftlog.host import Timer
 from records import RawRecord
 from wire.apis import HEARTBEATS, ApiKey
@@ -156,10 +157,14 @@ class GroupRuntime(ShardRuntime):
         if steps is not self._renewing:
             return
         end_ms = self.host.monotonic_ms() + SLICE_MS
-        for _ in steps:
-            if self.host.monotonic_ms() >= end_ms:
-                self.host.call_soon(self._renew, steps)
-                return
+        try:
+            for _ in steps:
+                if self.host.monotonic_ms() >= end_ms:
+                    self.host.call_soon(self._renew, steps)
+                    return
+        except Exception as error:
+            self.host.fatal(f"{self.name}: sessions cannot be renewed: {in_one_line(error)}")
+            return
         self._renewing = None
         self._arm()
 

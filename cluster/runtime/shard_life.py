@@ -28,6 +28,7 @@ from cluster.runtime.slices import SLICE_MS
 from cluster.runtime.surroundings import Projection, Surroundings
 from cluster.runtime.waiters import Waiter, Waiters
 from raftlog.directory import NodeDirectory, shard_name
+from raftlog.errors import in_one_line
 from raftlog.host import Timer
 from raftlog.machine import SnapshotHeader
 from raftlog.replica import Replica
@@ -257,8 +258,7 @@ class ShardLife(ABC):
                     self.host.call_soon(self._become, steps)
                     return
         except Exception as error:
-            LOG.exception("%s cannot begin its term", self.name)
-            self.host.fatal(f"{self.name}: the term cannot begin: {error}")
+            self.host.fatal(f"{self.name}: the term cannot begin: {in_one_line(error)}")
             return
         self._becoming = None
         self._move(ShardEvent.CAUGHT_UP)

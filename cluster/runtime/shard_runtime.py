@@ -32,6 +32,7 @@ from cluster.runtime.shard_state import ShardState
 from cluster.runtime.surroundings import Projection, Surroundings
 from coordinator.api import Context, Outcome, Trouble
 from raftlog.directory import NodeDirectory
+from raftlog.errors import in_one_line
 from raftlog.host import Timer
 from records import encode_entry
 
@@ -91,12 +92,16 @@ class ShardRuntime(ShardLife):
         except Exception as error:
             outcome = Outcome(error=error)
         deadline_ms = now_ms + self._settings.held_reply_timeout_ms
-        self._conclude(question, client, deadline_ms, outcome, ctx)
+        try:
+            self._conclude(question, client, deadline_ms, outcome, ctx)
+        except Exception as error:
+            self.host.fatal(f"{self.name}: a decision was taken and not carried out: {in_one_line(error)}")
 
     def _conclude(
         self, question: Question, client: ClientInfo, deadline_ms: float, outcome: Outcome, ctx: Context
     ) -> None:
-        """One decision of a request: it is appended, and the last one's reply is held."""
+        """One decision of a request: it is appended, and the last one's reply is held. What fails in this
+        leaves the shard in an unknown state: it must not come back to whoever read the request."""
         api_key, now_ms = question.api_key, ctx.monotonic_ms
         self._append(outcome, ctx)
         has_written = bool(outcome.records)
@@ -220,8 +225,11 @@ class ShardRuntime(ShardLife):
         barrier = Barrier(told)
         if (why := self._why_not(only_reads=True)) is not None:
             barrier.refuse(why)
-        else:
+            return
+        try:
             self._hold(now_ms, barrier, None, has_written=False)
+        except Exception as error:  # whoever asks would take it for a failure of its own
+            self.host.fatal(f"{self.name}: a read cannot be held: {in_one_line(error)}")
 
     def _hold(self, now_ms: float, question: Question, response: object, has_written: bool) -> None:
         """Waits for the last entry so far: the decision's own, or the newest that it has seen. The commit of

@@ -18,6 +18,7 @@ from cluster.host.jobs import JobFailed
 from cluster.simulator.network import Network, SimListener
 from cluster.simulator.streams import SimTransport
 from cluster.simulator.world import START_WALL_MS, Event, Stopped, World
+from raftlog.errors import in_one_line
 from raftlog.files import Files
 from raftlog.host import Done, StreamHandler
 
@@ -76,6 +77,9 @@ class VirtualHost:
         self._disk_stalled_until_ms = 0.0
         self._disk_clock_ms: float | None = None
         self.is_dead = False
+        self.expects_failure = False
+        """Whether a callback that raises is what the test wants; any other fails the test."""
+        world.on_failure(self.name, self._failed)
 
     def monotonic_ms(self) -> float:
         if self._disk_clock_ms is not None:
@@ -166,6 +170,15 @@ class VirtualHost:
         self.fatal_message = message
         self.kill()
         raise Stopped(message)
+
+    def _failed(self, error: Exception) -> None:
+        """A callback raised: that ends the process here as it does in a real one."""
+        message = f"a callback failed, a fault of this program: {in_one_line(error)}"
+        if self.expects_failure:
+            self.fatal(message)
+        self.fatal_message = message
+        self.kill()
+        raise error
 
     def kill(self, *, has_power: bool = True) -> None:
         """kill -9: no callback of this host runs any more, its peers see resets; when it is the power that

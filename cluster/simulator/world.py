@@ -68,6 +68,7 @@ class World:
         self._paused: dict[str, list[tuple[int, Event]]] = {}
         self._paused_until_ms: dict[str, float] = {}
         self._dead: set[str] = set()
+        self._stops: dict[str, Callable[[Exception], None]] = {}
 
     def at(
         self,
@@ -119,6 +120,10 @@ class World:
     def _pause_over(self, owner: str, until_ms: float) -> None:
         if self._paused_until_ms.get(owner) == until_ms:
             self.resume(owner)
+
+    def on_failure(self, owner: str, stop: Callable[[Exception], None]) -> None:
+        """`stop(error)` follows whenever a callback of this host raises."""
+        self._stops[owner] = stop
 
     def forget(self, owner: str) -> None:
         """Drops every event of one host, now and for ever (kill -9); its next boot is another owner."""
@@ -178,7 +183,13 @@ class World:
         self._running = event.owner
         try:
             with contextlib.suppress(Stopped):
-                fn(*args)
+                try:
+                    fn(*args)
+                except Exception as error:
+                    stop = self._stops.get(event.owner)
+                    if stop is None:
+                        raise
+                    stop(error)
         finally:
             self._running = None
             if self._spent_ms:

@@ -11,17 +11,21 @@ Time is counted in ticks of the whole node (`Links`), not by clocks: a node that
 missed a single tick, so its links do not look dead when it wakes, before what waits in the sockets was read.
 
 What must stay true: a link that is closed or not current delivers nothing; whatever bytes come, they end at
-worst this connection, with one line that says why.
+worst this connection, with one line that says why. What the users of a link raise is no matter of bytes: it
+stops the node.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
+from collections.abc import Callable
 from enum import Enum
-from typing import Final, Protocol
+from typing import Concatenate, Final, ParamSpec, Protocol
 
 import msgpack
 
+from raftlog.errors import in_one_line
 from raftlog.host import Host, Stream
 from raftlog.peers.contract import SelfDescription
 from raftlog.peers.handshake import Handshake, Stage
@@ -71,6 +75,8 @@ DESCRIPTION: Final = -5
 REFUSAL: Final = -6
 METADATA_SHARD: Final = -1
 
+P = ParamSpec("P")
+
 _ASKED = struct.Struct("<d")
 _TOLD = struct.Struct("<dq")
 
@@ -83,6 +89,19 @@ class State(Enum):
     CONFIRMING = "Confirming"
     UP = "Up"
     CLOSED = "Closed"
+
+
+def _ours(call: Callable[Concatenate[Link, P], None]) -> Callable[Concatenate[Link, P], None]:
+    """A call of the transport in which the node's state changes: what fails in it stops the node."""
+
+    @functools.wraps(call)
+    def called(self: Link, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            call(self, *args, **kwargs)
+        except Exception as error:
+            self.host.fatal(f"link at {self.remote} failed, a fault of this program: {in_one_line(error)}")
+
+    return called
 
 
 class LinkOwner(Protocol):
@@ -114,7 +133,7 @@ class Link:
     """`raftlog.host.StreamHandler` of one connection between nodes."""
 
     def __init__(self, host: Host, owner: LinkOwner, handshake: Handshake) -> None:
-        self._host = host
+        self.host = host
         self._owner = owner
         self._handshake = handshake
         self.state = State.SHAKING
@@ -146,6 +165,7 @@ class Link:
 
     # What the transport calls.
 
+    @_ours
     def connection_made(self, transport: Stream) -> None:
         self._transport = transport
         if self.state is State.CLOSED:
@@ -157,6 +177,7 @@ class Link:
         transport.set_write_buffer_limits(high=OUTBOUND_PAUSE_BYTES)
         self._write(self._handshake.begin())
 
+    @_ours
     def data_received(self, data: bytes) -> None:
         if self.state is State.CLOSED:
             return
@@ -172,12 +193,14 @@ class Link:
     def eof_received(self) -> bool | None:
         return False
 
+    @_ours
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(exc or ConnectionResetError("the peer closed the connection"))
 
     def pause_writing(self) -> None:
         self.is_paused = True
 
+    @_ours
     def resume_writing(self) -> None:
         self.is_paused = False
         if self.state is State.UP:
@@ -277,7 +300,7 @@ class Link:
     def _take_frames(self, data: bytes) -> None:
         self._buffer += data
         while self.state is State.SHAKING and (taken := take_frame(self._buffer)) is not None:
-            self._write(self._handshake.take(*taken))
+            self._write(self._shaken(*taken))
             if self._handshake.stage is Stage.DECIDING:
                 self.state = State.DECIDING
                 sending, receiving = self._handshake.keys()
@@ -285,6 +308,16 @@ class Link:
                 self._owner.link_proven(self)
         if len(self._buffer) > HELLO_BYTES_MAX or (self._buffer and self.state is not State.SHAKING):
             raise BadPacket("it sends before it may")
+
+    def _shaken(self, kind: int, body: bytes) -> bytes:
+        """What to answer in the handshake. A stranger may have sent this: no fault of ours in reading it is
+        worth more than the connection."""
+        try:
+            return self._handshake.take(kind, body)
+        except (Refused, RefusedByPeer):
+            raise
+        except Exception as error:
+            raise BadPacket(f"its hello cannot be read: {in_one_line(error)}") from None
 
     def _come_up(self) -> None:
         self.state = State.UP
@@ -317,7 +350,7 @@ class Link:
         try:
             if kind == CLOCK_ASKED:
                 (asked_ms,) = _ASKED.unpack(payload)
-                self.queue(CLOCK_TOLD, _TOLD.pack(asked_ms, self._host.wall_ms()))
+                self.queue(CLOCK_TOLD, _TOLD.pack(asked_ms, self.host.wall_ms()))
                 self.flush()
             elif kind == CLOCK_TOLD:
                 asked_ms, their_wall_ms = _TOLD.unpack(payload)
@@ -328,12 +361,12 @@ class Link:
             raise BadPacket(f"message {kind} cannot be read: {error}") from None
 
     def _ask_clock(self) -> None:
-        self.queue(CLOCK_ASKED, _ASKED.pack(self._host.monotonic_ms()))
+        self.queue(CLOCK_ASKED, _ASKED.pack(self.host.monotonic_ms()))
 
     def _clock_told(self, asked_ms: float, their_wall_ms: int) -> None:
-        round_trip_ms = self._host.monotonic_ms() - asked_ms
+        round_trip_ms = self.host.monotonic_ms() - asked_ms
         if 0 <= round_trip_ms <= ROUND_TRIP_MAX_MS:
-            self._owner.link_clock(self, their_wall_ms + round_trip_ms / 2 - self._host.wall_ms())
+            self._owner.link_clock(self, their_wall_ms + round_trip_ms / 2 - self.host.wall_ms())
 
     # Writing.
 
@@ -348,4 +381,4 @@ class Link:
             waiting_bytes = self._transport.get_write_buffer_size()
             if waiting_bytes > OUTBOUND_MAX_BYTES:  # later: this is inside a user's call
                 why = TimeoutError(f"it does not take what is sent: {waiting_bytes} bytes wait")
-                self._host.call_soon(self.close, why)
+                self.host.call_soon(self.close, why)

@@ -16,7 +16,7 @@ from raftlog.host import Done, Timer
 from raftlog.simfiles import SimFiles
 
 
-class Stopped(Exception):
+class Stopped(BaseException):
     """The node stopped itself; the message is what it said."""
 
 

@@ -1,0 +1,206 @@
+"""Where the line is: what fails while state changes stops the node, with one line; what fails while the
+bytes of a client are read or answered ends that connection, and the node serves on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.host.host_asyncio import AsyncioHost
+from cluster.simulator import Network, World
+from cluster.simulator.host import VirtualHost
+from cluster.simulator.machine import Machine
+from raftlog.peers.handshake import Handshake
+from raftlog.simfiles import SimFiles
+from tests.cluster.fakes import Bench
+from tests.cluster.lab import Lab, join_request
+from tests.cluster.links_lab import LinksLab
+from tests.listeners.rig import Rig, heartbeat
+from tests.report import count_fault
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+
+
+class Broken(RuntimeError):
+    """A fault of the program, put in by a test."""
+
+
+def broken(*_: object, **__: object) -> Any:
+    raise Broken("on purpose")
+
+
+# The loop of a real process.
+
+WAYS: dict[str, Callable[[AsyncioHost], object]] = {
+    "a callback": lambda host: host.call_soon(broken, 1),
+    "a timer": lambda host: host.call_later(1, broken, 1),
+    "the result of disk work": lambda host: host.run_on_disk(lambda: 1, broken),
+    "the failure of disk work": lambda host: host.run_on_disk(broken, broken),
+    "the result of a job": lambda host: host.spawn_job(
+        "no.such.module", {}, broken, low_priority=False, deadline_ms=9_000
+    ),
+    "who asked to listen": lambda host: host.listen("256.1.1.1", 0, asyncio.Protocol, broken),
+    "who asked to connect": lambda host: host.connect("", 1, asyncio.Protocol, broken),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_whatever_the_loop_was_given_stops_the_node_when_it_raises(way: str) -> None:
+    stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    host = AsyncioHost(asyncio.get_running_loop(), on_fatal=stopped.set_result)
+    try:
+        WAYS[way](host)
+        said = await asyncio.wait_for(stopped, 10)
+    finally:
+        host.close()
+    assert "a fault of this program: Broken: on purpose (at test_what_stops_a_node.py:" in said
+    assert "\n" not in said
+
+
+async def test_a_task_of_somebody_else_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The HTTP server's own, say."""
+    stopped: list[str] = []
+    loop = asyncio.get_running_loop()
+    AsyncioHost(loop, on_fatal=stopped.append).close()
+    loop.call_soon(broken)
+    await asyncio.sleep(0)
+    assert not stopped
+    assert [one.levelno for one in caplog.records] == [logging.ERROR]
+    assert "Broken: on purpose" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_node_whose_start_raises_ends_with_one_line(tmp_path: Path) -> None:
+    program = (
+        "import sys, cluster.main as main, cluster.node as node\n"
+        "def broken(*_): raise KeyError('a shard')\n"
+        "node.Node.start = broken\n"
+        f"sys.exit(main.main(['--data-dir', {str(tmp_path)!r}, '--kafka-port', '0', '--http-port', '0']))"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-c", program, stderr=asyncio.subprocess.PIPE
+    )
+    _, err = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode == 70
+    assert [b"a fault of this program: KeyError: 'a shard'" in line for line in err.splitlines()] == [True]
+
+
+# The simulator does as a real process does.
+
+
+def test_a_simulated_node_whose_callback_raises_is_dead_and_the_test_fails() -> None:
+    world = World(1)
+    host = VirtualHost(world, Network(world), SimFiles(1), name="node")
+    host.call_soon(broken)
+    with pytest.raises(Broken):
+        world.run_for(1)
+    assert host.is_dead
+    assert "Broken: on purpose" in str(host.fatal_message)
+
+
+def failing(machine: Machine) -> str:
+    """What the node of a machine says that is expected to stop soon."""
+    assert machine.world.run_until(lambda: machine.host.is_dead, within_ms=10_000)
+    count_fault("cluster", "a fault of the program")
+    return str(machine.host.fatal_message)
+
+
+# Loading, and what a decision leaves to be done.
+
+
+@pytest.mark.parametrize(
+    "where", ["clean_up", "load_journal", "Snapshotter", "Applying.loaded", "Replica.engine"]
+)
+def test_what_fails_in_loading_stops_the_node(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(1)
+    machine = Machine(world, Network(world), num_shards=1)
+    monkeypatch.setattr(f"raftlog.replica.{where}", broken)
+    machine.boot()
+    assert "Broken: on purpose" in failing(machine)
+
+
+def test_sessions_that_cannot_be_renewed_stop_the_node() -> None:
+    lab = Lab(num_shards=1)
+    client = lab.client("one")
+    lab.machine.disk.free = 1024
+    lab.world.run_for(2_000)
+    assert lab.commit(client, "billing", {0: 1}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    lab.world.run_for(2_000)
+    lab.machine.disk.free = 1 << 40
+    lab.node.shards[0].machine.becoming_ready = _breaks_at_its_first_step  # type: ignore[method-assign]
+    lab.consumer("two").client.send(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, join_request("billing", "m", "orders")
+    )
+    assert "sessions cannot be renewed: Broken: on purpose" in failing(lab.machine)
+
+
+def _breaks_at_its_first_step(_: object) -> Any:
+    raise Broken("on purpose")
+    yield
+
+
+def test_a_decision_that_is_not_carried_out_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    bench.log(bench.metadata).lead()
+    bench.log(bench.groups).lead()
+    monkeypatch.setattr(bench.groups, "_handled", broken)
+    bench.host.call_soon(bench.heartbeat, join_request("billing", "one", "orders"))
+    bench.world.run_for(10)
+    assert "a decision was taken and not carried out: Broken: on purpose" in str(bench.host.fatal_message)
+
+
+# Connections.
+
+
+@pytest.mark.parametrize("heard", ["peer_up", "peer_down", "peer_message"])
+def test_a_shard_that_fails_at_what_a_peer_says_stops_the_node(
+    heard: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = LinksLab()
+    lab.boot(1)
+    monkeypatch.setattr(lab[1].users[0], heard, broken)
+    lab.boot(2)
+    if heard != "peer_up":
+        assert lab.until(lambda: lab[2].ups == [1])
+        lab[2].links.send(1, 0, b"said")
+        lab.settle(10)
+        lab[2].kill()
+    assert lab.until(lambda: lab[1].host.is_dead)
+    assert "Broken: on purpose" in str(lab[1].host.fatal_message)
+
+
+def test_a_hello_that_nobody_thought_of_costs_its_sender_the_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab = LinksLab()
+    lab.boot(1)
+    monkeypatch.setattr(Handshake, "take", broken)
+    lab.boot(2)
+    lab.settle(1_000)
+    assert not lab[1].host.is_dead
+    assert "its hello cannot be read: Broken: on purpose" in caplog.text
+    monkeypatch.undo()
+    assert lab.until(lambda: lab[1].ups == [2])
+
+
+@pytest.mark.parametrize("where", ["_serve", "_is_blocked", "_transport.write"])
+def test_what_fails_in_reading_a_client_ends_its_connection_only(
+    where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig()
+    victim, other = rig.connect(), rig.connect()
+    connection = next(iter(rig.listener.connections))
+    owner, _, name = where.rpartition(".")
+    setattr(getattr(connection, owner) if owner else connection, name, broken)
+    victim.send(heartbeat(1))
+    other.send(heartbeat(2))
+    rig.run()
+    assert victim.is_lost
+    assert other.correlation_ids == [2]
+    assert caplog.text.count("a fault of this program: Broken: on purpose") == 1
