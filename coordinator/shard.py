@@ -28,6 +28,7 @@ from coordinator.members.regexes import resolution_ended, resolve
 from coordinator.offsets.commits import commit_offsets
 from coordinator.offsets.fetching import fetch_offsets
 from coordinator.offsets.retention import expire_offsets
+from coordinator.state.machines import GroupState
 from coordinator.state.model import Group
 from coordinator.steps import run_steps
 from coordinator.targets import checks
@@ -37,8 +38,8 @@ from records import MemberState
 from wire.apis import ApiKey
 from wire.refusals import refuse
 
-GROUPS_PER_STEP = 1_000
-"""Counted in one step: about a millisecond."""
+COUNTED_PER_STEP = 1_000
+"""Groups and members looked at in one step: about a millisecond."""
 
 Handler = Callable[[Core, Any, int, Context, Draft], Any]
 
@@ -129,15 +130,19 @@ class GroupShard:
 
     def counting(self) -> Generator[None, None, Counts]:
         """Numbers for metrics, in steps, as they take time for every group; each counts as it is then."""
-        states: Counter[str] = Counter()
-        members = 0
-        for number, group_id in enumerate(admin.group_ids(self.core), 1):
+        groups: Counter[tuple[str, GroupState]] = Counter()
+        members = looked_at = 0
+        for group_id in admin.group_ids(self.core):
             group = self.projection.groups.get(group_id)
-            states[admin.state_of(group).value] += 1
-            members += group.num_members if group is not None else 0
-            if not number % GROUPS_PER_STEP:
+            num_members = group.num_members if group is not None else 0
+            if admin.exists(self.core, group_id):  # else it went since
+                groups[admin.type_of(group), admin.state_of(group)] += 1
+                members += num_members
+            looked_at += 1 + num_members  # each of whom a group's state may have to be asked of
+            if looked_at >= COUNTED_PER_STEP:
+                looked_at = 0
                 yield
-        return Counts(dict(states), members, len(self.projection.offsets))
+        return Counts(groups, members, len(self.projection.offsets))
 
     # Requests and due work.
 
@@ -352,8 +357,14 @@ def _spread_news(core: Core, ctx: Context) -> Steps:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Sizes of a shard: groups by the name of their state, members, committed offsets."""
+    """Sizes of a shard: groups by type ("consumer", "classic") and state, members, committed offsets."""
 
-    groups_by_state: dict[str, int]
+    groups: Counter[tuple[str, GroupState]]
     members: int
     offsets: int
+
+    def in_state(self, state: GroupState) -> int:
+        return sum(number for (_, of), number in self.groups.items() if of is state)
+
+    def of_type(self, kind: str) -> int:
+        return sum(number for (of, _), number in self.groups.items() if of == kind)

@@ -101,6 +101,9 @@ class Host(Protocol):
     def wall_ms(self) -> int:
         """Milliseconds since the epoch; may jump."""
 
+    def busy_ms(self) -> float:
+        """How long the loop's thread has computed, or waited for a core to compute on; asked on the loop."""
+
     def call_soon(self, fn: Callable[..., object], *args: object) -> None:
         """Run `fn` in the next turn of the loop, after what is already queued."""
 

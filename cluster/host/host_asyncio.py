@@ -87,6 +87,16 @@ def _said(error: OSError) -> str:
     return getattr(error, "reason", None) or error.strerror or str(error)
 
 
+def _waited_for_a_core_ns() -> int:
+    """How long this thread could have run and was not let: on a machine or in a container that is overloaded
+    a loop may have no time to spare though it computes little. Linux tells."""
+    try:
+        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
 class _DiskThread:
     """One thread that does blocking file work in order, so that a slow disk never stops the loop."""
 
@@ -169,6 +179,9 @@ class AsyncioHost:
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def busy_ms(self) -> float:
+        return (time.thread_time_ns() + _waited_for_a_core_ns()) / 1_000_000
 
     def call_soon(self, fn: Callable[..., object], *args: object) -> None:
         self.loop.call_soon(self.run, fn, *args)

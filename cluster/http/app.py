@@ -39,9 +39,11 @@ def application(
     node: HttpNode, settings: Settings, kafka: KafkaListener | None, version: str
 ) -> web.Application:
     """The whole API over one node."""
-    api = Api(node, settings, NodeMetrics(node, kafka, version), version)
+    metrics = NodeMetrics(node, kafka, version)
+    api = Api(node, settings, metrics, version)
     logging.getLogger("aiohttp.server").addFilter(_CLIENTS_FAULT)
     app = web.Application(client_max_size=settings.http_body_max_bytes, middlewares=[api.guard])
+    app.cleanup_ctx.append(metrics.looking)
     for route in ROUTES:
         if route.method == "GET":  # and HEAD
             app.router.add_get(route.path, api.handler(route), name=route.name)
@@ -218,9 +220,12 @@ class Api:
         return web.json_response({"ready": not reasons, "reasons": reasons}, status=503 if reasons else 200)
 
     async def metrics(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
-        counts = []
-        for shard in self._node.shards:
-            counts.append((shard.shard, await self.in_slices(shard.machine.counting())))
+        counted = [
+            (shard, await self.in_slices(shard.machine.counting()))
+            for shard in self._node.shards
+            if shard.is_ready
+        ]
+        counts = {shard.shard: counts for shard, counts in counted if shard.is_ready}  # it may have lost one
         return web.Response(body=self._metrics.render(counts), content_type="text/plain", charset="utf-8")
 
     async def cluster(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:

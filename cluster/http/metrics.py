@@ -7,7 +7,7 @@ What must stay true: a scrape costs what it prints; no family is fed on the way 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -19,11 +19,14 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from cluster.http.kafka_metrics import kafka_families
 from cluster.http.node_view import HttpNode, Json, LinkTable
+from cluster.http.recent import Recent
 from cluster.http.shard_metrics import ShardFamilies
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
 from cluster.kafka.listener import KafkaListener
 from coordinator.shard import Counts
+from coordinator.state.machines import GroupState
 from records import METADATA_SHARD
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -36,17 +39,26 @@ class NodeMetrics:
     """One node's registry. `render` gives the text format."""
 
     def __init__(self, node: HttpNode, kafka: KafkaListener | None, version: str) -> None:
+        self.recent = Recent(node.host, lambda: sum(shard.counters.rebalances for shard in node.shards))
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
         self._node = _NodeCollector(node, version)
         self._registry.register(self._node)
+        self._groups = _GroupCollector(node, kafka, self.recent)
+        self._registry.register(self._groups)
         if kafka is not None:
             self._registry.register(_KafkaCollector(kafka))
 
-    def render(self, counts: list[tuple[int, Counts]]) -> bytes:
-        """The text format; `counts` are those of the group shards, by shard number."""
-        self._node.counts = counts
+    async def looking(self, app: object) -> AsyncIterator[None]:
+        """Looks from second to second, while the application runs."""
+        self.recent.start()
+        yield
+        self.recent.stop()
+
+    def render(self, counts: Mapping[int, Counts]) -> bytes:
+        """The text format; `counts` are those of the group shards that this node serves, by number."""
+        self._groups.counts = counts
         return generate_latest(self._registry)
 
 
@@ -54,7 +66,6 @@ class _NodeCollector(Collector):
     def __init__(self, node: HttpNode, version: str) -> None:
         self._node = node
         self._version = version
-        self.counts: list[tuple[int, Counts]] = []
 
     def collect(self) -> Iterator[Metric]:
         node = self._node
@@ -85,7 +96,8 @@ class _NodeCollector(Collector):
             yield from _heartbeats(heartbeats)
         if node.links is not None:
             yield from _links(node.links)
-        yield from _groups(node, self.counts)
+        if node.metadata.is_ready:
+            yield GaugeMetricFamily("quorate_topics", "Topics of the catalog.", value=len(node.catalog))
 
 
 def _heartbeats(status: Json) -> Iterator[Metric]:
@@ -121,23 +133,28 @@ def _links(links: LinkTable) -> Iterator[Metric]:
     yield from (up, skew, sent, received)
 
 
-def _groups(node: HttpNode, counts_of: list[tuple[int, Counts]]) -> Iterator[Metric]:
-    states = GaugeMetricFamily("quorate_groups", "Groups by state.", labels=["shard", "state"])
-    sizes = {
-        "members": GaugeMetricFamily("quorate_members", "Members of groups.", labels=["shard"]),
-        "offsets": GaugeMetricFamily("quorate_offsets", "Committed offsets kept.", labels=["shard"]),
-    }
-    for number, counts in counts_of:
-        shard = str(number)
-        for state, groups in sorted(counts.groups_by_state.items()):
-            states.add_metric([shard, state], groups)
-        sizes["members"].add_metric([shard], counts.members)
-        sizes["offsets"].add_metric([shard], counts.offsets)
-    yield states
-    yield from sizes.values()
-    topics = GaugeMetricFamily("quorate_topics", "Topics of the catalog.")
-    topics.add_metric([], len(node.catalog))
-    yield topics
+class _GroupCollector(Collector):
+    """What is kept, told by the node that serves it and by no other: sums over the nodes are right."""
+
+    def __init__(self, node: HttpNode, kafka: KafkaListener | None, recent: Recent) -> None:
+        self._node = node
+        self._kafka = kafka
+        self._recent = recent
+        self.counts: Mapping[int, Counts] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        states = GaugeMetricFamily("quorate_groups", "Groups by state.", labels=["shard", "state"])
+        members = GaugeMetricFamily("quorate_members", "Members of groups.", labels=["shard"])
+        offsets = GaugeMetricFamily("quorate_offsets", "Committed offsets kept.", labels=["shard"])
+        for number, counts in self.counts.items():
+            shard = str(number)
+            for state in GroupState:
+                states.add_metric([shard, state.value], counts.in_state(state))
+            members.add_metric([shard], counts.members)
+            offsets.add_metric([shard], counts.offsets)
+        yield from (states, members, offsets)
+        num_unserved = self._kafka.num_unserved if self._kafka is not None else 0
+        yield from kafka_families(self._node.shards, [*self.counts.values()], num_unserved, self._recent)
 
 
 class _KafkaCollector(Collector):

@@ -79,6 +79,9 @@ class LogReader(Protocol):
 
 
 class Counted(Protocol):
+    @property
+    def rebalances(self) -> int: ...
+
     def as_dict(self) -> Mapping[str, int]: ...
 
 
@@ -116,6 +119,18 @@ class ShardView(Protocol):
     @property
     def is_ready(self) -> bool:
         """Whether this node serves the shard to clients."""
+
+    @property
+    def serving(self) -> str | None:
+        """ "loading", "active" or "failed"; None when another node leads the shard, or nobody."""
+
+    @property
+    def load_ms(self) -> float:
+        """From when it was this node's to serve (elected; alone: started) until it did, the newest time."""
+
+    @property
+    def requests_waiting(self) -> int:
+        """Requests between two of the decisions that they take."""
 
     @property
     def is_readable(self) -> bool:

@@ -419,6 +419,11 @@ class Connection:
     # Ends
 
     @property
+    def num_unserved(self) -> int:
+        """Requests that were read whole, and wait for their turn."""
+        return len(self._backlog)
+
+    @property
     def is_waiting(self) -> bool:
         """Whether a reply is outstanding: such a connection is not idle."""
         return bool(self._waiting)

@@ -156,6 +156,11 @@ class KafkaListener:
             self.kept_bytes -= connection.kept_bytes
             connection.kept_bytes = 0
 
+    @property
+    def num_unserved(self) -> int:
+        """Requests of all connections that wait for their turn."""
+        return sum(connection.num_unserved for connection in self.connections)
+
     def fetch_ended(self) -> None:
         """An empty fetch no longer waits."""
         self.fetches_waiting -= 1

@@ -57,6 +57,8 @@ class ShardLife(ABC):
         self.machine = make_machine()
         self.counters = ShardCounters()
         self.standing = Standing(since_ms=self.host.wall_ms())
+        self.load_ms = 0.0
+        self._load_began_ms = 0.0
         settings = node.runtime_settings
         self._settings = settings
         self._make_machine = make_machine
@@ -83,6 +85,16 @@ class ShardLife(ABC):
     @property
     def is_ready(self) -> bool:
         return self.standing.state is ShardState.READY
+
+    @property
+    def serving(self) -> str | None:
+        """How this node serves the shard, in the words of Kafka's metrics; None when that is another's."""
+        if self.is_ready:
+            return "active"
+        if self.replica.halted_reason is not None:
+            return "failed"
+        is_ours = self.replica.is_leader or self._is_alone
+        return "loading" if is_ours and self.standing.state is ShardState.CATCH_UP else None
 
     @property
     def is_following(self) -> bool:
@@ -136,6 +148,7 @@ class ShardLife(ABC):
 
     def start(self) -> None:
         """Loads the log in slices; clients are told to wait until it is known who leads."""
+        self._load_began_ms = self.host.monotonic_ms()
         self._move(ShardEvent.LOADING)
         self.replica.start()
 
@@ -213,6 +226,8 @@ class ShardLife(ABC):
     def leading(self, term: int) -> None:
         """Elected; `ready` follows."""
         self.counters.elections_won += 1
+        if not self._is_alone:  # who is alone begins to serve with its start
+            self._load_began_ms = self.host.monotonic_ms()
         self._move(ShardEvent.LEADING)
 
     def ready(self, term: int) -> None:
@@ -261,6 +276,7 @@ class ShardLife(ABC):
             self.host.fatal(f"{self.name}: the term cannot begin: {in_one_line(error)}")
             return
         self._becoming = None
+        self.load_ms = self.host.monotonic_ms() - self._load_began_ms
         self._move(ShardEvent.CAUGHT_UP)
         self._began_to_serve()
 

@@ -145,6 +145,11 @@ class ShardRuntime(ShardLife):
         if self._unfinished and self._going_on is None:
             self._going_on = self.host.call_later(pause_ms, self._go_on)
 
+    @property
+    def requests_waiting(self) -> int:
+        """Requests between two of the decisions that they take."""
+        return len(self._unfinished)
+
     def _stand_down(self) -> None:
         """What took several decisions and did not get to the last: nobody here knows what comes of it."""
         super()._stand_down()

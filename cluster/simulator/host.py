@@ -81,6 +81,9 @@ class VirtualHost:
         """Whether a callback that raises is what the test wants; any other fails the test."""
         world.on_failure(self.name, self._failed)
 
+    def busy_ms(self) -> float:
+        return 0.0  # what callbacks compute takes no virtual time
+
     def monotonic_ms(self) -> float:
         if self._disk_clock_ms is not None:
             return self._disk_clock_ms

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from cluster.runtime.slices import finished
-from coordinator import views
+from coordinator import shard, views
+from coordinator.state.machines import GroupState
 from records import topic_id_text
 from tests.coordinator.world import FIRST_TOPIC, WALL_START_MS, Client, World
+from wire.apis import ApiKey
+from wire.messages.delete_groups import DeleteGroupsRequest
 
 
 def view_of(world: World, group_id: str = "g") -> dict[str, Any]:
@@ -64,7 +69,17 @@ def test_other_groups() -> None:
     assert finished(views.group_view(world.shard, "nowhere", 0.0, world.settings)) is None
     assert views.list_groups(world.shard) == ["g", "simple"]
     counts = finished(world.shard.counting())
-    assert (counts.groups_by_state, counts.members, counts.offsets) == ({"Reconciling": 1, "Empty": 1}, 2, 2)
+    kinds = {("consumer", GroupState.RECONCILING): 1, ("classic", GroupState.EMPTY): 1}
+    assert (counts.groups, counts.members, counts.offsets) == (kinds, 2, 2)
+
+
+def test_a_group_that_goes_while_others_are_counted_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard, "COUNTED_PER_STEP", 1)
+    world = populated()
+    counting = world.shard.counting()
+    next(counting)
+    world.handle(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["simple"]))
+    assert finished(counting).groups == {("consumer", GroupState.RECONCILING): 1}
 
 
 def test_pages_go_over_all_shards_in_order() -> None:

@@ -98,8 +98,14 @@ class Shard:
         self.followers: list[dict[str, Any]] = []
         self.proofs: list[Callable[[object], None]] = []
         self.commit_index = 0
-        self.counters = SimpleNamespace(as_dict=lambda: {"requests": 3, "commits": 4})
+        self.counters = SimpleNamespace(rebalances=6, as_dict=lambda: {"requests": 3, "commits": 4})
+        self.load_ms = 20.0 + number
+        self.requests_waiting = 1
         self.waiters: list[Waiter] = []
+
+    @property
+    def serving(self) -> str:
+        return "active" if self.is_ready else "loading"
 
     def status(self) -> dict[str, Any]:
         state = "Ready" if self.is_ready else "CatchUp"
@@ -168,7 +174,12 @@ class HttpFakeNode:
         self.refusal: str | None = None
         self.metadata_term = 3
         self.is_catalog_current = True
-        self.host = SimpleNamespace(monotonic_ms=lambda: 5_000.0, wall_ms=lambda: 1_700_000_000_000)
+        self.host = SimpleNamespace(
+            monotonic_ms=lambda: 5_000.0,
+            wall_ms=lambda: 1_700_000_000_000,
+            busy_ms=lambda: 0.0,
+            call_later=lambda delay_ms, fn: SimpleNamespace(cancel=lambda: None),
+        )
         self.refusals: list[Refusal] = []
         self.noted: list[bytes] = [b"", b""]
         self.evidence = SimpleNamespace(

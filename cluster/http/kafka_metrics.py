@@ -1,0 +1,94 @@
+"""What KIP-848 says a broker's group coordinator measures, under its names.
+
+What must stay true: a shard is counted by the node that serves it and by no other, so that sums over the
+nodes are right; every state has a sample, 0 included. docs/operations.md says what each means here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric, UntypedMetricFamily
+
+from cluster.http.node_view import ShardView
+from cluster.http.recent import Recent
+from coordinator.admin import CLASSIC, CONSUMER
+from coordinator.shard import Counts
+from coordinator.state.machines import GroupState
+
+PREFIX: Final = "kafka_server_group_coordinator_metrics_"
+PARTITION_STATES: Final = ("loading", "active", "failed")
+
+
+def kafka_families(
+    shards: Sequence[ShardView], counts: Sequence[Counts], num_unserved: int, recent: Recent
+) -> Iterator[Metric]:
+    """`shards` are the group shards; `counts` are of those that this node serves."""
+    yield _labelled(
+        "group_count",
+        "Groups by protocol; classic ones are no more than offsets, or came with the log.",
+        "protocol",
+        {kind: sum(one.of_type(kind) for one in counts) for kind in (CONSUMER, CLASSIC)},
+    )
+    serving = [shard.serving for shard in shards]
+    yield _labelled(
+        "partition_count",
+        "Group shards that are this node's to serve, by how it does.",
+        "state",
+        {state: serving.count(state) for state in PARTITION_STATES},
+    )
+    yield _labelled(
+        "consumer_group_count",
+        "Consumer groups by state.",
+        "state",
+        {state.value.lower(): sum(one.groups[CONSUMER, state] for one in counts) for state in GroupState},
+    )
+    load_ms = [shard.load_ms for shard in shards if shard.is_ready]
+    idle_min, idle_avg = recent.idle_ratios()
+    for name, text, value in (
+        (
+            "event_queue_size",
+            "Requests that wait for their turn, or for the next of their decisions.",
+            num_unserved + sum(shard.requests_waiting for shard in shards),
+        ),
+        (
+            "consumer_group_rebalance_rate",
+            "Group epochs begun a second in the last 30 s.",
+            recent.rebalances_per_s(),
+        ),
+        (
+            "partition_load_time_max",
+            "Milliseconds from elected (alone: from started) to Ready, the longest of the shards served.",
+            max(load_ms, default=0.0),
+        ),
+        (
+            "partition_load_time_avg",
+            "The same, their mean.",
+            sum(load_ms) / max(1, len(load_ms)),
+        ),
+        (
+            "thread_idle_ratio_min",
+            "Share of its time that the loop was idle, in the busiest second of the last 30.",
+            idle_min,
+        ),
+        (
+            "thread_idle_ratio_avg",
+            "Share of its time that the loop was idle in the last 30 s.",
+            idle_avg,
+        ),
+    ):
+        yield GaugeMetricFamily(PREFIX + name, text, value=value)
+    # A counter but for its name, which would have to end in _total.
+    yield UntypedMetricFamily(
+        PREFIX + "consumer_group_rebalance_count",
+        "Group epochs begun since the node started.",
+        value=sum(shard.counters.rebalances for shard in shards),
+    )
+
+
+def _labelled(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
+    family = GaugeMetricFamily(PREFIX + name, text, labels=[label])
+    for value, number in values.items():
+        family.add_metric([value], number)
+    return family
