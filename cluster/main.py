@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cluster.collector import Collector, look_at_the_young
-from cluster.descriptors import provide_descriptors
+from cluster.descriptors import descriptors_kept, provide_descriptors
 from cluster.host.host_asyncio import FATAL_EXIT_CODE, AsyncioHost, new_event_loop
 from cluster.http import HttpListener
 from cluster.node import Node
@@ -105,7 +105,7 @@ def main(words: Sequence[str]) -> int:
         level=settings.log_level.upper(),
         format=f"%(asctime)s node {settings.node_id} %(levelname)s %(name)s: %(message)s",
     )
-    provide_descriptors(settings)
+    settings = provide_descriptors(settings)
     look_at_the_young()
     gc.disable()  # until everything is loaded, or takes long
     loop = new_event_loop()
@@ -126,9 +126,10 @@ class NodeProcess:
         self._loop = loop
         self._settings = settings
         self._arguments = arguments
-        self._host = AsyncioHost(loop)
+        kept = descriptors_kept(settings)
+        self._host = AsyncioHost(loop, descriptors_kept=kept)
         self._node = Node(self._host, settings)
-        self._http = HttpListener(self._node, settings, self._node.kafka)
+        self._http = HttpListener(self._node, settings, self._node.kafka, descriptors_kept=kept)
         self._collector = Collector(self._host)
         self._stop_asked = asyncio.Event()
         self._is_left_alone = False

@@ -8,21 +8,61 @@ and after every call and inject failures into each of them.  What must stay true
   else promises anything.  After a failed sync the state on disk is unknown: the caller must stop.
 - A file is replaced by `replace`: write aside, sync, rename, sync the directory.  A reader sees the old or
   the new content, never a mixture.
+- A call that finds no free file descriptor is repeated for `SHORT_MS` before it fails: that says nothing
+  about the disk, and whoever has them gives some back.
 
 Only this module imports the operating system.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-from typing import ClassVar, Literal, Protocol
+import time
+from collections.abc import Callable
+from typing import ClassVar, Final, Literal, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Buffer = bytes | bytearray | memoryview
 Mode = Literal["r", "w", "x"]
 
 TEMPORARY_SUFFIX = ".tmp"
 """What is being written aside; removed when a directory is opened for writing."""
+
+SHORT_MS: Final = 1_000.0
+"""How long a call waits for a descriptor, on the loop too. A node that stands still so long may lose its
+leadership; one that stopped would lose more. `cluster.descriptors` keeps it from happening."""
+
+SHORT_PAUSE_MS: Final = 10.0
+
+
+def is_short_of_descriptors(error: BaseException) -> bool:
+    """The process or the whole system has no file descriptor left."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def way_out(error: OSError) -> str:
+    """What an operator can do about a file call that failed."""
+    if is_short_of_descriptors(error):
+        short_s = SHORT_MS / 1000
+        return f"none closed for {short_s:g} s: raise the limit (ulimit -n, LimitNOFILE=, fs.file-max)"
+    return "free space or replace the disk, then start again"
+
+
+def patiently(pause: Callable[[float], object], call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """What `call` returns, once it has a descriptor; `pause` lets milliseconds pass."""
+    waited_ms = 0.0
+    while True:
+        try:
+            return call(*args, **named)
+        except OSError as error:
+            if not is_short_of_descriptors(error) or waited_ms >= SHORT_MS:
+                raise
+        pause(SHORT_PAUSE_MS)
+        waited_ms += SHORT_PAUSE_MS
 
 
 class File(Protocol):
@@ -125,6 +165,14 @@ def replace(files: Files, path: str, data: Buffer) -> None:
     files.fsync_dir(parent(path))
 
 
+def _sleep(ms: float) -> None:
+    time.sleep(ms / 1000)
+
+
+def _open(path: str, flags: int) -> int:
+    return patiently(_sleep, os.open, path, flags | os.O_CLOEXEC, 0o640)
+
+
 class OsFile:
     """A file descriptor."""
 
@@ -180,7 +228,7 @@ class OsLock:
         self._path = os.path.realpath(path)
         if self._path in self._held:
             raise BlockingIOError(f"{path} is locked by this process")
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._fd = _open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException as error:
@@ -205,10 +253,10 @@ class OsFiles:
     }
 
     def open(self, path: str, mode: Mode) -> OsFile:
-        return OsFile(os.open(path, self._FLAGS[mode] | os.O_CLOEXEC, 0o640))
+        return OsFile(_open(path, self._FLAGS[mode]))
 
     def read(self, path: str) -> bytes:
-        with open(path, "rb") as file:
+        with patiently(_sleep, open, path, "rb") as file:
             return file.read()
 
     def rename(self, source: str, target: str) -> None:
@@ -218,7 +266,7 @@ class OsFiles:
         os.unlink(path)
 
     def listdir(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        return sorted(patiently(_sleep, os.listdir, path))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -239,7 +287,7 @@ class OsFiles:
         return not os.stat(path).st_mode & 0o007
 
     def fsync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:

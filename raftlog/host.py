@@ -81,7 +81,12 @@ class Listener(Protocol):
     def port(self) -> int:
         """The port it got (the one asked for, or the one given by the system for 0)."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Accept nothing more; what was accepted stays."""
+
+    def cut(self, handler: StreamHandler) -> None:
+        """End an accepted connection whose handler has not heard `connection_made` yet: with TLS it exists
+        from the accept on, and has no stream before the end of the TLS handshake."""
 
 
 class Host(Protocol):
@@ -138,10 +143,11 @@ class Host(Protocol):
         *,
         tls: TlsSettings | None = None,
     ) -> None:
-        """Listen; one handler per accepted connection.
+        """Listen; one handler per accepted connection, made when it is accepted.
 
-        With `tls` only clients whose certificate is signed by the same authority reach a handler. An address
-        that is taken and files that are no certificates are OSErrors through `done`.
+        With `tls` only clients whose certificate is signed by the same authority reach `connection_made`;
+        the handlers of others hear `connection_lost`. An address that is taken and files that are no
+        certificates are OSErrors through `done`.
         """
 
     def connect(

@@ -27,7 +27,7 @@ from raftlog.applying import Applying
 from raftlog.archive import ARCHIVE, ArchiveCursor, read_manifest
 from raftlog.directory import TERM_FILE, TERM_KIND, NodeDirectory, shard_name
 from raftlog.errors import RESTORE_HINT, Corrupt, RaftlogError, in_one_line
-from raftlog.files import join
+from raftlog.files import join, way_out
 from raftlog.group_commit import GroupCommit
 from raftlog.host import Host
 from raftlog.install import SnapshotSource
@@ -150,7 +150,7 @@ class Replica:
         if isinstance(error, FileNotFoundError):
             what = f"a file or folder is gone: {error}: {RESTORE_HINT}"
         elif isinstance(error, OSError):
-            what = f"a file call failed: {error}: free space or replace the disk, then start again"
+            what = f"a file call failed: {error}: {way_out(error)}"
         elif isinstance(error, RaftlogError):
             what = f"{type(error).__name__}: {error}"
         else:

@@ -11,7 +11,8 @@ It is as unkind as POSIX allows, and no more:
 - A failed `pwrite` has written some prefix.
 
 `crash` gives the disk that the next boot finds.  `on_call` is told before and after every call that changes
-something, which is how crash points are enumerated; `fail` decides which calls fail.
+something, which is how crash points are enumerated; `fail` decides which calls fail; while `is_short` says so
+no call that needs a descriptor gets one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 
-from raftlog.files import Buffer, Mode, parent
+from raftlog.files import Buffer, Mode, parent, patiently
 
 UNSYNCED_MAX = 1024
 """Unsynced writes to one file; beyond, the older half is written back, as every system does in time."""
@@ -172,6 +173,9 @@ class SimFiles:
         self.free = 1 << 40
         self.fail: Callable[[int, str, str], OSError | None] | None = None
         self.on_call: Callable[[int, str, str, bool], None] | None = None
+        self.is_short: Callable[[], bool] = lambda: False
+        self.pause: Callable[[float], object] = lambda ms: None
+        """Lets time pass while a call waits for a descriptor; the machine's host puts in its own."""
         self._names: dict[str, _Inode | None] = {"/": None}
         self._durable_names: dict[str, _Inode | None] = {"/": None}
         self._pending: list[_NameOp] = []
@@ -187,6 +191,10 @@ class SimFiles:
         yield None if self.fail is None else self.fail(number, operation, path)
         if self.on_call is not None:
             self.on_call(number, operation, path, True)
+
+    def _need_descriptor(self, path: str) -> None:
+        if self.is_short():
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
 
     def _rename_op(self, op: _NameOp) -> None:
         op.apply(self._names)
@@ -227,6 +235,7 @@ class SimFiles:
         return inode
 
     def open(self, path: str, mode: Mode) -> SimFile:
+        patiently(self.pause, self._need_descriptor, path)
         if path in self._names and mode == "x":
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         if path not in self._names and mode != "r":
@@ -247,6 +256,7 @@ class SimFiles:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
 
     def read(self, path: str) -> bytes:
+        patiently(self.pause, self._need_descriptor, path)
         return bytes(self._file(path).live)
 
     def rename(self, source: str, target: str) -> None:
@@ -265,6 +275,7 @@ class SimFiles:
             self._rename_op(_NameOp(None, None, path))
 
     def listdir(self, path: str) -> list[str]:
+        patiently(self.pause, self._need_descriptor, path)
         self._need_dir(path)
         return sorted(name.rpartition("/")[2] for name in self._names if name != "/" and parent(name) == path)
 
@@ -294,6 +305,7 @@ class SimFiles:
         return True
 
     def fsync_dir(self, path: str) -> None:
+        patiently(self.pause, self._need_descriptor, path)
         self._need_dir(path)
         with self._call("fsync_dir", path) as failure:
             if failure is not None:
@@ -304,6 +316,7 @@ class SimFiles:
             self._pending = [op for op in self._pending if not op.touches(path)]
 
     def lock(self, path: str) -> SimLock:
+        patiently(self.pause, self._need_descriptor, path)
         if path in self._locks:
             raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
         if path not in self._names:

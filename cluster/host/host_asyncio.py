@@ -24,6 +24,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, cast
 
+from cluster.host.accepting import DESCRIPTORS_KEPT, Acceptor, listening_sockets
 from cluster.host.fresh_ids import fresh_id
 from cluster.host.jobs import Job
 from raftlog.errors import in_one_line
@@ -39,9 +40,6 @@ LOOPBACK: Final = "127.0.0.1"
 
 CONNECT_TIMEOUT_S: Final = 2.0
 """For a connection with its TLS handshake: who is there needs less, and who is not must not pile up."""
-
-LISTEN_BACKLOG: Final = 1024
-"""After a restart every client connects again within a second; the default of 100 would refuse some."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -136,17 +134,6 @@ class _DiskThread:
             self._loop.call_soon_threadsafe(self._run_done, done, result, error)
 
 
-class _Listener:
-    """A listening socket, as `Host.listen` hands it out."""
-
-    def __init__(self, server: asyncio.Server) -> None:
-        self._server = server
-        self.port: int = server.sockets[0].getsockname()[1]
-
-    def close(self) -> None:
-        self._server.close()
-
-
 class AsyncioHost:
     """`raftlog.host.Host` over a running or not yet running asyncio loop."""
 
@@ -156,11 +143,14 @@ class AsyncioHost:
         *,
         files: Files | None = None,
         on_fatal: Callable[[str], None] | None = None,
+        descriptors_kept: int = DESCRIPTORS_KEPT,
     ) -> None:
+        """`descriptors_kept` from who connects, see `accepting`."""
         self.loop = loop
         self.files: Files = files if files is not None else OsFiles()
         self.rng = random.Random(os.urandom(16))
         self._on_fatal = on_fatal
+        self._descriptors_kept = descriptors_kept
         self._disk = _DiskThread(loop, self.run)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._jobs: weakref.WeakSet[Job] = weakref.WeakSet()
@@ -214,30 +204,31 @@ class AsyncioHost:
         host: str,
         port: int,
         protocol_factory: Callable[[], StreamHandler],
-        done: Callable[[_Listener | None, BaseException | None], None],
+        done: Callable[[Acceptor | None, BaseException | None], None],
         *,
         tls: TlsSettings | None = None,
     ) -> None:
         """Listens on `host` ("" = loopback only) and `port` (0 = any free one)."""
-        factory = cast("Callable[[], asyncio.BaseProtocol]", protocol_factory)
 
         async def go() -> None:
             try:
-                server = await self.loop.create_server(
-                    factory,
-                    host or LOOPBACK,
-                    port,
-                    backlog=LISTEN_BACKLOG,
-                    ssl=_tls_context(tls, is_server=True),
-                    ssl_handshake_timeout=CONNECT_TIMEOUT_S if tls is not None else None,
-                )
+                context = _tls_context(tls, is_server=True)
+                sockets = await listening_sockets(host or LOOPBACK, port)
             except OSError as error:
                 done(None, error)
                 return
             except ValueError as error:  # a host name that cannot be one
                 done(None, OSError(f"cannot listen on {host!r}: {error}"))
                 return
-            done(_Listener(server), None)
+            acceptor = Acceptor(
+                self.loop,
+                sockets,
+                protocol_factory,
+                tls=context,
+                handshake_s=CONNECT_TIMEOUT_S,
+                kept=self._descriptors_kept,
+            )
+            done(acceptor, None)
 
         self._start(go())
 

@@ -12,6 +12,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
+from cluster.host.accepting import DESCRIPTORS_KEPT, Acceptor, listening_sockets
 from cluster.settings import Settings, is_loopback
 from records import RELEASE
 
@@ -40,12 +41,20 @@ class _Refused(asyncio.Protocol):
 class HttpListener:
     """Serves the HTTP API for `node` on `settings.http_host` and `http_port`."""
 
-    def __init__(self, node: HttpNode, settings: Settings, kafka: KafkaListener | None) -> None:
+    def __init__(
+        self,
+        node: HttpNode,
+        settings: Settings,
+        kafka: KafkaListener | None,
+        *,
+        descriptors_kept: int = DESCRIPTORS_KEPT,
+    ) -> None:
         self._node = node
+        self._descriptors_kept = descriptors_kept
         self._settings = settings
         self._kafka = kafka
         self._runner: web.AppRunner | None = None
-        self._server: asyncio.Server | None = None
+        self._server: Acceptor | None = None
 
     async def start(self) -> None:
         """Listens; OSError if the address cannot be had."""
@@ -63,16 +72,15 @@ class HttpListener:
             shutdown_timeout=SHUTDOWN_S,
         )
         await self._runner.setup()
-        self._server = await loop.create_server(self._protocol, settings.http_host, settings.http_port)
+        sockets = await listening_sockets(settings.http_host, settings.http_port)
+        self._server = Acceptor(loop, sockets, self._protocol, kept=self._descriptors_kept)
         if not is_loopback(settings.http_host):
             LOG.warning("listening on %s without TLS or authentication (insecure = true)", settings.http_host)
 
     @property
     def address(self) -> tuple[str, int]:
         """The bound host and port; the configured port before `start` is done."""
-        port = self._settings.http_port
-        if self._server is not None and self._server.sockets:
-            port = self._server.sockets[0].getsockname()[1]
+        port = self._settings.http_port if self._server is None else self._server.port
         return self._settings.http_host, port
 
     async def stop(self) -> None:

@@ -132,6 +132,13 @@ class VirtualHost:
         else:
             self.world.spend(max(self.sync_ms, self._disk_stalled_until_ms - self.world.now_ms))
 
+    def wait_for_descriptor(self, ms: float) -> None:
+        """A file call looks again a little later; on the loop, nothing else happens meanwhile."""
+        if self._disk_clock_ms is not None:
+            self._disk_clock_ms += ms
+        else:
+            self.world.spend(ms)
+
     def spawn_job(
         self, argv_module: str, request: object, done: Done, *, low_priority: bool, deadline_ms: int
     ) -> _SimJob:
@@ -147,9 +154,12 @@ class VirtualHost:
         done: Callable[[SimListener | None, BaseException | None], None],
         tls: object | None = None,
     ) -> None:
-        """In the clear whatever `tls` says: this network has no eavesdroppers."""
+        """In the clear: this network has no eavesdroppers. With `tls`, who connects without it stays in its
+        handshake."""
         try:
-            listener = self.network.listen(self.name, host or LOOPBACK, port, protocol_factory)
+            listener = self.network.listen(
+                self.name, host or LOOPBACK, port, protocol_factory, has_tls=tls is not None
+            )
         except OSError as error:
             self.call_soon(done, None, error)
             return
@@ -166,7 +176,9 @@ class VirtualHost:
         def opened(transport: SimTransport | None, error: BaseException | None) -> None:
             done(None if transport is None else cast("StreamHandler", transport.protocol), error)
 
-        self.network.connect(self.name, host or LOOPBACK, port, protocol_factory, opened)
+        self.network.connect(
+            self.name, host or LOOPBACK, port, protocol_factory, opened, has_tls=tls is not None
+        )
 
     def fatal(self, message: str) -> None:
         """The machine's process ends here; `fatal_message` keeps why."""

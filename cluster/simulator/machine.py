@@ -93,6 +93,7 @@ class Machine:
             self.world, self.network, self.disk, name=self.name, boot=self.boots, **self.host_options
         )
         self.disk.on_call = self._disk_called
+        self.disk.pause = self.host.wait_for_descriptor
         self.node = self.node_class(self.host, self.settings)
         self.host.call_soon(self._start)
         return self.node

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from cluster.simulator.streams import SimTransport
+from cluster.simulator.streams import Shaking, SimTransport
 from cluster.simulator.world import World
 
 LATENCY_MIN_MS: Final = 0.02
@@ -38,16 +38,39 @@ class SimListener:
     """A listening address; `close` stops new connections and leaves the open ones alone."""
 
     def __init__(
-        self, network: Network, owner: str, address: tuple[str, int], factory: Callable[[], Any]
+        self,
+        network: Network,
+        owner: str,
+        address: tuple[str, int],
+        factory: Callable[[], Any],
+        *,
+        has_tls: bool = False,
     ) -> None:
         self._network = network
         self.owner = owner
         self.address = address
         self.port = address[1]
         self.factory = factory
+        self.has_tls = has_tls
+        self._shaking: dict[object, SimTransport] = {}
 
     def close(self) -> None:
         self._network.listeners.pop(self.address, None)
+
+    def accepted(self, transport: SimTransport, *, has_tls: bool) -> None:
+        """A connection stands; one without the TLS that is asked for stays in its handshake."""
+        if has_tls or not self.has_tls:
+            transport.opened(self.factory)
+            return
+        handler = self.factory()
+        self._shaking[handler] = transport
+        transport.opened(lambda: Shaking(handler))
+
+    def cut(self, handler: object) -> None:
+        """Ends a connection in its handshake."""
+        transport = self._shaking.pop(handler, None)
+        if transport is not None:
+            transport.abort()
 
 
 class Network:
@@ -70,22 +93,33 @@ class Network:
 
     # Streams
 
-    def listen(self, owner: str, host: str, port: int, factory: Callable[[], Any]) -> SimListener:
+    def listen(
+        self, owner: str, host: str, port: int, factory: Callable[[], Any], *, has_tls: bool = False
+    ) -> SimListener:
         """Raises OSError when the address is taken."""
         address = (host, port or self._ephemeral_port())
         if address in self.listeners:
             raise OSError(f"{host}:{port} is in use")
-        listener = SimListener(self, owner, address, factory)
+        listener = SimListener(self, owner, address, factory, has_tls=has_tls)
         self.listeners[address] = listener
         return listener
 
-    def connect(self, owner: str, host: str, port: int, factory: Callable[[], Any], opened: Opened) -> None:
+    def connect(
+        self,
+        owner: str,
+        host: str,
+        port: int,
+        factory: Callable[[], Any],
+        opened: Opened,
+        *,
+        has_tls: bool = False,
+    ) -> None:
         """Both ends at once; `opened` is called in a later event of `owner`. It waits as long as there is no
         way there and back, and as long as the machine has no power."""
         here, there = machine_of(owner), self.machines.get(host, host)
 
         def again() -> None:
-            self.connect(owner, host, port, factory, opened)
+            self.connect(owner, host, port, factory, opened, has_tls=has_tls)
 
         for way in ((here, there), (there, here)):
             if way in self._cuts:
@@ -104,7 +138,8 @@ class Network:
         far = SimTransport(self, listener.owner, listener.address, local)
         near.peer, far.peer = far, near
         self.transports[near] = self.transports[far] = None
-        self.soon(listener.owner, far.opened, listener.factory)
+        accepted = functools.partial(listener.accepted, far, has_tls=has_tls)
+        self.soon(listener.owner, accepted)
         self.soon(owner, near.opened, factory, opened)
 
     def carry(self, source: SimTransport, method: str, args: tuple[object, ...]) -> None:

@@ -19,6 +19,16 @@ HIGH_WATER_BYTES: Final = 64 * 1024
 """asyncio's own default."""
 
 
+class Shaking(asyncio.Protocol):
+    """In place of a handler whose peer does not speak TLS: what it says is no handshake."""
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._handler.connection_lost(exc or ConnectionResetError("it left in its TLS handshake"))
+
+
 class SimTransport(asyncio.Transport):
     """One end of a stream between two simulated hosts."""
 

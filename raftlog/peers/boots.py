@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from raftlog.files import Files, join, replace
+from raftlog.files import Files, join, replace, way_out
 from raftlog.host import Host
 from raftlog.metafile import encode_meta, read_meta
 from raftlog.peers.hello import Hello
@@ -61,7 +61,10 @@ class Boots:
         def written(_: object | None, error: BaseException | None) -> None:
             self._writes_under_way -= 1
             if error is not None:
-                self._host.fatal(f"cannot note the boot of node {hello.node_id} in {self._path}: {error}")
+                hint = f": {way_out(error)}" if isinstance(error, OSError) else ""
+                self._host.fatal(
+                    f"cannot note the boot of node {hello.node_id} in {self._path}: {error}{hint}"
+                )
                 return
             accepted()
 

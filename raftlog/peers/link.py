@@ -163,6 +163,11 @@ class Link:
         """What the peer claims to be; believed from DECIDING on."""
         return self._handshake.peer
 
+    @property
+    def has_stream(self) -> bool:
+        """Not so while a connection is dialled, or is in its TLS handshake."""
+        return self._transport is not None
+
     # What the transport calls.
 
     @_ours

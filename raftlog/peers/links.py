@@ -5,8 +5,8 @@ counts, the one that came up last, and the users (one per shard) hear of that on
 within one turn of the loop leaves as one packet per peer at its end.
 
 What must stay true: a peer is up only after it has proven that it knows the secret and its boot was accepted;
-a superseded connection is cut before its successor is announced; nothing that a stranger sends costs more
-than `STRANGERS_MAX` small buffers and a few lines of log.
+a superseded connection is cut before its successor is announced; nothing that strangers do costs more than
+`STRANGERS_MAX` connections with small buffers, counted from the accept on, and a few lines of log.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from raftlog.peers.secret import read_secret
 
 LOG = logging.getLogger("quorate.peers")
 
-STRANGERS_MAX: Final = 16
-"""Accepted connections that have not proven themselves. One more cuts off the oldest: the handshake of a real
-peer takes milliseconds, so that whoever fills the places must be quick to keep it out."""
+STRANGERS_MAX: Final = 64
+"""Accepted connections that have not proven themselves, TLS handshake and hello together. One more cuts off
+the oldest: a real peer takes milliseconds, so that whoever fills the places must be quick to keep it out."""
 
 DIAL_AGAIN_MS: Final = 100
 DIAL_AGAIN_MAX_MS: Final = 250
@@ -227,7 +227,7 @@ class Links:
         self._host.connect(address.host, address.port, lambda: link, connected, tls=self._settings.tls)
 
     def _accept(self) -> Link:
-        strangers = [link for link in self._open if not link.is_dialer and link.state is not State.UP]
+        strangers = [link for link in self._open if not link.is_dialer and link.state is State.SHAKING]
         if len(strangers) >= STRANGERS_MAX:
             strangers[0].close(TimeoutError(f"{STRANGERS_MAX} others are in their hello too"))
         link = Link(self._host, self, Handshake(self._secret, self._hello(-1, 0), is_dialer=False))
@@ -314,6 +314,8 @@ class Links:
 
     def link_closed(self, link: Link, why: Exception | None) -> None:
         self._open.pop(link, None)
+        if not link.has_stream and self._listener is not None:
+            self._listener.cut(link)
         peer = self._peer_of(link)
         if peer is None:
             self._note_trouble(None, f"connection from {link.remote}", why)

@@ -1,7 +1,9 @@
-"""The limit of file descriptors: raised to what the settings need, or said."""
+"""The limit of file descriptors: raised to what the settings need, or said; and what becomes of a node that
+finds none free."""
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
@@ -12,6 +14,8 @@ import pytest
 from cluster.descriptors import descriptors_needed
 from cluster.launching.launcher import launch_node
 from cluster.settings import Settings
+from cluster.simulator import Network, SimCluster, World
+from tests.report import count_fault
 
 SCRIPT = """
 import logging, resource, sys
@@ -54,8 +58,9 @@ def test_a_hard_limit_that_is_too_low_is_said_with_what_would_fit() -> None:
         f"WARNING max.connections = 800 needs {needed} file descriptors, and this process may have 900"
         in said
     )
-    fits = int(said.split()[-1])
-    assert descriptors_needed(Settings(max_connections=fits)) == 900
+    found = re.search(r"it serves (\d+) connections", said)
+    assert found
+    assert descriptors_needed(Settings(max_connections=int(found[1]))) == 900
 
 
 def test_a_node_provides_for_its_connections(tmp_path: Path) -> None:
@@ -72,3 +77,41 @@ def test_a_node_provides_for_its_connections(tmp_path: Path) -> None:
         assert resource.prlimit(node.pid, resource.RLIMIT_NOFILE) == (needed, before[1])
     finally:
         node.kill()
+
+
+# A node that finds none free
+
+
+def short_in_an_election(short_ms: float) -> SimCluster:
+    """Every node has no descriptor to spare for so long, while the leader of the only shard dies."""
+    world = World(5)
+    cluster = SimCluster(world, Network(world), num_shards=1)
+    cluster.boot_until_ready()
+    leader = cluster.leader_of(0)
+    assert leader is not None
+    short_until_ms = world.now_ms + short_ms
+    for machine in cluster.up.values():
+        machine.disk.is_short = lambda: world.now_ms < short_until_ms
+    count_fault("cluster", "no descriptor free")
+    cluster[leader].kill()
+    world.run_for(10_000)
+    return cluster
+
+
+def test_a_file_call_waits_for_a_descriptor() -> None:
+    cluster = short_in_an_election(900)
+    assert len(cluster.up) == 2
+    assert cluster.leader_of(0) in cluster.up
+
+
+def test_a_node_that_never_gets_one_stops_and_names_the_limit() -> None:
+    """Not the disk: it has nothing to do with it."""
+    cluster = short_in_an_election(9_000)
+    stopped = [
+        machine.host.fatal_message for machine in cluster.machines.values() if machine.host.fatal_message
+    ]
+    assert stopped
+    for message in stopped:
+        assert "Too many open files" in message
+        assert "none closed for 1 s: raise the limit (ulimit -n" in message
+        assert "disk" not in message

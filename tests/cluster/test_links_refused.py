@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import random
 from typing import Any
@@ -11,8 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from raftlog.errors import Corrupt
+from raftlog.host import TlsSettings
 from raftlog.peers import PeersError
 from raftlog.peers.hello import HELLO_BYTES_MAX, Frame, frame
+from raftlog.peers.link import State
 from raftlog.peers.links import STRANGERS_MAX
 from raftlog.peers.packets import Sealer
 from raftlog.simfiles import Crash
@@ -262,6 +265,43 @@ def test_strangers_fill_no_more_than_their_places_and_keep_no_peer_out() -> None
     assert len(lab[1].links._open) == STRANGERS_MAX
     lab.boot(2, 3)
     assert lab.until(lambda: lab[1].ups == [2, 3], within_ms=500)
+
+
+def test_strangers_in_their_tls_handshake_fill_no_more_than_these_places_either() -> None:
+    lab = LinksLab()
+    for node in lab.nodes.values():
+        node.settings = dataclasses.replace(
+            node.settings, tls=TlsSettings(cert_file="c", key_file="k", ca_file="a")
+        )
+    lab.boot(1)
+    lab.settle()
+    strangers = [RawPeer(lab, f"s{number}").connect(lab[1]) for number in range(3 * STRANGERS_MAX)]
+    lab.settle(5)
+    assert [stranger.is_lost for stranger in strangers] == [True] * 2 * STRANGERS_MAX + [
+        False
+    ] * STRANGERS_MAX
+    assert len(lab[1].links._open) == STRANGERS_MAX
+    lab.boot(2, 3)
+    assert lab.until(lambda: lab[1].ups == [2, 3], within_ms=500)
+    lab.settle(2_200)
+    assert all(stranger.is_lost for stranger in strangers)
+    assert len(lab[1].links._open) == 2
+
+
+def test_a_peer_whose_boot_is_being_noted_is_no_stranger_any_more() -> None:
+    """However slow the disk is, and whoever knocks meanwhile."""
+    lab = LinksLab(count=2)
+    lab.boot(1)
+    lab.settle()
+    lab[1].host.stall_disk(500)
+    lab.boot(2)
+    assert lab.until(lambda: any(link.state is State.DECIDING for link in lab[1].links._open))
+    for number in range(2 * STRANGERS_MAX):
+        RawPeer(lab, f"s{number}").connect(lab[1])
+    lab.settle(5)
+    assert any(link.state is State.DECIDING for link in lab[1].links._open)
+    assert lab.until(lambda: lab[1].ups == [2], within_ms=1_000)
+    assert lab[2].links._configured[1].dials == 1
 
 
 @pytest.mark.parametrize(

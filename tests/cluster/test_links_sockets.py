@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import shutil
 import socket
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,7 +16,8 @@ from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_nod
 from raftlog.files import OsFiles
 from raftlog.host import TlsSettings
 from raftlog.peers import PeerAddress, PeersError, PeerSettings, SelfDescription
-from raftlog.peers.links import Links
+from raftlog.peers.links import STRANGERS_MAX, Links
+from tests.certificates import authority, certificate, openssl
 from tests.cluster.links_lab import SHARDS, Recorder
 
 DESCRIPTION = SelfDescription(
@@ -159,34 +158,6 @@ async def test_a_secret_that_everybody_can_read_is_refused(rig: Rig) -> None:
 
 # TLS
 
-openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
-
-
-NEW_KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
-
-
-def authority(home: Path, name: str) -> Path:
-    """A certificate authority in `home/name`."""
-    home = home / name
-    home.mkdir()
-    _openssl(home, f"req -x509 {NEW_KEY} -keyout ca.key -out ca.pem -days 2 -subj /CN={name}")
-    return home
-
-
-def certificate(home: Path, name: str) -> TlsSettings:
-    """A certificate of the authority in `home`."""
-    _openssl(home, f"req {NEW_KEY} -keyout {name}.key -out {name}.csr -subj /CN={name}")
-    _openssl(
-        home, f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out {name}.pem"
-    )
-    return TlsSettings(
-        cert_file=str(home / f"{name}.pem"), key_file=str(home / f"{name}.key"), ca_file=str(home / "ca.pem")
-    )
-
-
-def _openssl(home: Path, arguments: str) -> None:
-    subprocess.run(["openssl", *arguments.split()], cwd=home, check=True, capture_output=True, timeout=30)
-
 
 @openssl
 async def test_mutual_tls_and_nobody_without_a_certificate(
@@ -208,6 +179,25 @@ async def test_mutual_tls_and_nobody_without_a_certificate(
     writer.close()
     assert rig.links[1].peers
     assert all(record.exc_info is None for record in caplog.records if record.levelno > logging.DEBUG)
+
+
+@openssl
+async def test_who_never_begins_a_tls_handshake_takes_a_place_and_no_more(rig: Rig, tmp_path: Path) -> None:
+    ours = authority(tmp_path, "ours")
+    await rig.start(1, certificate(ours, "one"))
+    address = ("127.0.0.1", rig.nodes[0].port)
+    opened = [await asyncio.open_connection(*address) for _ in range(STRANGERS_MAX + 30)]
+    strangers = [asyncio.create_task(reader.read()) for reader, _ in opened]
+    await until(lambda: sum(stranger.done() for stranger in strangers) >= 30, within_s=1.5)
+    assert len(rig.links[1]._open) == STRANGERS_MAX
+    assert sum(stranger.done() for stranger in strangers) == 30
+    await rig.start(2, certificate(ours, "two"))
+    await rig.until_up()
+    await until(lambda: all(stranger.done() for stranger in strangers))
+    await until(lambda: not rig.links[1]._listener._opening)  # type: ignore[union-attr]
+    for stranger, (_, writer) in zip(strangers, opened, strict=True):
+        stranger.exception()
+        writer.close()
 
 
 @openssl
