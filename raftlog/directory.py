@@ -7,14 +7,16 @@
     evidence.*    what the log does not say (see `evidence`)
     metadata/, shard-0/, ...    one log each:
         00000000000000000001.log, .index    segments; one with an index is sealed
-        snapshot, term, clean               state up to an index; Raft term and vote; marker of a clean stop
+        snapshot, term, clean               state up to an index; Raft term, vote and of which disk they are;
+                                            marker of a clean stop
         synced                              up to which entry the log was once synced here
         joining, installing                 a replaced disk that may not vote yet; an install not complete
         archive/                            segments below the snapshot, and their manifest
 
 What must stay true: a directory is formatted exactly when `node` is there; whatever formatting wrote and is
 missing later is damage, never an empty start; each start has a boot id of its own, synced before it is used;
-a shard of a replaced disk is `joining` from its format on, until that is durably removed.
+a shard of a replaced disk is `joining` from its format on, until that is durably removed; a vote is one
+disk's, so no node starts on another disk's shard.
 """
 
 from __future__ import annotations
@@ -51,6 +53,11 @@ _NODE_KIND = "node"
 _BOOT_KIND = "boot"
 _JOINING_KIND = "joining"
 TERM_KIND = "term"
+
+OWNER_HINT = (
+    "put the shard's directory back where it was: its vote, and what it has acknowledged, are one disk's; a "
+    "node whose own is lost starts with an empty disk, `quorate node format --replace`"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +153,7 @@ def _make(files: Files, path: str, identity: NodeIdentity) -> None:
         _mkdir_durably(files, home)
         _mkdir_durably(files, join(home, ARCHIVE))
         write_manifest(files, join(home, ARCHIVE), ())
-        write_meta(files, join(home, TERM_FILE), TERM_KIND, 0, None)
+        write_term(files, home, identity, 0, None)
         if identity.is_replacement:
             write_meta(files, join(home, JOINING_FILE), _JOINING_KIND, identity.incarnation)
         create_segment(files, home, identity.log(shard), 1)
@@ -206,10 +213,37 @@ def is_joining(files: Files, home: str) -> bool:
     return files.exists(join(home, JOINING_FILE))
 
 
+def check_joining(files: Files, home: str) -> None:
+    """Raises Corrupt when the marker of a joining shard is not as it was written."""
+    if is_joining(files, home):
+        read_meta(files, join(home, JOINING_FILE), _JOINING_KIND)
+
+
 def joined(files: Files, home: str) -> None:
     """The shard in `home` has caught up: from now on it votes, also after a crash."""
     files.unlink(join(home, JOINING_FILE))
     files.fsync_dir(home)
+
+
+def read_term(files: Files, home: str, identity: NodeIdentity | None) -> tuple[int, str | None, bool]:
+    """Term and vote of the shard in `home`, and whether they say whose they are: older releases did not.
+
+    Raises Corrupt, also when they are another disk's than that of `identity` (None: not asked)."""
+    path = join(home, TERM_FILE)
+    term, vote, *owner = read_meta(files, path, TERM_KIND)[:4]
+    if owner and identity is not None and owner != [identity.node_id, identity.incarnation]:
+        what = (
+            f"is of node {owner[0]}, disk {owner[1]}; this directory is of node {identity.node_id}, "
+            f"disk {identity.incarnation}"
+        )
+        raise Corrupt(path, 0, what, OWNER_HINT)
+    return term, vote, bool(owner)
+
+
+def write_term(files: Files, home: str, identity: NodeIdentity, term: int, vote: str | None) -> None:
+    """Durably replace them; whose they are was appended when exchanged directories went unnoticed."""
+    path = join(home, TERM_FILE)
+    write_meta(files, path, TERM_KIND, term, vote, identity.node_id, identity.incarnation)
 
 
 def read_boot_ids(files: Files, path: str) -> tuple[str, str]:

@@ -291,6 +291,14 @@ def _newest(files: Files, path: str) -> tuple[int, int]:
     return (msgpack.unpackb(last[0][0])["at_ms"], last[0][1]) if last else (-1, 0)
 
 
+def torn_at(files: Files, path: str) -> int | None:
+    """Where the whole notes of a file end, if more follows: torn by a crash, or damaged; None: all are whole,
+    or it is being written."""
+    data = _contents(files, path)
+    end = max((at for _, at in notes_in(data)), default=0)
+    return end if end < len(data) and data == _contents(files, path) else None
+
+
 def read_evidence(files: Files, path: str) -> list[dict[str, Any]]:
     """All notes in a node's directory, oldest first; what is torn or damaged is left out."""
     contents = (_contents(files, join(path, name)) for name in FILES)

@@ -25,7 +25,7 @@ from typing import Any
 
 from raftlog.applying import Applying
 from raftlog.archive import ARCHIVE, ArchiveCursor, read_manifest
-from raftlog.directory import TERM_FILE, TERM_KIND, NodeDirectory, shard_name
+from raftlog.directory import TERM_FILE, NodeDirectory, read_term, shard_name, write_term
 from raftlog.errors import RESTORE_HINT, Corrupt, RaftlogError, in_one_line
 from raftlog.files import join, way_out
 from raftlog.group_commit import GroupCommit
@@ -34,7 +34,6 @@ from raftlog.install import SnapshotSource
 from raftlog.journal import Journal
 from raftlog.loading import clean_up, load_journal, mark_clean
 from raftlog.machine import LogFull, NotLeader, SnapshotHeader, StateMachine
-from raftlog.metafile import read_meta, write_meta
 from raftlog.peering import Links, Peering
 from raftlog.raft import Raft
 from raftlog.segments import LogIdentity
@@ -213,9 +212,11 @@ class Replica:
             self.fail(error)
 
     def _load_steps(self) -> Iterator[None]:
-        files = self._host.files
+        files, identity = self._host.files, self._directory.identity
+        self.term, self.vote, is_named = read_term(files, self.home, identity)
+        if not is_named:
+            write_term(files, self.home, identity, self.term, self.vote)
         clean_up(files, self.home)
-        self.term, self.vote = read_meta(files, join(self.home, TERM_FILE), TERM_KIND)[:2]
         for header in self._applying.restore():
             self._snapshot = header
             yield
@@ -297,7 +298,7 @@ class Replica:
 
     def save_term(self, term: int, vote: str | None) -> None:
         """Sync term and vote before they count."""
-        write_meta(self._host.files, join(self.home, TERM_FILE), TERM_KIND, term, vote)
+        write_term(self._host.files, self.home, self._directory.identity, term, vote)
         self.term, self.vote = term, vote
 
     def open_term(self, index: int, term: int) -> None:

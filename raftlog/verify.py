@@ -1,14 +1,17 @@
 """Checking every byte of a shard's files against every other statement about it; never writing.
 
+`verify_node` looks at the node's own small files, `verify_shard` at one log.
+
 Each fact is written at least twice (frame and CRC, segment and sealed index, index and manifest, files and
-hash chain, log and marker of a clean stop), so a flipped byte contradicts something.  `verify_shard` looks at
-all of it and goes on behind damage, so that one run lists everything.  The one thing that cannot be told from
-a torn write is damage to the end of a log that was not stopped cleanly, behind the mark of what was synced:
-it is reported as "torn".
+hash chain, log and marker of a clean stop), so a flipped byte contradicts something.  All of it is looked at,
+also behind damage, so that one run lists everything.  What a crash may leave too is reported as "torn": the
+end of a log that was not stopped cleanly, behind the mark of what was synced; that mark itself; the end of
+the evidence, which no start relies on.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,15 +20,19 @@ from crc32c import crc32c
 from raftlog.archive import ARCHIVE, MANIFEST, Manifest, all_segments, read_manifest, read_segment
 from raftlog.chain import GENESIS, Chain
 from raftlog.directory import (
-    BOOT_FILE,
     NODE_FILE,
     TERM_FILE,
-    TERM_KIND,
+    NodeIdentity,
+    NotFormatted,
+    check_joining,
     read_boot_ids,
     read_identity,
+    read_term,
     shard_name,
 )
 from raftlog.errors import RESTORE_HINT, Corrupt, Damaged, Problem
+from raftlog.evidence import FILES as EVIDENCE_FILES
+from raftlog.evidence import torn_at
 from raftlog.files import Files, join
 from raftlog.frames import HEADER_BYTES, frame_at
 from raftlog.indexing import build_index
@@ -33,12 +40,14 @@ from raftlog.install import INSTALLING_FILE, installing
 from raftlog.kept import kept_indexes, kept_path
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
 from raftlog.metafile import read_meta
+from raftlog.peers.boots import read_boots
 from raftlog.sealed import REBUILD_HINT, Sealed, decode_index
 from raftlog.segments import LogIdentity, decode_header, index_name, log_name, next_frame, proof_of_loss
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 from raftlog.synced import SYNCED_FILE, is_whole, read_mark, way_out
 from records import MalformedEntry, iter_records
 
+EVIDENCE_HINT = "explanations say unknown for what is missing; the node goes on behind the last whole note"
 INSTALL_HINT = "the next start completes it"
 KEPT_HINT = "remove the file: readers of the past do without it"
 MARK_HINT = "the next start writes it anew"
@@ -68,6 +77,8 @@ class _Walk:
     clean: _CleanStop | None = None
     mark: bytes | None = None
     synced_index: int = 0
+    node: NodeIdentity | None = None
+    named_term: int | None = None
     identity: LogIdentity | None = None
     is_alone: bool = True
     chain: Chain | None = None
@@ -86,10 +97,28 @@ class _Walk:
         self.found(damage.file, damage.offset, damage.what, damage.hint or RESTORE_HINT, index=index)
 
 
+def verify_node(files: Files, path: str) -> list[Problem]:
+    """All problems of the node's own files, beside its logs; a copy of some shards alone has none."""
+    walk = _Walk(files, path)
+    if not files.exists(join(path, NODE_FILE)):
+        return walk.problems
+    for read in (read_identity, read_boot_ids, read_boots):
+        try:
+            read(files, path)
+        except Corrupt as damage:
+            walk.note(damage)
+    for name in EVIDENCE_FILES:
+        file = join(path, name)
+        if (at := torn_at(files, file)) is not None:
+            walk.found(file, at, "the notes from here on are not whole", EVIDENCE_HINT, severity="torn")
+    return walk.problems
+
+
 def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
-    """All problems of one shard's log, and of the node's own small files beside it."""
+    """All problems of one shard's log."""
     walk = _Walk(files, join(node_path, shard_name(shard)))
-    _check_node(walk, node_path, shard)
+    _read_identity(walk, node_path, shard)
+    _read_term(walk)
     if _is_installing(walk):
         return walk.problems
     walk.synced_index = read_mark(files, walk.home)  # first: a log that is written only gets longer behind it
@@ -110,15 +139,10 @@ def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
     return walk.problems
 
 
-def _check_node(walk: _Walk, node_path: str, shard: int) -> None:
-    try:
-        if walk.files.exists(join(node_path, NODE_FILE)):
-            identity = read_identity(walk.files, node_path)
-            walk.identity, walk.is_alone = identity.log(shard), identity.is_alone
-        if walk.files.exists(join(node_path, BOOT_FILE)):
-            read_boot_ids(walk.files, node_path)
-    except Corrupt as damage:
-        walk.note(damage)
+def _read_identity(walk: _Walk, node_path: str, shard: int) -> None:
+    with contextlib.suppress(Corrupt, NotFormatted):  # `verify_node` says what is wrong; a copy may lack it
+        walk.node = read_identity(walk.files, node_path)
+        walk.identity, walk.is_alone = walk.node.log(shard), walk.node.is_alone
 
 
 def _is_installing(walk: _Walk) -> bool:
@@ -349,15 +373,23 @@ def _read_clean(walk: _Walk) -> None:
     _compare_clean_chain(walk, walk.snapshot_index, Chain(walk.snapshot_index, walk.snapshot_chain))
 
 
-def _check_ends(walk: _Walk) -> None:
-    path = join(walk.home, TERM_FILE)
+def _read_term(walk: _Walk) -> None:
+    """The term and whose it is; and whether this shard may vote yet."""
     try:
-        term = read_meta(walk.files, path, TERM_KIND)[0]
-        if term < walk.term:
-            walk.found(path, 0, f"the term is {term}, but entry {walk.index} is of term {walk.term}")
+        walk.named_term = read_term(walk.files, walk.home, walk.node)[0]
     except Corrupt as damage:
         walk.note(damage)
-    clean = walk.clean
+    try:
+        check_joining(walk.files, walk.home)
+    except Corrupt as damage:
+        walk.note(damage)
+
+
+def _check_ends(walk: _Walk) -> None:
+    named, clean = walk.named_term, walk.clean
+    if named is not None and named < walk.term:
+        path = join(walk.home, TERM_FILE)
+        walk.found(path, 0, f"the term is {named}, but entry {walk.index} is of term {walk.term}")
     if clean is not None and walk.index and (walk.index, walk.term) != (clean.last_index, clean.last_term):
         what = f"the log ends with entry {walk.index}, its clean stop was at entry {clean.last_index}"
         walk.found(join(walk.home, CLEAN_FILE), 0, what, index=walk.index + 1)
@@ -369,12 +401,13 @@ def _read_mark(walk: _Walk) -> bytes | None:
 
 
 def _check_mark(walk: _Walk) -> None:
-    """What was synced once is there.  A crash may leave a torn mark; a clean stop does not."""
+    """What was synced once is there.  A power loss may leave a torn mark; a clean stop does not."""
     path, mark = join(walk.home, SYNCED_FILE), walk.mark
     if mark is None or mark != _read_mark(walk):
         return  # written by an older release; or by a node that is running
-    if walk.clean is not None and not is_whole(mark):
-        walk.found(path, 0, "is not whole", MARK_HINT)
+    if not is_whole(mark):
+        severity = "torn" if walk.clean is None else "damage"
+        walk.found(path, 0, "is not whole", MARK_HINT, severity=severity)
     is_told = any(one.index == walk.index + 1 for one in walk.problems)
     if walk.synced_index > walk.index and not is_told:
         what = f"the log ends with entry {walk.index}, entries up to {walk.synced_index} were synced once"

@@ -1,10 +1,10 @@
 """`verify`: is a node's directory what was written, and does its history make sense?
 
-Two questions per shard.  *Files*: every byte against its CRC, index, manifest and hash chain; that is
-`raftlog.reader`'s.  *Meaning*: the invariants of consumer groups after every entry, checked from the records
-alone; the live state hash in the snapshot against a replay; snapshot + tail against the whole log; the
-coordinator's projection and its indexes against a second reading of the same records.  A finding says where,
-what it means and what to do; what is whole is said too.
+Two questions per shard. *Files*: every byte against its CRC, index, manifest and hash chain, and the node's
+own files beside the logs; that is `raftlog.verify`'s. *Meaning*: the invariants of consumer groups after
+every entry, checked from the records alone; the live state hash in the snapshot against a replay; snapshot
++ tail against the whole log; the coordinator's projection and its indexes against a second reading of the
+same records. A finding says where, what it means and what to do; what is whole is said too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from history.reading.source import Basis, Gap, SnapshotLike, Walk
 from history.render import plural
 from history.state.replay import Replay
 from history.words import shard_name
+from raftlog.files import OsFiles
 from raftlog.frames import Frame
 from raftlog.reader import Damaged, Problem
+from raftlog.verify import verify_node
 from records import RecordsError, iter_records
 from records.ids import METADATA_SHARD
 
@@ -49,7 +51,11 @@ class ShardReport:
     @property
     def ok(self) -> bool:
         """Nothing is damaged; a torn tail, which a crash leaves and the next start cuts, is no damage."""
-        return not self.violations and all(problem.severity == TORN for problem in self.problems)
+        return not self.violations and _only_torn(self.problems)
+
+
+def _only_torn(problems: tuple[Problem, ...]) -> bool:
+    return all(problem.severity == TORN for problem in problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        return not self.problems and all(shard.ok for shard in self.shards)
+        return _only_torn(self.problems) and all(shard.ok for shard in self.shards)
 
     @property
     def findings(self) -> int:
@@ -78,7 +84,7 @@ def verify(path: str) -> Report:
     reports = tuple(_verify_shard(node, shard) for shard in node.shards)
     return Report(
         path=path,
-        problems=(*node.problems, *_across_shards(node, reports)),
+        problems=(*verify_node(OsFiles(), path), *_across_shards(node, reports)),
         shards=reports,
         notes=node.notes,
     )
@@ -231,7 +237,9 @@ def report_text(report: Report) -> Iterator[str]:
     for shard in report.shards:
         found = len(shard.problems) + len(shard.violations)
         verdict = (
-            ("whole, but for a torn tail" if found else "whole") if shard.ok else plural(found, "finding")
+            ("whole, but for what a crash tears" if found else "whole")
+            if shard.ok
+            else plural(found, "finding")
         )
         yield f"{shard_name(shard.shard)}: {verdict}; {shard.entries:,} entries, {shard.records:,} records"
         yield f"  from {shard.basis.words()}; state hash {shard.state_hash:016x}"

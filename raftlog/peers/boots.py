@@ -43,7 +43,7 @@ class Boots:
     def __init__(self, host: Host, directory: str) -> None:
         self._host = host
         self._path = join(directory, BOOTS_FILE)
-        self._known = _read(host.files, self._path)
+        self._known = read_boots(host.files, directory)
         self._writes_under_way = 0
 
     def accept(self, hello: Hello, accepted: Callable[[], None]) -> None:
@@ -121,7 +121,9 @@ def _is_old(previous_boot_id: str, boot_ids: list[str]) -> bool:
     return bool(boot_ids) and previous_boot_id != boot_ids[-1] and previous_boot_id in ("", *boot_ids)
 
 
-def _read(files: Files, path: str) -> dict[int, _Known]:
+def read_boots(files: Files, directory: str) -> dict[int, _Known]:
+    """What was noted in `directory`, by peer; raises Corrupt."""
+    path = join(directory, BOOTS_FILE)
     if not files.exists(path):
         return {}
     return {

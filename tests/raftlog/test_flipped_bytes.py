@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from raftlog.directory import LOCK_FILE
-from raftlog.errors import RaftlogError
-from raftlog.reader import ShardReader
+from raftlog.errors import Problem, RaftlogError
 from raftlog.simfiles import Crash, SimFiles
+from raftlog.verify import verify_node, verify_shard
 from tests.report import count_fault
 
 from .hosts import Stopped
@@ -38,9 +38,13 @@ def _files(disk: SimFiles) -> list[str]:
     return [path for path in found if not disk.is_dir(path)]
 
 
+def _verify(disk: SimFiles) -> list[Problem]:
+    return verify_node(disk, PATH) + verify_shard(disk, PATH, 0)
+
+
 def test_verify_finds_every_flipped_byte() -> None:
     disk, _ = _small_log()
-    assert ShardReader(PATH, 0, disk).verify() == []
+    assert _verify(disk) == []
     paths = _files(disk)
     names = {path.removeprefix(PATH + "/") for path in paths}
     first = "00000000000000000001"
@@ -62,14 +66,14 @@ def test_verify_finds_every_flipped_byte() -> None:
         for offset in range(0, disk.size(path), step):
             mask = 1 << (offset % 8)
             disk.damage(path, offset, mask)
-            found = ShardReader(PATH, 0, disk).verify()
+            found = _verify(disk)
             assert found, f"bit {offset % 8} of byte {offset} of {path} was flipped unnoticed"
             disk.damage(path, offset, mask)
             flipped += 1
     print(f"{flipped} bytes flipped, each found")
     count_fault("raftlog", "flipped byte", flipped)
     assert flipped >= BYTES_MIN
-    assert ShardReader(PATH, 0, disk).verify() == []
+    assert _verify(disk) == []
 
 
 def test_verify_finds_every_cut() -> None:
@@ -81,11 +85,11 @@ def test_verify_finds_every_cut() -> None:
         gone = disk.crash(Crash.KEPT)
         gone.unlink(path)
         if not path.endswith(("/clean", "/synced")):
-            assert ShardReader(PATH, 0, gone).verify(), f"{path} is missing unnoticed"
+            assert _verify(gone), f"{path} is missing unnoticed"
         for size in (disk.size(path) - 1, disk.size(path) // 2, 0):
             shorter = disk.crash(Crash.KEPT)
             shorter.open(path, "w").truncate(size)
-            assert ShardReader(PATH, 0, shorter).verify(), f"{path} cut to {size} unnoticed"
+            assert _verify(shorter), f"{path} cut to {size} unnoticed"
 
 
 def test_a_node_never_serves_what_a_flipped_byte_made() -> None:

@@ -242,16 +242,18 @@ def test_a_failed_sync_claims_nothing(disk: SimFiles) -> None:
     assert open_log(disk.crash(Crash.LOST)).last_index == 0
 
 
-def test_a_torn_mark_is_nothing_to_verify_and_written_anew(disk: SimFiles) -> None:
+def test_a_torn_mark_is_told_as_torn_and_written_anew(disk: SimFiles) -> None:
     """As every power loss may leave it; after a clean stop it is damage (`test_flipped_bytes`)."""
     journal = open_log(disk)
     journal.append_frames(frames(1, 5, term=1))
     flush(journal)
     disk.damage(MARK, 9)
     disk.damage(MARK, 4096 + 9)
-    assert ShardReader(PATH, 0, disk).verify() == []
+    (told,) = ShardReader(PATH, 0, disk).verify()
+    assert (told.file, told.severity, told.hint) == (MARK, "torn", "the next start writes it anew")
     assert open_log(disk).last_index == 5
     assert read_mark(disk, HOME) == 5
+    assert ShardReader(PATH, 0, disk).verify() == []
 
 
 # The replica
