@@ -362,6 +362,9 @@ class Node:
             return False
         return True
 
+    def is_catalog_fresh(self) -> bool:
+        return self.metadata.is_fresh(self.host.monotonic_ms())
+
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         for runtime in self.shards:
             runtime.on_catalog_changed(topic_names, is_complete=is_complete)

@@ -74,6 +74,10 @@ class CatalogView:
     def topic_by_id(self, topic_id: bytes) -> CatalogTopic | None:
         return self._by_id.get(topic_id)
 
+    def is_behind(self, topic_id: bytes) -> bool:
+        """Whether that topic may be one of a newer catalog: that this one does not have it says nothing."""
+        return created_at(topic_id) > self.version
+
     def __iter__(self) -> Iterator[CatalogTopic]:
         """All topics, in no particular order."""
         return iter(self._by_name.values())
@@ -93,6 +97,10 @@ class CatalogView:
     def changed_at(self, name: str) -> int:
         """Log index of the newest change of this name; the catalog's version where it is not known."""
         return self._changed_at.get(name) or self._deleted_at.get(name) or self.version
+
+    def deleted_at(self, name: str) -> int:
+        """Log index at which the topic of this name was deleted; 0 if there is one, or has never been."""
+        return self._deleted_at.get(name, 0)
 
     def changed_since(self, version: int) -> list[str]:
         """Names of topics that were created, or changed, after that version of the catalog; there may be

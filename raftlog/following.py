@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from raftlog.errors import Refused
 from raftlog.journal import Journal
 from raftlog.messages import Ack, Append, Checkpoint, Reject
+from raftlog.progress import NEVER_MS
 from raftlog.raft import Raft
 from raftlog.settings import MIB
 
@@ -32,11 +34,13 @@ class Following:
         raft: Raft,
         send: Callable[[int, bytes], bool],
         is_joining: Callable[[], bool],
+        clock: Callable[[], float],
     ) -> None:
         self._journal = journal
         self._raft = raft
         self._send = send
         self._is_joining = is_joining
+        self._clock = clock
         self._term = 0
         self._matched_index = 0
         self._unanswered: tuple[int, float] | None = None
@@ -44,6 +48,8 @@ class Following:
         self._deferred_bytes = 0
         self.leader_commit_index = -1
         """The highest commit index that a leader of the present term named; -1: none yet."""
+        self.horizon = (NEVER_MS, 0)
+        """When, on this node's clock, nothing was committed behind this index: the newest such time."""
 
     def must_wait(self, leader: int, message: Append) -> bool:
         """Whether the message is kept until the group in flight is synced, or, beyond the bounds, dropped."""
@@ -81,6 +87,7 @@ class Following:
         self.begin_term(message.term)
         matches, index = raft.accept(message)
         self.leader_commit_index = max(self.leader_commit_index, message.commit_index)
+        self._look_at_horizon(message)
         if not matches:
             self.refuse(leader, message, index)
             return None
@@ -88,6 +95,14 @@ class Following:
         if message.frames and raft.acknowledged(index) < index:
             self._unanswered = (leader, message.sent_ms)
         return raft.commit_to(min(message.commit_index, self._matched_index))
+
+    def _look_at_horizon(self, message: Append) -> None:
+        now_ms = self._clock()
+        known_ms = now_ms if message.known_ms is None else message.known_ms
+        if known_ms > now_ms:
+            raise Refused(f"an answer to what was sent at {known_ms} ms, and it is {now_ms} ms")
+        if 0 <= known_ms > self.horizon[0]:
+            self.horizon = (known_ms, message.commit_index)
 
     def knows(self, index: int) -> None:
         """The log equals the leader's up to `index`, which is committed and synced."""
@@ -117,6 +132,7 @@ class Following:
             sent_ms,
             self._is_joining(),
             checkpoint,
+            self._clock(),
         )
         self._send(leader, answer.encode())
 

@@ -157,7 +157,10 @@ class Leading:
             self._feeding.feed(peer)
         joined_index = self._joined_index(peer) if peer.is_joining else -1
         raft = self._raft
-        message = Append(raft.term, prev, prev_term, raft.commit_index, now_ms, b"", joined_index, checkpoint)
+        known_ms = peer.asked_ms if raft.knows_commit and self.has_lease(now_ms) else -1.0
+        message = Append(
+            raft.term, prev, prev_term, raft.commit_index, now_ms, b"", joined_index, checkpoint, known_ms
+        )
         self._send(peer.node_id, message.encode())
 
     def _joined_index(self, peer: Peer) -> int:
@@ -178,6 +181,7 @@ class Leading:
                 f"entry {message.match_index} is acknowledged, {self._journal.last_index} is the last"
             )
         peer.last_index = max(peer.last_index, message.match_index)
+        peer.asked_ms = message.asked_ms
         is_news = peer.matches(message.match_index)
         if self._feeding.is_busy and peer.next_index > self._journal.base_index:
             self._feeding.drop(peer.node_id)
@@ -252,6 +256,11 @@ class Leading:
         if self._raft.is_leader:
             self.replicate(is_heartbeat=True)
             self._look_everywhere()
+
+    @property
+    def applied_everywhere(self) -> int:
+        """What every other node has applied, in contact or not."""
+        return min(peer.applied_index for peer in self._progress.peers.values())
 
     def _look_everywhere(self) -> None:
         if not self._raft.is_leader:

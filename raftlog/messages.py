@@ -54,7 +54,9 @@ class Append:
     """The leader's entries behind `prev_index`, or none: a heartbeat.
 
     `sent_ms` is the leader's clock; `joined_index` tells a joining node that it knows everything once its
-    log reaches that index (-1: not yet).
+    log reaches that index (-1: not yet). `known_ms` is the newest `asked_ms` of this peer: the leader got it
+    before it sent this, and nobody else can have led by then, so that `commit_index` was all that there was
+    at that time of the peer's clock (-1: not told; None: an older release, which tells it to nobody).
     """
 
     term: int
@@ -65,6 +67,7 @@ class Append:
     frames: bytes = b""
     joined_index: int = -1
     checkpoint: Checkpoint | None = None
+    known_ms: float | None = -1.0
 
     def encode(self) -> bytes:
         point = self.checkpoint
@@ -80,6 +83,7 @@ class Append:
                     self.frames,
                     self.joined_index,
                     None if point is None else (point.index, point.chain, point.state),
+                    self.known_ms,
                 )
             )
         )
@@ -89,7 +93,8 @@ class Append:
 class Ack:
     """A follower's: its synced log equals the leader's up to `match_index`; it applied up to `applied_index`.
 
-    A joining node's does not count towards a quorum.
+    A joining node's does not count towards a quorum. `asked_ms` is its own clock as it sends this: see
+    `Append.known_ms`.
     """
 
     term: int
@@ -98,6 +103,7 @@ class Ack:
     sent_ms: float
     is_joining: bool = False
     checkpoint: Checkpoint | None = None
+    asked_ms: float = -1.0
 
     def encode(self) -> bytes:
         point = self.checkpoint
@@ -111,6 +117,7 @@ class Ack:
                     self.sent_ms,
                     self.is_joining,
                     None if point is None else (point.index, point.chain, point.state),
+                    self.asked_ms,
                 )
             )
         )
@@ -340,13 +347,17 @@ def decode(payload: bytes) -> Message:
             numbers = (term, prev, prev_term, commit, joined)
             if not is_sound or min(numbers) < -1 or max(numbers) > NUMBER_MAX:
                 raise ValueError("fields of other types, or out of range")
-            return Append(term, prev, prev_term, commit, sent_ms, frames, joined, _checkpoint(point))
+            known_ms = _time(fields[9]) if len(fields) > 9 else None
+            return Append(
+                term, prev, prev_term, commit, sent_ms, frames, joined, _checkpoint(point), known_ms
+            )
         if kind == 2:
             _, term, match, applied, sent_ms, joining, point = fields[:7]
             is_sound = tuple(map(type, fields[1:6])) == _ACK
             if not is_sound or min(term, match, applied) < 0 or max(term, match, applied) > NUMBER_MAX:
                 raise ValueError("fields of other types, or out of range")
-            return Ack(term, match, applied, sent_ms, joining, _checkpoint(point))
+            asked_ms = _time(fields[7]) if len(fields) > 7 else -1.0
+            return Ack(term, match, applied, sent_ms, joining, _checkpoint(point), asked_ms)
         if kind == Kind.DIVERGED:
             found = _checkpoint(fields[2])
             if found is None or type(fields[3]) is not bool:
@@ -368,6 +379,12 @@ def _check(values: list[Any], types: tuple[Any, ...]) -> None:
             raise ValueError(f"{value!r} where {kind.__name__} is due")
         if kind in (int, float) and not -1 <= value <= NUMBER_MAX:  # nor NaN
             raise ValueError(f"{value!r} is out of range")
+
+
+def _time(value: Any) -> float:
+    if type(value) is not float or not -1 <= value <= NUMBER_MAX:
+        raise ValueError(f"{value!r} is no time")
+    return value
 
 
 def _checkpoint(point: Any) -> Checkpoint | None:

@@ -134,7 +134,7 @@ class Peering:
         self.leading = Leading(
             host, journal, raft, settings, self._send, links.can_send, self.feeding, machine.proven
         )
-        self.following = Following(journal, raft, self._send, lambda: self.is_joining)
+        self.following = Following(journal, raft, self._send, lambda: self.is_joining, host.monotonic_ms)
         self.lending = Lending(host, self._home, self._send, links.can_send, owner.fail)
         self.backfilling = Backfilling(
             host,

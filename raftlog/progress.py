@@ -24,7 +24,8 @@ class Peer:
     `next_index` is the first entry not yet sent.  While `is_probing`, one message at a time is under way
     (`is_waiting`, since `probed_ms`), until a place is found where the logs agree; `probed_index` is the
     place that it asks about.  `in_flight` holds (last index, bytes) of what is sent and not yet acknowledged.
-    `joined_index` is what a joining peer has to reach, once known.  `lease_ms`: for so long after it heard
+    `joined_index` is what a joining peer has to reach, once known.  `asked_ms` is the peer's clock in its
+    newest answer by this link, -1 before one.  `lease_ms`: for so long after it heard
     from this node it votes for nobody else; 0 until it has said so.
     """
 
@@ -44,6 +45,7 @@ class Peer:
     joining_since_ms: float = NEVER_MS
     joined_index: int = -1
     lease_ms: float = 0.0
+    asked_ms: float = -1.0
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)
     in_flight_bytes: int = 0
 
@@ -51,6 +53,7 @@ class Peer:
         """The link came up or went down: nothing is under way any more, and behind a new link a disk that
         was joining may be another one."""
         self.is_up = is_up
+        self.asked_ms = -1.0  # behind a new link there may be a new process, and its clock another one
         if not is_up:
             self.lease_ms = 0.0  # its settings may be others when it comes back
         if self.is_joining:

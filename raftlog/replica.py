@@ -577,6 +577,17 @@ class Replica:
             return self.is_leader
         return not self._is_over and self._peering.leading.has_lease(now_ms)
 
+    @property
+    def horizon(self) -> tuple[float, int]:
+        """A time of this node's clock, and an entry: nothing behind that one was committed by then.
+
+        Now, where this node leads with a lease; else what the leader has last told, however long ago."""
+        now_ms = self._host.monotonic_ms()
+        raft = self._raft
+        if raft is not None and raft.is_leader and raft.knows_commit and self.has_lease(now_ms):
+            return now_ms, raft.commit_index
+        return (float("-inf"), 0) if self._peering is None else self._peering.following.horizon
+
     def transfer(self, target: int | None, done: Callable[[str | None], None]) -> None:
         """Hand leadership to node `target`, or to the one that is furthest; `done(None)` when another term
         has begun, else with the reason why this node goes on leading."""
@@ -594,6 +605,13 @@ class Replica:
             self._host.call_soon(fn)
         else:
             self._peering.leading.when_everywhere(index, timeout_ms, fn)
+
+    @property
+    def applied_everywhere(self) -> int:
+        """The last entry that every node has applied, as far as this leader knows, in contact or not."""
+        if self._peering is None:
+            return self._told_commit
+        return min(self._told_commit, self._peering.leading.applied_everywhere)
 
     def followers(self) -> list[dict[str, Any]]:
         """JSON-ready, one per peer: how far each is, as a leader knows it."""

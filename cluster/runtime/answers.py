@@ -22,6 +22,7 @@ class Why(Enum):
 
     NOT_LEADER = "this node does not lead the shard; look for the coordinator again"
     LOADING = "the shard is still reading its log; try again shortly"
+    STALE = "this node has not heard for a while which topics there are; look for the coordinator again"
     OVERLOADED = "too much waits for this node's disk; try again shortly"
     DISK_FULL = "the node's disk is full; nothing is written until space is free on it"
     TIMED_OUT = "the change was not durable in time; it may still happen, so ask again"
@@ -50,6 +51,7 @@ CODES: Final[dict[Why, tuple[ErrorCode, ErrorCode, ErrorCode]]] = {
     # why: (group requests, OffsetFetch, requests that change topics or configs)
     Why.NOT_LEADER: (_E.NOT_COORDINATOR, _E.NOT_COORDINATOR, _E.NOT_CONTROLLER),
     Why.LOADING: (_E.COORDINATOR_LOAD_IN_PROGRESS,) * 3,
+    Why.STALE: (_E.COORDINATOR_LOAD_IN_PROGRESS,) * 3,
     Why.OVERLOADED: (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),
     Why.DISK_FULL: (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.KAFKA_STORAGE_ERROR),
     Why.TIMED_OUT: (_E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR, _E.REQUEST_TIMED_OUT),

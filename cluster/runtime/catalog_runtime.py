@@ -8,12 +8,19 @@ a client that was told of a topic finds it wherever it asks next.
 
 Group configs are learned in the same way and at the same moment.
 
+A node that does not reach the leader does not know how old its catalog has become. So it keeps the time at
+which it was all that there was (`Replica.horizon`), and beyond `age_max_ms` answers nothing that depends on
+what a *name* stands for. In return the leader gives the name of a deleted topic to another one only when
+every node knows of the deletion, or would not answer by the name any more: no offset is ever taken for one of
+another topic than whoever named it meant.
+
 What must stay true: the committed catalog never goes back, also while the projection is built again; no
 change is passed over in telling the groups, and where one may have been, they are told that.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -44,12 +51,25 @@ from records import (
     decode_value,
     encode_record,
 )
+from wire.messages.create_topics import CreateTopicsRequest
 
 SPREAD_MAX_MS: Final = 1_000
 """An admin reply waits this long for nodes that are in contact and slow."""
 
 LEARNED: Final = frozenset((RecordType.TOPIC, RecordType.GROUP_CONFIG, RecordType.FORMAT_LEVEL))
 """What of the metadata shard the rest of the node goes by."""
+
+AGE_MAX_MS: Final = 3_000
+"""How old a catalog may become before names are not trusted; twice the longest election if that is more."""
+
+NAME_LOOK_MS: Final = 20.0
+"""How often a creation looks again whether the name is free; mostly the other nodes know within one."""
+
+AGE_STEP_MS: Final = 100.0
+"""The ages of entries are kept this far apart."""
+
+NAMES_WAITING_MAX: Final = 1_000
+"""Creations that wait for a name."""
 
 FIRST_FORMAT_LEVEL: Final = 1
 """Of a cluster that has never raised it."""
@@ -76,6 +96,11 @@ class CatalogRuntime(ShardRuntime):
         self._changes: deque[tuple[int, RawRecord]] = deque()
         self._spreading: dict[int, tuple[Reply, object]] = {}
         self._num_spread = 0
+        self.age_max_ms = max(AGE_MAX_MS, 2 * node.runtime_settings.log.raft_max_timeout_ms)
+        self._known_ms = -math.inf
+        self._ages: deque[tuple[int, float]] = deque()
+        """Entries of the last `age_max_ms` and a little more, and when they were known to be committed."""
+        self._num_waiting_for_names = 0
 
     def catalog_version(self) -> int:
         return self.machine.view.version
@@ -123,6 +148,8 @@ class CatalogRuntime(ShardRuntime):
                 names = {}
             names[name] = None
         self._learning.version = max(index, self._learning.version)
+        self._look_at_horizon()
+        self._note_age(index)
         if self._learning is not self.committed_catalog:
             self._catch_up_with_learning()
         else:
@@ -158,6 +185,59 @@ class CatalogRuntime(ShardRuntime):
         if not self._learning.learn(key, value, index) and isinstance(value, FormatLevelValue):
             self.format_level = max(self.format_level, value.level)
         return key
+
+    # How old it may be, and whose a name is.
+
+    def is_fresh(self, now_ms: float) -> bool:
+        """Whether the committed catalog was all that there was, at most `age_max_ms` ago."""
+        if now_ms - self._known_ms > self.age_max_ms:
+            self._look_at_horizon()
+        return now_ms - self._known_ms <= self.age_max_ms and self._learning is self.committed_catalog
+
+    def _look_at_horizon(self) -> None:
+        as_of_ms, index = self.replica.horizon
+        if index <= self.committed_catalog.version:
+            self._known_ms = max(self._known_ms, as_of_ms)
+
+    def _note_age(self, index: int) -> None:
+        ages, now_ms = self._ages, self.host.monotonic_ms()
+        if len(ages) >= 2 and ages[-1][1] - ages[-2][1] < AGE_STEP_MS:
+            ages.pop()
+        ages.append((index, now_ms))
+        while len(ages) >= 2 and ages[1][1] <= now_ms - self._outdated_ms:
+            ages.popleft()
+
+    @property
+    def _outdated_ms(self) -> float:
+        """A catalog older than this is trusted with names nowhere; clocks may differ by a tenth."""
+        return 1.1 * self.age_max_ms
+
+    def submit(
+        self, api_key: int, api_version: int, request: object, client: ClientInfo, reply: Reply
+    ) -> None:
+        """As for every shard; a creation first waits until the names are free."""
+        if not isinstance(request, CreateTopicsRequest) or not self.is_ready or self._are_free(request):
+            super().submit(api_key, api_version, request, client, reply)
+        elif self._num_waiting_for_names >= NAMES_WAITING_MAX:
+            Question(api_key, api_version, request, reply).refuse(Why.OVERLOADED)
+        else:
+            self._num_waiting_for_names += 1
+            again = partial(self._submit_again, api_key, api_version, request, client, reply)
+            self.host.call_later(NAME_LOOK_MS, again)
+
+    def _submit_again(self, *asked: Any) -> None:
+        self._num_waiting_for_names -= 1
+        self.submit(*asked)
+
+    def _are_free(self, request: CreateTopicsRequest) -> bool:
+        """Whether no other node takes one of the names for a topic that is gone: it knows that it is, or its
+        catalog is so old by now that it does not go by names."""
+        known = self.replica.applied_everywhere
+        outdated_ms = self.host.monotonic_ms() - self._outdated_ms
+        for index, since_ms in self._ages:
+            if since_ms <= outdated_ms:
+                known = max(known, index)
+        return all(self.machine.view.deleted_at(topic.name) <= known for topic in request.topics)
 
     # Replies that wait for the other nodes.
 

@@ -18,6 +18,8 @@ from functools import partial
 from typing import Any, Final
 
 from cluster.node_info import ClientInfo
+from cluster.runtime.answers import Why
+from cluster.runtime.held import Question, Reply
 from cluster.runtime.job_slots import Slot
 from cluster.runtime.regularity import MeasuredEntry, Regularity
 from cluster.runtime.shard_runtime import NO_ROOM_PAUSE_MS, ShardRuntime
@@ -25,6 +27,7 @@ from cluster.runtime.shard_state import ShardState
 from cluster.runtime.slices import SLICE_MS
 from cluster.runtime.surroundings import Surroundings
 from coordinator.api import Context, Job, JobKind, Outcome
+from coordinator.offsets import commits
 from coordinator.shard import GroupShard
 from raftlog.directory import NodeDirectory
 from raftlog.errors import in_one_line
@@ -35,6 +38,13 @@ from wire.apis import HEARTBEATS, ApiKey
 LOG = logging.getLogger("quorate.runtime")
 
 NOBODY: Final = ClientInfo()
+
+NAMES_BEFORE: Final[dict[int, float]] = {
+    ApiKey.OFFSET_COMMIT: commits.TOPIC_IDS_SINCE,
+    ApiKey.OFFSET_FETCH: commits.TOPIC_IDS_SINCE,
+    ApiKey.OFFSET_DELETE: math.inf,
+}
+"""The versions of requests that name topics whose offsets they mean; ids say themselves which they are."""
 
 TIMER_MIN_MS: Final = 1.0
 """Event loops round timers to about a millisecond; asking for less would fire too early again and again."""
@@ -113,6 +123,24 @@ class GroupRuntime(ShardRuntime):
         self._cancel_work_timer()
         self._cancel_children()
         self._regularity.forget_all()
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether this node is one to lead the shard: it may serve, and goes by the names of topics."""
+        return self.may_serve() and (self._is_alone or self.node.is_catalog_fresh())
+
+    def submit(
+        self, api_key: int, api_version: int, request: object, client: ClientInfo, reply: Reply
+    ) -> None:
+        """As for every shard; topics by name only while everybody means the same ones by their names."""
+        if api_version < NAMES_BEFORE.get(api_key, 0) and not (
+            self._is_alone or self.node.is_catalog_fresh() or not self.is_ready
+        ):
+            self.counters.requests += 1
+            self.counters.refused += 1
+            Question(api_key, api_version, request, reply).refuse(Why.STALE)
+        else:
+            super().submit(api_key, api_version, request, client, reply)
 
     def catalog_version(self) -> int:
         return self.machine.newest_catalog_version

@@ -291,6 +291,12 @@ class ShardLife(ABC):
     def may_serve(self) -> bool:
         """Whether nothing but its log can keep the shard from being Ready here, whoever leads it now."""
 
+    @property
+    def is_fit(self) -> bool:
+        """Whether this node is one to lead the shard, as far as it needs more for that than its log: asked
+        of those that lead it and of those that might. Who is not can do less, or nothing."""
+        return True
+
     @abstractmethod
     def _become_ready(self) -> Iterator[None]:
         """What has to be done before the first request, in steps well below a slice."""

@@ -82,6 +82,9 @@ class Surroundings(Protocol):
     def is_catalog_usable(self, version: int) -> bool:
         """Whether the committed catalog is at least this new."""
 
+    def is_catalog_fresh(self) -> bool:
+        """Whether the committed catalog is so new that a topic's name means the same everywhere."""
+
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         """The committed catalog moved; not `is_complete`: there may have been topics that came and went."""
 

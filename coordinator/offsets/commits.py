@@ -115,7 +115,7 @@ def _commit_some(
     for asked, partitions, answered in part.some(request, PARTITIONS_AT_ONCE):
         topic = _topic(asked, version, ctx)
         if topic is None:
-            answered.partitions += _all(partitions, _unknown(version))
+            answered.partitions += _all(partitions, _unknown(asked, version, ctx))
         else:
             answered.partitions += _commit_topic(
                 partitions, topic, group_id, metadata_max, part.expire_ms, ctx, records
@@ -157,8 +157,12 @@ def _topic(asked: OffsetCommitRequestTopic, version: int, ctx: Context) -> Catal
     return ctx.catalog.topic(asked.name)
 
 
-def _unknown(version: int) -> ErrorCode:
-    return ErrorCode.UNKNOWN_TOPIC_ID if version >= TOPIC_IDS_SINCE else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _unknown(asked: OffsetCommitRequestTopic, version: int, ctx: Context) -> ErrorCode:
+    """What is the matter with a topic that the catalog does not have: perhaps only that it has it not yet."""
+    if version < TOPIC_IDS_SINCE:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    is_behind = ctx.catalog.is_behind(asked.topic_id)
+    return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_behind else ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def _is_partition(topic: CatalogTopic | None, partition: int) -> bool:
@@ -181,7 +185,7 @@ def _refused_beside_unknown(
     response = OffsetCommitResponse()
     for asked in request.topics:
         topic = _topic(asked, version, ctx)
-        absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is not None else _unknown(version)
+        absent = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is not None else _unknown(asked, version, ctx)
         answered = OffsetCommitResponseTopic(topic_id=asked.topic_id, name=asked.name)
         for part in asked.partitions:
             error = code if _is_partition(topic, part.partition_index) else absent

@@ -18,6 +18,7 @@ from records import ZERO_UUID, OffsetCommitValue, offset_commit_key
 from wire.errors import ErrorCode
 from wire.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -73,6 +74,7 @@ def _read_groups(
         answer = OffsetFetchResponseGroup(group_id=group.group_id)
         response.groups.append(answer)
         try:
+            _check_ids(group, version, ctx)
             check_reader(core, group.group_id, group.member_id, group.member_epoch)
         except Refused as refused:
             answer.error_code = refused.code
@@ -90,6 +92,15 @@ def _read_groups(
                     name = topic.name
                 asked.append((name, wanted.partition_indexes))
         yield from _read(core, group.group_id, asked, answer.topics, _topic, ctx)
+
+
+def _check_ids(group: OffsetFetchRequestGroup, version: int, ctx: Context) -> None:
+    """What this catalog may not have *yet* is not unknown: its offsets, if any, can be had soon."""
+    if version >= TOPIC_IDS_SINCE and any(ctx.catalog.is_behind(one.topic_id) for one in group.topics or ()):
+        raise Refused(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            f"This node knows the topics as of version {ctx.catalog.version}, and there are newer ones.",
+        )
 
 
 def _unknown_topic(topic_id: bytes, partitions: Iterable[int]) -> OffsetFetchResponseTopics:

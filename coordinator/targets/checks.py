@@ -11,7 +11,6 @@ from coordinator.api import Context, Draft, Steps
 from coordinator.core import Core
 from coordinator.state.offsetstore import removal_bytes, tombstone, topic_of
 from coordinator.targets.epochs import REASONS_KEPT, epoch_step, target_step
-from coordinator.topics import created_at
 from records import METADATA_SHARD, ZERO_UUID, RawRecord, ReasonKind, Trigger
 
 _TRIGGER_OF_REASON = {
@@ -64,9 +63,7 @@ def _offsets_without_topic(core: Core, group_id: str, ctx: Context, draft: Draft
     for number, (key, topic_id) in enumerate(scan, 1):
         is_gone = verdicts.get(topic_id)
         if is_gone is None:
-            is_gone = (
-                ctx.catalog.topic_by_id(topic_id) is None and created_at(topic_id) <= ctx.catalog.version
-            )
+            is_gone = ctx.catalog.topic_by_id(topic_id) is None and not ctx.catalog.is_behind(topic_id)
             verdicts[topic_id] = is_gone
             if is_gone and len(draft.refs) < REASONS_KEPT:
                 draft.refer(METADATA_SHARD, ctx.catalog.changed_at(topic_of(key)))

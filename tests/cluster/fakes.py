@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -76,6 +77,14 @@ class FakeReplica:
 
     def has_lease(self, now_ms: float) -> bool:
         return self.lease
+
+    @property
+    def horizon(self) -> tuple[float, int]:
+        return (math.inf if self.is_current else -math.inf), 0
+
+    @property
+    def applied_everywhere(self) -> int:
+        return self.last_index
 
     def when_everywhere(self, index: int, timeout_ms: float, fn: Callable[[], None]) -> None:
         self.everywhere.append((index, fn))
@@ -194,6 +203,9 @@ class Bench:
 
     def is_catalog_usable(self, version: int) -> bool:
         return self.metadata.replica.is_current and self.catalog.version >= version
+
+    def is_catalog_fresh(self) -> bool:
+        return self.metadata.is_fresh(self.host.monotonic_ms())
 
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         self.catalog_changes.append((list(topic_names), is_complete))

@@ -68,6 +68,13 @@ class Nodes:
         request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
         return int(self.ask(controller, ApiKey.CREATE_TOPICS, 7, request).topics[0].error_code)
 
+    def delete(self, name: str) -> int:
+        """On the controller; the error code."""
+        controller = self.cluster.leader_of(METADATA_SHARD)
+        assert controller is not None
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=5000)
+        return int(self.ask(controller, ApiKey.DELETE_TOPICS, 6, request).responses[0].error_code)
+
     def commit(self, node_id: int, offset: int, *, topic: str = "orders") -> int:
         request = commit_request(GROUP, {0: offset}, topic=topic)
         answer = self.ask(node_id, ApiKey.OFFSET_COMMIT, 9, request)

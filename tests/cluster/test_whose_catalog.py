@@ -10,9 +10,15 @@ import pytest
 
 from cluster.runtime.shard_state import ShardState
 from records import METADATA_SHARD
-from tests.cluster.test_three_nodes import SHARD, Nodes
+from tests.cluster.test_three_nodes import GROUP, SHARD, Nodes
 from tests.report import count_fault
+from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 
 MAY_SAY_NOTHING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 
@@ -53,7 +59,94 @@ def test_no_node_denies_an_acknowledged_offset_of_a_topic_that_it_does_not_know(
     assert runtime.state is not ShardState.READY
     cut.network.heal_all()
     cut.cluster.settle()
-    assert runtime.may_serve()
+    cut.cluster.wait_for(lambda: runtime.is_fit)
     give(cut, 3)
     cut.cluster.wait_for(lambda: cut.cluster.leader_of(SHARD) == 3)
     assert cut.fetch(3) == (0, [42])
+
+
+def refused_by_name(nodes: Nodes, node_id: int) -> list[int]:
+    """What a node answers to an offset's commit, fetch and removal by the name of its topic."""
+    deletion = OffsetDeleteRequest(
+        group_id=GROUP,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name="orders", partitions=[OffsetDeleteRequestPartition(partition_index=5)]
+            )
+        ],
+    )
+    return [
+        nodes.commit(node_id, 7),
+        nodes.fetch(node_id)[0],
+        nodes.ask(node_id, ApiKey.OFFSET_DELETE, 0, deletion).error_code,
+    ]
+
+
+def test_who_does_not_hear_of_the_catalog_goes_by_no_name(cut: Nodes) -> None:
+    """Node 3 leads a shard and does not hear of a topic that was deleted and made again: what is committed by
+    its name is not written for the old one, and what was committed for the old one is not answered."""
+    cut.network.heal_all()
+    cut.cluster.settle()
+    assert cut.commit(2, 1) == 0
+    give(cut, 3)
+    cut.cluster.wait_for(lambda: cut.cluster.leader_of(SHARD) == 3)
+    runtime, metadata = cut.cluster.runtime(3, SHARD), cut.cluster[3].node.metadata
+    assert refused_by_name(cut, 3) == [0, 0, 0]
+    assert runtime.is_fit
+    cut.cluster.cut(1, 3)
+    old = cut.cluster[1].node.catalog.topic("orders")
+    assert cut.delete("orders") == 0
+    asked_ms = cut.world.now_ms
+    assert cut.create("orders", 12) == 0
+    assert cut.world.now_ms - asked_ms >= metadata.age_max_ms - 1_000, "the name was not free"
+    assert cut.cluster[3].node.catalog.topic("orders") == old
+    assert not runtime.is_fit
+    if cut.leader == 3:  # still
+        assert refused_by_name(cut, 3) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
+        member = cut.consumer("a")
+        assert member.heartbeat().error_code == 0, "sessions and groups live on"
+        assert member.leave().error_code == 0
+    cut.network.heal_all()
+    cut.cluster.wait_for(lambda: cut.cluster[3].node.catalog.topic("orders") != old)
+    cut.cluster.wait_for(lambda: cut.cluster.runtime(cut.leader, SHARD).is_fit)
+    assert cut.commit(cut.leader, 9) == 0
+    assert cut.fetch(cut.leader) == (0, [9])
+    cut.world.run_for(5_000)
+    assert cut.fetch(cut.leader) == (0, [9]), "an acknowledged offset went with the old topic"
+
+
+def test_a_name_is_free_at_once_when_every_node_knows(cut: Nodes) -> None:
+    cut.network.heal_all()
+    cut.cluster.settle()
+    for _ in range(3):
+        asked_ms = cut.world.now_ms
+        assert cut.delete("orders") == 0
+        assert cut.create("orders", 12) == 0
+        assert cut.world.now_ms - asked_ms < 500
+
+
+def test_a_name_that_was_free_before_waits_for_nobody(cut: Nodes) -> None:
+    """Neither one that nobody had, nor one whose topic was deleted long ago."""
+    assert cut.delete("orders") == 0
+    asked_ms = cut.world.now_ms
+    assert cut.create("fresh", 1) == 0
+    assert cut.world.now_ms - asked_ms < 1_500
+    cut.world.run_for(10_000)
+    assert cut.delete("fresh") == 0
+    asked_ms = cut.world.now_ms
+    assert cut.create("orders", 1) == 0
+    assert cut.world.now_ms - asked_ms < 1_500
+
+
+def test_the_end_of_the_metadata_leader_stops_no_commit(cut: Nodes) -> None:
+    """While another one is elected, every catalog is as new as it was: names are good for that long."""
+    cut.network.heal_all()
+    cut.cluster.settle()
+    cut.cluster[1].kill()
+    count_fault("cluster", "controller killed")
+    for offset in range(40):
+        assert cut.commit(2, offset) == 0
+        assert cut.fetch(2) == (0, [offset])
+        cut.world.run_for(100)
+    assert cut.cluster.leader_of(METADATA_SHARD) in (2, 3)
+    assert cut.cluster.runtime(2, SHARD).is_fit

@@ -380,7 +380,7 @@ class World:
             asked = topics.setdefault(
                 name,
                 offset_commit.OffsetCommitRequestTopic(
-                    name=name, topic_id=topic.topic_id if topic is not None else bytes(15) + b"?"
+                    name=name, topic_id=topic.topic_id if topic is not None else b"?" * 16
                 ),
             )
             asked.partitions.append(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.limits import Limits
+from coordinator.topics import new_topic_id
 from records import OffsetCommitKey, OffsetCommitValue, Record, Trigger
 from tests.coordinator.world import FIRST_TOPIC, WALL_START_MS, Client, World, settle
 from tests.kip848.test_c03_errors import classic_group
@@ -164,6 +165,26 @@ def test_unknown_topics_and_partitions(world: World, version: int, code: ErrorCo
         ("orders", 0): 0,
         ("orders", 12): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
+
+
+def test_an_id_of_a_newer_catalog_is_not_unknown(world: World) -> None:
+    """v10: a topic that this node does not know *yet* is to be tried again, by itself; others commit."""
+    later = new_topic_id(bytes(16), world.catalog.view.version + 1)
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    request = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        topics=[
+            OffsetCommitRequestTopic(topic_id=topic_id, partitions=[partition])
+            for topic_id in (later, ORDERS, b"?" * 16)
+        ],
+    )
+    answer = world.handle(ApiKey.OFFSET_COMMIT, 10, request)
+    assert [topic.partitions[0].error_code for topic in answer.topics] == [
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ]
 
 
 def test_unknown_partitions_are_told_apart_in_a_refused_commit(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.offsets import fetching
+from coordinator.topics import new_topic_id
 from records import ZERO_UUID
 from tests.coordinator.world import FIRST_TOPIC, World
 from tests.kip848.test_c03_errors import classic_group
@@ -94,6 +95,20 @@ def test_version_10_names_topics_by_id(world: World) -> None:
     assert (unknown.committed_offset, unknown.error_code) == (-1, ErrorCode.UNKNOWN_TOPIC_ID)
     everything = fetch_group(world, 10, topics=None)
     assert [topic.topic_id for topic in everything.topics] == [ORDERS]
+
+
+def test_an_id_of_a_newer_catalog_is_asked_for_again(world: World) -> None:
+    """v10: of a topic that this node does not know *yet* neither "unknown" nor "no offset" is said."""
+    world.commit({("orders", 0): 5})
+    later = new_topic_id(bytes(16), world.catalog.view.version + 1)
+    topics = [
+        OffsetFetchRequestTopics(topic_id=ORDERS, partition_indexes=[0]),
+        OffsetFetchRequestTopics(topic_id=later, partition_indexes=[0]),
+    ]
+    group = fetch_group(world, 10, topics=topics)
+    assert (group.error_code, group.topics) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
+    world.create_topic("later", 1)
+    assert fetch_group(world, 10, topics=topics).error_code == 0
 
 
 def test_members_are_checked_where_they_say_who_they_are(world: World) -> None:
