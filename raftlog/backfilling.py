@@ -33,19 +33,18 @@ from raftlog.backfill import (
 )
 from raftlog.chain import DIGEST_BYTES
 from raftlog.errors import Refused
+from raftlog.files import READ_BYTES_MAX
 from raftlog.host import Host, Job, Timer
 from raftlog.journal import Journal
 from raftlog.messages import HistoryChunk, HistoryRequest
 from raftlog.sealed import Sealed
-from raftlog.settings import KIB, MIB, LogSettings
+from raftlog.settings import KIB, LogSettings
 
 LOG = logging.getLogger("quorate.raftlog")
 CHUNK_BYTES = 256 * KIB
 """About a millisecond of reading there, of the link, and of writing here."""
 CHUNK_PACE_MS = 20.0
 """Per node: at most 13 MB/s, a tenth of a slow network and a twentieth of the loop's time."""
-SEGMENT_BYTES_MAX = 2048 * MIB + 64 * MIB
-"""The longest segment that can be configured, and the entry that ends it."""
 LOOK_MS = 1000.0
 """Until the node is level, or a peer in contact: nothing is urgent here."""
 LOOK_AGAIN_MS = 30_000.0
@@ -266,7 +265,7 @@ class Backfilling:
             self._write(fetch, chunk)
 
     def _take_offer(self, fetch: _Fetch, chunk: HistoryChunk) -> None:
-        if chunk.size > SEGMENT_BYTES_MAX or len(chunk.chain_before) != DIGEST_BYTES:
+        if chunk.size > READ_BYTES_MAX or len(chunk.chain_before) != DIGEST_BYTES:
             self._bar(fetch, f"a segment of {chunk.size} bytes")
             return
         now_ms = self._journal.last_timestamp_ms

@@ -25,6 +25,7 @@ from typing import Any
 import msgpack
 from crc32c import crc32c
 
+from raftlog.errors import Corrupt
 from raftlog.files import File, Files, join
 from raftlog.host import Host
 
@@ -224,7 +225,7 @@ class Evidence:
                 self._size = 0
             file.pwrite(data, self._size)
             self._size += len(data)
-        except OSError as error:
+        except (OSError, Corrupt) as error:
             self._broken = True
             LOG.warning("evidence is not kept any more: %s", error)
 
@@ -293,7 +294,7 @@ def _newest(files: Files, path: str) -> tuple[int, int]:
 
 def torn_at(files: Files, path: str) -> int | None:
     """Where the whole notes of a file end, if more follows: torn by a crash, or damaged; None: all are whole,
-    or it is being written."""
+    or it is being written.  Raises Corrupt when it is no file."""
     data = _contents(files, path)
     end = max((at for _, at in notes_in(data)), default=0)
     return end if end < len(data) and data == _contents(files, path) else None

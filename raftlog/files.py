@@ -10,6 +10,8 @@ and after every call and inject failures into each of them.  What must stay true
   the new content, never a mixture.
 - A call that finds no free file descriptor is repeated for `SHORT_MS` before it fails: that says nothing
   about the disk, and whoever has them gives some back.
+- What stands under a file's name and is no regular file (a device, a named pipe, a folder), or is longer than
+  anything that is ever written there, is damage, found before a byte of it is read.  Links are followed.
 
 Only this module imports the operating system.
 """
@@ -19,15 +21,21 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable
 from typing import ClassVar, Final, Literal, ParamSpec, Protocol, TypeVar
+
+from raftlog.errors import RESTORE_HINT, Corrupt
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 Buffer = bytes | bytearray | memoryview
 Mode = Literal["r", "w", "x"]
+
+READ_BYTES_MAX: Final = (2048 + 64) << 20
+"""The longest segment that can be configured, and the entry that ends it; of a file that is read at once."""
 
 TEMPORARY_SUFFIX = ".tmp"
 """What is being written aside; removed when a directory is opened for writing."""
@@ -99,8 +107,8 @@ class Files(Protocol):
     def open(self, path: str, mode: Mode) -> File:
         """`r` read only; `w` read and write, created when missing; `x` the same, must not exist."""
 
-    def read(self, path: str) -> bytes:
-        """The whole file."""
+    def read(self, path: str, bytes_max: int = READ_BYTES_MAX) -> bytes:
+        """The whole file; raises Corrupt when it is longer."""
 
     def rename(self, source: str, target: str) -> None:
         """Atomic; replaces `target`; durable after `fsync_dir` of both directories."""
@@ -171,6 +179,32 @@ def _sleep(ms: float) -> None:
 
 def _open(path: str, flags: int) -> int:
     return patiently(_sleep, os.open, path, flags | os.O_CLOEXEC, 0o640)
+
+
+_KINDS: Final = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of the regular file at `path`, or at which a link there leads; never waits for who writes
+    into a pipe.  Raises Corrupt when it is anything else."""
+    fd = _open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(fd)
+        raise Corrupt(path, 0, f"is {_KINDS.get(stat.S_IFMT(mode), 'something else')}, no file", RESTORE_HINT)
+    return fd
+
+
+def check_size(path: str, size_bytes: int, bytes_max: int = READ_BYTES_MAX) -> None:
+    """Raises Corrupt for a file that is longer than what is ever written there."""
+    if size_bytes > bytes_max:
+        what = f"is {size_bytes} bytes long, more than the {bytes_max} that it can have"
+        raise Corrupt(path, bytes_max, what, RESTORE_HINT)
 
 
 class OsFile:
@@ -253,11 +287,13 @@ class OsFiles:
     }
 
     def open(self, path: str, mode: Mode) -> OsFile:
-        return OsFile(_open(path, self._FLAGS[mode]))
+        return OsFile(open_regular(path, self._FLAGS[mode]))
 
-    def read(self, path: str) -> bytes:
-        with patiently(_sleep, open, path, "rb") as file:
-            return file.read()
+    def read(self, path: str, bytes_max: int = READ_BYTES_MAX) -> bytes:
+        with open(open_regular(path), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            check_size(path, size, bytes_max)
+            return file.read(size)
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)

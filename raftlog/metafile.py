@@ -21,6 +21,8 @@ from raftlog.errors import RESTORE_HINT, Corrupt
 from raftlog.files import Files, replace
 
 MAGIC = b"QMF1"
+META_BYTES_MAX = 64 << 20
+"""The manifest of half a million segments; all others are below a kilobyte or two."""
 _HEAD = struct.Struct("<4sII")
 _CRC_START = 8
 
@@ -53,7 +55,7 @@ def decode_meta(data: bytes, path: str, kind: str) -> list[Any]:
 def read_meta(files: Files, path: str, kind: str) -> list[Any]:
     """Read and check a file; a missing one is Corrupt too, as formatting wrote it."""
     try:
-        data = files.read(path)
+        data = files.read(path, META_BYTES_MAX)
     except FileNotFoundError:
         raise Corrupt(path, 0, f"the {kind} file is missing", RESTORE_HINT) from None
     return decode_meta(data, path, kind)

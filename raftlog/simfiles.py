@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 
-from raftlog.files import Buffer, Mode, parent, patiently
+from raftlog.files import READ_BYTES_MAX, Buffer, Mode, check_size, parent, patiently
 
 UNSYNCED_MAX = 1024
 """Unsynced writes to one file; beyond, the older half is written back, as every system does in time."""
@@ -255,9 +255,11 @@ class SimFiles:
         if self._names[path] is not None:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, bytes_max: int = READ_BYTES_MAX) -> bytes:
         patiently(self.pause, self._need_descriptor, path)
-        return bytes(self._file(path).live)
+        found = self._file(path).live
+        check_size(path, len(found), bytes_max)
+        return bytes(found)
 
     def rename(self, source: str, target: str) -> None:
         inode = self._file(source)

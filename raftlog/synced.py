@@ -39,6 +39,8 @@ _SLOT = struct.Struct("<4sIQQ")
 _FIELDS = struct.Struct("<QQ")
 _SECTOR_BYTES = 4096
 """Disks write as much at once; the two slots are never in one."""
+_BYTES_MAX = 1 << 20
+"""Far above the file's length; what hangs behind the slots is cut when they are written."""
 
 
 def way_out(*, is_alone: bool) -> str:
@@ -79,7 +81,7 @@ def _read(data: bytes, at: int) -> tuple[int, int]:
 def read_mark(files: Files, home: str) -> int:
     """Up to which entry the log in `home` is known to have been synced; 0: nothing is known."""
     path = join(home, SYNCED_FILE)
-    return decode_mark(files.read(path), files.inode(path)) if files.exists(path) else 0
+    return decode_mark(files.read(path, _BYTES_MAX), files.inode(path)) if files.exists(path) else 0
 
 
 class Synced:

@@ -109,7 +109,12 @@ def verify_node(files: Files, path: str) -> list[Problem]:
             walk.note(damage)
     for name in EVIDENCE_FILES:
         file = join(path, name)
-        if (at := torn_at(files, file)) is not None:
+        try:
+            at = torn_at(files, file)
+        except Corrupt as damage:
+            walk.note(damage)
+            continue
+        if at is not None:
             walk.found(file, at, "the notes from here on are not whole", EVIDENCE_HINT, severity="torn")
     return walk.problems
 
@@ -121,8 +126,7 @@ def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
     _read_term(walk)
     if _is_installing(walk):
         return walk.problems
-    walk.synced_index = read_mark(files, walk.home)  # first: a log that is written only gets longer behind it
-    walk.mark = _read_mark(walk)
+    _read_mark(walk)  # first: a log that is written only gets longer behind it
     _check_manifest(walk)
     _check_snapshot(walk)
     _check_kept(walk)
@@ -335,8 +339,8 @@ def _check_sealed(walk: _Walk, path: str, data: bytes, first: int, before: bytes
         if archived or first <= walk.snapshot_index:
             walk.found(index_path, 0, f"the index of the segment of entry {first} is missing", REBUILD_HINT)
         return
-    index = walk.files.read(index_path)
     try:
+        index = walk.files.read(index_path)
         sealed = decode_index(index, index_path)
     except Corrupt as damage:
         walk.note(damage)
@@ -395,7 +399,14 @@ def _check_ends(walk: _Walk) -> None:
         walk.found(join(walk.home, CLEAN_FILE), 0, what, index=walk.index + 1)
 
 
-def _read_mark(walk: _Walk) -> bytes | None:
+def _read_mark(walk: _Walk) -> None:
+    try:
+        walk.synced_index, walk.mark = read_mark(walk.files, walk.home), _mark(walk)
+    except Corrupt as damage:
+        walk.note(damage)
+
+
+def _mark(walk: _Walk) -> bytes | None:
     path = join(walk.home, SYNCED_FILE)
     return walk.files.read(path) if walk.files.exists(path) else None
 
@@ -403,7 +414,7 @@ def _read_mark(walk: _Walk) -> bytes | None:
 def _check_mark(walk: _Walk) -> None:
     """What was synced once is there.  A power loss may leave a torn mark; a clean stop does not."""
     path, mark = join(walk.home, SYNCED_FILE), walk.mark
-    if mark is None or mark != _read_mark(walk):
+    if mark is None or mark != _mark(walk):
         return  # written by an older release; or by a node that is running
     if not is_whole(mark):
         severity = "torn" if walk.clean is None else "damage"

@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from raftlog.files import READ_BYTES_MAX, check_size, open_regular
+
 KEPT_BYTES_MAX = 1 << 27
 """What a process keeps for its next reading at most: twice a segment of the usual size."""
 
@@ -23,16 +25,20 @@ class Lent:
         self.memory = memory
 
     def read(self, path: str) -> memoryview:
-        """The whole file, as it is till the next one is read; raises `OSError`."""
-        with open(path, "rb", buffering=0) as file:
+        """The whole file, as it is till the next one is read; raises `OSError`, and `Damaged` for what is no
+        file, or too long for one."""
+        with open(open_regular(path), "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
+            check_size(path, size)
             if size > len(self.memory):
                 self.memory = bytearray(size)
             room = memoryview(self.memory)[:size]
             at = 0
             while at < size and (count := file.readinto(room[at:])):
                 at += count
-            if at == size and (rest := file.read()):  # it has grown, or a mount told an old size
+            if at == size and (
+                rest := file.read(READ_BYTES_MAX - at)
+            ):  # it has grown, or a mount told an old size
                 self.memory = self.memory[:at] + rest
                 return memoryview(self.memory)
         return room[:at]

@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -480,22 +481,31 @@ HARMLESS = ("lock", "evidence.0", "evidence.1", "clean", "boot")
 """Files whose loss takes nothing from history; verify may still name them."""
 
 
-@pytest.mark.parametrize("harm", ["gone", "emptied", "halved", "garbage"])
+HARM: dict[str, Callable[[Path, bytes], object]] = {
+    "gone": lambda file, sound: None,
+    "emptied": lambda file, sound: file.write_bytes(b""),
+    "halved": lambda file, sound: file.write_bytes(sound[: len(sound) // 2]),
+    "garbage": lambda file, sound: file.write_bytes(random.Random(len(sound)).randbytes(len(sound))),
+    "endless": lambda file, sound: file.symlink_to("/dev/zero"),
+    "pipe": lambda file, sound: os.mkfifo(file),
+    "folder": lambda file, sound: file.mkdir(),
+    "enormous": lambda file, sound: (file.touch(), os.truncate(file, 1 << 40)),
+}
+NO_FILE = ("endless", "pipe", "folder", "enormous")
+
+
+@pytest.mark.parametrize("harm", HARM)
 def test_any_file_harmed_is_reported_and_no_reader_breaks(home: str, harm: str) -> None:
     node, _ = long_story(home)
     node.stop()
-    rng = random.Random(harm)
     for file in sorted(path for path in Path(home).rglob("*") if path.is_file()):
         sound = file.read_bytes()
-        if harm == "gone":
-            file.unlink()
-        elif harm == "emptied":
-            file.write_bytes(b"")
-        elif harm == "halved":
-            file.write_bytes(sound[: len(sound) // 2])
-        else:
-            file.write_bytes(rng.randbytes(len(sound)))
+        file.unlink()
+        HARM[harm](file, sound)
         report = verify(home)
+        if harm in NO_FILE and file.name != "lock":
+            found = [*report.problems, *(one for shard in report.shards for one in shard.problems)]
+            assert str(file) in {one.file for one in found}, f"{file} {harm}"
         if file.name not in HARMLESS and (file.name, harm) != ("synced", "gone"):  # older releases have none
             assert report.findings or report.notes, f"{file} {harm}"
         assert list(report_text(report))
@@ -508,5 +518,20 @@ def test_any_file_harmed_is_reported_and_no_reader_breaks(home: str, harm: str) 
         ):
             with contextlib.suppress(NothingToRead, Damaged):
                 read()
+        if file.exists():
+            file.rmdir() if file.is_dir() else file.unlink()
         file.write_bytes(sound)
     assert verify(home).ok
+
+
+def test_links_to_files_are_followed(home: str, tmp_path: Path) -> None:
+    """As of an archive that was moved to a larger disk."""
+    node, _ = long_story(home)
+    node.stop()
+    truth = list(dump_json(dump(home)))
+    for number, file in enumerate(path for path in list(Path(home).rglob("*")) if path.is_file()):
+        elsewhere = tmp_path / str(number)
+        file.rename(elsewhere)
+        file.symlink_to(elsewhere)
+    assert verify(home).ok
+    assert list(dump_json(dump(home))) == truth

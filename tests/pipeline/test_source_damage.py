@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from history.reading.node import ShardFiles
 from history.reading.source import Walk
 from pipeline.errors import InputError
 from pipeline.source.inputs import open_input
+from pipeline.source.lent import lent
+from raftlog.errors import Damaged
 from raftlog.frames import Frame, encode_frame
 from raftlog.segments import LogIdentity, encode_header, log_name
 from records import (
@@ -336,3 +339,13 @@ def test_an_empty_shard_has_no_rows(tmp_path: Path) -> None:
     assert rows_of(log) == []
     found = open_input(str(log))
     assert (found.shards[0].decided_index, found.shards[0].last_ms) == (0, -1)
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/dev/zero"), lambda path: os.mkfifo(path)])
+def test_what_is_no_file_is_damage_before_a_byte_of_it_is_read(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "00000000000000000001.log"
+    make(path)
+    with lent() as memory, pytest.raises(Damaged, match="no file"):
+        memory.read(str(path))
