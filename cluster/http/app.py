@@ -19,7 +19,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from cluster.http import reads, writes
 from cluster.http.feed import Feed, busy, taken
-from cluster.http.hosts import check_host
+from cluster.http.hosts import Hosts
 from cluster.http.metrics import NodeMetrics
 from cluster.http.node_view import HttpNode, Json, ShardView
 from cluster.http.routes import ROUTES, HttpError, Route, openapi
@@ -72,6 +72,7 @@ class Api:
     def __init__(self, node: HttpNode, settings: Settings, metrics: NodeMetrics, release: str) -> None:
         self._node = node
         self._settings = settings
+        self._hosts = Hosts(settings)
         self._metrics = metrics
         self._release = release
         self._document = openapi(release)
@@ -111,7 +112,7 @@ class Api:
             )
         self._at_work += 1
         try:
-            check_host(request.headers.get("Host"), self._settings, self._node.info)
+            self._hosts.check(request.headers.get("Host"), request.path, self._node.info)
             response = await handler(request)
             await taken(request, response.prepare(request))
             await taken(request, response.write_eof())

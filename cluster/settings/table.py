@@ -101,6 +101,9 @@ class Settings:
     http_port: int = _port(8092, "Beside the Kafka port in its thousand; 0 takes any free one.")
     http_advertised_host: str = _row("", "Shown by /v1/cluster; empty: the bound host.")
     http_advertised_port: int = _port(0, "Shown by /v1/cluster; 0: the bound port.")
+    http_allowed_hosts: tuple[str, ...] = _row(
+        (), "More names to be asked by over HTTP, as a load balancer's; addresses need none. `*`: any name."
+    )
 
     # The other nodes
     cluster_nodes: tuple[str, ...] = _row(

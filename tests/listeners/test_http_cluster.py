@@ -278,13 +278,26 @@ async def test_a_form_cannot_change_anything(content_type: str) -> None:
             assert (status, answer["error"], rig.node.changes) == (415, "NOT_JSON", [])
 
 
-@pytest.mark.parametrize("path", ["/v1/cluster", "/metrics", "/healthz", "/nothing"])
-async def test_who_asks_under_a_foreign_name_learns_nothing(path: str) -> None:
-    async with http_rig() as rig:
+OPENED: dict[str, Any] = {
+    "http_host": "0.0.0.0",
+    "insecure": True,
+    "http_advertised_host": "Node-1.example",
+    "kafka_advertised_host": "kafka-1.example",
+    "http_allowed_hosts": ("quorate.example", "balancer"),
+}
+
+
+@pytest.mark.parametrize("settings", [{}, OPENED], ids=["loopback", "opened"])
+@pytest.mark.parametrize("path", ["/v1/cluster", "/metrics", "/v1/openapi.json", "/nothing"])
+async def test_who_asks_under_a_foreign_name_learns_nothing(path: str, settings: dict[str, Any]) -> None:
+    async with http_rig(**settings) as rig:
         port = rig.listener.address[1]
+        url = f"http://127.0.0.1:{port}"
         for name in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil", "["):
-            async with rig.session.get(rig.url + path, headers={"Host": name}) as answer:
-                assert (answer.status, (await answer.json())["error"]) == (403, "FOREIGN_HOST"), name
+            async with rig.session.get(url + path, headers={"Host": name}) as answer:
+                said = await answer.json()
+                assert (answer.status, said["error"]) == (403, "FOREIGN_HOST"), name
+                assert "http.allowed.hosts" in said["hint"]
         for name in (
             *(
                 "localhost",
@@ -296,16 +309,22 @@ async def test_who_asks_under_a_foreign_name_learns_nothing(path: str) -> None:
                 "10.1.2.3",
             ),
             "",
+            *(("node-1.EXAMPLE.", "kafka-1.example:9", "quorate.example", "Balancer:80") if settings else ()),
         ):
-            async with rig.session.get(rig.url + path, headers={"Host": name}) as answer:
+            async with rig.session.get(url + path, headers={"Host": name}) as answer:
                 assert answer.status == (404 if path == "/nothing" else 200), name
 
 
-async def test_a_listener_that_was_opened_answers_to_any_name() -> None:
+async def test_a_star_lets_every_name_in_and_health_is_told_to_anybody() -> None:
+    async with http_rig(http_allowed_hosts=("*",)) as rig:
+        answer = await rig.session.get(f"{rig.url}/v1/cluster", headers={"Host": "evil.example"})
+        assert answer.status == 200
+        answer.release()
     async with http_rig(http_host="0.0.0.0", insecure=True) as rig:
-        url = f"http://127.0.0.1:{rig.listener.address[1]}/healthz"
-        async with rig.session.get(url, headers={"Host": "quorate.example"}) as answer:
-            assert answer.status == 200
+        for path in ("/healthz", "/readyz"):
+            url = f"http://127.0.0.1:{rig.listener.address[1]}{path}"
+            async with rig.session.get(url, headers={"Host": "balancer.example"}) as answer:
+                assert answer.status == 200
 
 
 async def test_only_a_page_of_the_node_itself_may_change_anything() -> None:
