@@ -131,17 +131,20 @@ class GroupShard:
     def counting(self) -> Generator[None, None, Counts]:
         """Numbers for metrics, in steps, as they take time for every group; each counts as it is then."""
         groups: Counter[tuple[str, GroupState]] = Counter()
-        members = looked_at = 0
+        members = num_simple = looked_at = 0
         for group_id in admin.group_ids(self.core):
             group = self.projection.groups.get(group_id)
-            num_members = group.num_members if group is not None else 0
-            if admin.exists(self.core, group_id):  # else it went since
+            looked_at += 1
+            if group is not None:
                 groups[admin.type_of(group), admin.state_of(group)] += 1
-                members += num_members
-            looked_at += 1 + num_members  # each of whom a group's state may have to be asked of
+                members += group.num_members
+                looked_at += group.num_members  # of each of whom its state may have to be asked
+            elif self.projection.offsets.has_group(group_id):  # else it went since
+                num_simple += 1
             if looked_at >= COUNTED_PER_STEP:
                 looked_at = 0
                 yield
+        groups[admin.type_of(None), admin.state_of(None)] += num_simple
         return Counts(groups, members, len(self.projection.offsets))
 
     # Requests and due work.

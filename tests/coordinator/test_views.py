@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ def test_a_group_that_goes_while_others_are_counted_is_not_counted(monkeypatch: 
     counting = world.shard.counting()
     next(counting)
     world.handle(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["simple"]))
-    assert finished(counting).groups == {("consumer", GroupState.RECONCILING): 1}
+    assert finished(counting).groups == Counter({("consumer", GroupState.RECONCILING): 1})
 
 
 def test_pages_go_over_all_shards_in_order() -> None:
