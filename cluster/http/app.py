@@ -25,10 +25,13 @@ from cluster.http.node_view import HttpNode, Json, ShardView
 from cluster.http.routes import ROUTES, HttpError, Route, openapi
 from cluster.http.text import json_text
 from cluster.kafka.listener import KafkaListener
+from cluster.node_info import NodeInfo
 from cluster.runtime.slices import Slices
 from cluster.settings import Settings
 
 LOG = logging.getLogger("quorate.http")
+
+CATALOG_INDEX = "catalog_index"
 
 Handler = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
@@ -60,6 +63,13 @@ class _ClientsFault(logging.Filter):
 
 
 _CLIENTS_FAULT = _ClientsFault()
+
+
+def _sent_on(shard: ShardView, leader: NodeInfo, path: str) -> HttpError:
+    """307 to the node that leads a shard."""
+    message = f"node {leader.node_id} leads {reads.shard_name(shard)}"
+    location = reads.http_url(leader) + path
+    return HttpError(307, "NOT_LEADER", message, "follow the redirect", location=location)
 
 
 def refusal(error: HttpError) -> web.Response:
@@ -141,22 +151,21 @@ class Api:
             message = f"index {index} of {reads.shard_name(shard)} is not committed yet"
             raise HttpError(503, "NOT_COMMITTED", message, "ask again")
 
+    def _leader(self, shard: ShardView) -> NodeInfo:
+        """Who leads the shard and can be asked; HttpError 503 without one."""
+        leader = self._node.leader_of(shard.shard)
+        if leader is None or not leader.http_port:
+            raise writes.no_leader(shard)
+        return leader
+
     def proof(self, request: web.Request, shard: ShardView) -> asyncio.Future[object]:
         """Begins to prove that this node leads the shard; to be called in the turn of the read.
 
         HttpError 307 to the leader when another node leads, 503 when none does.
         """
-        leader = self._node.leader_of(shard.shard)
-        if leader is None or not leader.http_port:
-            raise writes.no_leader(shard)
+        leader = self._leader(shard)
         if leader.node_id != self._node.info.node_id:
-            raise HttpError(
-                307,
-                "NOT_LEADER",
-                f"node {leader.node_id} leads {reads.shard_name(shard)}",
-                "follow the redirect",
-                location=reads.http_url(leader) + request.path_qs,
-            )
+            raise _sent_on(shard, leader, request.path_qs)
         proven: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         shard.when_consistent(lambda why: None if proven.done() else proven.set_result(why))
         return proven
@@ -171,6 +180,21 @@ class Api:
             reason = getattr(why, "value", why)
             message = f"node {self._node.info.node_id} cannot prove that it leads {reads.shard_name(shard)}"
             raise HttpError(503, "NOT_PROVEN", f"{message}: {reason}", "ask again")
+
+    async def _newest_catalog(self, request: web.Request, shard: ShardView, known_index: int) -> None:
+        """For what rests on the catalog and on a group's shard, whose leaders may be two nodes: the metadata
+        shard's proves first what is committed, and sends on to the group's, which waits until it has that."""
+        metadata, index = self._node.metadata, known_index
+        if not index:
+            await self.proven(metadata, self.proof(request, metadata))
+            index = metadata.commit_index
+            leader = self._leader(shard)
+            if leader.node_id != self._node.info.node_id:
+                raise _sent_on(shard, leader, f"{request.path_qs}&{CATALOG_INDEX}={index}")
+        committed = await self._committed(metadata, index, self._settings.held_reply_timeout_ms)
+        if not committed or self._node.catalog.version < index:
+            message = f"this node has not read the metadata shard up to index {index} yet"
+            raise HttpError(503, "NOT_COMMITTED", message, "ask again")
 
     async def in_slices(self, work: Generator[None, None, T]) -> T:
         """What the work comes to; its first step is done in this turn."""
@@ -255,6 +279,8 @@ class Api:
     async def group_configs(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         node, group_id = self._node, given["group_id"]
         shard, consistent = node.shard_for(group_id), given["consistent"]
+        if consistent:
+            await self._newest_catalog(request, shard, given[CATALOG_INDEX])
         answer = await self.read(request, shard, consistent, reads.group_configs(node, group_id))
         return web.json_response(answer)
 

@@ -214,6 +214,7 @@ def group_configs(node: HttpNode, group_id: str) -> Generator[None, None, Json]:
     return {
         "shard": shard.shard,
         "as_of_index": shard.machine.applied_index,
+        "catalog_index": node.catalog.version,
         "group_id": group_id,
         "configs": [dataclasses.asdict(row) for row in rows],
     }

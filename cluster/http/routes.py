@@ -222,6 +222,14 @@ _CONSISTENT = Parameter(
     low=0,
     high=1,
 )
+_CATALOG = Parameter(
+    name="catalog_index",
+    reason="With `consistent=1`, from a redirect: what the metadata shard's leader proved to be committed.",
+    default=0,
+    is_integer=True,
+    low=0,
+    high=2**63 - 1,
+)
 _TO = Parameter(
     name="to",
     reason="Id of the node that shall lead; left out: whoever is furthest.",
@@ -320,9 +328,16 @@ ROUTES: tuple[Route, ...] = (
         path="/v1/groups/{group_id}/configs",
         name="group_configs",
         summary="What holds for one group, which need not exist: the value of each config and whose it is. "
-        "Only the leader knows the interval that it chooses by its load.",
-        parameters=(_GROUP_ID, _CONSISTENT),
-        answer=object_of(shard=INTEGER, as_of_index=INTEGER, group_id=STRING, configs=array_of(CONFIG)),
+        "Only the leader knows the interval that it chooses by its load; what is set is in the metadata "
+        "shard: a consistent read goes by its leader.",
+        parameters=(_GROUP_ID, _CONSISTENT, _CATALOG),
+        answer=object_of(
+            shard=INTEGER,
+            as_of_index=INTEGER,
+            catalog_index=INTEGER,
+            group_id=STRING,
+            configs=array_of(CONFIG),
+        ),
         refusals=(307, 400, 503),
     ),
     Route(

@@ -14,7 +14,7 @@ from coordinator.assignors import BUILT_IN
 from coordinator.limits import Limits
 from coordinator.shard import GroupShard
 from records import METADATA_SHARD
-from tests.listeners.http_rig import HttpRig, http_rig
+from tests.listeners.http_rig import HttpRig, Shard, http_rig
 from tests.listeners.rig import PEER
 
 LEADER = NodeInfo(
@@ -182,6 +182,81 @@ async def test_that_a_group_is_absent_is_proven_too() -> None:
         status, answer = await rig.get("/v1/groups/nobody?consistent=1")
         assert (status, answer["error"]) == (503, "NOT_PROVEN")
         assert "no quorum" in answer["message"]
+
+
+def catalog_at(rig: HttpRig, num_topics: int) -> int:
+    """So many topics are in the metadata shard; the index of its newest entry."""
+    for number in range(num_topics):
+        rig.node.add_topic(f"topic-{number}", 1)
+    assert rig.node.metadata.commit_index == num_topics
+    return num_topics
+
+
+async def asked(rig: HttpRig, path: str, *shards: Shard, why: str | None = None) -> tuple[int, str, Any]:
+    """The answer when these shards prove themselves in turn, the last one with `why`."""
+    answer = asyncio.ensure_future(raw(rig, path))
+    for shard in shards:
+        while not shard.proofs:
+            assert not answer.done(), f"shard {shard.shard} was not asked for a proof"
+            await asyncio.sleep(0)
+        shard.proofs.pop()(why if shard is shards[-1] else None)
+    return await answer
+
+
+async def test_configs_are_proven_by_the_leaders_of_the_metadata_and_of_the_groups_shard() -> None:
+    path = "/v1/groups/billing/configs?consistent=1"
+    async with http_rig() as rig:
+        metadata, shard = rig.node.metadata, rig.node.shard_for("billing")
+        index = catalog_at(rig, 3)
+        status, _, answer = await asked(rig, path, metadata, shard)
+        assert (status, answer["catalog_index"]) == (200, index)
+        for proven in ((metadata,), (metadata, shard)):
+            status, _, answer = await asked(rig, path, *proven, why="leadership was lost")
+            assert (status, answer["error"]) == (503, "NOT_PROVEN")
+
+
+async def test_a_read_of_configs_visits_the_metadata_shards_leader_first() -> None:
+    path = "/v1/groups/billing/configs?consistent=1"
+    async with http_rig() as rig:
+        metadata, shard = rig.node.metadata, rig.node.shard_for("billing")
+        catalog_at(rig, 3)
+        rig.node.leaders[metadata.shard] = LEADER
+        status, location, answer = await raw(rig, path)
+        assert (status, location) == (307, f"http://[::1]:8093{path}"), (
+            "it leads the group, and not the catalog"
+        )
+        assert answer["message"] == "node 9 leads metadata"
+        status, location, _ = await asked(rig, f"{path}&catalog_index=3", shard)
+        assert status == 200, "sent on by that leader, whose catalog is not newer"
+        rig.node.leaders = {shard.shard: LEADER}
+        status, location, _ = await asked(rig, path, metadata)
+        assert (status, location) == (307, f"http://[::1]:8093{path}&catalog_index=3")
+        rig.node.leaders[shard.shard] = None
+        status, _, answer = await asked(rig, path, metadata)
+        assert (status, answer["error"]) == (503, "NO_LEADER")
+
+
+async def test_a_groups_leader_waits_for_the_catalog_that_was_proven() -> None:
+    path = "/v1/groups/billing/configs?consistent=1&catalog_index=4"
+    async with http_rig(held_reply_timeout_ms=200) as rig:
+        metadata, shard = rig.node.metadata, rig.node.shard_for("billing")
+        catalog_at(rig, 3)
+        rig.node.leaders[metadata.shard] = LEADER
+        status, _, answer = await raw(rig, path)
+        assert (status, answer["error"]) == (503, "NOT_COMMITTED")
+    async with http_rig() as rig:
+        metadata, shard = rig.node.metadata, rig.node.shard_for("billing")
+        catalog_at(rig, 3)
+        rig.node.leaders[metadata.shard] = LEADER
+        answering = asyncio.ensure_future(raw(rig, path))
+        while not metadata.waiters:
+            await asyncio.sleep(0)
+        rig.node.add_topic("newest", 1)
+        while not shard.proofs:
+            await asyncio.sleep(0)
+        shard.proofs.pop()(None)
+        status, _, answer = await answering
+        assert (status, answer["catalog_index"]) == (200, 4)
 
 
 @pytest.mark.parametrize("value", ["2", "-1", "yes", ""])
