@@ -1,8 +1,8 @@
 """A node that stops gives away what it leads first, so that nobody has to notice its absence.
 
-Every shard that it leads is handed over, all at once, to the peer that is furthest of those that answer; when
-that one does not take over (it has just been stopped, or another hand-over was under way), to the next. All
-of it within a bound: peers that cannot take over must not keep the node from stopping.
+Every shard that it leads is handed over, all at once, to the peer that is furthest of those that answer and
+can serve it; when that one does not take over (it has just been stopped, or another hand-over was under way),
+to the next. All of it within a bound: peers that cannot take over must not keep the node from stopping.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class HandOver:
             return
         target = self._best_peer(runtime)
         if target is None or not runtime.replica.is_leader:
-            reason = None if target is not None else "no other node is in contact"
+            reason = None if target is not None else "no other node is in contact and can serve"
             self._settled(runtime, reason)
             return
         self._tried[runtime.shard].add(target)
@@ -56,7 +56,7 @@ class HandOver:
         tried = self._tried[runtime.shard]
         best: tuple[bool, bool, int, int] | None = None
         for row in runtime.replica.followers():
-            if row["in_contact"] and not row["is_joining"]:
+            if row["in_contact"] and not row["is_joining"] and row["cannot_serve"] is None:
                 ago_ms = row["last_ack_ago_ms"]
                 is_fresh = ago_ms is not None and ago_ms <= FRESH_MS
                 rank = (row["node_id"] not in tried, is_fresh, row["match_index"], -row["node_id"])

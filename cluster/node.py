@@ -44,6 +44,7 @@ from raftlog.evidence import Evidence
 from raftlog.host import Host
 from raftlog.peers import SelfDescription
 from raftlog.peers.links import Links
+from raftlog.seldom import Seldom
 from records import LATEST_FORMAT_LEVEL, METADATA_SHARD, RELEASE, shard_of
 from wire.apis import ApiKey
 
@@ -81,6 +82,7 @@ class Node:
         self.shards: list[GroupRuntime] = []
         self.links: Links | None = None
         self._membership: Membership
+        self._seldom = Seldom()
         self._on_ready: list[Callable[[], None]] = []
 
     def _make_adaptive(self) -> AdaptiveInterval:
@@ -352,7 +354,8 @@ class Node:
         if not self.is_catalog_current:
             return False
         if self.catalog.version < version:
-            if self.metadata.is_ready:  # nobody has more
+            nobody_has_more = self.metadata.is_ready
+            if nobody_has_more and self._seldom.may("catalog", self.host.monotonic_ms()):
                 LOG.error(
                     "a group was decided on version %d of the catalog, which is at %d here: its shard waits "
                     "for the rest of the metadata shard's log; was an older copy of it put back?",

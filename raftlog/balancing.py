@@ -1,19 +1,27 @@
-"""Which node should lead which shard, and when a leader that is another one gives it back.
+"""Which node should lead which shard, and to whom a leader gives it.
 
 Shards are dealt out in turn, so that a node's loss costs each of the others its share.  A node that has just
-come back is left to catch up first: it leads again when it has been level for `leader_balance_delay_ms`.
+come back is left to catch up first: it leads again when it has been level for `leader_balance_delay_ms`, and
+nothing keeps it from serving.  Losing the lead once is an accident; from the second time on that it does not
+keep it for long that wait doubles, up to `WAITS_MAX` times as much.
+
+A leader that something keeps from serving does not wait: it gives the shard to whoever can.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from raftlog.progress import Peer
+from raftlog.progress import Peer, Progress
 
-LOOK_MS = 1000
-"""How often a leader asks itself whether the preferred node should lead."""
-LEVEL_ENTRIES = 10_000
+LOOK_MS: Final = 250.0
+"""How often a leader asks itself who should lead."""
+LEVEL_ENTRIES: Final = 10_000
 """Behind by at most about a batch: a hand-over then takes milliseconds."""
+WAITS_MAX: Final = 32
+"""A preferred node that fails again and again gets its shard every five minutes, by the default delay; it has
+kept the lead for long when it has led as long as that."""
 
 
 def preferred_node(voters: Sequence[int], shard: int) -> int:
@@ -22,30 +30,51 @@ def preferred_node(voters: Sequence[int], shard: int) -> int:
 
 
 class Balancing:
-    """A leader's patience with the preferred node."""
+    """A leader's patience with the preferred node, and every node's memory of how long that one led."""
 
-    def __init__(self, delay_ms: float) -> None:
+    def __init__(self, preferred: int, delay_ms: float) -> None:
+        self._preferred = preferred
         self._delay_ms = delay_ms
+        self._short_leads = 0
+        self._led_since_ms: float | None = None
         self._look_ms = 0.0
         self._level_since_ms: float | None = None
 
-    def begin_term(self) -> None:
-        """This node was elected: how long the preferred one was level under another leader is unknown."""
+    def leads(self, node_id: int, now_ms: float) -> None:
+        """A node leads a new term; whether the preferred one is level with it is not known yet."""
         self._level_since_ms = None
+        since_ms = self._led_since_ms
+        if node_id == self._preferred:
+            self._led_since_ms = now_ms if since_ms is None else since_ms
+        elif since_ms is not None:
+            is_short = now_ms - since_ms < WAITS_MAX * self._delay_ms
+            self._short_leads = self._short_leads + 1 if is_short else 0
+            self._led_since_ms = None
 
-    def is_due(self, now_ms: float, preferred: Peer, last_index: int) -> bool:
-        """Whether the preferred node should get the shard now; asked at every heartbeat."""
+    @property
+    def _wait_ms(self) -> float:
+        doublings = min(max(0, self._short_leads - 1), WAITS_MAX.bit_length() - 1)
+        return self._delay_ms * (1 << doublings)
+
+    def successor(self, now_ms: float, progress: Progress, last_index: int, *, can_serve: bool) -> int | None:
+        """Who should lead instead of this node, None for nobody; asked at every heartbeat."""
         if now_ms < self._look_ms:
-            return False
+            return None
         self._look_ms = now_ms + LOOK_MS
-        lag = last_index - preferred.match_index
-        is_level = preferred.is_up and not preferred.is_joining and not preferred.is_probing
-        if not is_level or lag > LEVEL_ENTRIES:
+        if not can_serve:
+            best = progress.best
+            return None if best is None else best.node_id
+        preferred = progress.peers.get(self._preferred)  # None: it is this node
+        if preferred is None or not _is_level(preferred, last_index):
             self._level_since_ms = None
-            return False
+            return None
         if self._level_since_ms is None:
             self._level_since_ms = now_ms
-        if now_ms - self._level_since_ms < self._delay_ms:
-            return False
+        if now_ms - self._level_since_ms < self._wait_ms:
+            return None
         self._level_since_ms = None
-        return True
+        return self._preferred
+
+
+def _is_level(peer: Peer, last_index: int) -> bool:
+    return peer.can_lead and not peer.is_probing and last_index - peer.match_index <= LEVEL_ENTRIES

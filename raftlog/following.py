@@ -15,6 +15,7 @@ from collections.abc import Callable
 from raftlog.errors import Refused
 from raftlog.journal import Journal
 from raftlog.messages import Ack, Append, Checkpoint, Reject
+from raftlog.obstacles import Obstacle
 from raftlog.progress import NEVER_MS
 from raftlog.raft import Raft
 from raftlog.settings import MIB
@@ -35,12 +36,14 @@ class Following:
         send: Callable[[int, bytes], bool],
         is_joining: Callable[[], bool],
         clock: Callable[[], float],
+        obstacle: Callable[[], Obstacle],
     ) -> None:
         self._journal = journal
         self._raft = raft
         self._send = send
         self._is_joining = is_joining
         self._clock = clock
+        self._obstacle = obstacle
         self._term = 0
         self._matched_index = 0
         self._unanswered: tuple[int, float] | None = None
@@ -133,6 +136,7 @@ class Following:
             self._is_joining(),
             checkpoint,
             self._clock(),
+            self._obstacle(),
         )
         self._send(leader, answer.encode())
 

@@ -8,7 +8,7 @@ A transfer goes
 
     catching up --target has what was there at first--> closing --target has everything--> handed over
          |                                                 |                                   |
-         +------- link lost, too late ---------------------+------ still leading too late -----+--> given up
+         +------- link lost, too late, obstacle -----------+-- still leading too late, obstacle --> given up
 
 What must stay true: before `timeout_now` leaves, no more proposals and no lease; and no lease again in that
 term, as the message may still be under way.
@@ -27,6 +27,7 @@ from raftlog.frames import last_in
 from raftlog.host import Host, Timer
 from raftlog.journal import Journal
 from raftlog.messages import Ack, Append, Checkpoint, Reject, TimeoutNow
+from raftlog.obstacles import obstacle_words
 from raftlog.progress import NEVER_MS, Peer
 from raftlog.raft import Raft
 from raftlog.seldom import Seldom
@@ -182,6 +183,7 @@ class Leading:
             )
         peer.last_index = max(peer.last_index, message.match_index)
         peer.asked_ms = message.asked_ms
+        peer.obstacle = message.obstacle
         is_news = peer.matches(message.match_index)
         if self._feeding.is_busy and peer.next_index > self._journal.base_index:
             self._feeding.drop(peer.node_id)
@@ -305,16 +307,16 @@ class Leading:
         return self.transfer_under_way is not None and self.transfer_under_way.is_closing
 
     def transfer(self, target: int | None, done: Callable[[str | None], None]) -> None:
-        """Hand leadership to `target`, or to the peer that is furthest; `done(None)` when it is gone."""
+        """Hand leadership to `target`, or to the best peer that can serve; `done(None)` when it is gone."""
         best = self._progress.best if target is None else self._progress.peers.get(target)
         if not self._raft.is_leader:
             refusal = "this node does not lead the shard"
         elif self.transfer_under_way is not None:
             refusal = f"it is being handed over to node {self.transfer_under_way.target} already"
-        elif best is None or not best.is_up:
-            refusal = "no other node is in contact" if target is None else f"node {target} is not in contact"
-        elif best.is_joining:
-            refusal = f"node {best.node_id} is still joining"
+        elif best is None:
+            refusal = self._why_nobody()
+        elif not best.can_lead:
+            refusal = _why_not(best)
         else:
             timer = self._host.call_later(TRANSFER_CATCH_UP_MS, self._too_late, best.node_id)
             self.transfer_under_way = Transfer(best.node_id, done, self._journal.last_index, timer)
@@ -323,11 +325,22 @@ class Leading:
             return
         self._host.call_soon(done, refusal)
 
+    def _why_nobody(self) -> str:
+        """Why there is nobody to hand over to."""
+        there = [_why_not(peer) for peer in self._progress.peers.values() if peer.is_up]
+        return "; ".join(there) or "no other node is in contact"
+
     def _push_transfer(self) -> None:
         transfer = self.transfer_under_way
-        if transfer is None or transfer.is_handed_over:
+        if transfer is None:
             return
-        match_index = self._progress.peers[transfer.target].match_index
+        target = self._progress.peers[transfer.target]
+        if target.obstacle:
+            self._end_transfer(_why_not(target))
+            return
+        if transfer.is_handed_over:
+            return
+        match_index = target.match_index
         if not transfer.is_closing and match_index >= transfer.barrier:
             transfer.is_closing = True
             transfer.timer.cancel()
@@ -365,4 +378,14 @@ class Leading:
             "last_ack_ago_ms": ago_ms,
             "mode": mode,
             "is_joining": peer.is_joining,
+            "cannot_serve": obstacle_words(peer.obstacle),
         }
+
+
+def _why_not(peer: Peer) -> str:
+    """Why a peer cannot take over, in words."""
+    if not peer.is_up:
+        return f"node {peer.node_id} is not in contact"
+    if peer.is_joining:
+        return f"node {peer.node_id} is still joining"
+    return f"node {peer.node_id} cannot serve: {obstacle_words(peer.obstacle)}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from raftlog.obstacles import Obstacle
 from records import RawRecord
 
 
@@ -76,6 +77,9 @@ class StateMachine(Protocol):
 
     def deposed(self, reason: str) -> None:
         """Leadership is lost: the outcome of what is not committed is unknown."""
+
+    def obstacle(self) -> Obstacle:
+        """What has kept this node from serving the shard for a while, apart from its log and its disk."""
 
     def state_hash(self) -> int:
         """u64 over the projection as of `applied_index`."""

@@ -94,7 +94,8 @@ class Ack:
     """A follower's: its synced log equals the leader's up to `match_index`; it applied up to `applied_index`.
 
     A joining node's does not count towards a quorum. `asked_ms` is its own clock as it sends this: see
-    `Append.known_ms`.
+    `Append.known_ms`. `obstacle` is what would keep it from serving the shard (`raftlog.obstacles`), left out
+    when nothing does.
     """
 
     term: int
@@ -104,23 +105,21 @@ class Ack:
     is_joining: bool = False
     checkpoint: Checkpoint | None = None
     asked_ms: float = -1.0
+    obstacle: int = 0
 
     def encode(self) -> bytes:
         point = self.checkpoint
-        return bytes(
-            _pack(
-                (
-                    2,
-                    self.term,
-                    self.match_index,
-                    self.applied_index,
-                    self.sent_ms,
-                    self.is_joining,
-                    None if point is None else (point.index, point.chain, point.state),
-                    self.asked_ms,
-                )
-            )
+        fields = (
+            2,
+            self.term,
+            self.match_index,
+            self.applied_index,
+            self.sent_ms,
+            self.is_joining,
+            None if point is None else (point.index, point.chain, point.state),
+            self.asked_ms,
         )
+        return bytes(_pack((*fields, self.obstacle) if self.obstacle else fields))
 
 
 class _Plain:
@@ -354,10 +353,13 @@ def decode(payload: bytes) -> Message:
         if kind == 2:
             _, term, match, applied, sent_ms, joining, point = fields[:7]
             is_sound = tuple(map(type, fields[1:6])) == _ACK
-            if not is_sound or min(term, match, applied) < 0 or max(term, match, applied) > NUMBER_MAX:
+            obstacle = fields[8] if len(fields) > 8 else 0
+            is_sound = is_sound and type(obstacle) is int
+            counts = (term, match, applied, obstacle)
+            if not is_sound or min(counts) < 0 or max(counts) > NUMBER_MAX:
                 raise ValueError("fields of other types, or out of range")
             asked_ms = _time(fields[7]) if len(fields) > 7 else -1.0
-            return Ack(term, match, applied, sent_ms, joining, _checkpoint(point), asked_ms)
+            return Ack(term, match, applied, sent_ms, joining, _checkpoint(point), asked_ms, obstacle)
         if kind == Kind.DIVERGED:
             found = _checkpoint(fields[2])
             if found is None or type(fields[3]) is not bool:

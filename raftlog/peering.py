@@ -8,7 +8,8 @@ leader's half (`leading`) or the follower's (`following`).  What must stay true:
 - A replaced disk (`joining`) has forgotten what it promised: until it has heard the terms of all other nodes,
   and has everything that was committed when it came, it neither votes nor stands, and its answers do not
   count.
-- A node whose disk stands still hands over and falls silent: it would only slow the others down.
+- A node that something keeps from serving says so, refuses the lead when it is handed to it, and gives it
+  away when it has it; one whose disk stands still falls silent too, as it would only slow the others down.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ from raftlog.messages import (
     VoteRequest,
     decode,
 )
+from raftlog.obstacles import Obstacle, obstacle_words
+from raftlog.progress import NEVER_MS
 from raftlog.raft import Raft
 from raftlog.seldom import Seldom
 from raftlog.settings import LogSettings
@@ -82,6 +85,7 @@ class Owner(Protocol):
     def sync_outstanding_ms(self) -> float: ...
     @property
     def is_rebuilding(self) -> bool: ...
+    def look_at_disk(self) -> bool: ...
     def enter(self, state: str) -> None: ...
     def advance(self) -> None: ...
     def queue_flush(self) -> None: ...
@@ -114,6 +118,7 @@ class Peering:
         self._journal = journal
         self._raft = raft
         self._settings = settings
+        self._machine = machine
         self._node_id = identity.node_id
         self._home = directory.shard_path(owner.shard)
         self._name = shard_name(owner.shard)
@@ -134,7 +139,9 @@ class Peering:
         self.leading = Leading(
             host, journal, raft, settings, self._send, links.can_send, self.feeding, machine.proven
         )
-        self.following = Following(journal, raft, self._send, lambda: self.is_joining, host.monotonic_ms)
+        self.following = Following(
+            journal, raft, self._send, lambda: self.is_joining, host.monotonic_ms, self.obstacle
+        )
         self.lending = Lending(host, self._home, self._send, links.can_send, owner.fail)
         self.backfilling = Backfilling(
             host,
@@ -160,7 +167,7 @@ class Peering:
             owner.halt,
             owner.fail,
         )
-        self._balancing = Balancing(settings.leader_balance_delay_ms)
+        self._balancing = Balancing(self.preferred, settings.leader_balance_delay_ms)
         self._seldom = Seldom()
         self._timer: Timer | None = None
         self._timer_ms = float("inf")
@@ -295,6 +302,7 @@ class Peering:
         self.election.heard(self._host.monotonic_ms())
         if before != peer or self._owner.state == "Campaigning":
             self._lost_leader, self.last_leader = None, peer
+            self._balancing.leads(peer, self._host.monotonic_ms())
             self._owner.enter("Following")
             self._owner.leader_changed()
             self._arm()
@@ -421,8 +429,12 @@ class Peering:
 
     def _on_timeout_now(self, peer: int, message: TimeoutNow) -> None:
         raft = self._raft
-        if message.term == raft.term and raft.leader_id == peer and not self._is_barred:
+        if message.term != raft.term or raft.leader_id != peer:
+            return
+        if self.obstacle() is Obstacle.NONE:
             self._campaign(TermWhy.TRANSFER)
+        else:
+            self.following.answer(peer, NEVER_MS)  # that says which; it proves nothing
 
     def _on_term(self, peer: int, message: Term) -> None:
         self._terms_heard.add(peer)
@@ -441,19 +453,27 @@ class Peering:
         self._owner.leader_changed()
         self._arm()
 
-    @property
-    def _is_barred(self) -> bool:
-        return (
-            self.is_joining
-            or self._owner.is_rebuilding
-            or self.installing.is_finishing
-            or self._owner.sync_outstanding_ms > self._settings.sync_stall_ms
-        )
+    def _bar(self) -> Obstacle:
+        """What keeps this node from standing in elections."""
+        if self.is_joining:
+            return Obstacle.JOINING
+        if self._owner.is_rebuilding or self.installing.is_finishing:
+            return Obstacle.REBUILDING
+        if self._owner.sync_outstanding_ms > self._settings.sync_stall_ms:
+            return Obstacle.DISK_STALLED
+        return Obstacle.NONE
+
+    def obstacle(self) -> Obstacle:
+        """What keeps this node from serving the shard, or would if it led it."""
+        bar = self._bar()
+        if bar is not Obstacle.NONE:
+            return bar
+        return Obstacle.DISK_FULL if self._owner.look_at_disk() else self._machine.obstacle()
 
     def led(self) -> None:
         """This node was elected."""
         self.leading.begin_term()
-        self._balancing.begin_term()
+        self._balancing.leads(self._node_id, self._host.monotonic_ms())
         self._arm()
 
     def no_longer_leads(self) -> None:
@@ -488,7 +508,7 @@ class Peering:
         """Have the timer fire at the next deadline."""
         if self._is_stopped:
             return
-        self.election.is_barred = self._is_barred
+        self.election.is_barred = self._bar() is not Obstacle.NONE
         now_ms = self._host.monotonic_ms()
         if self._raft.is_leader:
             step_ms = self._settings.raft_heartbeat_ms
@@ -526,23 +546,29 @@ class Peering:
         if stalled_ms > 2 * self._settings.sync_stall_ms:
             LOG.error("%s: the disk has not answered for %d ms: leads no more", self._name, stalled_ms)
             self._raft.step_down()
-        elif stalled_ms > self._settings.sync_stall_ms and self.leading.transfer_under_way is None:
-            self.leading.transfer(None, lambda reason: None)
         self.comparing.judge()
         if self._raft.is_leader:
             if self._raft.committable() > self._raft.commit_index:  # who had joined acknowledged it before
                 self._owner.advance()
             self._raft.tick()
-        preferred = self._raft.progress.peers.get(self.preferred)  # None: it is this node
-        if preferred is None or not self._raft.is_leader:
+        if self._raft.is_leader and self.leading.transfer_under_way is None:
+            self._look_who_should_lead(now_ms)
+
+    def _look_who_should_lead(self, now_ms: float) -> None:
+        obstacle = self.obstacle()
+        to = self._balancing.successor(
+            now_ms, self._raft.progress, self._journal.last_index, can_serve=obstacle is Obstacle.NONE
+        )
+        if to is None:
             return
-        is_due = self._balancing.is_due(now_ms, preferred, self._journal.last_index)
-        if is_due and self.leading.transfer_under_way is None:
-            self.leading.transfer(self.preferred, lambda reason: None)
+        if obstacle is not Obstacle.NONE and self._seldom.may(obstacle, now_ms):
+            what = "%s: is handed to node %d, as this node cannot serve it: %s"
+            LOG.warning(what, self._name, to, obstacle_words(obstacle))
+        self.leading.transfer(to, lambda reason: None)
 
     def _stand(self, now_ms: float) -> None:
         """Act on the election's deadline."""
-        self.election.is_barred = self._is_barred
+        self.election.is_barred = self._bar() is not Obstacle.NONE
         due = self.election.due(now_ms)
         raft, journal = self._raft, self._journal
         if due is Due.CAMPAIGN:

@@ -6,6 +6,7 @@ which a message was *sent*, so that the way there and back counts against the le
 - Only answers of the own term come here, and `match_index` is what a peer has synced.
 - A lease counts on no peer for longer than that peer has promised: its settings are its own.
 - A joining peer (a replaced disk that has forgotten what it promised) counts for nothing.
+- A peer with an obstacle counts like any other, but nobody chooses it to lead.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Peer:
     place that it asks about.  `in_flight` holds (last index, bytes) of what is sent and not yet acknowledged.
     `joined_index` is what a joining peer has to reach, once known.  `asked_ms` is the peer's clock in its
     newest answer by this link, -1 before one.  `lease_ms`: for so long after it heard
-    from this node it votes for nobody else; 0 until it has said so.
+    from this node it votes for nobody else; 0 until it has said so.  `obstacle`: what keeps it from serving
+    (`raftlog.obstacles`), None until it has said.
     """
 
     node_id: int
@@ -46,8 +48,14 @@ class Peer:
     joined_index: int = -1
     lease_ms: float = 0.0
     asked_ms: float = -1.0
+    obstacle: int | None = None
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)
     in_flight_bytes: int = 0
+
+    @property
+    def can_lead(self) -> bool:
+        """It is in contact and, as far as it has said, nothing keeps it from serving."""
+        return self.is_up and not self.is_joining and not self.obstacle
 
     def link(self, *, is_up: bool, next_index: int, now_ms: float) -> None:
         """The link came up or went down: nothing is under way any more, and behind a new link a disk that
@@ -56,6 +64,7 @@ class Peer:
         self.asked_ms = -1.0  # behind a new link there may be a new process, and its clock another one
         if not is_up:
             self.lease_ms = 0.0  # its settings may be others when it comes back
+            self.obstacle = None
         if self.is_joining:
             self.forgot(now_ms)
         self.rewind(max(next_index, self.match_index + 1))
@@ -120,6 +129,7 @@ class Progress:
             peer.match_index = peer.applied_index = 0
             peer.acked_sent_ms = peer.last_ack_ms = NEVER_MS
             peer.is_joining, peer.joined_index = False, -1
+            peer.obstacle = None
             peer.rewind(next_index)
 
     def commit_index(self, durable_index: int) -> int:
@@ -149,9 +159,9 @@ class Progress:
 
     @property
     def best(self) -> Peer | None:
-        """The peer in contact that is furthest; None when there is none."""
-        there = [peer for peer in self._all if peer.is_up and not peer.is_joining]
-        return max(there, key=lambda peer: (peer.match_index, -peer.node_id), default=None)
+        """The peer that should lead if this node does not: of those that can, who is furthest."""
+        able = [peer for peer in self._all if peer.can_lead]
+        return max(able, key=lambda peer: (peer.match_index, -peer.node_id), default=None)
 
 
 def majority(indexes: list[int]) -> int:

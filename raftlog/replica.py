@@ -34,6 +34,7 @@ from raftlog.install import SnapshotSource
 from raftlog.journal import Journal
 from raftlog.loading import clean_up, load_journal, mark_clean
 from raftlog.machine import LogFull, NotLeader, SnapshotHeader, StateMachine
+from raftlog.obstacles import Obstacle, obstacle_words
 from raftlog.peering import Links, Peering
 from raftlog.raft import Raft
 from raftlog.segments import LogIdentity
@@ -53,6 +54,8 @@ from records import (
 LOG = logging.getLogger("quorate.raftlog")
 DISK_CHECK_MS = 1000
 """How often free space is looked at; a disk fills slowly compared to it."""
+DISK_ROOM_AGAIN = 1.25
+"""So many times the floor must be free before writes are taken again: it would be full again at once."""
 
 
 class Replica:
@@ -410,29 +413,36 @@ class Replica:
     def can_append(self) -> bool:
         """There is room for one more entry, in memory and on the disk; to be asked before the first record
         of a decision is applied, as `propose` must not fail after that."""
-        self._check_disk()
+        is_disk_full = self.look_at_disk()
         if self.is_handing_over:
             return False
-        return self.is_ready and not self.is_disk_full and self._journal.has_room
+        return self.is_ready and not is_disk_full and self._journal.has_room
 
-    def _check_disk(self) -> None:
-        """A leader looks before it takes a change, a follower when somebody asks how it does."""
+    def look_at_disk(self) -> bool:
+        """Whether it is full: below the floor, and until there is clearly more than that again."""
         now_ms = self._host.monotonic_ms()
         if now_ms - self._disk_checked_ms < DISK_CHECK_MS or self._is_over:
-            return
+            return self.is_disk_full
         self._disk_checked_ms = now_ms
         try:
             free_bytes = self._host.files.free_bytes(self.home)
         except OSError as error:
             self.fail(error)
-            return
+            return self.is_disk_full
         least, was_full = self._settings.disk_free_bytes_min, self.is_disk_full
-        self.is_disk_full = free_bytes < least
+        self.is_disk_full = free_bytes < (DISK_ROOM_AGAIN * least if was_full else least)
         if self.is_disk_full and not was_full:
             what = "%d bytes are free on the disk of %s: writes are refused below %d; free some space"
             LOG.error(what, free_bytes, self.home, least)
         elif was_full and not self.is_disk_full:
             LOG.info("%d bytes are free on the disk of %s: writes are taken again", free_bytes, self.home)
+        return self.is_disk_full
+
+    def _obstacle(self) -> Obstacle:
+        """What keeps this node from serving the shard, or would if it led it."""
+        if self._peering is not None:
+            return self._peering.obstacle()
+        return Obstacle.DISK_FULL if self.look_at_disk() else Obstacle.NONE
 
     def propose(self, body: bytes, record_count: int, timestamp_ms: int) -> int:
         """Append an entry that the caller has applied already; its index, equal to `next_index` before.
@@ -589,8 +599,8 @@ class Replica:
         return (float("-inf"), 0) if self._peering is None else self._peering.following.horizon
 
     def transfer(self, target: int | None, done: Callable[[str | None], None]) -> None:
-        """Hand leadership to node `target`, or to the one that is furthest; `done(None)` when another term
-        has begun, else with the reason why this node goes on leading."""
+        """Hand leadership to node `target`, or to the furthest one that can serve; `done(None)` when another
+        term has begun, else with the reason why this node goes on leading."""
         if self._peering is None:
             self._host.call_soon(done, "there is no other node")
             return
@@ -670,7 +680,7 @@ class Replica:
 
     def status(self) -> dict[str, Any]:
         """What an operator asks first; JSON-ready."""
-        self._check_disk()
+        self.look_at_disk()
         journal, snapshotter = self._journal, self._snapshotter
         return {
             "shard": self.shard,
@@ -683,6 +693,7 @@ class Replica:
             "commit_index": self.commit_index,
             "last_timestamp_ms": journal.last_timestamp_ms,
             "is_disk_full": self.is_disk_full,
+            "cannot_serve": obstacle_words(self._obstacle()),
             "uncommitted_bytes": journal.uncommitted_bytes,
             "tail_records": journal.tail_records,
             "torn_bytes_cut": journal.torn_bytes,

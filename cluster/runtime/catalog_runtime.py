@@ -35,6 +35,7 @@ from coordinator.api import Outcome
 from coordinator.catalog.shard import CatalogShard
 from coordinator.topics import CatalogView
 from raftlog.directory import NodeDirectory
+from raftlog.obstacles import Obstacle
 from records import (
     METADATA_SHARD,
     Cause,
@@ -109,6 +110,9 @@ class CatalogRuntime(ShardRuntime):
 
     def may_serve(self) -> bool:
         return True
+
+    def obstacle(self) -> Obstacle:
+        return Obstacle.NONE
 
     def _become_ready(self) -> Iterator[None]:
         return iter(())

@@ -4,9 +4,10 @@ Session and rebalance time-outs, pending targets and catalog checks are decision
 projection says when the next one is due. They run in slices, each decision an entry of its own.
 
 What must stay true: the shard is Ready only on a catalog at least as new as the newest that its groups were
-decided on and as the newest topic of its offsets, so that what the catalog lacks was deleted; timers run only
-while it is; nothing expires in the turn in which the loop woke from a gap, and nobody for heartbeats that the
-node itself refused for want of room; due work never holds the loop for more than a slice.
+decided on and as the newest topic of its offsets, so that what the catalog lacks was deleted; a node whose
+catalog stays behind says so; timers run only while the shard is Ready; nothing expires in the turn in which
+the loop woke from a gap, and nobody for heartbeats that the node itself refused for want of room; due work
+never holds the loop for more than a slice.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from coordinator.shard import GroupShard
 from raftlog.directory import NodeDirectory
 from raftlog.errors import in_one_line
 from raftlog.host import Timer
+from raftlog.obstacles import Obstacle
 from records import RawRecord
 from wire.apis import HEARTBEATS, ApiKey
 
@@ -54,6 +56,9 @@ REFUSING_MS: Final = 500.0
 
 FAILED_WORK_PAUSE_MS: Final = 1_000.0
 """Due work that raised would raise again at once; once a second is often enough to be seen in the log."""
+
+LASTING_MS: Final = 1_000.0
+"""A catalog that has been behind for so long is an obstacle: one that can catch up has by then."""
 
 CHILDREN: Final = {
     JobKind.ASSIGN: "cluster.children.assign",
@@ -81,6 +86,7 @@ class GroupRuntime(ShardRuntime):
         self._work_at_ms = math.inf
         self._continues = False
         self._no_room_since_ms: float | None = None
+        self._unfit_since_ms: float | None = None
         self._renewing: Iterator[None] | None = None
         self._children: dict[tuple[JobKind, str], Slot] = {}
 
@@ -109,6 +115,17 @@ class GroupRuntime(ShardRuntime):
         if not self._is_alone:  # else it is never behind, and old topics' ids name no version
             version = max(version, self.machine.newest_topic_version)
         return self.node.is_catalog_usable(version)
+
+    def obstacle(self) -> Obstacle:
+        if self.is_fit:
+            self._unfit_since_ms = None
+            return Obstacle.NONE
+        now_ms = self.host.monotonic_ms()
+        if self._unfit_since_ms is None:
+            self._unfit_since_ms = now_ms
+        if now_ms - self._unfit_since_ms < LASTING_MS:
+            return Obstacle.NONE
+        return Obstacle.CATALOG_STALE if self.may_serve() else Obstacle.CATALOG_BEHIND
 
     def _become_ready(self) -> Iterator[None]:
         return self.machine.becoming_ready(self._own_context)

@@ -31,6 +31,7 @@ from raftlog.directory import NodeDirectory, shard_name
 from raftlog.errors import in_one_line
 from raftlog.host import Timer
 from raftlog.machine import SnapshotHeader
+from raftlog.obstacles import Obstacle
 from raftlog.replica import Replica
 from records import RawRecord, iter_records
 
@@ -296,6 +297,11 @@ class ShardLife(ABC):
         """Whether this node is one to lead the shard, as far as it needs more for that than its log: asked
         of those that lead it and of those that might. Who is not can do less, or nothing."""
         return True
+
+    @abstractmethod
+    def obstacle(self) -> Obstacle:
+        """What else than the log and the disk has kept this node from serving the shard for a while, or would
+        if it led it."""
 
     @abstractmethod
     def _become_ready(self) -> Iterator[None]:

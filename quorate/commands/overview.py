@@ -91,7 +91,8 @@ def _place(
 
 
 def _troubles(views: Views) -> list[str]:
-    """A line for each link that is down, from each end that was reached, each halted shard, and full disk."""
+    """A line for each link that is down, from each end that was reached, for each halted shard, and for each
+    that a node could not serve."""
     lines = []
     for node_id, view in sorted(views.items()):
         for node in view["nodes"]:
@@ -103,10 +104,8 @@ def _troubles(views: Views) -> list[str]:
         for shard in view["shards"]:
             if shard.get("halted_reason"):
                 lines.append(f"node {node_id} has halted {shard['name']}: {shard['halted_reason']}")
-            if shard.get("log", {}).get("is_disk_full"):
-                lines.append(
-                    f"node {node_id} has no room left for {shard['name']} and refuses writes: free some"
-                )
+            if obstacle := shard.get("log", {}).get("cannot_serve"):
+                lines.append(f"node {node_id} cannot serve {shard['name']}: {obstacle}")
     return ["", *lines] if lines else []
 
 

@@ -58,8 +58,8 @@ def test_no_node_denies_an_acknowledged_offset_of_a_topic_that_it_does_not_know(
             assert error in MAY_SAY_NOTHING or offsets == [42]
     assert runtime.state is not ShardState.READY
     cut.network.heal_all()
-    cut.cluster.settle()
     cut.cluster.wait_for(lambda: runtime.is_fit)
+    cut.world.run_for(500)  # and its leader has heard that
     give(cut, 3)
     cut.cluster.wait_for(lambda: cut.cluster.leader_of(SHARD) == 3)
     assert cut.fetch(3) == (0, [42])

@@ -51,7 +51,6 @@ from tests.failover.watching import (
     wait_until_equal,
 )
 from tests.report import count_fault
-from wire.errors import ErrorCode
 
 PARTITIONS = 100
 MISSED_RECORDS = 220_000
@@ -381,6 +380,8 @@ def on_small_disk(small_disk: SmallDisk, tmp_path: Path) -> Iterator[ClusterProc
     cluster = prepare_cluster(tmp_path / "cluster", settings=SETTINGS)
     try:
         small_disk.hold(cluster.node(3))
+        for node in cluster.nodes:
+            node.configure({"leader.balance.delay.ms": "2000"})
         cluster.start()
         _create_topic(cluster)
         yield cluster
@@ -417,28 +418,30 @@ def test_a_follower_with_a_full_disk_stops_and_comes_back_when_there_is_space(
 
 
 @pytest.mark.timeout(120)
-def test_a_leader_whose_disk_fills_loses_nothing(
+def test_a_leader_whose_disk_fills_gives_its_shards_away_and_loses_nothing(
     on_small_disk: ClusterProcess, small_disk: SmallDisk
 ) -> None:
-    """While there is little space it refuses, retriably; when there is none it stops and another leads."""
+    """It gets them back with room, and when suddenly there is none at all it stops, and another leads."""
     cluster = on_small_disk
     full = cluster.node(3)
-    group_id = group_in(0, "full")
-    if leader_of(cluster.nodes, group_id) is not full:
-        leader = leader_of(cluster.nodes, group_id)
-        assert quorate("cluster", "transfer", "0", "--to", "3", "--url", leader.url).returncode == 0
+    group_id = group_in(1, "full")
+    wait_for(lambda: leader_of(cluster.nodes, group_id) is full, "node 3 leads its shard")
     one = Committer(addresses(cluster.nodes), group_id)
     one.wait_for_more()
     small_disk.fill(leave_mib=DISK_KEPT_MIB / 2)
     count_fault("failover", "a leader's disk is nearly full")
+    wait_for(lambda: leader_of(cluster.nodes, group_id) is not full, "another node leads", within_s=5)
     wait_for_line(full, "bytes are free on the disk of", "writes are refused below", "free some space")
-    group = RawGroup(addresses([full]), group_id)
-    with pytest.raises(Refused) as refused:
-        group.commit(TOPIC, {0: 0})
-    assert refused.value.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    group.close()
+    one.wait_for_more(200)
+    leader = leader_of(cluster.nodes, group_id)
+    refused = quorate("cluster", "transfer", "1", "--to", "3", "--url", leader.url)
+    assert refused.returncode != 0
+    assert "node 3 cannot serve: its disk is full" in refused.stderr
+    shown = quorate("cluster", "status", "--url", leader.url)
+    assert "node 3 cannot serve shard-1: its disk is full" in shown.stdout
     small_disk.free()
     wait_for_line(full, "writes are taken again")
+    wait_for(lambda: leader_of(cluster.nodes, group_id) is full, "it leads again")
     one.wait_for_more()
     small_disk.fill(leave_mib=0)
     count_fault("failover", "a leader's disk is full")

@@ -15,6 +15,7 @@ from coordinator.shard import GroupShard
 from raftlog.directory import NodeIdentity, format_node, open_node
 from raftlog.evidence import Evidence
 from raftlog.machine import SnapshotHeader
+from raftlog.obstacles import Obstacle
 from raftlog.replica import Replica
 from raftlog.settings import LogSettings
 from records import RawRecord, encode_entry, iter_records, shard_of
@@ -58,6 +59,9 @@ class Machine:
     def ready(self, term: int) -> None: ...
 
     def deposed(self, reason: str) -> None: ...
+
+    def obstacle(self) -> Obstacle:
+        return Obstacle.NONE
 
     def state_hash(self) -> int:
         return self.shard.state_hash

@@ -105,13 +105,15 @@ def test_a_node_that_does_not_answer_is_shown_as_far_as_it_is_known(
     assert ["1", "none", "3", "120", "Down", "?"] in lines
 
 
-def test_a_full_disk_is_shown(start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_node_could_not_serve_is_shown(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
     node = start()
-    full = shard(0, "Ready", 1, is_disk_full=True)
+    full = shard(0, "Ready", 1, cannot_serve="its disk is full, free some space")
     node.script["/v1/cluster"] = [(200, view(1, {1: node}, [full]))]
     assert run(["cluster", "status", "--url", node.url]) == 0
     shown = capsys.readouterr().out
-    assert f"node 1 has no room left for {full['name']} and refuses writes: free some" in shown
+    assert "node 1 cannot serve shard-0: its disk is full, free some space" in shown
 
 
 def test_a_node_alone_is_shown_without_links(

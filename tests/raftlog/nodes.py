@@ -8,6 +8,7 @@ from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_nod
 from raftlog.files import Files
 from raftlog.frames import Frame, frames_in
 from raftlog.machine import SnapshotHeader
+from raftlog.obstacles import Obstacle
 from raftlog.replica import Replica
 from raftlog.settings import LogSettings
 from records import Cause, RawRecord, RecordType, Trigger, encode_entry, iter_records
@@ -47,6 +48,7 @@ class KeyValues:
         self.ready_terms: list[int] = []
         self.restored = 0
         self.fail_at: int | None = None
+        self.hindered_by = Obstacle.NONE
 
     def take(self, index: int, body: bytes) -> None:
         """Apply one entry."""
@@ -92,6 +94,9 @@ class KeyValues:
 
     def reset(self) -> None:
         raise AssertionError("nobody replaces what a node that is alone has written")
+
+    def obstacle(self) -> Obstacle:
+        return self.hindered_by
 
     def state_hash(self) -> int:
         total = 0

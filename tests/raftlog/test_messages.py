@@ -38,6 +38,7 @@ EACH: list[Message] = [
     Append(3, 10, 2, 9, 1234.5),
     Ack(3, 10, 9, 1234.5, True, POINT),
     Ack(3, 10, 9, 1234.5),
+    Ack(3, 10, 9, 1234.5, obstacle=5),
     Reject(3, 10, 5, 8, 4, 1234.5, True),
     VoteRequest(4, 10, 3, True),
     Vote(4),
@@ -59,8 +60,10 @@ def test_what_is_said_arrives(message: Message) -> None:
 
 @pytest.mark.parametrize("message", EACH, ids=lambda message: type(message).__name__)
 def test_fields_of_a_later_version_are_ignored(message: Message) -> None:
-    longer = [*msgpack.unpackb(message.encode()), "a later field"]
-    assert decode(msgpack.packb(longer)) == message
+    fields = msgpack.unpackb(message.encode())
+    if isinstance(message, Ack) and not message.obstacle:
+        fields.append(0)  # only who has nothing later to say leaves it out
+    assert decode(msgpack.packb([*fields, "a later field"])) == message
 
 
 def _others(value: Any) -> list[object]:

@@ -153,6 +153,9 @@ def test_a_nearly_full_disk_is_refused_beforehand(disk: SimFiles) -> None:
     assert not _takes_more(node)
     disk.free = SETTINGS.disk_free_bytes_min
     node.host.advance(1001)
+    assert not _takes_more(node), "the next entry would fill it again"
+    disk.free = SETTINGS.disk_free_bytes_min * 5 // 4
+    node.host.advance(1001)
     assert _takes_more(node)
 
 
