@@ -6,7 +6,7 @@ word, and also the next segment of the log. The limit is divided so:
 
     RESERVED              the process at rest: standard streams, the loop, listeners, modules being imported
     max.connections       Kafka clients, counted by their listener
-    http.connections.max  the same of HTTP, and its reserve
+    http.connections.max  the same of HTTP, and the places that are kept there
     STRANGERS_MAX         of the port between nodes, and two connections per peer
     descriptors_kept      files and pipes: no connection is accepted with one of these (`host.accepting`)
 
@@ -21,6 +21,7 @@ import logging
 import resource
 from typing import Final
 
+from cluster.http import places
 from cluster.settings import Settings
 from raftlog.peers.links import STRANGERS_MAX
 
@@ -44,7 +45,7 @@ def descriptors_kept(settings: Settings) -> int:
 def descriptors_needed(settings: Settings) -> int:
     """How many descriptors a node with these settings can come to hold."""
     between_nodes = STRANGERS_MAX + 2 * len(settings.cluster_nodes)
-    clients = settings.max_connections + settings.http_connections_max
+    clients = settings.max_connections + settings.http_connections_max + places.KEPT
     return RESERVED + clients + between_nodes + descriptors_kept(settings)
 
 

@@ -1,7 +1,7 @@
 """The HTTP API on aiohttp: the routes of `routes` with the answers of `reads`, and the log as a feed.
 
 What must stay true: every refusal is JSON with error, message and hint, also for what aiohttp itself refuses
-(what is no HTTP at all gets its plain 400);
+(what is no HTTP at all gets its plain 400); whether the process lives and serves is always answered;
 requests at work and long polls are bounded; an answer is read and encoded in slices, so that a long one does
 not hold up the Kafka port, which lives on the same loop. What of the files is served, which is the log, is in
 `feed`.
@@ -19,9 +19,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from cluster.http import reads, writes
 from cluster.http.feed import Feed, busy, taken
-from cluster.http.hosts import Hosts
+from cluster.http.hosts import OPEN_PATHS, Hosts
 from cluster.http.metrics import NodeMetrics
 from cluster.http.node_view import HttpNode, Json, ShardView
+from cluster.http.places import Place, Places
 from cluster.http.routes import ROUTES, HttpError, Route, openapi
 from cluster.http.text import json_text
 from cluster.kafka.listener import KafkaListener
@@ -33,17 +34,20 @@ LOG = logging.getLogger("quorate.http")
 
 CATALOG_INDEX = "catalog_index"
 
+SCRAPES_KEPT = 8
+"""Places at work beyond the bounds, for those who ask for the metrics: they tell what is wrong."""
+
 Handler = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 T = TypeVar("T")
 
 
 def application(
-    node: HttpNode, settings: Settings, kafka: KafkaListener | None, version: str
+    node: HttpNode, settings: Settings, kafka: KafkaListener | None, places: Places, version: str
 ) -> web.Application:
     """The whole API over one node."""
     metrics = NodeMetrics(node, kafka, version)
-    api = Api(node, settings, metrics, version)
+    api = Api(node, settings, metrics, places, version)
     logging.getLogger("aiohttp.server").addFilter(_CLIENTS_FAULT)
     app = web.Application(client_max_size=settings.http_body_max_bytes, middlewares=[api.guard])
     app.cleanup_ctx.append(metrics.looking)
@@ -79,8 +83,11 @@ def refusal(error: HttpError) -> web.Response:
 class Api:
     """Handlers, one per route; each has the route's name."""
 
-    def __init__(self, node: HttpNode, settings: Settings, metrics: NodeMetrics, release: str) -> None:
+    def __init__(
+        self, node: HttpNode, settings: Settings, metrics: NodeMetrics, places: Places, release: str
+    ) -> None:
         self._node = node
+        self._places = places
         self._settings = settings
         self._hosts = Hosts(settings)
         self._metrics = metrics
@@ -115,12 +122,31 @@ class Api:
     async def guard(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Bounds the requests at work and turns every failure into JSON."""
-        if self._at_work - self._waiting >= self._settings.http_requests_max:
-            return refusal(
-                HttpError(503, "BUSY", "too many requests at once", "ask again (http.requests.max)")
-            )
+        """Bounds the requests at work, and the connections that they hold; probes are answered at once."""
+        place = request.transport.get_protocol() if request.transport is not None else None
+        if not isinstance(place, Place):
+            return web.Response()  # the client has gone
+        if request.path in OPEN_PATHS:
+            self._places.answered(place)
+            return await self._answer(request, handler)
+        kept = SCRAPES_KEPT if request.path == "/metrics" else 0
+        is_busy = self._at_work - self._waiting >= self._settings.http_requests_max + kept
+        if is_busy or not self._places.has_room(kept):
+            self._places.answered(place)
+            hint = "ask again (http.requests.max, http.connections.max)"
+            return refusal(HttpError(503, "BUSY", "too many requests at once", hint))
         self._at_work += 1
+        self._places.begins(place)
+        try:
+            return await self._answer(request, handler)
+        finally:
+            self._at_work -= 1
+            self._places.answered(place)
+
+    async def _answer(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Turns every failure into JSON."""
         try:
             self._hosts.check(request.headers.get("Host"), request.path, self._node.info)
             response = await handler(request)
@@ -137,8 +163,6 @@ class Api:
             LOG.exception("%s %s failed", request.method, request.path)
             hint = "the node's log says why"
             return refusal(HttpError(500, "INTERNAL", "the node failed to answer", hint))
-        finally:
-            self._at_work -= 1
 
     async def as_of(self, shard: ShardView, machine: Any, index: int) -> None:
         """Waits until what was read of `machine` at `index` is committed; HttpError 503 if it never is.

@@ -20,7 +20,8 @@ from cluster.settings.nodes import parse_nodes
 
 ANY: Final = "*"
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
-"""A load balancer looks at them under whatever name it was told, and they tell a page nothing."""
+"""A load balancer looks at them under whatever name it was told, and they tell a page nothing. They cost next
+to nothing, so they are answered however busy the node is."""
 
 
 class Hosts:

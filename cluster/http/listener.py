@@ -1,8 +1,8 @@
 """The HTTP port of a node. aiohttp is imported when it starts, in a thread, so that the Kafka port, which
 clients wait for, is up a quarter of a second earlier.
 
-asyncio only: under virtual time there is no HTTP. The number of connections is bounded here, because aiohttp
-has no bound of its own; idle ones are closed by its keep-alive timeout.
+asyncio only: under virtual time there is no HTTP. The number of connections is bounded by `places`, because
+aiohttp has no bound of its own; idle ones are closed by its keep-alive timeout.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from cluster.host.accepting import DESCRIPTORS_KEPT, Acceptor, listening_sockets
+from cluster.http.places import Place, Places
 from cluster.settings import Settings, is_loopback
 from records import RELEASE
 
@@ -31,13 +32,6 @@ SHUTDOWN_S = 1.0
 """How long a stop waits for answers that are on their way."""
 
 
-class _Refused(asyncio.Protocol):
-    """A connection beyond the bound: closed at once."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
-
-
 class HttpListener:
     """Serves the HTTP API for `node` on `settings.http_host` and `http_port`."""
 
@@ -53,6 +47,7 @@ class HttpListener:
         self._descriptors_kept = descriptors_kept
         self._settings = settings
         self._kafka = kafka
+        self._places = Places(settings.http_connections_max)
         self._runner: web.AppRunner | None = None
         self._server: Acceptor | None = None
 
@@ -62,7 +57,7 @@ class HttpListener:
         app_module = await loop.run_in_executor(None, importlib.import_module, "cluster.http.app")
         aiohttp_web = importlib.import_module("aiohttp.web")
         settings = self._settings
-        app = app_module.application(self._node, settings, self._kafka, RELEASE)
+        app = app_module.application(self._node, settings, self._kafka, self._places, RELEASE)
         self._runner = aiohttp_web.AppRunner(
             app,
             handle_signals=False,
@@ -89,9 +84,9 @@ class HttpListener:
             self._server.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        self._places.close()
 
     def _protocol(self) -> Any:
-        server = self._runner.server if self._runner is not None else None
-        if server is None or len(server.connections) >= self._settings.http_connections_max:
-            return _Refused()
-        return server()
+        assert self._runner is not None
+        assert self._runner.server is not None
+        return Place(self._places, self._runner.server())

@@ -188,7 +188,9 @@ class Connection:
         if not frames:
             self._count()
             return
-        self._is_new = False
+        if self._is_new:
+            self._is_new = False
+            self.listener.asked(self)
         if self._backlog:
             self._put_off(self._backlog + frames)
         else:
@@ -461,7 +463,7 @@ class Connection:
             return
         self.closed = True
         self.listener.counters.connections_closed[why] += 1
-        if self._unread or at_once:
+        if self._unread or self._is_new or at_once:  # a new one has nothing to be delivered
             self._transport.abort()
             return
         if self._ready:

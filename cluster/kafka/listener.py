@@ -3,8 +3,9 @@
 It knows no API (see `dispatch`) and no socket: connections come as streams from the Host, so that the same
 code runs in a process and in virtual time.
 
-What must stay true: a connection is in `connections` from `opened` until `lost`; what all connections
-together make the node keep stays below its bound, by closing whoever makes it keep most.
+What must stay true: a connection is in `connections` from `opened` until it is lost or dismissed; what all
+connections together make the node keep stays below its bound, by closing whoever makes it keep most; whoever
+has asked something never makes room for somebody who has not.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ ROOM_AFTER_CLOSING = 8
 """When all connections keep too much, some are closed until this part of the bound is free: such a look goes
 through all of them, and must not come again with the next reply."""
 
+FIRST_REQUEST_MS = 10_000
+"""For the first whole request. Clients send it as soon as they are connected, and it is small."""
+
+DISMISSED_PER_TURN = 256
+"""Of those who let it pass: some milliseconds, before others have the loop."""
+
 SWEEPS_PER_IDLE_TIME = 4
 """How often idle connections are looked for within connections.max.idle.ms: at most a quarter late."""
 
@@ -49,6 +56,8 @@ class KafkaListener:
         self.forwards = 0  # requests that wait for the controller (`forwarding`)
         self.quiet = QuietLog(host.monotonic_ms)
         self.connections: dict[Connection, None] = {}  # in the order in which they were accepted
+        self._newcomers: dict[Connection, None] = {}  # those without a whole request, in the same order
+        self._newcomers_timer: Timer | None = None
         self.fetches_waiting = 0
         self.long_reads: dict[Exchange, None] = {}  # without an answer yet, see `dispatch.LONG_READS`
         self.leaders = LeaderWaits(self)
@@ -86,8 +95,9 @@ class KafkaListener:
         self._stopped = True
         if self._server is not None:
             self._server.close()
-        if self._sweep_timer is not None:
-            self._sweep_timer.cancel()
+        for timer in (self._sweep_timer, self._newcomers_timer):
+            if timer is not None:
+                timer.cancel()
         self.close_connections()
 
     def close_connections(self) -> None:
@@ -109,8 +119,10 @@ class KafkaListener:
     # What connections report
 
     def opened(self, connection: Connection) -> bool:
-        """Whether the connection may stay."""
-        if self._stopped or len(self.connections) >= self.settings.max_connections:
+        """Whether the connection may stay. When there are too many, the oldest that has not asked anything
+        makes room: whoever connects gets a word in."""
+        is_full = len(self.connections) >= self.settings.max_connections
+        if self._stopped or (is_full and not self._newcomers):
             self.counters.connections_closed["too many"] += 1
             self.quiet.warning(
                 "refusing the connection of %s: %d are open (max.connections)",
@@ -118,12 +130,21 @@ class KafkaListener:
                 len(self.connections),
             )
             return False
-        self.connections[connection] = None
+        if is_full:
+            self._dismiss(f"{len(self.connections)} are open (max.connections)")
+        self.connections[connection] = self._newcomers[connection] = None
+        if self._newcomers_timer is None:
+            self._newcomers_timer = self.host.call_later(FIRST_REQUEST_MS, self._look_at_newcomers)
         self.counters.connections_opened += 1
         return True
 
+    def asked(self, connection: Connection) -> None:
+        """Its first request has come, whole."""
+        self._newcomers.pop(connection, None)
+
     def lost(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+        self._newcomers.pop(connection, None)
         self.kept_bytes -= connection.kept_bytes
         connection.kept_bytes = 0
 
@@ -171,6 +192,23 @@ class KafkaListener:
             self.long_reads.pop(exchange, None)
         elapsed_ms = self.host.monotonic_ms() - exchange.started_ms
         self.counters.latency[exchange.api_key].observe(elapsed_ms)
+
+    def _dismiss(self, why: str) -> None:
+        """The oldest newcomer goes, and its place is free at once."""
+        oldest = next(iter(self._newcomers))
+        del self.connections[oldest], self._newcomers[oldest]
+        oldest.refuse("silent", f"it has not sent a whole request, and {why}")
+
+    def _look_at_newcomers(self) -> None:
+        due_ms = self.host.monotonic_ms() - FIRST_REQUEST_MS
+        for _ in range(DISMISSED_PER_TURN):
+            if not self._newcomers or next(iter(self._newcomers)).active_ms > due_ms:
+                break
+            self._dismiss(f"{FIRST_REQUEST_MS / 1000:g} s have passed")
+        self._newcomers_timer = None
+        if self._newcomers:
+            wait_ms = next(iter(self._newcomers)).active_ms - due_ms
+            self._newcomers_timer = self.host.call_later(wait_ms, self._look_at_newcomers)
 
     def _sweep(self) -> None:
         idle_ms = self.settings.connections_max_idle_ms

@@ -147,7 +147,7 @@ class Settings:
     # What a client may take of the node
     max_connections: int = _row(
         4096,
-        "2–3 per consumer; beyond it new ones are closed with a log line. Raises the limit of descriptors.",
+        "2–3 per consumer; beyond it the oldest without a request makes room, or the new one is closed.",
         unit="connections",
         low=1,
         high=1_000_000,
@@ -212,7 +212,7 @@ class Settings:
     )
     http_connections_max: int = _row(
         256,
-        "HTTP is for people and scrapers; beyond it new connections are closed.",
+        "Held by requests at work and long polls; 64 more are kept for probes and newcomers.",
         unit="connections",
         low=1,
         high=65536,

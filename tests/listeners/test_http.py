@@ -436,19 +436,6 @@ async def test_a_failure_is_json_without_a_trace(caplog: pytest.LogCaptureFixtur
         assert "TypeError" not in json.dumps(answer)
 
 
-async def test_connections_are_bounded() -> None:
-    async with http_rig(http_connections_max=3) as rig:
-        host, port = rig.listener.address
-        kept = [await asyncio.open_connection(host, port) for _ in range(3)]
-        while len(rig.listener._runner.server.connections) < 3:
-            await asyncio.sleep(0)
-        reader, writer = await asyncio.open_connection(host, port)
-        assert await reader.read() == b""
-        writer.close()
-        for _, writer in kept:
-            writer.close()
-
-
 # Metrics and the document
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.kafka.listener import FIRST_REQUEST_MS
 from tests.listeners.rig import CLIENT_ID, Client, Rig, heartbeat, log_lines
 from tests.report import count_fault
 from wire.apis import API_VERSIONS, ApiKey, is_private
@@ -247,9 +248,17 @@ def test_a_hundred_bad_clients_write_few_lines(caplog: pytest.LogCaptureFixture)
     count_fault("listeners", "malformed clients", 101)
 
 
+def connected_and_asked(rig: Rig) -> Client:
+    client = rig.connect()
+    client.send(heartbeat(1))
+    rig.run()
+    assert client.correlation_ids == [1]
+    return client
+
+
 def test_connections_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(max_connections=3)
-    clients = [rig.connect() for _ in range(3)]
+    clients = [connected_and_asked(rig) for _ in range(3)]
     with log_lines(caplog) as lines:
         refused = rig.connect()
         assert refused.is_lost
@@ -261,6 +270,56 @@ def test_connections_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
 
 
 # Slow and silent ones
+
+
+def test_who_has_asked_nothing_makes_room_the_oldest_first(caplog: pytest.LogCaptureFixture) -> None:
+    """And never those who have: a client gets in, however many hold their connections in silence."""
+    rig = Rig(max_connections=4)
+    established = [connected_and_asked(rig) for _ in range(2)]
+    silent = [rig.connect() for _ in range(2)]
+    silent[1].send(heartbeat(1)[:-1])
+    with log_lines(caplog) as lines:
+        established.append(connected_and_asked(rig))
+        assert "it has not sent a whole request, and 4 are open (max.connections)" in lines()[0]
+    assert [client.is_lost for client in silent] == [True, False]
+    established.append(connected_and_asked(rig))
+    assert [client.is_lost for client in silent] == [True, True]
+    assert rig.connect().is_lost
+    assert not any(client.is_lost for client in established)
+    assert len(rig.listener.connections) == 4
+    assert rig.listener.counters.connections_closed == {"silent": 2, "too many": 1}
+
+
+def test_a_first_request_has_seconds_to_come_whole() -> None:
+    rig = Rig()
+    asked = connected_and_asked(rig)
+    silent, half = rig.connect(), rig.connect()
+    rig.run(FIRST_REQUEST_MS / 2)
+    late = rig.connect()
+    half.send(heartbeat(1)[:-1])
+    rig.run(FIRST_REQUEST_MS / 2 - 100)
+    assert not silent.is_lost
+    rig.run(200)
+    assert silent.is_lost
+    assert half.is_lost
+    assert not late.is_lost
+    late.send(heartbeat(2))
+    rig.run(FIRST_REQUEST_MS)
+    assert late.correlation_ids == [2]
+    assert not late.is_lost
+    assert not asked.is_lost
+    assert rig.listener.counters.connections_closed == {"silent": 2}
+
+
+def test_a_thousand_silent_ones_are_dismissed_over_several_turns() -> None:
+    rig = Rig()
+    silent = [Client() for _ in range(1_000)]
+    for client in silent:
+        rig.far.connect(*rig.listener.address, lambda client=client: client, lambda *_: None)
+    rig.run(FIRST_REQUEST_MS + 100)
+    assert all(client.is_lost for client in silent)
+    assert not rig.listener._newcomers
+    assert rig.listener._newcomers_timer is None
 
 
 def stop_reading(client: Client) -> None:

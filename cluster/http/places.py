@@ -1,0 +1,129 @@
+"""Who holds the connections of the HTTP listener: at most so many, and whoever comes gets in.
+
+    state      until                               makes room
+    asking     the head of its request is whole    first, the one that began first; ends after HEAD_S
+    at work    it is answered                      never
+    idle       its next request begins             when nobody is asking, the one that was answered first
+
+A connection is asking from the accept on, and again from the first byte behind an answer.
+
+What must stay true: requests at work leave most of `KEPT` places (`has_room`), and probes are never at work.
+So there is always one that makes room, and a probe is answered however many say nothing, or slowly, or wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, cast
+
+KEPT: Final = 64
+"""Places beyond http.connections.max: as many as come in a few turns of the loop, so that one that was just
+accepted has spoken before it would have to make room."""
+
+HEAD_S: Final = 5.0
+"""For the head of a request: whoever asks by hand sends a whole one too."""
+
+
+class Place(asyncio.Protocol):
+    """One connection: what comes goes to aiohttp's handler."""
+
+    def __init__(self, places: Places, handler: asyncio.Protocol) -> None:
+        self._places = places
+        self._handler = handler
+        self._transport: asyncio.Transport
+        self.began_s = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._places.opened(self)
+        self._handler.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._places.heard(self)
+        self._handler.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._handler.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._places.left(self)
+        self._handler.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._handler.resume_writing()
+
+    def give_up(self) -> None:
+        """Makes room."""
+        self._transport.abort()
+
+
+class Places:
+    """All connections of one listener."""
+
+    def __init__(self, connections_max: int) -> None:
+        self._connections_max = connections_max
+        self._asking: dict[Place, None] = {}
+        self._idle: dict[Place, None] = {}
+        self._at_work: set[Place] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def has_room(self, kept: int) -> bool:
+        """Whether one more request may be at work, of those that have so many of the kept places too."""
+        return len(self._at_work) < self._connections_max + kept
+
+    def opened(self, place: Place) -> None:
+        """Somebody has come: somebody else makes room if there is none."""
+        if len(self._asking) + len(self._idle) + len(self._at_work) >= self._connections_max + KEPT:
+            oldest = next(iter(self._asking or self._idle))
+            self.left(oldest)
+            oldest.give_up()
+        self._ask(place)
+
+    def heard(self, place: Place) -> None:
+        """Bytes have come: behind an answer they begin a request."""
+        if place in self._idle:
+            del self._idle[place]
+            self._ask(place)
+
+    def begins(self, place: Place) -> None:
+        """The head of a request is whole."""
+        self.left(place)
+        self._at_work.add(place)
+
+    def answered(self, place: Place) -> None:
+        """Its request has been answered, unless it has left meanwhile."""
+        if place in self._at_work or place in self._asking:
+            self.left(place)
+            self._idle[place] = None
+
+    def left(self, place: Place) -> None:
+        """It is gone."""
+        self._asking.pop(place, None)
+        self._idle.pop(place, None)
+        self._at_work.discard(place)
+
+    def close(self) -> None:
+        """Looks at nobody any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ask(self, place: Place) -> None:
+        loop = asyncio.get_running_loop()
+        self._asking[place] = None
+        place.began_s = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(HEAD_S, self._look)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() - HEAD_S
+        self._timer = None
+        for place in list(self._asking):
+            if place.began_s > due_s:
+                self._timer = loop.call_later(place.began_s - due_s, self._look)
+                return
+            self.left(place)
+            place.give_up()
