@@ -14,6 +14,7 @@ from typing import IO, Any, Final
 
 import msgpack
 
+from cluster.host.pieces import pack
 from coordinator.assignors import BUILT_IN, PartitionAssignor, PartitionAssignorError
 from coordinator.assignors.assigning import answer
 
@@ -62,7 +63,7 @@ def main() -> None:
     waited for."""
     asked = msgpack.unpackb(sys.stdin.buffer.read())
     with _confine(asked["memory_bytes_max"]) as out:
-        out.write(msgpack.packb(run(asked, None)))
+        out.write(pack(run(asked, None)))
     os._exit(0)
 
 

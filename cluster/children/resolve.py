@@ -12,6 +12,7 @@ from typing import Any
 
 import msgpack
 
+from cluster.host.pieces import pack
 from coordinator.regex.regexrounds import answer_round
 from raftlog.files import Files
 
@@ -25,7 +26,7 @@ def main() -> None:
     """Standard input to standard output."""
     request = msgpack.unpackb(sys.stdin.buffer.read())
     answer = answer_round(request, lambda: time.monotonic() * 1000)
-    sys.stdout.buffer.write(msgpack.packb(answer))
+    sys.stdout.buffer.write(pack(answer))
 
 
 if __name__ == "__main__":

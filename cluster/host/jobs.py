@@ -1,9 +1,9 @@
 """Child processes that work for the loop: one msgpack value in, one out, and a deadline.
 
 A job is a module that runs as `python -P -m module` would: it reads one msgpack value from standard input
-until end of file, writes one to standard output and exits 0. Nothing else passes between the two processes,
-so a job can be killed at any moment, and a simulator can call the same module's `run(request, files)` in
-place.
+until end of file, writes one to standard output, a long one in pieces (`cluster.host.pieces`), and exits 0.
+Nothing else passes between the two processes, so a job can be killed at any moment, and a simulator can
+call the same module's `run(request, files)` in place.
 
 A job lives no longer than the node that wants its result, also when that is killed: one without its parent
 would work on in a directory that the node's next start uses, or an operator removes, and would know no
@@ -37,13 +37,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgpack
 
+from cluster.host.pieces import unpack
+
 if TYPE_CHECKING:  # the child, which begins here too, need not load them
     import asyncio
 
     from raftlog.host import Done
 
-JOB_REPLY_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A job's answer is held in memory: an assignment of the largest group is below 8 MiB."""
+JOB_REPLY_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A job's answer is held in memory: an assignment of the largest group is below 8 MiB, any other answer fits
+one piece (`cluster.host.pieces`)."""
 
 READ_BYTES: Final = 256 * 1024
 """Of an answer, at a time."""
@@ -158,7 +161,7 @@ class Job:
             if not reply:
                 raise self._failure("ended without an answer")
         try:
-            return msgpack.unpackb(reply, strict_map_key=False)
+            return unpack(reply)
         except (ValueError, TypeError, msgpack.UnpackException) as error:  # TypeError: a list as key of a map
             raise self._failure(f"answered something that is not msgpack: {error}") from error
 

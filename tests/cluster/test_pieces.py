@@ -1,0 +1,71 @@
+"""A child's answer in pieces: what was packed comes out, and no piece takes long to take in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import pytest
+
+from cluster.host import pieces
+from cluster.host.pieces import DEPTH_MAX, KEYS_MAX, PIECE_BYTES_MAX, pack, unpack
+
+MIB = 1 << 20
+LONG: dict[str, Any] = {
+    "an assignment": {
+        "members": {f"member-{n}": {"topic": list(range(300)), "more": [n]} for n in range(3_000)},
+        "error": None,
+    },
+    "one member with everything": {"members": {"a": {b"t" * 16: list(range(400_000))}}},
+    "many small values": {"values": [None] * MIB, "numbers": dict.fromkeys(range(200000))},
+    "lists in lists": [[[n] * 200_000] for n in range(3)],
+}
+
+
+@pytest.mark.parametrize("value", LONG.values(), ids=LONG)
+def test_what_is_long_comes_in_pieces_and_is_the_same(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = pack(value)
+    assert len(reply) > PIECE_BYTES_MAX
+    decoded: list[int] = []
+    take = pieces._decoded
+    monkeypatch.setattr(pieces, "_decoded", lambda data: (decoded.append(len(data)), take(data))[1])
+    assert unpack(reply) == value
+    assert max(decoded) <= PIECE_BYTES_MAX
+    assert len(decoded) > 2
+
+
+def test_what_is_short_is_msgpack_as_ever() -> None:
+    for value in (None, 7, {"a": [1, 2]}, {1: {2: b"x"}}):
+        assert pack(value) == msgpack.packb(value)
+        assert unpack(pack(value)) == value
+
+
+def _nested(depth: int) -> bytes:
+    return b"\xc1" + b"\x03\x00\x00\x00\x00" * depth + b"\x00\x01\x00\x00\x00\xc0"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        msgpack.packb([None] * MIB),
+        b"\xc1",
+        b"\xc1\x00\xff\xff\xff\xff",
+        b"\xc1\x00" + (MIB).to_bytes(4, "little") + msgpack.packb([None] * (MIB - 5)),
+        pack(LONG["an assignment"])[:-1],
+        pack(LONG["an assignment"]) + b"\xc0",
+        b"\xc1\x01\x01\x00\x00\x00\x01\x00\x01\x00\x00\x00\xc0",
+        _nested(DEPTH_MAX),
+        pack(dict.fromkeys(range(KEYS_MAX + 1))),
+    ],
+    ids=["one piece", "empty", "no end", "long leaf", "cut", "more", "no run", "deep", "keys"],
+)
+def test_anything_else_is_refused(reply: bytes) -> None:
+    with pytest.raises(ValueError, match=r"piece|run|nested"):
+        unpack(reply)
+
+
+def test_nesting_within_the_bound_is_taken() -> None:
+    value = unpack(_nested(DEPTH_MAX - 1))
+    for _ in range(DEPTH_MAX - 1):
+        (value,) = value  # type: ignore[misc]
+    assert value is None
