@@ -4,6 +4,7 @@ Nothing is set aside for a frame before its bytes have come, and a length beyond
 its four bytes are there: a peer can make this side keep one frame of the bound at most, and one read's bytes.
 """
 
+import sys
 from struct import Struct
 
 from wire.errors import MalformedFrame
@@ -24,11 +25,14 @@ class Framer:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of a frame that is not complete yet."""
+        """Bytes that are in no frame that was handed out."""
         return len(self._rest)
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The payloads, without their length, that `data` completes; MalformedFrame if one is too big."""
+    def feed(self, data: bytes, most: int = sys.maxsize) -> list[bytes]:
+        """The payloads, without their length, that `data` completes; MalformedFrame if one is too big.
+
+        No more than `most` of them; the others come with the next call, which may bring no bytes.
+        """
         rest = self._rest
         if rest:
             rest += data
@@ -36,10 +40,10 @@ class Framer:
                 return []
             data = bytes(rest)
             rest.clear()
-        frames = []
+        frames: list[bytes] = []
         start, size = 0, len(data)
         wanted = LENGTH_BYTES
-        while size - start >= LENGTH_BYTES:
+        while size - start >= LENGTH_BYTES and len(frames) < most:
             (length,) = _length(data, start)
             if not 0 <= length <= self._frame_bytes_max:
                 raise MalformedFrame("frame", f"length {length} is outside 0 to {self._frame_bytes_max}")

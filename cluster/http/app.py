@@ -47,7 +47,8 @@ def application(
 ) -> web.Application:
     """The whole API over one node."""
     metrics = NodeMetrics(node, kafka, version)
-    api = Api(node, settings, metrics, places, version)
+    slices = kafka.slices if kafka is not None else Slices(node.host)
+    api = Api(node, settings, metrics, places, version, slices)
     logging.getLogger("aiohttp.server").addFilter(_CLIENTS_FAULT)
     app = web.Application(client_max_size=settings.http_body_max_bytes, middlewares=[api.guard])
     app.cleanup_ctx.append(metrics.looking)
@@ -84,7 +85,13 @@ class Api:
     """Handlers, one per route; each has the route's name."""
 
     def __init__(
-        self, node: HttpNode, settings: Settings, metrics: NodeMetrics, places: Places, release: str
+        self,
+        node: HttpNode,
+        settings: Settings,
+        metrics: NodeMetrics,
+        places: Places,
+        release: str,
+        slices: Slices,
     ) -> None:
         self._node = node
         self._places = places
@@ -93,7 +100,7 @@ class Api:
         self._metrics = metrics
         self._release = release
         self._document = openapi(release)
-        self._slices = Slices(node.host)
+        self._slices = slices
         self._at_work = 0
         self._waiting = 0
         self._feed = Feed()

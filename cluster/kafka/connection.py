@@ -1,7 +1,8 @@
 """One client's connection: frames in, replies out in the order of their requests, everything bounded.
 
-A read may hold many frames; they are served in slices, so that one client that pipelines thousands of
-requests does not hold up the others. The replies of one turn of the loop leave in one write.
+A read may hold many frames. They are served in shares of the turns of the loop (`runtime.slices`), so that
+clients that pipeline thousands of requests, however many, do not hold up the others. The replies of one turn
+leave in one write.
 
 What must stay true
 - Replies leave in the order of the requests, whenever they become ready.
@@ -10,8 +11,11 @@ What must stay true
   earlier one, or for time to pass), replies that the client does not read, and cached heartbeats. At the
   first bound the connection is no longer read; at the last it is closed. Frames that were read and not served
   yet are at most one read's worth.
-- What comes behind a request that may be decided in several parts, or has a very long answer, waits until it
-  is answered (`serve_alone`): a later commit must not be overtaken by the rest of an earlier one.
+- What comes behind a request that may be decided in several parts, or whose answer is made in slices, waits
+  until it is answered (`serve_alone`): a later commit must not be overtaken by the rest of an earlier one,
+  and a connection has one long answer in the making.
+- While something waits to be served the connection is in one lane of the slices, or it is blocked and comes
+  back with the reply that ends that; until then it is not read.
 - After a planned hand-over of a shard that it used (`drain`) a connection takes nothing more, gives the
   replies that it owes, and closes: its client then looks for the new coordinator at once.
 - What fails while a connection's bytes are read or its replies written ends that connection, and no other.
@@ -29,10 +33,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from cluster.kafka import dispatch
 from cluster.kafka.exchange import Exchange
-from cluster.kafka.node_view import FastEntry
+from cluster.kafka.steady import CORRELATION_END, FastReplies, FastReply
 from cluster.kafka.waiting import hurry
 from cluster.node_info import ClientInfo
-from cluster.runtime.slices import SLICE_MS
+from cluster.runtime.slices import MORE, SOON
 from raftlog.errors import in_one_line
 from raftlog.host import Stream
 from records import shard_of
@@ -45,12 +49,13 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-SLICE_REQUESTS = 256
-"""A connection's share of one turn is a slice; the same in requests, where time does not pass within a turn
-(simulation)."""
+SHARE_REQUESTS = 256
+"""A connection's share of a turn is bounded by the clock, and in requests: some are cheaper than a look at
+the clock, and in simulation no time passes within a turn."""
 
-FAST_REPLIES_MAX = 64
-"""Cached heartbeats of one connection: a consumer needs one, a load generator that stands for many a few."""
+LITTLE_BYTES = 4096
+"""Whoever sends more at once has more than a share of work for the node, and waits with his like: a request
+of some kilobytes names hundreds of partitions."""
 
 COUNTED_BYTES_MIN = 4096
 """A connection that keeps less counts as keeping nothing: its own objects and buffers take as much."""
@@ -61,9 +66,6 @@ LINGER_MS = 5_000
 FIRST_BYTES = 4
 """A protocol shows itself in as many bytes as a frame's length has."""
 
-CORRELATION_END = 8
-"""API key, version (2 bytes each) and correlation id (4) open every request."""
-
 
 def _own_end(call: Callable[Concatenate[Connection, P], None]) -> Callable[Concatenate[Connection, P], None]:
     """A call in which nothing but this connection is at stake: what fails in it ends the connection."""
@@ -73,21 +75,9 @@ def _own_end(call: Callable[Concatenate[Connection, P], None]) -> Callable[Conca
         try:
             call(self, *args, **kwargs)
         except Exception as error:
-            self.refuse("failed", f"a fault of this program: {in_one_line(error)}")
+            self._failed(error)
 
     return called
-
-
-class FastReply:
-    """A steady heartbeat's cached reply, all but the correlation id, and the entry that vouches for it."""
-
-    __slots__ = ("entry", "head", "length", "rest")
-
-    def __init__(self, head: bytes, data: bytes, entry: FastEntry) -> None:
-        self.head = head  # API key and version of the request
-        self.length = data[:4]
-        self.rest = data[8:]
-        self.entry = entry
 
 
 class Connection:
@@ -111,17 +101,17 @@ class Connection:
         self._requests_max = settings.connection_requests_max
         self._pause_bytes = settings.connection_buffered_pause_bytes
         self._waiting: deque[Exchange] = deque()
-        self._alone: Exchange | None = None  # nothing behind it is served until it has its answer
+        self._alone: set[Exchange] = set()  # nothing behind these is served until they have their answers
         self._asked_bytes = 0  # frames of requests without an answer
         self._early_bytes = 0  # replies that wait for an earlier one
         self._patient_bytes = 0  # replies that wait for time to pass
         self._backlog_bytes = 0
-        self._cached_bytes = 0
         self._ready: list[bytes] = []
         self._backlog: list[bytes] = []
-        self._fast: dict[bytes, FastReply] = {}
+        self._fast = FastReplies()
+        self._has_more = False  # whole frames in the framer, perhaps
+        self._is_queued = False  # in a lane of the slices
         self._flush_due = False
-        self._resume_due = False
         self._reading = True
         self._unread = False  # the client leaves more than the pause bound unread
         self._first_bytes = b""  # until there was a whole frame: to tell what else it may be
@@ -157,7 +147,7 @@ class Connection:
         self._backlog.clear()
         self._fast.clear()
         self.patient.clear()
-        self._alone = None
+        self._alone.clear()
         self.listener.lost(self)
 
     def eof_received(self) -> bool | None:
@@ -170,7 +160,7 @@ class Connection:
     @_own_end
     def resume_writing(self) -> None:
         self._unread = False
-        self._resume_soon()
+        self._serve_soon()
 
     @_own_end
     def data_received(self, data: bytes) -> None:
@@ -180,10 +170,15 @@ class Connection:
         if self._is_new:
             self._first_bytes = (self._first_bytes + data)[:FIRST_BYTES]
         try:
-            frames = self._framer.feed(data)
+            frames = self._framer.feed(data, 0 if self._is_queued else SHARE_REQUESTS)
         except MalformedFrame as error:
             hint = dispatch.hint_of_first_bytes(self._first_bytes) if self._is_new else ""
             self.refuse("malformed", f"{error}{hint}")
+            return
+        if self._is_queued:  # what waits already comes first
+            self._has_more = True
+            self._read(False)
+            self._count()
             return
         if not frames:
             self._count()
@@ -191,27 +186,63 @@ class Connection:
         if self._is_new:
             self._is_new = False
             self.listener.asked(self)
-        if self._backlog:
-            self._put_off(self._backlog + frames)
-        else:
-            self._serve(frames)
+        self._put_off(frames)
+        self._has_more = len(frames) == SHARE_REQUESTS
+        self._is_queued = True
+        is_little = len(data) <= LITTLE_BYTES and not self._has_more
+        self.listener.slices.submit(self, SOON if is_little else MORE)
 
     # Requests
 
-    def _serve(self, frames: list[bytes]) -> None:
-        """Serves frames in order until a bound or the end of this connection's slice."""
-        host = self.listener.host
-        self.active_ms = now_ms = host.monotonic_ms()
+    @property
+    def is_long(self) -> bool:
+        return False
+
+    def go_on(self, now_ms: float, end_ms: float) -> bool:
+        """Serves frames in order until a bound or the end of this connection's share (`slices.Work`)."""
+        try:
+            return self._go_on(now_ms, end_ms)
+        except Exception as error:
+            self._failed(error)
+            return True
+
+    def _go_on(self, now_ms: float, end_ms: float) -> bool:
+        self._is_queued = False
+        if self.closed:
+            return True
+        frames = self._backlog
+        if not frames and self._has_more:
+            try:
+                frames = self._framer.feed(b"", SHARE_REQUESTS)
+            except MalformedFrame as error:
+                self.refuse("malformed", str(error))
+                return True
+            self._has_more = len(frames) == SHARE_REQUESTS
+        self.active_ms = now_ms
         self.listener.node.observe_clock(now_ms)
-        wall_ms = host.wall_ms()
-        slice_end_ms = now_ms + SLICE_MS
         self._flush_due = True
-        fast = self._fast
+        num_served = self._serve(frames, now_ms, end_ms)
+        if num_served is None:
+            return True
+        self._put_off(frames[num_served:])
+        has_input = bool(self._backlog) or self._has_more
+        self._is_queued = has_input and not self._is_blocked()
+        is_done = not self._is_queued
+        if has_input:
+            self._read(False)
+        self._flush()
+        self.listener.counters.serving_ms += self.listener.host.monotonic_ms() - now_ms
+        return is_done
+
+    def _serve(self, frames: list[bytes], now_ms: float, end_ms: float) -> int | None:
+        """How many of them could be served; None if the connection was closed on one."""
+        host = self.listener.host
+        wall_ms = host.wall_ms()
+        fast = self._fast.by_tail
         is_blocked = self._is_blocked()
         for served, payload in enumerate(frames):
-            if is_blocked or served == SLICE_REQUESTS or now_ms > slice_end_ms:
-                self._put_off(frames[served:])
-                break
+            if is_blocked or now_ms > end_ms:
+                return served
             hit = fast.get(payload[CORRELATION_END:]) if fast else None
             if hit is not None and payload.startswith(hit.head):
                 entry = hit.entry
@@ -221,14 +252,13 @@ class Connection:
                     if self._waiting:
                         is_blocked = self._is_blocked()
                     continue
-                self._forget(payload[CORRELATION_END:])
+                self._fast.forget(payload[CORRELATION_END:])
             self._serve_slowly(payload, now_ms)
             if self.closed:
-                return
+                return None
             now_ms = host.monotonic_ms()
             is_blocked = self._is_blocked()
-        self._flush()
-        self.listener.counters.serving_ms += host.monotonic_ms() - self.active_ms
+        return len(frames)
 
     def _answer_fast(self, hit: FastReply, payload: bytes, now_ms: float) -> None:
         self.listener.counters.fast_heartbeats += 1
@@ -253,11 +283,11 @@ class Connection:
     def _put_off(self, frames: list[bytes]) -> None:
         """What is served later."""
         self._backlog = frames
-        self._backlog_bytes = sum(map(len, frames))
+        self._backlog_bytes = sum(map(len, frames)) if frames else 0
 
     def serve_alone(self, exchange: Exchange) -> None:
         """What the client sends behind this request stays unread until it is answered."""
-        self._alone = exchange
+        self._alone.add(exchange)
 
     def uses(self, group_id: str) -> None:
         """A request names a group: remembers its shard."""
@@ -270,18 +300,7 @@ class Connection:
         entry, exchange.entry = exchange.entry, None
         if entry is None or body.error_code or body.assignment is not None or not entry.is_valid():
             return
-        if len(self._fast) >= FAST_REPLIES_MAX:
-            self._fast.clear()
-            self._cached_bytes = 0
-        self._forget(exchange.tail)
-        head = exchange.api_key.to_bytes(2, "big") + exchange.api_version.to_bytes(2, "big")
-        self._fast[exchange.tail] = FastReply(head, data, entry)
-        self._cached_bytes += len(exchange.tail) + len(data)
-
-    def _forget(self, tail: bytes) -> None:
-        hit = self._fast.pop(tail, None)
-        if hit is not None:
-            self._cached_bytes -= len(tail) + CORRELATION_END + len(hit.rest)
+        self._fast.put(exchange, data, entry)
 
     def client_named(self, client_id: str | None) -> ClientInfo:
         """Who asks; one object as long as the client id stays the same, as it does."""
@@ -296,8 +315,8 @@ class Connection:
         data = exchange.data
         assert data is not None
         self.listener.observe(exchange)
-        if exchange is self._alone:
-            self._alone = None
+        if self._alone:
+            self._alone.discard(exchange)
         self._asked_bytes -= exchange.asked_bytes
         self._early_bytes += len(data)
         waiting = self._waiting
@@ -336,10 +355,7 @@ class Connection:
             self._ready.clear()
             self.listener.counters.bytes_sent += len(data)
             self._transport.write(data)
-        if self._backlog or not self._reading:
-            self._resume_soon()
-        elif self._is_blocked():
-            self._read(False)
+        self._serve_soon()
         self._count()
 
     # What it keeps
@@ -356,7 +372,7 @@ class Connection:
             + self._asked_bytes
             + self._early_bytes
             + self._patient_bytes
-            + self._cached_bytes
+            + self._fast.num_bytes
             + self._transport.get_write_buffer_size()
         )
         return num_bytes if num_bytes >= COUNTED_BYTES_MIN else 0
@@ -388,26 +404,21 @@ class Connection:
             or len(self._waiting) >= self._requests_max
             or self._asked_bytes + self._early_bytes > self._pause_bytes
             or bool(self._draining)
-            or self._alone is not None
+            or bool(self._alone)
         )
 
-    def _resume_soon(self) -> None:
-        if self._reading and self._backlog:
-            self._read(False)
-        if not self._resume_due and not self.closed and not self._is_blocked():
-            self._resume_due = True
-            self.listener.host.call_soon(self._resume)
-
-    @_own_end
-    def _resume(self) -> None:
-        self._resume_due = False
-        if self.closed or self._is_blocked():
+    def _serve_soon(self) -> None:
+        """Goes on with what waits to be served, or reads on, unless something is in the way."""
+        if self.closed or self._is_queued:
             return
-        if self._backlog:
-            frames = self._backlog
-            self._put_off([])
-            self._serve(frames)
-        elif not self._reading:
+        if self._is_blocked():
+            if not self._draining:
+                self._read(False)
+        elif self._backlog or self._has_more:
+            self._is_queued = True
+            self._read(False)
+            self.listener.slices.submit(self, MORE)
+        else:
             self._read(True)
 
     def _read(self, wanted: bool) -> None:
@@ -440,6 +451,7 @@ class Connection:
             return
         self._draining = why
         self._put_off([])
+        self._has_more = False
         for end in list(self.patient.values()):
             end()
         if not self._waiting:
@@ -448,6 +460,9 @@ class Connection:
         if not self._unread:
             self._read(True)
         self.listener.host.call_later(LINGER_MS, self.close, why)
+
+    def _failed(self, error: Exception) -> None:
+        self.refuse("failed", f"a fault of this program: {in_one_line(error)}")
 
     def refuse(self, why: str, message: str, *, at_once: bool = False) -> None:
         """Closes because of what the client did; `why` is counted, `message` goes to the log."""

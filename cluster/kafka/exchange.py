@@ -90,9 +90,9 @@ class Exchange:
         if self.is_answered:
             raise RuntimeError(f"API {self.api_key} was answered twice")
         self.is_answered = True
-        connection.listener.slices.run(
-            self._answering_or_ending(answer, deliver or self.send), self._is_wanted
-        )
+        work = self._answering_or_ending(answer, deliver or self.send)
+        if not connection.listener.slices.run(work, self._is_wanted):
+            connection.serve_alone(self)  # one answer in the making for each connection
 
     def _is_wanted(self) -> bool:
         return self.connection is not None

@@ -1,14 +1,22 @@
-"""Work that is too long for one turn of the loop, done in slices: the one mechanism for long answers.
+"""One budget per turn of the loop for all slow work of a node together, so that nobody waits for all of it.
 
-Whoever has such work hands it in as an iterator that stops every fraction of a millisecond. What is short is
-over at once, in the turn in which it was handed in. What is longer goes on in later turns, one slice a turn.
-Each work has its first slice before long: these are given in the order of arrival, in every other turn. What
-is not over with it is long, and is done in the other turns, one after the other, so that only one is more
-than begun. So an answer of a few milliseconds does not wait for those that take a second, however many.
+Two kinds of work are handed in: a connection's requests, and an answer that may be long, as an iterator that
+stops every fraction of a millisecond. Who comes while the turn has time left is served at once. Who comes
+later waits in one of three lanes, of which every turn does one share, a millisecond:
 
-What must stay true: all long work of a queue together takes one slice of a turn; work that nobody waits for
-any more is let go of; what one work raises keeps no other from being done. How much may be queued is bounded
-by whoever hands it in (requests in flight).
+- `soon`: what came just now, and is little;
+- `more`: what is not over after its share. Each gets a share in its turn, round and round;
+- `long`: answers that have had a slice and are not over. One after the other, so that only one of them is
+  more than begun, however many are asked for.
+
+Each lane is the first in some of the turns, and has what the others leave in the rest. So one small request
+goes before the two thousandth of another connection, an answer of a few milliseconds does not wait for those
+that take a second, and the links between nodes, which are read in every turn, do not wait for more than that.
+
+What must stay true: a turn spends a slice on what comes in it and a share on what waits, and beyond that what
+cannot be divided: one request, or one step. Work that nobody waits for any more is let go of; what one work
+raises keeps no other from being done. How much may wait is bounded by whoever hands it in: each connection
+is in one lane once, and makes one answer at a time.
 """
 
 from __future__ import annotations
@@ -16,14 +24,22 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from raftlog.host import Host
 
 LOG = logging.getLogger("quorate.runtime")
 
 SLICE_MS: Final = 5.0
-"""A tenth of the longest turn that is allowed: one queue is not alone in a turn."""
+"""What a turn spends at once on what comes in it: a tenth of the longest turn that is allowed."""
+
+SHARE_MS: Final = 1.0
+"""What one gets before the next one has its turn, some twenty requests or a part of an answer; and what a
+turn spends on what waits. A turn by itself takes some hundredths of a millisecond."""
+
+LONG, MORE, SOON = range(3)
+FIRST_OF_TURN: Final = (SOON, MORE, SOON, LONG)
+"""Which lane comes first in the turns, round and round."""
 
 T = TypeVar("T")
 
@@ -38,64 +54,120 @@ def finished(work: Generator[None, None, T]) -> T:
             return value
 
 
-class _Work(NamedTuple):
-    steps: Iterator[None]
-    is_wanted: Callable[[], bool]
+class Work(Protocol):
+    """Slow work that can be stopped and gone on with."""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it has had so much that it is done in one go, when its turn comes."""
+
+    def go_on(self, now_ms: float, end_ms: float) -> bool:
+        """Works until about `end_ms`; whether nothing is left to do."""
+
+
+class _Answer:
+    __slots__ = ("_host", "_is_wanted", "_steps", "_worked_ms", "is_long")
+
+    def __init__(self, steps: Iterator[None], is_wanted: Callable[[], bool], host: Host) -> None:
+        self._steps = steps
+        self._is_wanted = is_wanted
+        self._host = host
+        self._worked_ms = 0.0
+        self.is_long = False
+
+    def go_on(self, now_ms: float, end_ms: float) -> bool:
+        if not self._is_wanted():
+            return True
+        for _ in self._steps:
+            later_ms = self._host.monotonic_ms()
+            if later_ms >= end_ms:
+                self._worked_ms += later_ms - now_ms
+                self.is_long = self._worked_ms >= SLICE_MS
+                return False
+        return True
 
 
 class Slices:
-    """One queue of long work on one loop. What work raises is its own business: it should not."""
+    """The slow work of one loop."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._begun: deque[_Work] = deque()
-        """Has not had a whole slice yet."""
-        self._long: deque[_Work] = deque()
-        self._is_turn_of_long = False
+        self._lanes: tuple[deque[Work], ...] = (deque(), deque(), deque())
+        self._at_once_ms = 0.0  # spent on what came, since the last turn of the lanes
+        self._until_ms: float | None = None  # set while something works: what it hands in has part in it
+        self._turns = 0
+        self._is_due = False
 
     def __len__(self) -> int:
-        """How much work is not done yet."""
-        return len(self._begun) + len(self._long)
+        """How much work waits."""
+        return sum(map(len, self._lanes))
 
-    def run(self, steps: Iterator[None], is_wanted: Callable[[], bool]) -> None:
-        """Does the work: at once if it is short, and nothing long is under way. `is_wanted` is asked before
-        each later slice."""
-        is_busy = len(self) > 0
-        end_ms = self._host.monotonic_ms() + SLICE_MS
-        for _ in steps:
-            is_over = self._host.monotonic_ms() >= end_ms
-            if is_over or is_busy:
-                (self._long if is_over else self._begun).append(_Work(steps, is_wanted))
-                if not is_busy:
-                    self._host.call_soon(self._go_on)
-                return
+    def run(self, steps: Iterator[None], is_wanted: Callable[[], bool]) -> bool:
+        """Makes an answer; whether it is there already. `is_wanted` is asked before each later share."""
+        work = _Answer(steps, is_wanted, self._host)
+        if self._until_ms is None:
+            return self.submit(work)
+        is_done = self._does(work, self._host.monotonic_ms(), self._until_ms)
+        if not is_done:
+            self._wait(work)
+        return is_done
 
-    def _go_on(self) -> None:
-        """One slice: of the work that came first among those whose turn it is, and of the next if that ends
-        within it."""
-        end_ms = self._host.monotonic_ms() + SLICE_MS
-        self._is_turn_of_long = not self._is_turn_of_long
-        is_whole = True
-        while len(self):
-            queue = self._long if self._long and (self._is_turn_of_long or not self._begun) else self._begun
-            work = queue.popleft()
-            if not self._is_done(work, end_ms):
-                if is_whole and queue is self._begun:
-                    self._long.append(work)
-                else:
-                    queue.appendleft(work)
-                break
-            is_whole = False
-        if len(self):
+    def submit(self, work: Work, lane: int = SOON) -> bool:
+        """Does the work in this turn if there is time left, else when its turn comes; whether it is done."""
+        is_late = self._at_once_ms >= SLICE_MS or (self._is_due and lane != SOON)
+        if self._until_ms is not None or is_late:
+            self._lanes[lane].append(work)
+            self._go_on_soon()
+            return False
+        begun_ms = self._host.monotonic_ms()
+        share_ms = SHARE_MS if self._is_due else SLICE_MS - self._at_once_ms
+        is_done = self._does(work, begun_ms, begun_ms + share_ms)
+        took_ms = self._host.monotonic_ms() - begun_ms
+        self._at_once_ms += took_ms if is_done else max(took_ms, SHARE_MS)
+        if not is_done:
+            self._wait(work)
+        elif self._at_once_ms >= SLICE_MS:
+            self._go_on_soon()
+        return is_done
+
+    def _does(self, work: Work, now_ms: float, end_ms: float) -> bool:
+        """Whether nothing is left of it, once it has had its share."""
+        outer_ms, self._until_ms = self._until_ms, end_ms
+        try:
+            return work.go_on(now_ms, end_ms)
+        except Exception:
+            LOG.exception("slow work failed")
+            return True
+        finally:
+            self._until_ms = outer_ms
+
+    def _wait(self, work: Work) -> None:
+        self._lanes[LONG if work.is_long else MORE].append(work)
+        self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
             self._host.call_soon(self._go_on)
 
-    def _is_done(self, work: _Work, end_ms: float) -> bool:
-        """Whether nothing is left of it, once it has had the rest of a slice."""
-        try:
-            if work.is_wanted():
-                for _ in work.steps:
-                    if self._host.monotonic_ms() >= end_ms:
-                        return False
-        except Exception:
-            LOG.exception("work in slices failed")
-        return True
+    def _go_on(self) -> None:
+        """One share of what waits. Work that is not over has had its share, whatever the clock says: it may
+        be bounded in other ways."""
+        self._is_due = False
+        self._at_once_ms = spent_ms = 0.0
+        self._turns += 1
+        first = self._lanes[FIRST_OF_TURN[self._turns % len(FIRST_OF_TURN)]]
+        now_ms = self._host.monotonic_ms()
+        while spent_ms < SHARE_MS and len(self):
+            lane = first or next(lane for lane in reversed(self._lanes) if lane)
+            work = lane.popleft()
+            is_done = self._does(work, now_ms, now_ms + SHARE_MS - spent_ms)
+            begun_ms, now_ms = now_ms, self._host.monotonic_ms()
+            took_ms = now_ms - begun_ms
+            spent_ms += took_ms if is_done else max(took_ms, SHARE_MS)
+            if not is_done and lane is self._lanes[LONG]:
+                lane.appendleft(work)
+            elif not is_done:
+                self._wait(work)
+        if len(self):
+            self._go_on_soon()

@@ -16,6 +16,7 @@ from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGro
 
 OF_THE_SIMULATION = (
     "cluster.kafka.connection.Connection",
+    "cluster.kafka.steady.FastReplies",
     "wire.framing.Framer",
     "raftlog.simfiles.SimFiles",
 )

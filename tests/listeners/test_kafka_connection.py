@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.kafka.connection import FAST_REPLIES_MAX
+from cluster.kafka.steady import FAST_REPLIES_MAX
 from tests.listeners.rig import CLIENT_ID, Entry, Rig, heartbeat
 from wire.apis import ApiKey
 from wire.messages.api_versions import ApiVersionsRequest
@@ -65,6 +65,32 @@ def test_ten_thousand_pipelined_requests_are_answered_in_order_and_others_get_th
     assert served_before[0] < 2_000, "the pipelining client was served to the end first"
     rig.run(1_000)
     assert greedy.correlation_ids == list(range(10_000))
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_hundreds_that_pipeline_do_not_hold_up_one_who_asks_now_and_then(is_read: bool) -> None:
+    """Each look at the clock takes a fiftieth of a slice; all that they ask for would take 40 s."""
+    rig = Rig(clock_step_ms=0.1, connection_buffered_pause_bytes=65_536)
+    rig.node.padding = "x" * 100
+    many = b"".join(heartbeat(number) for number in range(2_000))
+    greedy = [rig.connect() for _ in range(200)]
+    modest = rig.connect()
+    for client in greedy:
+        if not is_read:
+            client.transport.pause_reading()
+        client.send(many)
+    waits_ms: list[float] = []
+    for number in range(60):
+        begun_ms = rig.world.now_ms
+        modest.send(heartbeat(number))
+        assert rig.world.run_until(lambda: len(modest.frames) > len(waits_ms), within_ms=10_000)
+        waits_ms.append(rig.world.now_ms - begun_ms)
+    assert len(rig.listener.slices) > 150, "they still have much to ask"
+    assert sorted(waits_ms)[-3] < 10, "but for the moment in which all of them come"
+    assert max(waits_ms) < 50
+    served = [len(client.frames) for client in greedy]
+    if is_read:
+        assert max(served) - min(served) < 80, "each has its share"
 
 
 def test_requests_in_flight_are_bounded_by_not_reading_on() -> None:

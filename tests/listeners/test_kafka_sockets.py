@@ -16,7 +16,7 @@ import pytest
 
 from cluster.host.host_asyncio import AsyncioHost, new_event_loop
 from cluster.kafka import KafkaListener
-from cluster.kafka.connection import SLICE_REQUESTS
+from cluster.kafka.connection import SHARE_REQUESTS
 from cluster.settings import Settings
 from tests.listeners.rig import Entry, FakeNode, heartbeat
 
@@ -116,7 +116,7 @@ def test_a_slow_reader_is_held_and_then_served_in_full(on_loop: Callable[[Any], 
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.1)
             assert len(at.node.asked) < 1_500
-            assert connection.unread_bytes() < 65_536 + SLICE_REQUESTS * 20_200, "the pause and one slice"
+            assert connection.unread_bytes() < 65_536 + SHARE_REQUESTS * 20_200, "the pause and one slice"
             assert ids(await frames(reader, 2_000)) == list(range(2_000))
 
     on_loop(story())

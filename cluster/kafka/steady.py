@@ -1,0 +1,57 @@
+"""The cached replies of one connection's steady heartbeats, see `connection`.
+
+What must stay true: they are few, and their bytes are known.
+"""
+
+from __future__ import annotations
+
+from cluster.kafka.exchange import Exchange
+from cluster.kafka.node_view import FastEntry
+
+FAST_REPLIES_MAX = 64
+"""Of one connection: a consumer needs one, a load generator that stands for many a few."""
+
+CORRELATION_END = 8
+"""API key, version (2 bytes each) and correlation id (4) open every request."""
+
+
+class FastReply:
+    """A steady heartbeat's cached reply, all but the correlation id, and the entry that vouches for it."""
+
+    __slots__ = ("entry", "head", "length", "rest")
+
+    def __init__(self, head: bytes, data: bytes, entry: FastEntry) -> None:
+        self.head = head  # API key and version of the request
+        self.length = data[:4]
+        self.rest = data[8:]
+        self.entry = entry
+
+
+class FastReplies:
+    """By what follows the correlation id in their requests."""
+
+    __slots__ = ("by_tail", "num_bytes")
+
+    def __init__(self) -> None:
+        self.by_tail: dict[bytes, FastReply] = {}
+        self.num_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.by_tail)
+
+    def put(self, exchange: Exchange, data: bytes, entry: FastEntry) -> None:
+        if len(self.by_tail) >= FAST_REPLIES_MAX:
+            self.clear()
+        self.forget(exchange.tail)
+        head = exchange.api_key.to_bytes(2, "big") + exchange.api_version.to_bytes(2, "big")
+        self.by_tail[exchange.tail] = FastReply(head, data, entry)
+        self.num_bytes += len(exchange.tail) + len(data)
+
+    def forget(self, tail: bytes) -> None:
+        hit = self.by_tail.pop(tail, None)
+        if hit is not None:
+            self.num_bytes -= len(tail) + CORRELATION_END + len(hit.rest)
+
+    def clear(self) -> None:
+        self.by_tail.clear()
+        self.num_bytes = 0
