@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -24,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import load
+from benchmarks import full_frames, load
 from cluster import main as node_main
 from cluster.collector import look_at_the_young
 from cluster.settings import load_settings
@@ -100,6 +101,7 @@ class Scenario:
 
     def __init__(self, meter: Meter, address: tuple[str, int], url: str, word: str, sizes: int) -> None:
         self.meter = meter
+        self.address = address
         self.peer = load.Peer(address)
         self.peer.socket.settimeout(600)
         self.url = url
@@ -114,6 +116,7 @@ class Scenario:
             ("topics", self.subscription),
             ("members", self.members),
             ("groups", self.groups),
+            ("frames", self.full_frames),
         ):
             if self.word in name:
                 case()
@@ -277,6 +280,19 @@ class Scenario:
         )
         self.measure("a topic goes whose offsets half of them have", partial(self.delete, ["other"]), 1)
         self.measure("… in the seconds after", partial(time.sleep, SETTLE_S), 1)
+
+    def full_frames(self) -> None:
+        """The most that one frame can ask for; some are too much and cost their connection."""
+        self.create([full_frames.TOPIC], 1)
+        for what, frame in full_frames.frames():
+            self.measure(what, partial(self.ask_once, frame), 3)
+
+    def ask_once(self, frame: bytes) -> None:
+        peer = load.Peer(self.address)
+        peer.socket.settimeout(60)
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            peer.exchange(frame)
+        peer.close()
 
 
 def serve(directory: Path, meter: Meter, scenario: Callable[[Any], None]) -> None:

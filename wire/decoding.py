@@ -2,6 +2,8 @@
 
 The bytes come from strangers. Every length is compared with the bytes that remain before anything of that
 size is made; whatever is wrong ends in MalformedFrame with the field's name, never in another exception.
+A frame of a MiB may hold half a million strings or tagged fields of two bytes, and each takes as long as one
+of twenty: so what requests may hold is bounded by number too.
 Fixed-width fields that follow each other, with the length that comes after them, are unpacked together,
 straight into the object's slots.
 """
@@ -17,6 +19,15 @@ from wire.source import FORMATS, Place, Source, bytes_min, fields_in
 
 Decoder = Callable[[bytes, int], Any]
 """(bytes, offset of the body) -> message; raises MalformedFrame."""
+
+ELEMENTS_MAX = 40_000
+"""Structs, strings and unknown tagged fields of one request, if it does not have ELEMENT_BYTES for each:
+decoded in some 25 ms. The largest that clients send, commits and fetches of 30,000 partitions, have that."""
+
+ELEMENT_BYTES = 20
+
+TAGS_MAX = 1_000
+"""Unknown tagged fields of one struct: a release of Kafka adds one or two."""
 
 VARINT_MAX = 0xFFFFFFFF
 VARINT_SHIFT_MAX = 28  # five bytes of seven bits
@@ -40,6 +51,8 @@ def uvarint(data: bytes, offset: int, first: int) -> tuple[int, int]:
 
 def skip_tags(data: bytes, offset: int, count: int) -> int:
     """The offset after `count` tagged fields that nobody here knows."""
+    if count > TAGS_MAX:
+        raise ValueError(f"{count} unknown tagged fields")
     for _ in range(count):
         _, offset = uvarint(data, offset + 1, data[offset])
         size, offset = uvarint(data, offset + 1, data[offset])
@@ -57,6 +70,10 @@ def too_many(count: int, remaining: int) -> ValueError:
     return ValueError(f"{count} elements cannot fit into the {remaining} bytes that remain")
 
 
+def absurd(count: int) -> ValueError:
+    return ValueError(f"{count} elements, which are more than {ELEMENTS_MAX} and hardly any bytes each")
+
+
 def malformed(error: Exception, source: Source, left_bytes: int) -> MalformedFrame:
     """What a decoder raises instead of `error`, which one of its own lines raised."""
     if isinstance(error, UnicodeDecodeError):
@@ -68,20 +85,20 @@ def malformed(error: Exception, source: Source, left_bytes: int) -> MalformedFra
     return MalformedFrame(source.field_at(error, left_bytes), why)
 
 
-_written: dict[tuple[type[Message], int, bool], Decoder] = {}
+_written: dict[tuple[type[Message], int, bool, bool], Decoder] = {}
 
 
-def decoder(cls: type[Message], version: int, *, exact: bool = True) -> Decoder:
+def decoder(cls: type[Message], version: int, *, exact: bool = True, bounded: bool = False) -> Decoder:
     """The function that decodes the body of `cls` in `version`, written on first use.
 
-    Unless `exact`, bytes after the body are ignored.
+    Unless `exact`, bytes after the body are ignored. With `bounded` it may hold ELEMENTS_MAX.
     """
-    known = _written.get((cls, version, exact))
+    known = _written.get((cls, version, exact, bounded))
     if known is not None:
         return known
     if version not in cls.SCHEMA.versions:
         raise ValueError(f"{cls.__name__} has no version {version}")
-    _written[cls, version, exact] = written = _Writer(cls, version).write(exact)
+    _written[cls, version, exact, bounded] = written = _Writer(cls, version, bounded).write(exact)
     return written
 
 
@@ -95,10 +112,12 @@ class _Run:
 
 
 class _Writer:
-    """Writes one decoder. In its source b is the bytes, n their number and p the offset of the next byte."""
+    """Writes one decoder. In its source b is the bytes, n their number and p the offset of the next byte; c
+    counts the elements, if they are bounded."""
 
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, bounded: bool) -> None:
         self.cls = cls
+        self.bounded = bounded
         self.version = version
         self.flexible = version in cls.SCHEMA.flexible
         self.source = Source(title=f"{cls.__name__} v{version}")
@@ -108,6 +127,7 @@ class _Writer:
             "skip_tags": skip_tags,
             "too_long": too_long,
             "too_many": too_many,
+            "absurd": absurd,
             "malformed": malformed,
             "source": self.source,
             "unpack_from": struct.unpack_from,
@@ -119,6 +139,8 @@ class _Writer:
         source = self.source
         with source.block("def decode(b, p):"):
             source.line("n = len(b)")
+            if self.bounded:
+                source.line("c = 0")
             with source.block("try:"):
                 self.struct(self.cls, "o", "")
                 self.flush()
@@ -175,8 +197,10 @@ class _Writer:
         count = self.varint("t", place.field)
         if not tagged:
             with source.block(f"if {count}:"):
+                self.count(count, place)
                 source.line(f"p = skip_tags(b, p, {count})", place)
             return
+        self.count(count, place)
         end = source.fresh("end")
         with source.block(f"for _ in range({count}):"):
             source.line("tag, p = uvarint(b, p + 1, b[p])", place)
@@ -194,6 +218,13 @@ class _Writer:
                 word = "elif"
             with source.block("else:"):
                 source.line(f"p = {end}")
+
+    def count(self, count: str, place: Place) -> None:
+        """So many elements are about to be read."""
+        if self.bounded:
+            self.source.line(f"c += {count}")
+            with self.source.block(f"if c > {ELEMENTS_MAX} and c * {ELEMENT_BYTES} > n:"):
+                self.source.line("raise absurd(c)", place)
 
     def varint(self, prefix: str, path: str) -> str:
         """Read an unsigned varint into a fresh local name, its first byte together with what waits."""
@@ -263,6 +294,7 @@ class _Writer:
             source.line(f"p += {count} * {size}")
             return
         source.line(f"{items} = []")
+        self.count(count, place)
         with source.block(f"for _ in range({count}):"):
             if wire.of is not None:
                 self.struct(wire.of, item, f"{path}[].")

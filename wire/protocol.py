@@ -67,7 +67,8 @@ def _route(api_key: int, api_version: int) -> _Route:
 
 @cache
 def _request_decoder(api_key: int, api_version: int) -> Decoder:
-    return decoder(_route(api_key, api_version).request, api_version, exact=api_key not in SURPLUS_IGNORED)
+    exact = api_key not in SURPLUS_IGNORED
+    return decoder(_route(api_key, api_version).request, api_version, exact=exact, bounded=True)
 
 
 @cache

@@ -7,9 +7,11 @@ were asked for in, so that a cursor means the same in every request.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from cluster.kafka.cluster_apis import TOPIC_OPERATIONS, Leadership, absent, with_leader
+from cluster.kafka.exchange import ELEMENTS_AT_ONCE
 from coordinator.topics import CatalogTopic
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -47,16 +49,28 @@ def describe_topic_partitions(
             )
         )
         return
-    with_leader(listener, exchange, len(request.topics), lambda: exchange.reply(page(listener.node, request)))
+    with_leader(
+        listener,
+        exchange,
+        len(request.topics),
+        lambda: exchange.reply_in_slices(page(listener.node, request)),
+    )
 
 
-def page(node: KafkaNode, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """One page: from the cursor, as many partitions as the limit allows."""
+def page(
+    node: KafkaNode, request: DescribeTopicPartitionsRequest
+) -> Generator[None, None, DescribeTopicPartitionsResponse]:
+    """One page: from the cursor, as many partitions as the limit allows. Names that are in no catalog count
+    for nothing there, and may be many."""
     catalog, cursor, led = node.catalog, request.cursor, Leadership.of(node)
     names = {topic.name for topic in request.topics} or {topic.name for topic in catalog.topics()}
     left = max(1, min(request.response_partition_limit, PAGE_PARTITIONS_MAX))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
-    for name in sorted(names):
+    in_order = sorted(names)
+    yield
+    for number, name in enumerate(in_order, 1):
+        if not number % ELEMENTS_AT_ONCE:
+            yield
         if cursor is not None and name < cursor.topic_name:
             continue
         if left == 0:

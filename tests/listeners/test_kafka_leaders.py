@@ -223,7 +223,7 @@ def test_a_flood_of_keys_is_looked_up_once_a_shard(rig: Rig, monkeypatch: pytest
 @pytest.mark.parametrize("key_type", [0, 1])
 def test_a_flood_of_keys_loses_its_connection(rig: Rig, key_type: int) -> None:
     client = rig.connect()
-    asked = FindCoordinatorRequest(coordinator_keys=[""] * 1_000_000, key_type=key_type)
+    asked = FindCoordinatorRequest(coordinator_keys=[""] * 30_000, key_type=key_type)
     client.send(request(ApiKey.FIND_COORDINATOR, 6, asked))
     rig.run()
     assert (client.is_lost, client.frames) == (True, [])
