@@ -14,6 +14,9 @@ from coordinator.assignors import PartitionAssignor, PartitionAssignorError
 
 GROUP: Final = "quorate.assignors"
 
+RACKS_GROUP: Final = "quorate.assignors.racks"
+"""The same names again, of those assignors that ask for the racks of partitions."""
+
 
 def installed() -> dict[str, list[EntryPoint]]:
     """Every entry point by name; more than one under a name if packages contend for it."""
@@ -23,6 +26,11 @@ def installed() -> dict[str, list[EntryPoint]]:
         if all(point.value != other.value for other in known):  # a package may be on the path twice
             known.append(point)
     return found
+
+
+def asking_for_racks() -> frozenset[str]:
+    """The names of those that ask for the racks of partitions."""
+    return frozenset(point.name for point in entry_points(group=RACKS_GROUP))
 
 
 def problem_with(names: Iterable[str]) -> str | None:

@@ -46,7 +46,8 @@ class Core:
         self.expiry = ExpiryTable()
         self.resolutions = Resolutions(limits)
         self.client_side = ClientSide()
-        self.checked_version: dict[str, int] = {}
+        self.checked_version: dict[str, tuple[int, bool]] = {}
+        """The catalog that each group was compared with last, and whether with the racks of partitions."""
         self.checks: dict[str, Trigger] = {}
         self.known_topics: dict[str, bytes] = {}
         self.news = TopicNews()

@@ -47,6 +47,10 @@ class Limits:
         256, "bytes", "clients allow 249 characters; it stands in the member's record"
     )
     rack_id_bytes_max: int = bound(256, "bytes", "names of racks are short; it stands in the member's record")
+    racks_per_partition_max: int = bound(16, "racks", "replicas of a partition are few")
+    group_racks_bytes_max: int = bound(
+        4 << 20, "bytes", "a group's topics are one record: with more racks than that it goes without"
+    )
     client_assignors_max: int = bound(
         16, "assignors per member", "each is compared with those of all members for every target"
     )
@@ -186,6 +190,9 @@ class GroupSettings:
     assignment_interval_min_ms: int = bound(0, "ms", "Kafka's minimum")
     assignment_interval_max_ms: int = bound(15_000, "ms", "Kafka's maximum")
     assignors: tuple[str, ...] = bound(("uniform", "range"), "names", "first is the default, as in Kafka")
+    rack_assignors: frozenset[str] = bound(
+        frozenset(), "names", "those of them that ask for the racks of partitions"
+    )
     regex_refresh_interval_ms: int = bound(600_000, "ms", "Kafka's default")
     max_size: int = bound(10_000, "members", "targets of larger groups do not fit into the loop's budget")
     offset_metadata_max_bytes: int = bound(4_096, "bytes", "Kafka's offset.metadata.max.bytes")

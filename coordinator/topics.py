@@ -12,13 +12,27 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from coordinator.groupconfigs import ConfigsOfGroups
-from records import GroupConfigKey, GroupConfigValue, Key, TopicKey, TopicValue, Value
+from records import (
+    GroupConfigKey,
+    GroupConfigValue,
+    Key,
+    PartitionRacks,
+    TopicKey,
+    TopicRacksKey,
+    TopicRacksValue,
+    TopicValue,
+    Value,
+)
 
 INDEX_BYTES = 6
 _RANDOM_BYTES = 10
 
 INDEX_END = 1 << 36
 """No metadata shard's log gets there: it has an entry for each change of a topic."""
+
+
+FIRST_FORMAT_LEVEL = 1
+"""Of a cluster that has never raised it."""
 
 
 def new_topic_id(fresh_uuid: bytes, index: int) -> bytes:
@@ -55,11 +69,13 @@ class CatalogView:
     def __init__(self, topics: Iterable[CatalogTopic] = (), version: int = 0) -> None:
         self.version = version
         self.num_partitions = 0
+        self.format_level = FIRST_FORMAT_LEVEL
         self.configs = ConfigsOfGroups()
         self._by_name: dict[str, CatalogTopic] = {}
         self._by_id: dict[bytes, CatalogTopic] = {}
         self._changed_at: dict[str, int] = {}
         self._deleted_at: dict[str, int] = {}
+        self._racks: dict[str, tuple[PartitionRacks, ...]] = {}
         self._names: tuple[str, ...] | None = None
         self._in_order: list[CatalogTopic] | None = None
         for topic in topics:
@@ -70,6 +86,10 @@ class CatalogView:
 
     def topic(self, name: str) -> CatalogTopic | None:
         return self._by_name.get(name)
+
+    def racks(self, name: str) -> tuple[PartitionRacks, ...]:
+        """Where the replicas of the topic's partitions are, as far as that is known."""
+        return self._racks.get(name, ())
 
     def topic_by_id(self, topic_id: bytes) -> CatalogTopic | None:
         return self._by_id.get(topic_id)
@@ -117,6 +137,10 @@ class CatalogView:
                 self.put(CatalogTopic(key.name, value.topic_id, value.num_partitions), index)
             else:
                 self.remove(key.name, index)
+        elif isinstance(key, TopicRacksKey):
+            self.put_racks(
+                key.name, value.partition_racks if isinstance(value, TopicRacksValue) else (), index
+            )
         elif isinstance(key, GroupConfigKey):
             if isinstance(value, GroupConfigValue):
                 self.configs.put(key.group_id, key.name, value.value)
@@ -139,6 +163,15 @@ class CatalogView:
         self._changed_at.pop(topic.name, None)  # so that they stand in the order of their changes
         self._changed_at[topic.name] = self.version = index
         self._deleted_at.pop(topic.name, None)
+
+    def put_racks(self, name: str, racks: tuple[PartitionRacks, ...], index: int) -> None:
+        """They may come before their topic, in a log that was compacted."""
+        self._racks.pop(name, None)
+        if racks:
+            self._racks[name] = racks
+        self.version = index
+        if self._changed_at.pop(name, None) is not None:
+            self._changed_at[name] = index
 
     def remove(self, name: str, index: int) -> None:
         self._in_order = None

@@ -110,6 +110,8 @@ REASONS: dict[int, str] = {
     ReasonKind.GROUP_UPGRADED: "the group moved from the classic to the consumer protocol",
     ReasonKind.GROUP_DOWNGRADED: "the group moved back to the classic protocol",
     ReasonKind.CLIENT_ASSIGNORS_CHANGED: "{member} changed what its own assignors say",
+    ReasonKind.RACK_CHANGED: "{member} is in another rack",
+    ReasonKind.TOPIC_RACKS_CHANGED: "topic {topic} {change:has replicas in other racks}",
 }
 
 TERM_WHYS: dict[int, str] = {

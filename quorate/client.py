@@ -7,9 +7,12 @@ well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from coordinator.catalog import topicracks
 from quorate.asking import NotInTime, Refused, Unreachable, check, error_name, parse_bootstrap
 from quorate.groupclient import GroupClient, GroupDescription, GroupInfo, MemberInfo
 from wire.apis import ApiKey
@@ -40,7 +43,13 @@ __all__ = [
 ]
 
 GROUP_RESOURCE = 32  # of configs, in Kafka's numbers
+TOPIC_RESOURCE = 2
+TOPICS_DESCRIBED_MAX = 1_000  # in one request
 OWN_SOURCE = 8  # a value that the group itself was configured to
+
+
+Racks = tuple[tuple[str, ...], ...]
+"""By partition, of all up to the last one of which they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +139,42 @@ class Client(GroupClient):
             is_done=lambda: self.topic(name) is None,
         )
 
+    def topic_racks(self, names: Iterable[str]) -> dict[str, Racks]:
+        """By partition where the replicas of each of these topics are, as somebody said (`set_topic_racks`);
+        topics that are not there are left out."""
+        left, found = sorted(names), dict[str, Racks]()
+        for first in range(0, len(left), TOPICS_DESCRIBED_MAX):
+            some = left[first : first + TOPICS_DESCRIBED_MAX]
+            found |= self._until_done(partial(self._described_racks, some))
+        return found
+
+    def _described_racks(self, names: list[str], deadline_s: float) -> dict[str, Racks]:
+        resources = [
+            DescribeConfigsResource(
+                resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=[topicracks.NAME]
+            )
+            for name in names
+        ]
+        request = DescribeConfigsRequest(resources=resources)
+        found: dict[str, Racks] = {}
+        for result in self._ask_any(ApiKey.DESCRIBE_CONFIGS, request, deadline_s).results:
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            check(result.error_code, result.error_message, f"describing topic {result.resource_name!r}")
+            text = "".join([row.value or "" for row in result.configs if row.name == topicracks.NAME])
+            by_partition = json.loads(text) if text else []
+            found[result.resource_name] = tuple([tuple(racks) for racks in by_partition])
+        return found
+
+    def set_topic_racks(self, name: str, racks: Racks) -> None:
+        """Say where the replicas of a topic are, by partition; () for that nobody knows. Raises `Refused`."""
+        config = AlterableConfig(
+            name=topicracks.NAME,
+            config_operation=int(not racks),
+            value=json.dumps(racks, ensure_ascii=False) if racks else None,
+        )
+        self._alter(TOPIC_RESOURCE, name, [config], f"the racks of topic {name!r}")
+
     def group_configs(self, group_id: str) -> list[ConfigInfo]:
         """What the group is configured to, by name; it need not exist."""
         resource = DescribeConfigsResource(
@@ -156,13 +201,16 @@ class Client(GroupClient):
             AlterableConfig(name=name, config_operation=int(value is None), value=value)
             for name, value in changes.items()
         ]
-        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group_id, configs=configs)
+        self._alter(GROUP_RESOURCE, group_id, configs, f"configuring group {group_id!r}")
+
+    def _alter(self, kind: int, name: str, configs: list[AlterableConfig], what: str) -> None:
+        resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
 
         def attempt(deadline_s: float) -> None:
             request = IncrementalAlterConfigsRequest(resources=[resource])
             answer = self._ask_controller(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, deadline_s)
             (row,) = answer.responses
-            check(row.error_code, row.error_message, f"configuring group {group_id!r}")
+            check(row.error_code, row.error_message, what)
 
         self._until_done(attempt)
 

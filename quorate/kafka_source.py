@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from quorate.client import Racks
 from quorate.errors import CommandError, ExitCode
 from quorate.mirror import SourceAway, SourceTopic
 
@@ -75,8 +76,17 @@ class KafkaSource:
                     continue  # deleted between the two questions
                 raise
             if not topic.is_internal:
-                found[name] = SourceTopic(str(topic.topic_id), len(topic.partitions))
+                rows = sorted(topic.partitions, key=lambda row: row.id)
+                found[name] = SourceTopic(str(topic.topic_id), len(rows), racks_of(rows))
         return found
+
+
+def racks_of(partitions: list[Any]) -> Racks:
+    """By partition, each rack once and in order; () for a cluster whose brokers have none."""
+    racks = [tuple(sorted({node.rack for node in row.replicas if node.rack})) for row in partitions]
+    while racks and not racks[-1]:
+        racks.pop()
+    return tuple(racks)
 
 
 def _words(error: Exception) -> str:

@@ -9,6 +9,7 @@ What must stay true:
 - A topic goes only when it was missing at the source in two rounds, since a broker that has just started may
   not know all topics yet.
 - Partitions never become fewer: a topic that is smaller at the source is said so, once.
+- Racks are taken over last: what is known of a topic here never names partitions that it does not have.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from pathlib import Path
 from typing import Protocol
 
 from history.render import plural
-from quorate.client import Client
+from quorate.asking import Refused
+from quorate.client import Client, Racks
 from quorate.errors import CommandError, ExitCode
+from wire.errors import ErrorCode
 
 Say = Callable[[str], None]
 
@@ -37,10 +40,11 @@ SIDES = ("source", "here")
 
 @dataclass(frozen=True, slots=True)
 class SourceTopic:
-    """A topic of the source: its id there, as text, and its number of partitions."""
+    """A topic of the source: its id there, as text, its number of partitions, where their replicas are."""
 
     topic_id: str
     num_partitions: int
+    racks: Racks = ()
 
 
 class SourceAway(Exception):
@@ -202,6 +206,7 @@ class Mirror:
         self._missed = todo.missing
         self._forget_what_is_gone(source, here)
         self._carry_out(todo, source)
+        self._take_over_racks(source)
         return not self._missed and not self._said
 
     def _check_source(self, cluster_id: str) -> None:
@@ -245,6 +250,30 @@ class Mirror:
         for about in [key for key in self._said if key.startswith("larger ")]:
             if about.removeprefix("larger ") not in todo.larger_here:
                 del self._said[about]
+
+    def _take_over_racks(self, source: Mapping[str, SourceTopic]) -> None:
+        """Where the replicas are at the source, of all topics that are here by now."""
+        try:
+            here = self._client.topic_racks(source)
+        except CommandError as error:
+            self._say_once(SIDES[1], str(error))
+            return
+        for name, racks in here.items():
+            if racks == source[name].racks:
+                continue
+            try:
+                self._client.set_topic_racks(name, source[name].racks)
+            except Refused as refused:
+                self._say_once("racks", str(refused))
+                if refused.error_code == ErrorCode.UNSUPPORTED_VERSION:
+                    return  # it would be refused for every topic
+            except CommandError as error:
+                self._say_once("racks", str(error))
+            else:
+                self._say(f"took over the racks of {name}")
+                self._said.pop("racks", None)
+        if all(racks == source[name].racks for name, racks in here.items()):
+            self._said.pop("racks", None)
 
     def _step(self, name: str, what: str, do: Callable[[], None]) -> None:
         try:

@@ -54,7 +54,15 @@ from records.jsonform import (
     record_from_json,
     record_to_json,
 )
-from records.types import LATEST_FORMAT_LEVEL, RawRecord, Record, RecordType, Stamped, UnknownRecord
+from records.types import (
+    LATEST_FORMAT_LEVEL,
+    RACKS_SINCE,
+    RawRecord,
+    Record,
+    RecordType,
+    Stamped,
+    UnknownRecord,
+)
 from records.values import (
     ClassicMember,
     ClassicMemberMetadata,
@@ -92,6 +100,8 @@ from records.values import (
     TopicKey,
     TopicMetadata,
     TopicPartitions,
+    TopicRacksKey,
+    TopicRacksValue,
     TopicValue,
     Value,
 )
@@ -100,6 +110,7 @@ __all__ = [
     "CAUSE_VERSION",
     "LATEST_FORMAT_LEVEL",
     "METADATA_SHARD",
+    "RACKS_SINCE",
     "RELEASE",
     "TOPIC_ID_BYTES",
     "ZERO_UUID",
@@ -154,6 +165,8 @@ __all__ = [
     "TopicKey",
     "TopicMetadata",
     "TopicPartitions",
+    "TopicRacksKey",
+    "TopicRacksValue",
     "TopicValue",
     "Trigger",
     "UnknownRecord",

@@ -72,6 +72,8 @@ class ReasonKind(IntEnum):
     GROUP_UPGRADED = 14
     GROUP_DOWNGRADED = 15
     CLIENT_ASSIGNORS_CHANGED = 16
+    RACK_CHANGED = 17
+    TOPIC_RACKS_CHANGED = 18
 
 
 class Certainty(IntEnum):

@@ -64,6 +64,7 @@ _CLASSES: tuple[tuple[RecordType, type[Any], type[Any]], ...] = (
     (RecordType.TOPIC, v.TopicKey, v.TopicValue),
     (RecordType.GROUP_CONFIG, v.GroupConfigKey, v.GroupConfigValue),
     (RecordType.FORMAT_LEVEL, v.FormatLevelKey, v.FormatLevelValue),
+    (RecordType.TOPIC_RACKS, v.TopicRacksKey, v.TopicRacksValue),
 )
 
 SCHEMAS: Mapping[int, Schema] = {

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from records.values import Key, Value
 
-LATEST_FORMAT_LEVEL = 1  # the highest format level whose records this release writes and reads
+LATEST_FORMAT_LEVEL = 2  # the highest format level whose records this release writes and reads
+RACKS_SINCE = 2  # the format level that brought TOPIC_RACKS
 
 
 class RecordType(IntEnum):
@@ -35,6 +36,7 @@ class RecordType(IntEnum):
     TOPIC = 1001
     GROUP_CONFIG = 1002
     FORMAT_LEVEL = 1003
+    TOPIC_RACKS = 1004
 
 
 class RawRecord(NamedTuple):

@@ -350,6 +350,20 @@ class FormatLevelValue:
     level: I32
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRacksKey:
+    """Where the replicas of a topic's partitions are."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRacksValue:
+    """The racks of its partitions, of those for which they are known."""
+
+    partition_racks: tuple[PartitionRacks, ...]
+
+
 Key = (
     LegacyOffsetCommitKey
     | OffsetCommitKey
@@ -365,6 +379,7 @@ Key = (
     | TopicKey
     | GroupConfigKey
     | FormatLevelKey
+    | TopicRacksKey
 )
 Value = (
     OffsetCommitValue
@@ -380,4 +395,5 @@ Value = (
     | TopicValue
     | GroupConfigValue
     | FormatLevelValue
+    | TopicRacksValue
 )

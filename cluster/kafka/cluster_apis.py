@@ -13,14 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cluster.kafka.exchange import ELEMENTS_AT_ONCE
 from coordinator.topics import CatalogTopic, CatalogView
 from records import METADATA_SHARD, ZERO_UUID, shard_of
 from wire.apis import API_VERSIONS, is_private
 from wire.errors import ErrorCode
-from wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -102,10 +108,25 @@ def served(client_software_name: str = "") -> list[ApiVersion]:
     ]
 
 
+GROUP_VERSION: Final = "group.version"
+"""Kafka's feature that switches the consumer protocol of KIP-848 on, at level 1."""
+
+
 def api_versions(listener: KafkaListener, exchange: Exchange, request: ApiVersionsRequest) -> None:
     """KIP-511. Client software names are not checked beyond their encoding: they decide only whether the
-    extensions are shown."""
-    exchange.reply(ApiVersionsResponse(api_keys=served(request.client_software_name)))
+    extensions are shown.
+
+    Of features there is one, and it is on: the least level is 1 too, as clients before 4.0 refuse a feature
+    whose range begins at 0. That never changes, so the epoch of what is finalized is 0."""
+    response = ApiVersionsResponse(
+        api_keys=served(request.client_software_name),
+        supported_features=[SupportedFeatureKey(name=GROUP_VERSION, min_version=1, max_version=1)],
+        finalized_features_epoch=0,
+        finalized_features=[
+            FinalizedFeatureKey(name=GROUP_VERSION, max_version_level=1, min_version_level=1)
+        ],
+    )
+    exchange.reply(response)
 
 
 # Metadata

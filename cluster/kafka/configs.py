@@ -1,8 +1,9 @@
 """DescribeConfigs, ListConfigResources, and who answers IncrementalAlterConfigs.
 
-Every node describes alike what groups are configured to, from the committed catalog; a broker's settings are
-those of the node that is asked. Nothing of a broker or a topic can be changed by a request, so a request that
-names no group is answered here, whoever leads. Codes and shapes are those that Kafka 4.3 was seen to use.
+Every node describes alike what groups and topics are configured to, from the committed catalog; a broker's
+settings are those of the node that is asked. Of a broker nothing can be changed by a request, of a topic only
+where its replicas are; a request that changes nothing is answered here, whoever leads. Codes and shapes are
+those that Kafka 4.3 was seen to use.
 
 What must stay true: what a setting keeps secret is never in an answer; a request names a bounded number of
 resources, and what it repeats is described once.
@@ -19,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 from cluster.kafka.cluster_apis import absent, with_catalog
 from cluster.kafka.forwarding import submit_or_forward
 from cluster.settings import Setting, Settings, table
-from coordinator.catalog.configadmin import ConfigType, alter_nothing
+from coordinator.catalog import topicracks
+from coordinator.catalog.configadmin import ConfigType, alter_nothing, sets_racks
 from coordinator.groupconfigs import GROUP_CONFIGS
 from wire.errors import ErrorCode
 from wire.messages.describe_configs import (
@@ -49,6 +51,7 @@ RESOURCES_MAX: Final = 1_000
 class Source(IntEnum):
     """Where a value comes from, in Kafka's numbers."""
 
+    TOPIC = 1
     STATIC_BROKER = 4
     DEFAULT = 5
     GROUP = 8
@@ -131,10 +134,26 @@ def _configs_of(
     if kind == ConfigType.TOPIC:
         if node.catalog.topic(name) is None:
             raise _Unknown(absent(name), f"There is no topic {name[:300]!r}.")
-        return iter(())  # topics hold no data, so there is nothing to configure
+        return _of_topic(node, name)
     raise _Unknown(
         ErrorCode.INVALID_REQUEST,
         f"Configs of resource type {kind} are not served; TOPIC is 2, BROKER 4, GROUP 32.",
+    )
+
+
+def _of_topic(node: KafkaNode, name: str) -> Iterator[DescribeConfigsResourceResult]:
+    """Where its replicas are, if somebody said; topics hold no data here, so there is nothing else."""
+    text = topicracks.text_of(node.catalog.racks(name))
+    if not text:
+        return
+    yield DescribeConfigsResourceResult(
+        name=topicracks.NAME,
+        value=text,
+        read_only=False,
+        config_source=Source.TOPIC,
+        synonyms=[DescribeConfigsSynonym(name=topicracks.NAME, value=text, source=Source.TOPIC)],
+        config_type=KAFKA_TYPES[str],
+        documentation=topicracks.DOCUMENTATION,
     )
 
 
@@ -212,10 +231,10 @@ def _kafka_type(setting: Setting) -> int:
 def alter_configs(
     listener: KafkaListener, exchange: Exchange, request: IncrementalAlterConfigsRequest
 ) -> None:
-    """IncrementalAlterConfigs 0–1: what names a group goes to the controller, whoever is asked."""
+    """IncrementalAlterConfigs 0–1: what may change something goes to the controller, whoever is asked."""
     if not _is_bounded(exchange, request.resources):
         return
-    if any(resource.resource_type == ConfigType.GROUP for resource in request.resources):
+    if any(one.resource_type == ConfigType.GROUP or sets_racks(one) for one in request.resources):
         submit_or_forward(listener, exchange, request, len(request.resources))
     else:
         with_catalog(

@@ -33,7 +33,7 @@ from cluster.runtime.shard_runtime import ShardRuntime
 from cluster.runtime.surroundings import Surroundings
 from coordinator.api import Outcome
 from coordinator.catalog.shard import CatalogShard
-from coordinator.topics import CatalogView
+from coordinator.topics import FIRST_FORMAT_LEVEL, CatalogView
 from raftlog.directory import NodeDirectory
 from raftlog.obstacles import Obstacle
 from records import (
@@ -47,6 +47,7 @@ from records import (
     Record,
     RecordType,
     TopicKey,
+    TopicRacksKey,
     Trigger,
     decode_key,
     decode_value,
@@ -57,7 +58,9 @@ from wire.messages.create_topics import CreateTopicsRequest
 SPREAD_MAX_MS: Final = 1_000
 """An admin reply waits this long for nodes that are in contact and slow."""
 
-LEARNED: Final = frozenset((RecordType.TOPIC, RecordType.GROUP_CONFIG, RecordType.FORMAT_LEVEL))
+LEARNED: Final = frozenset(
+    (RecordType.TOPIC, RecordType.TOPIC_RACKS, RecordType.GROUP_CONFIG, RecordType.FORMAT_LEVEL)
+)
 """What of the metadata shard the rest of the node goes by."""
 
 AGE_MAX_MS: Final = 3_000
@@ -71,9 +74,6 @@ AGE_STEP_MS: Final = 100.0
 
 NAMES_WAITING_MAX: Final = 1_000
 """Creations that wait for a name."""
-
-FIRST_FORMAT_LEVEL: Final = 1
-"""Of a cluster that has never raised it."""
 
 
 def differs(group_id: str, old: CatalogView, new: CatalogView) -> bool:
@@ -145,10 +145,10 @@ class CatalogRuntime(ShardRuntime):
             key = self._learn(*changes.popleft())
             if isinstance(key, GroupConfigKey):
                 group_ids[key.group_id] = None
-            if not isinstance(key, TopicKey):
+            if not isinstance(key, TopicKey | TopicRacksKey):
                 continue
-            if (name := key.name) in names:  # came and went, or the other way round: each is told
-                self._tell(names)
+            if (name := key.name) in names and isinstance(key, TopicKey):
+                self._tell(names)  # it came and went, or the other way round: each is told
                 names = {}
             names[name] = None
         self._learning.version = max(index, self._learning.version)
@@ -176,7 +176,9 @@ class CatalogRuntime(ShardRuntime):
         if new.version < old.version:
             return
         self.committed_catalog = new
-        before, after = ({topic.name: topic for topic in view} for view in (old, new))
+        before, after = (
+            {topic.name: (topic, view.racks(topic.name)) for topic in view} for view in (old, new)
+        )
         names = [name for name in before | after if before.get(name) != after.get(name)]
         self.node.catalog_changed(names, is_complete=False)
         configured = [group_id for group_id in {*old.configs, *new.configs} if differs(group_id, old, new)]

@@ -430,12 +430,21 @@ class Settings:
             assignment_interval_min_ms=self.group_consumer_min_assignment_interval_ms,
             assignment_interval_max_ms=self.group_consumer_max_assignment_interval_ms,
             assignors=self.group_consumer_assignors,
+            rack_assignors=self._rack_assignors(),
             max_size=self.group_consumer_max_size,
             regex_refresh_interval_ms=self.group_consumer_regex_refresh_interval_ms,
             offset_metadata_max_bytes=self.offset_metadata_max_bytes,
             offsets_retention_ms=self.offsets_retention_minutes * MINUTE_MS,
             offsets_retention_check_interval_ms=self.offsets_retention_check_interval_ms,
         )
+
+    def _rack_assignors(self) -> frozenset[str]:
+        others = set(self.group_consumer_assignors) - {assignor.name for assignor in BUILT_IN}
+        if not others:
+            return frozenset()
+        from cluster.assignors import asking_for_racks  # which takes a while, and which few need
+
+        return asking_for_racks() & others
 
     def log_settings(self) -> LogSettings:
         """What holds for every shard's log on this node."""

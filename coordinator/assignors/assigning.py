@@ -53,7 +53,8 @@ def question(spec: AssignmentSpec, assignor: str) -> dict[str, Any]:
     return {
         "assignor": assignor,
         "topics": [
-            (topic_id, topic.topic_name, topic.num_partitions) for topic_id, topic in spec.topics.items()
+            (topic_id, topic.topic_name, topic.num_partitions, list(topic.partition_racks.items()))
+            for topic_id, topic in spec.topics.items()
         ],
         "subscriptions": [[place[topic_id] for topic_id in sorted(topics)] for topics in subscriptions],
         "members": members,
@@ -62,7 +63,7 @@ def question(spec: AssignmentSpec, assignor: str) -> dict[str, Any]:
 
 def spec_of(asked: Mapping[str, Any]) -> AssignmentSpec:
     """The assignor's input, in the child."""
-    topic_ids = [topic_id for topic_id, _, _ in asked["topics"]]
+    topic_ids = [topic_id for topic_id, *_ in asked["topics"]]
     sets = [frozenset([topic_ids[place] for place in places]) for places in asked["subscriptions"]]
     return AssignmentSpec(
         {
@@ -74,7 +75,10 @@ def spec_of(asked: Mapping[str, Any]) -> AssignmentSpec:
             )
             for member_id, subscription, target, instance_id, rack_id in asked["members"]
         },
-        {topic_id: AssignmentTopicMetadata(name, count) for topic_id, name, count in asked["topics"]},
+        {
+            topic_id: AssignmentTopicMetadata(name, count, {number: tuple(names) for number, names in racks})
+            for topic_id, name, count, racks in asked["topics"]
+        },
     )
 
 

@@ -26,6 +26,9 @@ Partitions = Mapping[bytes, tuple[int, ...]]
 NO_PARTITIONS: Partitions = {}
 
 
+NO_RACKS: Mapping[int, tuple[str, ...]] = {}
+
+
 class AssignmentMemberSpec(NamedTuple):
     """One member, as the assignor sees it.
 
@@ -41,10 +44,14 @@ class AssignmentMemberSpec(NamedTuple):
 
 
 class AssignmentTopicMetadata(NamedTuple):
-    """A topic: its name, and how many partitions it has (1 or more, numbered from 0)."""
+    """A topic: its name, and how many partitions it has (1 or more, numbered from 0).
+
+    `partition_racks`: the racks that hold replicas, by partition. Only for an assignor that asks for them
+    (see `PartitionAssignor`), and of partitions for which they are known."""
 
     topic_name: str
     num_partitions: int
+    partition_racks: Mapping[int, tuple[str, ...]] = NO_RACKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,11 @@ class GroupAssignment:
 
 
 class PartitionAssignor(Protocol):
-    """What an assignor has to be; no base class is needed."""
+    """What an assignor has to be; no base class is needed.
+
+    One that asks for the racks of partitions is named in the entry points `quorate.assignors.racks` too: the
+    groups that choose it have them in their record 4, and begin an epoch when one of them changes, or the
+    rack of a member."""
 
     @property
     def name(self) -> str:

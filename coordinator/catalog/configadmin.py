@@ -12,10 +12,21 @@ from enum import IntEnum
 from typing import Final
 
 from coordinator.api import Context, Draft, Refused, Steps
+from coordinator.catalog import topicracks
 from coordinator.groupconfigs import GROUP_CONFIGS, InvalidConfig, check_together
 from coordinator.limits import Limits
 from coordinator.topics import CatalogView
-from records import GroupConfigKey, GroupConfigValue, RawRecord, Record, Trigger, encode_record
+from records import (
+    RACKS_SINCE,
+    GroupConfigKey,
+    GroupConfigValue,
+    RawRecord,
+    Record,
+    TopicRacksKey,
+    TopicRacksValue,
+    Trigger,
+    encode_record,
+)
 from wire.errors import ErrorCode
 from wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -48,7 +59,8 @@ class Operation(IntEnum):
 
 WHO_SETS: Final[dict[int, str]] = {
     ConfigType.BROKER: "it is a setting of the node; change it in the settings file and restart the node",
-    ConfigType.TOPIC: "topics hold no data here, so it would have no effect",
+    ConfigType.TOPIC: "topics hold no data here, so it would have no effect; one alone may be set, "
+    f"{topicracks.NAME}",
 }
 """What to do about a config that no request can change."""
 
@@ -61,7 +73,7 @@ def alter_configs(
     ctx: Context,
     draft: Draft,
 ) -> Steps:
-    """Sets and takes back configs of groups."""
+    """Sets and takes back configs of groups, and where the replicas of topics are."""
     draft.trigger = Trigger.CONFIG_CHANGED
     if ctx.client_id:
         draft.detail = f"by client {ctx.client_id[:CLIENT_ID_SHOWN]}"  # a node that hands it on says for whom
@@ -77,7 +89,8 @@ def alter_configs(
         try:
             check_names(resource, times)
             changes = _changes(view, limits, resource, ctx)
-            if changes and resource.resource_name not in with_configs:
+            is_group = resource.resource_type == ConfigType.GROUP
+            if changes and is_group and resource.resource_name not in with_configs:
                 if len(with_configs) >= limits.configured_groups_max:
                     raise Refused(
                         ErrorCode.POLICY_VIOLATION,
@@ -135,8 +148,37 @@ def _changes(
     """The records that the resource's part of a request comes to; raises `Refused`."""
     if resource.resource_type == ConfigType.GROUP:
         return _group_records(view, limits, resource, ctx)
+    if sets_racks(resource):
+        return _racks_records(view, limits, resource)
     _refuse_fixed(view, resource)
     return []
+
+
+def sets_racks(resource: AlterConfigsResource) -> bool:
+    """Whether this is about the one config that a topic has, and about nothing else."""
+    names = [config.name for config in resource.configs]
+    return resource.resource_type == ConfigType.TOPIC and names == [topicracks.NAME]
+
+
+def _racks_records(view: CatalogView, limits: Limits, resource: AlterConfigsResource) -> list[RawRecord]:
+    name, (config,) = resource.resource_name, resource.configs
+    topic = view.topic(name)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    if config.config_operation not in (Operation.SET, Operation.DELETE):
+        raise Refused(ErrorCode.INVALID_CONFIG, f"{config.name} is to be set (SET) or taken back (DELETE).")
+    is_set = config.config_operation == Operation.SET
+    racks = topicracks.racks_of(config.value or "", topic, limits) if is_set else ()
+    if racks == view.racks(name):
+        return []
+    if view.format_level < RACKS_SINCE:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{config.name} needs format level {RACKS_SINCE}, the cluster is at {view.format_level}: once no "
+            "older release runs, raise it with quorate cluster upgrade.",
+        )
+    value = TopicRacksValue(partition_racks=racks) if racks else None
+    return [encode_record(Record(TopicRacksKey(name=name), value))]
 
 
 def _refuse_fixed(view: CatalogView, resource: AlterConfigsResource) -> None:

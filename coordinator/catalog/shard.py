@@ -19,7 +19,7 @@ from coordinator.catalog.topicadmin import create_partitions, create_topics, del
 from coordinator.limits import Limits
 from coordinator.state.statehash import EntryHashes
 from coordinator.steps import run_steps
-from coordinator.topics import CatalogTopic, CatalogView
+from coordinator.topics import FIRST_FORMAT_LEVEL, CatalogTopic, CatalogView
 from records import (
     FormatLevelKey,
     FormatLevelValue,
@@ -30,6 +30,8 @@ from records import (
     TermStartKey,
     TermStartValue,
     TopicKey,
+    TopicRacksKey,
+    TopicRacksValue,
     TopicValue,
     UnknownRecord,
     Value,
@@ -75,6 +77,7 @@ class CatalogShard:
         key, value = record.key, record.value
         if isinstance(key, FormatLevelKey):
             self.format_level = value.level if isinstance(value, FormatLevelValue) else None
+            self.view.format_level = self.format_level or FIRST_FORMAT_LEVEL
         elif isinstance(key, TermStartKey):
             self.term = value if isinstance(value, TermStartValue) else None
         elif not self.view.learn(key, value, index):
@@ -116,6 +119,9 @@ class CatalogShard:
             if topic is None:
                 return None
             return TopicValue(topic_id=topic.topic_id, num_partitions=topic.num_partitions)
+        if isinstance(key, TopicRacksKey):
+            racks = self.view.racks(key.name)
+            return TopicRacksValue(partition_racks=racks) if racks else None
         if isinstance(key, GroupConfigKey):
             config = self.view.configs.of(key.group_id).get(key.name)
             return None if config is None else GroupConfigValue(value=config)

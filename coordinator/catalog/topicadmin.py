@@ -15,7 +15,7 @@ from typing import TypeVar
 from coordinator.api import Context, Draft, Refused, Steps
 from coordinator.limits import Limits
 from coordinator.topics import CatalogTopic, CatalogView, new_topic_id
-from records import ZERO_UUID, RawRecord, Record, TopicKey, TopicValue, Trigger, encode_record
+from records import ZERO_UUID, RawRecord, Record, TopicKey, TopicRacksKey, TopicValue, Trigger, encode_record
 from wire.errors import ErrorCode
 from wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -267,6 +267,8 @@ def delete_topics(
                 result.error_code, result.error_message = refused.code, refused.message
                 continue
             records.append(encode_record(Record(TopicKey(name=topic.name), None)))
+            if view.racks(topic.name):
+                records.append(encode_record(Record(TopicRacksKey(name=topic.name), None)))
         return bool(left)
 
     return _in_parts(part, response, Trigger.TOPIC_DELETED, ctx, draft)

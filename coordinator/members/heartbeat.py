@@ -247,7 +247,8 @@ def _say_what_changed(
     member_id: str,
     limits: Limits,
 ) -> None:
-    """Reasons to bump: a new member, or another subscription. All else only changes record 5 (C.6)."""
+    """Reasons to bump: a new member, another subscription, another rack where the assignor asked for racks.
+    All else only changes record 5 (C.6)."""
     if group is None or member is None or member.metadata is None:
         draft.because(ReasonKind.MEMBER_JOINED, member_id=member_id)
         return
@@ -258,6 +259,8 @@ def _say_what_changed(
     regex = metadata.subscribed_topic_regex
     if regex != member.metadata.subscribed_topic_regex and is_resolved(group, regex):
         draft.because(ReasonKind.REGEX_CHANGED, member_id=member_id)  # else when it is resolved
+    if metadata.rack_id != member.metadata.rack_id and group.knows_racks:
+        draft.because(ReasonKind.RACK_CHANGED, member_id=member_id)
     if clientside.change_matters(group, member, metadata.assignors, limits):
         draft.because(ReasonKind.CLIENT_ASSIGNORS_CHANGED, member_id=member_id)
 

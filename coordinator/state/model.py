@@ -130,6 +130,11 @@ class Group:
         """The subscribed topics that exist, as the group last saw them."""
         return self.partition_metadata.topics if self.partition_metadata is not None else ()
 
+    @property
+    def knows_racks(self) -> bool:
+        """Whether the assignor asked for the racks of partitions, and there are some."""
+        return any(topic.partition_racks for topic in self.topics)
+
     def resolved(self, regex: str | None) -> tuple[str, ...]:
         """Names that the expression matched when it was last resolved; an unresolved one matches nothing."""
         value = self.regexes.get(regex) if regex else None

@@ -20,7 +20,7 @@ from coordinator.targets.target import preferred_assignor
 from coordinator.targets.targeting import Step as Step
 from coordinator.targets.targeting import target_step as target_step
 from coordinator.topics import CatalogView
-from records import METADATA_SHARD, RawRecord, ReasonKind, TopicMetadata
+from records import METADATA_SHARD, PartitionRacks, RawRecord, ReasonKind, TopicMetadata
 
 REASONS_KEPT = 100
 """Topic reasons per cause: enough to explain, and a change of thousands of topics still fits in an entry."""
@@ -42,26 +42,42 @@ class Before:
         return Before(frozenset(group.subscriptions), preferred_assignor(group, configured))
 
 
-def subscription_metadata(group: Group, catalog: CatalogView) -> tuple[TopicMetadata, ...]:
+def subscription_metadata(
+    group: Group, catalog: CatalogView, *, racks_bytes_max: int = 0
+) -> tuple[TopicMetadata, ...]:
     """The subscribed topics that exist, by topic id. Those that are as the group knows them are the same
-    objects: of ten thousand topics one changes."""
+    objects: of ten thousand topics one changes. With the racks of their partitions, unless all of them
+    together take more bytes than asked for."""
+    with_racks = (
+        0 < sum([_racks_bytes(catalog.racks(name)) for name in group.subscriptions]) <= racks_bytes_max
+    )
     known = {topic.topic_name: topic for topic in group.topics}
     found: list[TopicMetadata] = []
     for name in group.subscriptions:
         topic, metadata = catalog.topic(name), known.get(name)
         if topic is None:
             continue
+        racks = catalog.racks(name) if with_racks else ()
         if (
             metadata is None
             or metadata.topic_id != topic.topic_id
             or metadata.num_partitions != topic.num_partitions
+            or metadata.partition_racks != racks
         ):
             metadata = TopicMetadata(
-                num_partitions=topic.num_partitions, topic_id=topic.topic_id, topic_name=topic.name
+                num_partitions=topic.num_partitions,
+                topic_id=topic.topic_id,
+                topic_name=topic.name,
+                partition_racks=racks,
             )
         found.append(metadata)
     found.sort(key=attrgetter("topic_id"))
     return tuple(found)
+
+
+def _racks_bytes(racks: tuple[PartitionRacks, ...]) -> int:
+    """What they take in a record, about."""
+    return sum([8 + sum([2 + len(name.encode()) for name in one.racks]) for one in racks])
 
 
 def epoch_step(core: Core, group_id: str, before: Before | None, ctx: Context, draft: Draft) -> Step:
@@ -95,12 +111,15 @@ def _compare_topics(
     core: Core, group: Group, before: Before | None, ctx: Context, draft: Draft
 ) -> tuple[TopicMetadata, ...]:
     """The group's topics by today's catalog, with a reason for each that changed under a subscription."""
-    version = ctx.catalog.version
+    settings = ctx.settings.for_group(group.group_id)
+    asks = preferred_assignor(group, settings.assignors) in settings.rack_assignors
+    checked = ctx.catalog.version, asks
     same_names = before is None or before.names == group.subscriptions.keys()
-    if same_names and core.checked_version.get(group.group_id) == version:
+    if same_names and core.checked_version.get(group.group_id) == checked:
         return group.topics
-    core.checked_version[group.group_id] = version
-    topics = subscription_metadata(group, ctx.catalog)
+    core.checked_version[group.group_id] = checked
+    racks_bytes_max = core.limits.group_racks_bytes_max if asks else 0
+    topics = subscription_metadata(group, ctx.catalog, racks_bytes_max=racks_bytes_max)
     if topics == group.topics or group.partition_metadata is None:
         return topics
     old = {topic.topic_name: topic for topic in group.topics}
@@ -121,4 +140,6 @@ def _what_changed(old: TopicMetadata | None, new: TopicMetadata | None) -> tuple
         return ReasonKind.TOPIC_DELETED, f"{old.num_partitions} partitions"
     if old.topic_id != new.topic_id:
         return ReasonKind.TOPIC_RECREATED, f"{old.num_partitions} to {new.num_partitions} partitions"
+    if old.num_partitions == new.num_partitions:
+        return ReasonKind.TOPIC_RACKS_CHANGED, ""
     return ReasonKind.TOPIC_GROWN, f"{old.num_partitions} to {new.num_partitions} partitions"

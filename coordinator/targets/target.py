@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from coordinator.api import Context
 from coordinator.assignors.spi import (
+    NO_RACKS,
     AssignmentMemberSpec,
     AssignmentSpec,
     AssignmentTopicMetadata,
@@ -63,7 +64,13 @@ def assignment_spec(group: Group) -> AssignmentSpec:
             subscribed, target, metadata.instance_id, metadata.rack_id
         )
     topics = {
-        topic.topic_id: AssignmentTopicMetadata(topic.topic_name, topic.num_partitions)
+        topic.topic_id: AssignmentTopicMetadata(
+            topic.topic_name,
+            topic.num_partitions,
+            {one.partition: one.racks for one in topic.partition_racks}
+            if topic.partition_racks
+            else NO_RACKS,
+        )
         for topic in group.topics
     }
     return AssignmentSpec(members, topics)

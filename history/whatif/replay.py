@@ -190,6 +190,7 @@ class Replay:
     def _learn(self, topic: TopicMetadata) -> None:
         known = CatalogTopic(topic.topic_name, topic.topic_id, topic.num_partitions)
         self._catalog.put(known, self._catalog.version + 1)
+        self._catalog.put_racks(topic.topic_name, topic.partition_racks, self._catalog.version)
 
     # What a decision came to.
 

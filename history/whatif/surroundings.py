@@ -55,6 +55,7 @@ class Surroundings:
             regex_refresh_interval_ms=NEVER_MS,
             max_size=UNBOUNDED,
             assignors=assignors,
+            rack_assignors=frozenset(assignors),  # record 4 tells whether one asked: racks come from there
         )
         return cls(settings, replace(settings, assignment_interval_ms=NEVER_MS))
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -98,6 +98,15 @@ def threaded(spec):
 def failing(spec):
     raise KeyError("rack-7")
 
+@makes("racked")
+def racked(spec):
+    (topic_id, topic), = spec.topics.items()
+    home = {member.rack_id: member_id for member_id, member in spec.members.items()}
+    given = {}
+    for partition, racks in topic.partition_racks.items():
+        given.setdefault(home[racks[0]], []).append(partition)
+    return GroupAssignment({m: MemberAssignment({topic_id: tuple(p)}) for m, p in given.items()})
+
 @makes("named otherwise")
 def misnamed(spec):
     pass
@@ -105,14 +114,19 @@ def misnamed(spec):
 NAMES = re.findall(r"^def (\w+)\(spec\):", MODULE, re.MULTILINE)
 
 
-def install(directory: Path, module: str, text: str, points: dict[str, str]) -> None:
+def install(
+    directory: Path, module: str, text: str, points: dict[str, str], asking: Iterable[str] = ()
+) -> None:
     """What pip leaves of a package: its module, and its metadata beside it."""
     (directory / f"{module}.py").write_text(text)
     info = directory / f"{module}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
     lines = "".join(f"{name} = {target}\n" for name, target in points.items())
-    (info / "entry_points.txt").write_text(f"[quorate.assignors]\n{lines}")
+    racks = "".join(f"{name} = {points[name]}\n" for name in asking)
+    (info / "entry_points.txt").write_text(
+        f"[quorate.assignors]\n{lines}\n[quorate.assignors.racks]\n{racks}"
+    )
 
 
 @pytest.fixture
@@ -123,6 +137,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "theirs",
         MODULE,
         {"honest": "theirs:Honest", "ready": "theirs:no_such", **{name: f"theirs:{name}" for name in NAMES}},
+        ["racked"],
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
@@ -136,7 +151,9 @@ async def host() -> AsyncIterator[AsyncioHost]:
     host.close()
 
 
-async def ask(host: AsyncioHost, name: str, *, deadline_ms: int = 20_000) -> object:
+async def ask(
+    host: AsyncioHost, name: str, *, deadline_ms: int = 20_000, spec: AssignmentSpec = SPEC
+) -> object:
     """What the node gets for an assignor; raises the error of the job."""
     done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
@@ -146,7 +163,7 @@ async def ask(host: AsyncioHost, name: str, *, deadline_ms: int = 20_000) -> obj
         else:
             done.set_exception(error)
 
-    asked = question(SPEC, name) | {"memory_bytes_max": 256 << 20}
+    asked = question(spec, name) | {"memory_bytes_max": 256 << 20}
     host.spawn_job("cluster.children.assign", asked, on_done, low_priority=True, deadline_ms=deadline_ms)
     return await done
 
@@ -156,6 +173,23 @@ async def test_an_assignor_that_answers(host: AsyncioHost, site: Path, name: str
     """Also one that prints, whose words must not mix with the answer, and one that leaves a thread behind."""
     answer = parts_of(SPEC, await ask(host, name))
     assert {member_id: part.target_partitions for member_id, part in answer.items()} == HALVES
+
+
+async def test_an_assignor_that_asks_for_racks_is_told_them(host: AsyncioHost, site: Path) -> None:
+    """It says so in its package's metadata, so that the node knows without importing it."""
+    settings = Settings(group_consumer_assignors=("honest", "racked", "uniform")).group_settings()
+    assert settings.rack_assignors == {"racked"}
+    racks = {0: ("east", "west"), 1: ("west",), 2: ("east",), 3: ("west", "east")}
+    spec = AssignmentSpec(
+        {
+            member_id: AssignmentMemberSpec(frozenset([TOPIC]), rack_id=rack)
+            for member_id, rack in (("a", "east"), ("b", "west"))
+        },
+        {TOPIC: AssignmentTopicMetadata("orders", 4, racks)},
+    )
+    answer = parts_of(spec, await ask(host, "racked", spec=spec))
+    assert answer["a"].target_partitions == {TOPIC: (0, 2)}
+    assert answer["b"].target_partitions == {TOPIC: (1, 3)}
 
 
 FAILURES = {

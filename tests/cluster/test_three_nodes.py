@@ -12,7 +12,7 @@ from cluster.runtime.shard_state import ShardState
 from cluster.settings import SettingsError
 from cluster.simulator import Network, SimCluster, WireClient, World
 from cluster.simulator.machine import KAFKA_PORT, Machine
-from records import METADATA_SHARD, shard_of
+from records import LATEST_FORMAT_LEVEL, METADATA_SHARD, shard_of
 from tests.cluster.lab import GROUPS, Consumer, commit_request, join_request
 from tests.report import count_fault
 from wire.apis import ApiKey
@@ -371,7 +371,8 @@ def test_the_format_level_is_raised_only_when_every_node_is_heard(nodes: Nodes) 
     machine, told = nodes.cluster[controller], []
     machine.host.call_soon(machine.node.upgrade, told.append)
     nodes.cluster.wait_for(lambda: bool(told))
-    assert told == [None], "there is no higher level yet"
+    assert told == [None]
+    assert machine.node.format_level == LATEST_FORMAT_LEVEL
     gone = nodes.cluster.others(controller)[0]
     nodes.cluster[gone].kill()
     nodes.world.run_for(100)

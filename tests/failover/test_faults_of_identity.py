@@ -30,6 +30,7 @@ from cluster.launching.launcher import (
 from quorate.client import Client
 from raftlog.directory import read_identity
 from raftlog.files import OsFiles
+from records import LATEST_FORMAT_LEVEL
 from tests.failover import newer_release
 from tests.failover.conftest import SETTINGS
 from tests.failover.watching import (
@@ -235,13 +236,14 @@ def _check_upgrade(cluster: ClusterProcess) -> None:
         one.wait_for_more()
     done = quorate("cluster", "upgrade", "--url", cluster.node(1).url)
     assert done.returncode == 0, done.stderr
-    assert "format level 2" in done.stdout
+    assert f"format level {LATEST_FORMAT_LEVEL + 1}" in done.stdout
     older.stop()
     older.command[:] = command
     older.spawn()
     count_fault("failover", "a release that cannot read the format")
     for node in cluster.nodes[:2]:
-        line = wait_for_line(node, "link to node 3", "reads format levels up to 1, and the cluster uses 2")
+        reads = f"reads format levels up to {LATEST_FORMAT_LEVEL}, and the cluster uses"
+        line = wait_for_line(node, "link to node 3", reads)
         assert "start a newer release" in line
     wait_for_line(older, "cannot read the format level that the cluster uses")
     wait_for(lambda: "format level" in trouble(older, 1), "the old release shows why")

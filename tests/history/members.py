@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from coordinator.limits import GroupSettings
 from history.whatif.extract import Extractor
 from history.whatif.recorded import Recorded
-from records import Entry, Trigger, group_id_of
+from records import Entry, PartitionRacks, Trigger, group_id_of
 from records.types import RecordType
 from tests.coordinator.world import WALL_START_MS, Client, World
 
@@ -45,6 +45,8 @@ class History:
     seed: int
     order: tuple[str, ...] = ("uniform", "range")
     with_regexes: bool = False
+    with_racks: bool = False
+    """`uniform` asks for the racks of partitions; they change, and members move to others."""
     members: int = 5
     world: World = field(init=False)
     people: list[Person] = field(init=False)
@@ -53,7 +55,10 @@ class History:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.world = World(GroupSettings(session_timeout_ms=SESSION_MS, assignors=self.order))
+        asking = frozenset(["uniform"] if self.with_racks else [])
+        self.world = World(
+            GroupSettings(session_timeout_ms=SESSION_MS, assignors=self.order, rack_assignors=asking)
+        )
         self.world.create_topic("orders", self.rng.randint(1, 9))
         self.world.create_topic("events", self.rng.randint(1, 5))
         self.people = []
@@ -85,6 +90,9 @@ class History:
         client, rng, now_ms = person.client, self.rng, self.world.now_ms
         if now_ms < person.silent_until:
             return
+        if self.with_racks and person.is_in and rng.random() < 0.05:
+            rack = rng.choice("xyz")
+            self.world.heartbeat(client.member_id, client.epoch, rack_id=rack, instance_id=client.instance_id)
         if not person.is_in:
             if rng.random() < 0.3:
                 client.beat()
@@ -143,6 +151,15 @@ class History:
             world.delete_topic("late")
         elif what < 0.8:
             world.failover()
+        elif self.with_racks and known:
+            topic = rng.choice(known)
+            racks = tuple(
+                PartitionRacks(partition=number, racks=(rng.choice("xyz"),))
+                for number in range(topic.num_partitions)
+            )
+            world.catalog_index += 1
+            world.catalog.view.put_racks(topic.name, racks, world.catalog_index)
+            world.learn(topic.name)
         world.work()
 
     @property

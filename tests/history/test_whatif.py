@@ -26,6 +26,7 @@ from records import (
     Entry,
     GroupMetadataKey,
     GroupMetadataValue,
+    ReasonKind,
     Record,
     RecordType,
     Trigger,
@@ -98,6 +99,17 @@ def test_a_replay_under_the_recorded_settings_is_the_record(
     result = whatif(script, WhatIf())
     assert result.is_faithful
     assert result.whatif == result.really
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_racks_are_replayed_from_record_4(seed: int) -> None:
+    """Who asked for racks is not in the log, but what it was told is: every epoch comes again."""
+    history = History(seed, UNIFORM, with_racks=True).run(120_000)
+    reasons = {reason.kind for _, _, entry in history.entries for reason in entry.cause.reasons}
+    assert reasons >= {ReasonKind.TOPIC_RACKS_CHANGED, ReasonKind.RACK_CHANGED}
+    script = history.recorded()
+    assert replayed(script, UNIFORM) == told(history.entries)
+    assert whatif(script, WhatIf()).is_faithful
 
 
 def test_histories_have_everything_in_them() -> None:

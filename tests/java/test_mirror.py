@@ -15,7 +15,10 @@ ADMIN_S = 30.0
 
 
 def test_the_catalog_follows_apache_kafka(cluster: ClusterProcess, tmp_path: Path, topic: str) -> None:
-    with launch_kafka(tmp_path / "kafka") as kafka, Client(cluster.bootstrap) as here:
+    with (
+        launch_kafka(tmp_path / "kafka", settings={"broker.rack": "east"}) as kafka,
+        Client(cluster.bootstrap) as here,
+    ):
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
         mirror = ["topics", "mirror", "--from", kafka.bootstrap, "--bootstrap", cluster.bootstrap]
         mirror += [
@@ -28,15 +31,19 @@ def test_the_catalog_follows_apache_kafka(cluster: ClusterProcess, tmp_path: Pat
             str(tmp_path / "state"),
         ]
 
+        assert run(["cluster", "upgrade", "--url", cluster.node(1).url]) == 0  # racks need format level 2
+
         def partitions() -> dict[str, int]:
             assert run(mirror) == 0
             return {one.name: one.num_partitions for one in here.topics() if one.name.startswith(topic)}
 
         admin.create_topics([NewTopic(topic, 3, 1)], operation_timeout=ADMIN_S)[topic].result(ADMIN_S)
         assert partitions() == {topic: 3}
+        assert here.topic_racks([topic]) == {topic: (("east",),) * 3}
         grown = admin.create_partitions([NewPartitions(topic, 5)], operation_timeout=ADMIN_S)
         grown[topic].result(ADMIN_S)
         assert partitions() == {topic: 5}
+        assert here.topic_racks([topic]) == {topic: (("east",),) * 5}
         first_id = here.topic(topic)
         admin.delete_topics([topic], operation_timeout=ADMIN_S)[topic].result(ADMIN_S)
         admin.create_topics([NewTopic(topic, 5, 1)], operation_timeout=ADMIN_S)[topic].result(ADMIN_S)

@@ -23,6 +23,7 @@ CONSUMER_GROUPS: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCom
 GROUPS: Final = "org.apache.kafka.tools.GroupsCommand"
 TOPICS: Final = "org.apache.kafka.tools.TopicCommand"
 CONFIGS: Final = "kafka.admin.ConfigCommand"
+FEATURES: Final = "org.apache.kafka.tools.FeatureCommand"
 PERFORMANCE: Final = "org.apache.kafka.tools.ConsumerPerformance"
 
 

@@ -205,7 +205,7 @@ def test_an_answer_with_a_topic_not_subscribed_to_is_a_failure(world: World) -> 
     stable(world, a)
     b.beat()
     (job,) = world.jobs
-    counts = [count for _, _, count in job.request["topics"]]  # type: ignore[index]
+    counts = [count for _, _, count, _ in job.request["topics"]]  # type: ignore[index]
     world.end_job(job, {"owners": [b"\x01\0\0\0" * count for count in counts]})
     assert "not subscribed" in (describe(world).error_message or "")
 

@@ -59,6 +59,19 @@ def test_what_is_served_is_advertised_and_nothing_else(rig: Rig, version: int) -
         assert absent not in {key.api_key for key in answer.api_keys}
 
 
+@pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))
+def test_group_version_is_finalized_at_1(rig: Rig, version: int) -> None:
+    """Clients before 4.0 refuse a feature whose range begins at 0; before version 3 there are none."""
+    answer = rig.ask(rig.connect(), ApiKey.API_VERSIONS, version, ApiVersionsRequest())
+    said = (
+        [(one.name, one.min_version, one.max_version) for one in answer.supported_features],
+        [(one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features],
+        answer.finalized_features_epoch,
+    )
+    feature = [("group.version", 1, 1)]
+    assert said == ((feature, feature, 0) if version >= 3 else ([], [], -1))
+
+
 @pytest.mark.parametrize(
     ("name", "is_told"),
     [

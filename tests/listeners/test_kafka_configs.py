@@ -8,6 +8,7 @@ import pytest
 
 from cluster.kafka.configs import RESOURCES_MAX
 from cluster.settings import table
+from records import PartitionRacks
 from tests.listeners.rig import Rig
 from wire.apis import API_VERSIONS, ApiKey
 from wire.errors import ErrorCode
@@ -107,6 +108,14 @@ def test_the_errors_are_those_of_kafka(rig: Rig, kind: int, name: str, code: Err
     assert result.error_code == code
     assert result.configs == []
     assert bool(result.error_message) == (code != ErrorCode.NONE)
+
+
+def test_a_topic_shows_where_its_replicas_are(rig: Rig) -> None:
+    racks = (PartitionRacks(partition=1, racks=("a", "b")),)
+    rig.node.catalog.put_racks("orders", racks, 6)
+    (config,) = describe(rig, TOPIC, "orders").configs
+    assert (config.name, config.value) == ("quorate.partition.racks", '[[],["a","b"]]')
+    assert (config.config_source, config.read_only) == (1, False)
 
 
 def test_what_is_named_twice_is_not_described(rig: Rig) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.client import Client, TopicInfo
+from quorate.asking import Refused
+from quorate.client import Client, Racks, TopicInfo
 from quorate.errors import CommandError, ExitCode
+from quorate.kafka_source import racks_of
 from quorate.mirror import Mirror, SourceAway, SourceTopic, State, plan
+from wire.errors import ErrorCode
 
 
 class There:
@@ -39,6 +44,8 @@ class Here(Client):
         self.sizes: dict[str, int] = {}
         self.refuses: dict[str, str] = {}
         self.breaks_after: str | None = None
+        self.racks: dict[str, Racks] = {}
+        self.is_old = False
 
     def topics(self) -> list[TopicInfo]:
         return [TopicInfo(name, bytes(16), size) for name, size in sorted(self.sizes.items())]
@@ -57,6 +64,16 @@ class Here(Client):
 
     def delete_topic(self, name: str) -> None:
         del self.sizes[name]
+        self.racks.pop(name, None)
+
+    def topic_racks(self, names: Iterable[str]) -> dict[str, Racks]:
+        return {name: self.racks.get(name, ()) for name in sorted(names) if name in self.sizes}
+
+    def set_topic_racks(self, name: str, racks: Racks) -> None:
+        if self.is_old:
+            raise Refused(ErrorCode.UNSUPPORTED_VERSION, "it needs format level 2", f"the racks of {name}")
+        assert len(racks) <= self.sizes[name]
+        self.racks[name] = racks
 
 
 class Pair:
@@ -195,6 +212,45 @@ def test_without_deletions_what_is_gone_stays(pair: Pair) -> None:
     assert pair.mirror.round()
     assert pair.mirror.round()
     assert pair.here.sizes == {"orders": 3}
+
+
+def test_racks_follow_the_replicas_at_the_source(pair: Pair) -> None:
+    pair.there.found = {"orders": SourceTopic("a", 2, (("r1", "r2"), ("r2",))), "events": SourceTopic("b", 1)}
+    assert pair.mirror.round()
+    assert pair.here.racks == {"orders": (("r1", "r2"), ("r2",))}
+    pair.there.found["orders"] = SourceTopic("a", 3, (("r3",), ("r2",), ("r1",)))
+    assert pair.mirror.round()
+    assert pair.here.racks == {"orders": (("r3",), ("r2",), ("r1",))}
+    pair.there.found["orders"] = SourceTopic("c", 1, (("r1",),))
+    assert pair.mirror.round()
+    assert pair.here.racks == {"orders": (("r1",),)}
+    pair.there.found["orders"] = SourceTopic("c", 1)
+    assert pair.mirror.round()
+    assert pair.here.racks == {"orders": ()}
+    assert [line for line in pair.said() if "racks" in line] == ["took over the racks of orders"] * 4
+
+
+def test_racks_of_replicas_as_confluents_client_shows_them() -> None:
+    def row(*racks: str | None) -> SimpleNamespace:
+        return SimpleNamespace(replicas=[SimpleNamespace(rack=rack) for rack in racks])
+
+    assert racks_of([row("b", "a", "b"), row(None), row("c", None), row(None)]) == (("a", "b"), (), ("c",))
+    assert racks_of([row(None), row()]) == ()
+
+
+def test_a_cluster_that_cannot_hold_racks_yet_is_told_once_and_tried_again(pair: Pair) -> None:
+    pair.here.is_old = True
+    pair.there.found = {name: SourceTopic(name, 1, (("r",),)) for name in ("orders", "events")}
+    assert not pair.mirror.round()
+    assert not pair.mirror.round()
+    assert [line for line in pair.said() if "racks" in line] == [
+        "the racks of events: UNSUPPORTED_VERSION (35): it needs format level 2"
+    ]
+    with pytest.raises(CommandError, match="format level 2"):
+        pair.mirror.once(0)
+    pair.here.is_old = False
+    assert pair.mirror.round()
+    assert pair.here.racks == {"orders": (("r",),), "events": (("r",),)}
 
 
 names = st.sampled_from(["a", "b", "c", "d"])

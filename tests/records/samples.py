@@ -50,6 +50,8 @@ from records import (
     TopicKey,
     TopicMetadata,
     TopicPartitions,
+    TopicRacksKey,
+    TopicRacksValue,
     TopicValue,
     Trigger,
 )
@@ -177,6 +179,10 @@ SAMPLES: dict[RecordType, Record] = {
         GroupConfigKey(group_id="g", name="consumer.session.timeout.ms"), GroupConfigValue(value="30000")
     ),
     RecordType.FORMAT_LEVEL: Record(FormatLevelKey(), FormatLevelValue(level=1)),
+    RecordType.TOPIC_RACKS: Record(
+        TopicRacksKey(name="t"),
+        TopicRacksValue(partition_racks=(PartitionRacks(partition=0, racks=("a", "b")),)),
+    ),
 }
 
 CAUSE = Cause(

@@ -81,6 +81,10 @@ GOLDEN: dict[tuple[RecordType, int], tuple[str, str]] = {
         "90",
         "9101",
     ),
+    (RecordType.TOPIC_RACKS, 0): (
+        "91a174",
+        "9191920092a161a162",
+    ),
 }
 GOLDEN_CAUSES: dict[int, str] = {
     0: (

@@ -1,0 +1,67 @@
+"""The one config that a topic has: `quorate.partition.racks`, where the replicas of its partitions are.
+
+Topics hold no data here, so nobody but a mirror of a Kafka cluster knows; assignors that ask for racks get
+them through record 4. The text is JSON: an array by partition, each the racks of its replicas, `[]` for those
+that are not known.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from coordinator.api import Refused
+from coordinator.limits import Limits
+from coordinator.topics import CatalogTopic
+from records import PartitionRacks
+from wire.errors import ErrorCode
+
+NAME: Final = "quorate.partition.racks"
+
+DOCUMENTATION: Final = (
+    'Racks of the replicas, by partition: [["a","b"],["b"]]; given to assignors that ask for them.'
+)
+
+
+def text_of(racks: tuple[PartitionRacks, ...]) -> str:
+    """The config's value; "" where nothing is known."""
+    if not racks:
+        return ""
+    by_partition: list[tuple[str, ...]] = [()] * (1 + racks[-1].partition)
+    for known in racks:
+        by_partition[known.partition] = known.racks
+    return json.dumps(by_partition, separators=(",", ":"), ensure_ascii=False)
+
+
+def racks_of(text: str, topic: CatalogTopic, limits: Limits) -> tuple[PartitionRacks, ...]:
+    """The racks that the text names, sorted, each once; raises `Refused` (INVALID_CONFIG)."""
+    try:
+        found = json.loads(text) if text else []
+    except (ValueError, RecursionError) as error:
+        raise _invalid(f"is no JSON: {error}") from None
+    if not isinstance(found, list) or len(found) > topic.num_partitions:
+        raise _invalid(f"must be an array of at most {topic.num_partitions}, one for each partition")
+    racks = []
+    for partition, names in enumerate(found):
+        if not isinstance(names, list) or len(names) > limits.racks_per_partition_max:
+            raise _invalid(
+                f"names no array of at most {limits.racks_per_partition_max} racks for {partition}"
+            )
+        if not all(_is_name(name, limits) for name in names):
+            raise _invalid(
+                f"names what is no rack for {partition}: 1 to {limits.rack_id_bytes_max} bytes of text"
+            )
+        if names:
+            racks.append(PartitionRacks(partition=partition, racks=tuple(sorted(set(names)))))
+    return tuple(racks)
+
+
+def _is_name(name: object, limits: Limits) -> bool:
+    try:
+        return isinstance(name, str) and 0 < len(name.encode()) <= limits.rack_id_bytes_max
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+
+
+def _invalid(what: str) -> Refused:
+    return Refused(ErrorCode.INVALID_CONFIG, f"{NAME} {what}.")
