@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import pytest
 
+from cluster.runtime.group_runtime import GroupRuntime
+from cluster.runtime.refusal_notes import first_error
 from cluster.runtime.shard_state import ShardState
+from coordinator.topics import new_topic_id
+from raftlog.obstacles import Obstacle
 from records import METADATA_SHARD
+from tests.cluster.lab import commit_request
 from tests.cluster.test_three_nodes import GROUP, SHARD, Nodes
 from tests.report import count_fault
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
+from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from wire.messages.delete_groups import DeleteGroupsRequest
+from wire.messages.describe_groups import DescribeGroupsRequest
+from wire.messages.list_groups import ListGroupsRequest
 from wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
+)
+from wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
 )
 
 MAY_SAY_NOTHING = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
@@ -63,6 +77,46 @@ def test_no_node_denies_an_acknowledged_offset_of_a_topic_that_it_does_not_know(
     give(cut, 3)
     cut.cluster.wait_for(lambda: cut.cluster.leader_of(SHARD) == 3)
     assert cut.fetch(3) == (0, [42])
+
+
+def fetch_of(version: int) -> OffsetFetchRequest:
+    """All offsets of the group, or from version 10 on by an id."""
+    topics = None
+    if version >= 10:
+        topics = [OffsetFetchRequestTopics(topic_id=new_topic_id(bytes(16), 1), partition_indexes=[0])]
+    if version < 8:
+        return OffsetFetchRequest(group_id=GROUP, topics=None)
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=topics)])
+
+
+EVERYTHING = [
+    *((ApiKey.OFFSET_FETCH, version, fetch_of(version)) for version in range(2, 11)),
+    *((ApiKey.OFFSET_COMMIT, version, commit_request(GROUP, {0: 1})) for version in (2, 8, 9, 10)),
+    (ApiKey.OFFSET_DELETE, 0, OffsetDeleteRequest(group_id=GROUP, topics=[])),
+    (ApiKey.LIST_GROUPS, 5, ListGroupsRequest()),
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, ConsumerGroupDescribeRequest(group_ids=[GROUP])),
+    (ApiKey.DESCRIBE_GROUPS, 6, DescribeGroupsRequest(groups=[GROUP])),
+    (ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[GROUP])),
+]  # fmt: skip
+
+
+def test_every_request_to_a_leader_whose_catalog_is_behind_is_to_be_tried_again(
+    cut: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a node is not given the lead; should it get it all the same, it says nothing of any group."""
+    monkeypatch.setattr(GroupRuntime, "obstacle", lambda self: Obstacle.NONE)
+    assert cut.create("late", 1) == 0
+    assert cut.commit(2, 42, topic="late") == 0
+    give(cut, 3)
+    runtime = cut.cluster.runtime(3, SHARD)
+    cut.cluster.wait_for(lambda: runtime.replica.is_leader)
+    cut.world.run_for(1_000)
+    assert runtime.state is ShardState.CATCH_UP
+    for api_key, version, request in EVERYTHING:
+        answer = cut.ask(3, api_key, version, request)
+        found = first_error(answer)
+        assert found is not None, (api_key, version, answer)
+        assert found[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, (api_key, version, answer)
 
 
 def refused_by_name(nodes: Nodes, node_id: int) -> list[int]:
