@@ -23,6 +23,7 @@ from coordinator.volatile.expiry import ExpiryTable
 from coordinator.volatile.installing import Installing
 from coordinator.volatile.news import TopicNews
 from coordinator.volatile.pacing import TargetPacing
+from coordinator.volatile.reports import Reports
 from coordinator.volatile.resolutions import Resolutions
 from coordinator.volatile.timers import Deadline, Deadlines, MemberKey
 from records import MemberState, Trigger
@@ -42,6 +43,7 @@ class Core:
         self.projection = Projection()
         self.sessions = Deadlines()
         self.rebalances = Deadlines()
+        self.reports = Reports()
         self.pacing = TargetPacing(limits)
         self.expiry = ExpiryTable()
         self.resolutions = Resolutions(limits)
@@ -79,6 +81,7 @@ class Core:
             self.pacing.clear(),
             self.sessions.clear(),
             self.rebalances.clear(),
+            self.reports.clear(),
             self.resolutions.clear(),
             self.expiry.clear(),
             self.client_side.clear(),
@@ -209,6 +212,7 @@ class Core:
     def forget_member(self, group_id: str, member_id: str) -> None:
         self.sessions.cancel((group_id, member_id))
         self.rebalances.cancel((group_id, member_id))
+        self.reports.forget((group_id, member_id))
         self.moved_ms.pop((group_id, member_id), None)
 
     def forget_group(self, group_id: str) -> None:

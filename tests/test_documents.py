@@ -30,8 +30,8 @@ BUGS_OF_OTHERS = """
 """Kafka's issues that it must say something about."""
 
 OUTSIDE_THE_KIP = (
-    "wrong epoch", "reply was lost", "group epoch", "member ids", "MemberId", "regular expressions",
-    "ThrottleTimeMs",
+    "wrong epoch", "reply was lost", "acknowledgement", "group epoch", "member ids", "MemberId",
+    "regular expressions", "ThrottleTimeMs",
 )  # fmt: skip
 """Points that the table of differences from KIP-848's text must have."""
 

@@ -23,7 +23,7 @@ from coordinator.members.statics import existing_member, go_away, joining_member
 from coordinator.members.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
 from coordinator.state import writes
 from coordinator.state.model import Group, Member, told_by
-from coordinator.state.reconcile import AWAY_EPOCH, PartitionEpochs, Target, reconcile, still_owns
+from coordinator.state.reconcile import AWAY_EPOCH, PartitionEpochs, Report, Target, reconcile
 from coordinator.targets import clientside
 from coordinator.targets.epochs import Before, epoch_step, target_step
 from coordinator.targets.target import subscribed_ids, topic_ids_by_name
@@ -74,8 +74,9 @@ def heartbeat(
     group_id, member_id = request.group_id, draft.member_id
     assigned_before = member.current.assigned if member is not None else {}
     lost_its_reply = member is not None and request.member_epoch < member.current.epoch
+    report = core.reports.hear((group_id, member_id), member, owned, request.member_epoch, _is_full(request))
 
-    draft.trigger = _trigger(member, request, owned)
+    draft.trigger = _trigger(member, report)
     if draft.trigger is Trigger.MEMBER_ACKED:
         draft.owned = _as_reported(owned or {})
     _restart_session(core, group_id, member_id, settings, ctx)  # now, so that no failure leaves it without
@@ -101,7 +102,7 @@ def heartbeat(
 
     group = core.projection.groups[group_id]
     member = group.members[member_id]
-    records = _reconcile_step(group, member, owned)
+    records = _reconcile_step(group, member, report)
     if records:
         yield records
         core.member_moved(group, member, ctx)
@@ -119,7 +120,8 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
         return None
     owned: Owned = {}
     for topic in request.topic_partitions:  # which may name a topic twice
-        owned.setdefault(topic.topic_id, set()).update(topic.partitions)
+        if topic.partitions:
+            owned.setdefault(topic.topic_id, set()).update(topic.partitions)
     return owned
 
 
@@ -185,13 +187,13 @@ def _is_part_of(owned: Owned, assigned: PartitionEpochs) -> bool:
     return all(partitions <= assigned.get(topic_id, {}).keys() for topic_id, partitions in owned.items())
 
 
-def _trigger(member: Member | None, request: ConsumerGroupHeartbeatRequest, owned: Owned | None) -> Trigger:
+def _trigger(member: Member | None, report: Report) -> Trigger:
     if member is None:
         return Trigger.MEMBER_JOINED
-    if request.member_epoch == JOIN_EPOCH:
+    if report.epoch == JOIN_EPOCH:
         return Trigger.MEMBER_REJOINED
     current = member.current
-    if current.state is MemberState.UNREVOKED_PARTITIONS and not still_owns(owned, current.pending):
+    if current.state is MemberState.UNREVOKED_PARTITIONS and report.acknowledges(current):
         return Trigger.MEMBER_ACKED
     return Trigger.HEARTBEAT
 
@@ -265,7 +267,7 @@ def _say_what_changed(
         draft.because(ReasonKind.CLIENT_ASSIGNORS_CHANGED, member_id=member_id)
 
 
-def _reconcile_step(group: Group, member: Member, owned: Owned | None) -> list[RawRecord]:
+def _reconcile_step(group: Group, member: Member, report: Report) -> list[RawRecord]:
     assert member.metadata is not None
     target = Target(
         group.assignment_epoch,
@@ -273,7 +275,7 @@ def _reconcile_step(group: Group, member: Member, owned: Owned | None) -> list[R
         subscribed_ids(group, member.metadata, topic_ids_by_name(group)),
         told_by(group.target.get(member.member_id)),
     )
-    current = reconcile(member.member_id, member.current, target, owned, group.owners)
+    current = reconcile(member.member_id, member.current, target, report, group.owners)
     if current is member.current:
         return []
     return [writes.current_assignment(group.group_id, member.member_id, current)]

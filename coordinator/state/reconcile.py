@@ -5,6 +5,10 @@ nobody else owns it, assigned or pending revocation; a member that has to give s
 until it reported that it did; the epoch moves to the target's only when nothing is left to give up. With
 that, no partition ever has two owners, without any barrier across the group.
 
+A report says what a member has taken up, not what it was sent: one that lists nothing may come from a member
+that is about to take up all that the last reply brought. So a report acknowledges only a revocation that was
+told (`Report`). Kafka takes every report that lacks the partitions for the acknowledgement.
+
 Where Kafka changed over time, the newer behaviour is here: an acknowledgement that leads to further
 revocations keeps the epoch (KAFKA-19974), a partition that only this member's own pending revocation holds is
 not blocked (KAFKA-19449), partitions of topics that the member no longer subscribes to are taken at once
@@ -15,7 +19,7 @@ lost any number of times.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 
 from coordinator.state.machines import Epoch, Finding, Transition, member_transition
@@ -24,7 +28,7 @@ from records import MemberState
 PartitionEpochs = Mapping[bytes, Mapping[int, int]]
 """Topic id → partition → epoch at which it was assigned to the member."""
 
-Owned = Mapping[bytes, Container[int]]
+Owned = Mapping[bytes, Collection[int]]
 """Topic id → partitions that the member reports to own."""
 
 Owners = Mapping[bytes, Mapping[int, str]]
@@ -70,34 +74,79 @@ class Target:
     told: Told = NOTHING_TOLD
 
 
-def reconcile(
-    member_id: str, current: Current, target: Target, owned: Owned | None, owners: Owners
-) -> Current:
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a heartbeat says of what its member owns. `owned` is None when it does not say."""
+
+    owned: Owned | None = None
+    epoch: int = -1
+    """The member epoch that it carries: what was given at a newer one has not arrived. 0: the member joins,
+    and owns nothing."""
+    before: Owned | None = None
+    """The member's report before this one; None when this leader has not heard any."""
+    is_full: bool = False
+    """The heartbeat says everything, as clients do when the last reply may be lost. Otherwise they say what
+    they own only when they have taken up what they were sent."""
+    is_told_often: bool = False
+    """The same report came again and again after the revocation was told."""
+
+    def acknowledges(self, current: Current) -> bool:
+        """Whether the member says, having been told, that it has given up what is pending."""
+        if self.owned is None or self.has_any(current.pending):
+            return False
+        if self.epoch == 0 or not self.is_full or self.is_told_often:
+            return True
+        if self.before is None:
+            return same(self.owned, current.assigned)
+        return not same(self.owned, self.before)
+
+    def is_rid_of(self, partitions: PartitionEpochs) -> bool:
+        """Whether the member, not yet told, cannot have the partitions, nor come to have them: it had them in
+        its report before this one, or has not heard that they were given to it."""
+        if self.owned is None or self.has_any(partitions):
+            return False
+        before: Owned = self.before or {}
+        return self.epoch == 0 or all(
+            epoch > self.epoch or partition in before.get(topic_id, ())
+            for topic_id, epochs in partitions.items()
+            for partition, epoch in epochs.items()
+        )
+
+    def has_any(self, partitions: PartitionEpochs) -> bool:
+        """Whether the member reports one of the partitions."""
+        owned: Owned = self.owned or {}
+        return any(
+            partition in owned.get(topic_id, ())
+            for topic_id, epochs in partitions.items()
+            for partition in epochs
+        )
+
+
+NOTHING_SAID = Report()
+
+
+def same(one: Owned, other: Owned) -> bool:
+    """Whether these are the same partitions; neither has a topic without any."""
+    return one.keys() == other.keys() and all(
+        len(partitions) == len(other[topic_id]) and all(number in other[topic_id] for number in partitions)
+        for topic_id, partitions in one.items()
+    )
+
+
+def reconcile(member_id: str, current: Current, target: Target, report: Report, owners: Owners) -> Current:
     """The member's next current assignment; the same object when nothing changes.
 
-    `owned` is None when the member did not say what it owns. An UNKNOWN state needs `owned` to be empty;
-    the caller fences the member otherwise (KIP-848; Kafka's rule for states of newer releases).
+    An UNKNOWN state needs a report of nothing; the caller fences the member otherwise (KIP-848; Kafka's rule
+    for states of newer releases).
     """
     if current.state is MemberState.STABLE and current.epoch == target.epoch:
         if all(topic_id in target.subscribed for topic_id in current.assigned):
             member_transition(current.state, Finding.SETTLED)
             return current
-    elif current.state is MemberState.UNREVOKED_PARTITIONS and still_owns(owned, current.pending):
+    elif current.state is MemberState.UNREVOKED_PARTITIONS and not report.acknowledges(current):
         step = member_transition(current.state, Finding.NOT_ACKED)
         return _give_up_unsubscribed(current, target, step)
-    return _next(member_id, current, target, owned, owners)
-
-
-def still_owns(owned: Owned | None, partitions: PartitionEpochs) -> bool:
-    """Whether the member may still use one of the partitions, by what it reports; no report counts as yes."""
-    if owned is None:
-        return True
-    nothing: Container[int] = ()
-    return any(
-        partition in owned.get(topic_id, nothing)
-        for topic_id, epochs in partitions.items()
-        for partition in epochs
-    )
+    return _next(member_id, current, target, report, owners)
 
 
 def _give_up_unsubscribed(current: Current, target: Target, step: Transition) -> Current:
@@ -114,7 +163,7 @@ def _give_up_unsubscribed(current: Current, target: Target, step: Transition) ->
     return Current(step.to, current.epoch, current.epoch, kept, pending, current.told)
 
 
-def _next(member_id: str, current: Current, target: Target, owned: Owned | None, owners: Owners) -> Current:
+def _next(member_id: str, current: Current, target: Target, report: Report, owners: Owners) -> Current:
     keep: dict[bytes, dict[int, int]] = {}
     revoke: dict[bytes, dict[int, int]] = {}
     give: dict[bytes, dict[int, int]] = {}
@@ -136,7 +185,7 @@ def _next(member_id: str, current: Current, target: Target, owned: Owned | None,
                 blocked = True
         for partition in has.keys() - set(wanted):
             revoke.setdefault(topic_id, {})[partition] = has[partition]
-    if revoke and still_owns(owned, revoke):
+    if revoke and current.state is not MemberState.UNKNOWN and not report.is_rid_of(revoke):
         finding = Finding.MUST_REVOKE
     else:
         finding, revoke = (Finding.BLOCKED if blocked else Finding.FREE), {}

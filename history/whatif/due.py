@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coordinator.state.model import Group, Member, told_by
-from coordinator.state.reconcile import Target, reconcile
+from coordinator.state.reconcile import NOTHING_SAID, Target, reconcile
 from coordinator.targets.target import subscribed_ids, topic_ids_by_name
 from records import Cause, MemberState, RawRecord, RecordType, Trigger, decode_key
 
@@ -118,5 +118,5 @@ def _kind(group: Group, member: Member, ids: dict[str, bytes]) -> DueKind | None
         subscribed_ids(group, member.metadata, ids),
         told_by(group.target.get(member.member_id)),
     )
-    after = reconcile(member.member_id, current, target, None, group.owners)
+    after = reconcile(member.member_id, current, target, NOTHING_SAID, group.owners)
     return None if after is current else DueKind.HEARTBEAT

@@ -32,7 +32,7 @@ from .conduct import LAST, Conduct
 from .due import Due, DueKind, Watch
 from .recorded import Act, ActKind, Recorded
 from .settings import BUILT_IN_NAMES, WhatIf, WhatIfError
-from .surroundings import LIMITS, NEVER_MS, Surroundings, heartbeat_request, owned_by
+from .surroundings import LIMITS, NEVER_MS, Surroundings, had_by, heartbeat_request, owned_by
 
 RESOLVED_SOON_MS: Final = 10_000
 """A round of regular expressions that is due waits for a recorded one for so long, the longest pause
@@ -340,6 +340,10 @@ class Replay:
         owned: list[TopicPartitions] | None = None,
     ) -> None:
         vote = metadata.server_assignor if metadata.server_assignor in self.order else None
+        if owned is not None and (member := self._member(member_id)) is not None:
+            self._shard.core.reports.hear(
+                (self.script.group_id, member_id), member, had_by(member), member.current.epoch, is_full=False
+            )
         request = heartbeat_request(
             self.script.group_id, member_id, epoch, metadata, vote=vote, is_full=is_full, owned=owned
         )

@@ -87,6 +87,15 @@ def heartbeat_request(
     )
 
 
+def had_by(member: Member) -> dict[bytes, set[int]]:
+    """What a member had reported before it gave something up; the log has acknowledgements only."""
+    had: dict[bytes, set[int]] = {}
+    for epochs_of in (member.current.assigned, member.current.pending):
+        for topic_id, epochs in epochs_of.items():
+            had.setdefault(topic_id, set()).update(epochs)
+    return had
+
+
 def owned_by(member: Member) -> list[TopicPartitions]:
     """What a member reports that gave up what it had to."""
     return [

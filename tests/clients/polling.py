@@ -31,8 +31,9 @@ class Crowd:
         self.members: list[PolledConsumer] = []
         self.overlaps: list[str] = []
 
-    def join(self, **config: Any) -> PolledConsumer:
-        member = PolledConsumer(self, {**self._config, **config}, self.topic)
+    def join(self, works_s: float = 0.0, **config: Any) -> PolledConsumer:
+        """One more member; `works_s`: its program works that long between polls, once it owns something."""
+        member = PolledConsumer(self, {**self._config, **config}, self.topic, works_s)
         self.members.append(member)
         return member
 
@@ -66,8 +67,9 @@ class Crowd:
 class PolledConsumer:
     """One consumer and the thread that polls it."""
 
-    def __init__(self, crowd: Crowd, config: dict[str, Any], topic: str) -> None:
+    def __init__(self, crowd: Crowd, config: dict[str, Any], topic: str, works_s: float = 0.0) -> None:
         self._crowd = crowd
+        self._works_s = works_s
         self.owned: set[int] = set()
         self.lost: list[list[int]] = []
         self.errors: list[str] = []
@@ -114,6 +116,8 @@ class PolledConsumer:
                     future.set_result(call(self.consumer))
                 except Exception as error:
                     future.set_exception(error)
+            if self._works_s and self.owned:
+                self._stopping.wait(self._works_s)
             message = self.consumer.poll(0.05)
             if message is not None and message.error():
                 with self._crowd.changed:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.state.machines import MEMBER_TRANSITIONS, Finding, member_state, member_transition
-from coordinator.state.reconcile import Current, Owned, Target, reconcile
+from coordinator.state.reconcile import NOTHING_SAID, Current, Report, Target, reconcile
 from records import MemberState
 
 T, U = b"t" * 16, b"u" * 16
@@ -36,11 +36,12 @@ def step(
     owned: list[int] | None,
     others: list[int] = (),  # type: ignore[assignment]
 ) -> Current:
-    reported: Owned | None = None if owned is None else {T: frozenset(owned)}
+    had = frozenset(p for part in (now.assigned, now.pending) for p in part.get(T, ()))
+    report = NOTHING_SAID if owned is None else Report({T: frozenset(owned)}, now.epoch, {T: had})
     mine = {p: "me" for part in (now.assigned, now.pending) for p in part.get(T, ())}
     owners = {T: {**dict.fromkeys(others, "other"), **mine}}
     return reconcile(
-        "me", now, Target(target_epoch, {T: tuple(target)} if target else {}, SUBSCRIBED), reported, owners
+        "me", now, Target(target_epoch, {T: tuple(target)} if target else {}, SUBSCRIBED), report, owners
     )
 
 
@@ -94,20 +95,20 @@ def test_partitions_of_unsubscribed_topics_are_taken_at_once() -> None:
     """KAFKA-19431: also when the target is still the old one."""
     now = Current(STABLE, 2, 1, {T: {0: 1}, U: {0: 2}})
     target = Target(2, {T: (0,), U: (0,)}, frozenset([T]))
-    after = reconcile("me", now, target, None, {})
+    after = reconcile("me", now, target, NOTHING_SAID, {})
     assert (after.state, after.epoch, after.assigned, after.pending) == (
         UNREVOKED,
         2,
         {T: {0: 1}},
         {U: {0: 2}},
     )
-    acked = reconcile("me", after, target, {T: frozenset([0])}, {})
+    acked = reconcile("me", after, target, Report({T: frozenset([0])}, 2), {})
     assert (acked.state, acked.assigned, acked.pending) == (STABLE, {T: {0: 1}}, {})
 
 
 def test_partitions_of_unsubscribed_topics_join_a_revocation_under_way() -> None:
     now = Current(UNREVOKED, 2, 1, {T: {0: 1}, U: {0: 2}}, {T: {1: 1}})
-    after = reconcile("me", now, Target(3, {U: (0,)}, frozenset([T])), None, {})
+    after = reconcile("me", now, Target(3, {U: (0,)}, frozenset([T])), NOTHING_SAID, {})
     assert (after.state, after.assigned, after.pending) == (UNREVOKED, {T: {0: 1}}, {T: {1: 1}, U: {0: 2}})
 
 
@@ -157,3 +158,30 @@ def test_nothing_of_anybody_else_is_ever_given(
     assert owned is None or not given_up & owned or after is now, "nobody loses what it says it uses"
     if owned is None:
         assert not given_up
+
+
+@given(
+    st.sampled_from([STABLE, UNREVOKED, UNRELEASED]), numbers, numbers, numbers, st.none() | numbers,
+    st.none() | numbers, st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_nothing_goes_that_its_member_was_not_told_of(
+    state: MemberState, assigned: set[int], pending: set[int], target: set[int], owned: set[int] | None,
+    before: set[int] | None, is_full: bool, is_told_often: bool,
+) -> None:  # fmt: skip
+    """What is assigned goes by way of what is pending, unless the report before had it and this one has not;
+    what is pending never goes by a full report that is the same as before."""
+    pending = pending - assigned if state is UNREVOKED else set()
+    now = current(state, 3, sorted(assigned), sorted(pending))
+    report = Report(
+        None if owned is None else {T: owned} if owned else {},
+        3,
+        None if before is None else {T: before} if before else {},
+        is_full,
+        is_told_often,
+    )
+    after = reconcile("me", now, Target(4, {T: tuple(sorted(target))}, SUBSCRIBED), report, {})
+    has, gives = set(after.assigned.get(T, ())), set(after.pending.get(T, ()))
+    gone = assigned - has - gives
+    assert gone <= (before or set()) - (owned or set())
+    if pending and owned == before and is_full and not is_told_often:
+        assert after is now

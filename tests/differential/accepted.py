@@ -146,6 +146,16 @@ def _joins_by_expression(situation: Situation) -> bool:
     )
 
 
+def _acknowledges_untold(situation: Situation) -> bool:
+    """A member that was told of no revocation reports nothing: Kafka moves it to the next epoch."""
+    difference, body = situation.difference, situation.asked.body
+    return (
+        situation.asked.facts.get("owned") == "none"
+        and situation.asked.facts.get("epoch") == "same"
+        and difference.kafka.number > getattr(body, "member_epoch", difference.kafka.number)
+    )
+
+
 HEARTBEAT: Final = ("CONSUMER_GROUP_HEARTBEAT",)
 DESCRIBED: Final = ("CONSUMER_GROUP_DESCRIBE",)
 LISTED: Final = ("LIST_GROUPS",)
@@ -158,6 +168,7 @@ ACCEPTED: Final = (
     Accepted("interval-of-empty-group", HEARTBEAT, "", _interval_of_empty, Then.ENDS),
     Accepted("target-at-once-then-interval", HEARTBEAT, "member_epoch", _at_once_before_interval, Then.ENDS),
     Accepted("joins-by-expression", HEARTBEAT, "member_epoch", _joins_by_expression),
+    Accepted("told-first", HEARTBEAT, "member_epoch", _acknowledges_untold, Then.LEAVES),
     Accepted("assigned-again", HEARTBEAT, "assignment", _assigned_again, Then.LEAVES),
     Accepted("stranger-in-full-group", HEARTBEAT, "error_code", _stranger_in_full_group),
     Accepted("instance-id-stays", HEARTBEAT, "error_code", _changes_instance, Then.ENDS),

@@ -121,9 +121,11 @@ def test_unrevoked_to_unreleased(world: World) -> None:
 
 
 def test_revoked_already_means_no_stop(world: World) -> None:
-    """If owned, reported now, already lacks the revoked partitions, the UNREVOKED stop is skipped."""
+    """If owned, reported now, lacks revoked partitions that the report before had, the UNREVOKED stop is
+    skipped."""
     topic = world.catalog.view.topic("orders").topic_id
     world.join("a")
+    world.heartbeat("a", 1, owned={topic: range(12)})
     world.join("b")
     target = world.group().target["a"].topic_partitions[0].partitions
     world.heartbeat("a", 1, owned={topic: target})

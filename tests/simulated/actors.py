@@ -161,7 +161,7 @@ class Member(Actor):
     def _heartbeat(self, says_all: bool) -> Any:
         request = join_request(self.group_id, self.member_id, *self.topics)
         request.member_epoch = self.epoch
-        request.topic_partitions = _by_topic(self.owned)
+        request.topic_partitions = by_topic(self.owned)
         if not says_all:
             request.rebalance_timeout_ms = -1
             request.subscribed_topic_names = None
@@ -182,8 +182,7 @@ class Member(Actor):
             self.ownership.accepted(sent_ms, self.world.now_ms)
             if answer.assignment is not None:
                 given = self._given(answer)
-                self._own({(one.topic_id, partition) for one in given for partition in one.partitions})
-                self.host.call_later(RETRY_MS * self.host.rng.random(), self.beat)
+                self._take({(one.topic_id, partition) for one in given for partition in one.partitions})
             self._accepted(answer)
 
     def _refused(self, code: int) -> None:
@@ -196,6 +195,11 @@ class Member(Actor):
     def _given(self, answer: Any) -> Iterable[TopicPartitions]:
         given: list[TopicPartitions] = answer.assignment.topic_partitions
         return given
+
+    def _take(self, given: set[tuple[bytes, int]]) -> None:
+        """It owns these from now on, and says so soon."""
+        self._own(given)
+        self.host.call_later(RETRY_MS * self.host.rng.random(), self.beat)
 
     def _accepted(self, answer: Any) -> None:
         """What else a reply says."""
@@ -210,7 +214,8 @@ class Member(Actor):
             self.commit(self.names[topic_id], partition, member_id=self.member_id, epoch=self.epoch)
 
 
-def _by_topic(owned: set[tuple[bytes, int]]) -> list[TopicPartitions]:
+def by_topic(owned: set[tuple[bytes, int]]) -> list[TopicPartitions]:
+    """Partitions as requests carry them."""
     parts: dict[bytes, list[int]] = {}
     for topic_id, partition in sorted(owned):
         parts.setdefault(topic_id, []).append(partition)

@@ -86,8 +86,8 @@ class Outcome:
 
 
 class Run:
-    """One run; `play` gives its outcome. `has_cast`: members of every kind play, and operators; `limits` are
-    those of their coordinators. `machine` adds to MACHINE."""
+    """One run; `play` gives its outcome. `has_cast`: members of every kind play, and operators; else all are
+    `plain`. `limits` are those of their coordinators. `machine` adds to MACHINE."""
 
     def __init__(
         self,
@@ -97,6 +97,7 @@ class Run:
         period_ms: float = 700.0,
         kinds: Sequence[str] = (),
         has_cast: bool = False,
+        plain: type[Member] = Member,
         limits: dict[str, int] | None = None,
         **machine: Any,
     ) -> None:
@@ -104,6 +105,7 @@ class Run:
         self.period_ms = period_ms
         self.kinds = kinds
         self.has_cast = has_cast
+        self.plain = plain
         self.limits = limits or {}
         self.world = World(seed)
         self.network = Network(self.world)
@@ -169,7 +171,7 @@ class Run:
         members: list[Member] = []
         for number in range(NUM_MEMBERS):
             group_number = number % len(GROUPS)
-            kind, how = kind_of(group_number, number // len(GROUPS)) if self.has_cast else (Member, {})
+            kind, how = kind_of(group_number, number // len(GROUPS)) if self.has_cast else (self.plain, {})
             member = make(kind, f"member-{number}", GROUPS[group_number], **how)
             member.start(topic_ids, SESSION_MS)
             members.append(member)

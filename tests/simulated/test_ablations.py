@@ -18,13 +18,16 @@ import pytest
 
 from cluster.runtime.held import NO_PROOF, HeldReplies, Question
 from cluster.runtime.shard_runtime import ShardRuntime
+from coordinator.state.reconcile import Report
 from raftlog.election import Election
 from raftlog.messages import Vote, VoteRequest
 from raftlog.progress import Progress
 from raftlog.raft import Raft
 from tests.report import count_fault
+from tests.simulated.actors import Member
 from tests.simulated.chaos import repeat_messages
 from tests.simulated.run import Run
+from tests.simulated.slow import Slow
 from tests.simulated.stage import FETCH, SHARD, Stage
 from wire.apis import ApiKey
 
@@ -91,16 +94,31 @@ def vote_during_a_lease(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Election, "vote_wait_ms", lambda self, now_ms: 0.0)
 
 
+def believe_every_report(patch: pytest.MonkeyPatch) -> None:
+    """Reconciliation, as in Kafka: what a report lacks was given up, whether its member was told or not."""
+    patch.setattr(
+        Report,
+        "acknowledges",
+        lambda self, current: self.owned is not None and not self.has_any(current.pending),
+    )
+    patch.setattr(
+        Report,
+        "is_rid_of",
+        lambda self, partitions: self.owned is not None and not self.has_any(partitions),
+    )
+
+
 @dataclass(frozen=True)
 class Ablation:
     """What is switched off, and the faults that are enough to notice. `repeats`: now and then the message of
-    a peer comes a second time, later, which its links never do."""
+    a peer comes a second time, later, which its links never do. `members`: which kind plays."""
 
     switch_off: Callable[[pytest.MonkeyPatch], None]
     kinds: tuple[str, ...]
     repeats: bool = False
     sync_ms: float = 0.2
     duration_ms: float = 5_000.0
+    members: type[Member] = Member
 
 
 ABLATIONS = [
@@ -111,12 +129,14 @@ ABLATIONS = [
     Ablation(answer_at_once, ("isolated node", "kill -9 of a leader", "cut")),
     Ablation(vote_for_shorter_logs, ("isolated node", "kill -9 of a leader", "cut")),
     Ablation(vote_during_a_lease, ("reset heard late",)),
+    Ablation(believe_every_report, ("member leaves",), sync_ms=50.0, members=Slow),
 ]
 
 
 def violations(seed: int, ablation: Ablation) -> list[str]:
     options: dict[str, Any] = {"host_options": {"sync_ms": ablation.sync_ms}}
-    run = Run(seed, duration_ms=ablation.duration_ms, period_ms=PERIOD_MS, kinds=ablation.kinds, **options)
+    options |= {"kinds": ablation.kinds, "plain": ablation.members}
+    run = Run(seed, duration_ms=ablation.duration_ms, period_ms=PERIOD_MS, **options)
     try:
         return run.play().violations
     except Exception as error:  # the run could not even go on

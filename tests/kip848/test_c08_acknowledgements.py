@@ -1,0 +1,252 @@
+"""C.8 Only what was told can be acknowledged: late replies, heartbeats before what came is taken up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.volatile.reports import TELLINGS_MAX
+from records import MemberState, Trigger
+from tests.coordinator.world import FIRST_TOPIC, World
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from wire.messages.extended_consumer_group_heartbeat import ExtendedConsumerGroupHeartbeatRequest
+
+ALL, KEPT, TAKEN = set(range(12)), set(range(6)), set(range(6, 12))
+UNREVOKED, STABLE = MemberState.UNREVOKED_PARTITIONS, MemberState.STABLE
+
+
+def says(
+    world: World, owned: set[int], epoch: int = 1, *, is_full: bool = True, who: str = "a"
+) -> tuple[int, set[int] | None]:
+    """A heartbeat with a report; the epoch and the partitions of its reply, None for no news."""
+    fields: dict[str, Any] = {"owned": {FIRST_TOPIC: owned}}
+    if is_full:
+        fields |= {"subscribed_topic_names": ["orders"], "rebalance_timeout_ms": 60_000}
+    return heard(world.heartbeat(who, epoch, **fields))
+
+
+def heard(answer: Any) -> tuple[int, set[int] | None]:
+    assert answer.error_code == 0
+    if answer.assignment is None:
+        return answer.member_epoch, None
+    return answer.member_epoch, {
+        one for part in answer.assignment.topic_partitions for one in part.partitions
+    }
+
+
+def given_to_b(world: World) -> set[int] | None:
+    """What b's next heartbeat brings."""
+    return heard(world.heartbeat("b", 2))[1]
+
+
+def state(world: World) -> tuple[MemberState, int]:
+    current = world.group().members["a"].current
+    return current.state, current.epoch
+
+
+@pytest.fixture
+def joined(world: World) -> World:
+    """`a` was given everything and has not said yet that it has it; the target gives half to `b`."""
+    assert heard(world.join("a")) == (1, ALL)
+    assert heard(world.join("b")) == (2, set())
+    return world
+
+
+def test_a_report_from_before_the_reply_was_taken_up_gives_nothing_away(joined: World) -> None:
+    """A report acknowledges only a revocation that was told; one more heartbeat is what that costs."""
+    assert says(joined, set()) == (1, KEPT)
+    assert state(joined) == (UNREVOKED, 1)
+    assert given_to_b(joined) is None
+    assert says(joined, ALL, is_full=False) == (1, None)  # now it has taken up what came with its join
+    assert given_to_b(joined) is None
+    assert says(joined, KEPT, is_full=False) == (2, None)
+    assert given_to_b(joined) == TAKEN
+
+
+def test_a_member_that_never_took_them_up_acknowledges_with_what_it_keeps(joined: World) -> None:
+    """The newest reply replaced the one before, as in Kafka's Java client."""
+    says(joined, set())
+    assert says(joined, KEPT, is_full=False) == (2, None)
+    assert given_to_b(joined) == TAKEN
+
+
+def test_a_report_as_before_is_told_again(joined: World) -> None:
+    """The reply with the revocation was lost: everything is said again, and so it is told again; not for
+    ever, as a client that says everything each time must get on."""
+    for _ in range(TELLINGS_MAX):
+        assert says(joined, set()) == (1, KEPT)
+        assert given_to_b(joined) is None
+    assert says(joined, set()) == (2, KEPT)
+    assert given_to_b(joined) == TAKEN
+
+
+def test_only_repetitions_in_a_row_count(joined: World) -> None:
+    """A heartbeat that says nothing shows that the reply came, and the member is still taking up another."""
+    for _ in range(TELLINGS_MAX):
+        assert says(joined, set()) == (1, KEPT)
+        assert heard(joined.heartbeat("a", 1)) == (1, None)
+    assert says(joined, set()) == (1, KEPT)
+    assert given_to_b(joined) is None
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+@pytest.mark.parametrize("left", [KEPT, {0}, set()], ids=len)
+def test_who_had_them_acknowledges_by_whatever_it_has_left(
+    world: World, left: set[int], is_full: bool
+) -> None:
+    """The ordinary path: told, given up, reported; no heartbeat more than in Kafka."""
+    world.join("a")
+    says(world, ALL, is_full=False)
+    world.join("b")
+    assert heard(world.heartbeat("a", 1)) == (1, KEPT)
+    assert says(world, left, is_full=is_full)[0] == 2
+    assert given_to_b(world) == TAKEN
+
+
+def test_nothing_left_acknowledges_once_it_was_told(joined: World) -> None:
+    """A heartbeat that says nothing but what the member owns is the answer to what it was told."""
+    assert heard(joined.heartbeat("a", 1)) == (1, KEPT)
+    assert says(joined, set(), is_full=False)[0] == 2
+    assert given_to_b(joined) == TAKEN
+
+
+def test_who_joins_anew_owns_nothing(joined: World) -> None:
+    """Epoch 0: whatever was on its way to the member before is of no use to it."""
+    says(joined, set())
+    assert heard(joined.join("a")) == (2, KEPT)
+    assert given_to_b(joined) == TAKEN
+
+
+def test_what_came_with_a_reply_that_was_lost_was_never_had(world: World) -> None:
+    """The previous epoch: nothing has arrived that was given since, so nothing of it needs a revocation."""
+    world.join("a")
+    says(world, ALL, is_full=False)
+    world.join("b")
+    world.heartbeat("a", 1)
+    says(world, KEPT, is_full=False)
+    world.heartbeat("b", -1)
+    assert heard(world.heartbeat("a", 2)) == (3, ALL)  # lost
+    world.join("b")
+    assert says(world, KEPT, 2) == (4, KEPT)
+    assert state(world) == (STABLE, 4)
+    assert heard(world.heartbeat("b", 4))[1] == TAKEN
+
+
+def test_what_came_with_a_reply_that_arrived_must_be_revoked(world: World) -> None:
+    """The same with the epoch of that reply: it arrived, and is about to be taken up."""
+    world.join("a")
+    says(world, ALL, is_full=False)
+    world.join("b")
+    world.heartbeat("a", 1)
+    says(world, KEPT, is_full=False)
+    world.heartbeat("b", -1)
+    assert heard(world.heartbeat("a", 2)) == (3, ALL)
+    world.join("b")
+    for _ in range(2):
+        assert says(world, KEPT, 3) == (3, KEPT)
+        assert state(world) == (UNREVOKED, 3)
+    assert says(world, ALL, 3, is_full=False) == (3, None)
+    assert says(world, KEPT, 3, is_full=False) == (4, None)
+
+
+def test_an_acknowledgement_survives_the_leader_that_told(world: World) -> None:
+    """The revocation stands in the log: to a new leader, a report of exactly what is kept is the answer."""
+    world.join("a")
+    says(world, ALL, is_full=False)
+    world.join("b")
+    world.heartbeat("a", 1)
+    world.failover()
+    assert says(world, KEPT) == (2, KEPT)
+    assert given_to_b(world) == TAKEN
+
+
+def test_a_new_leader_does_not_know_what_was_reported(joined: World) -> None:
+    """What was heard is forgotten with the leader: any other report is told again first."""
+    says(joined, set())
+    joined.failover()
+    assert says(joined, set()) == (1, KEPT)
+    assert given_to_b(joined) is None
+    assert says(joined, KEPT) == (2, KEPT)
+    assert given_to_b(joined) == TAKEN
+
+
+def test_a_static_member_that_comes_back_had_nothing(world: World) -> None:
+    """Its successor joins with epoch 0; what the one before was to give up was free when it went."""
+    world.join("a", instance_id="i")
+    world.join("b")
+    assert heard(world.heartbeat("a", 1)) == (1, KEPT)
+    world.heartbeat("a", -2, instance_id="i")
+    assert heard(world.join("a2", instance_id="i")) == (2, KEPT)
+    assert given_to_b(world) == TAKEN
+    assert says(world, set(), 2, who="a2") == (2, KEPT)  # not taken up yet
+    world.join("c")
+    assert says(world, set(), 2, who="a2") == (2, {0, 1, 2, 3})
+    assert heard(world.heartbeat("c", 3))[1] is None
+
+
+def test_the_extended_heartbeat_knows_the_same_rule(world: World) -> None:
+    """It is the stock one's decision."""
+
+    def beats(member_id: str, epoch: int, **fields: Any) -> Any:
+        request = ExtendedConsumerGroupHeartbeatRequest(
+            group_id="g", member_id=member_id, member_epoch=epoch, **fields
+        )
+        return world.beat(ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, 0, request)
+
+    full: dict[str, Any] = {
+        "rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["orders"], "topic_partitions": [],
+    }  # fmt: skip
+    beats("a", 0, **full)
+    beats("b", 0, **full)
+    assert beats("a", 1, **full).member_epoch == 1
+    assert state(world) == (UNREVOKED, 1)
+    kept = [TopicPartitions(topic_id=FIRST_TOPIC, partitions=sorted(KEPT))]
+    assert beats("a", 1, topic_partitions=kept).member_epoch == 2
+
+
+def test_commits_go_by_what_the_member_still_owns(joined: World) -> None:
+    """KIP-1251 goes by assignment epochs: as long as nothing is given away, nothing is refused; afterwards
+    the epoch before commits only what was kept."""
+    says(joined, set())
+    taken, kept = {("orders", 6): 1}, {("orders", 0): 1}
+    assert set(joined.commit(taken | kept, member_id="a", epoch=1).values()) == {0}
+    says(joined, KEPT, is_full=False)
+    assert given_to_b(joined) == TAKEN
+    assert set(joined.commit(kept, member_id="a", epoch=1).values()) == {0}
+    assert set(joined.commit(taken, member_id="a", epoch=1).values()) == {ErrorCode.STALE_MEMBER_EPOCH}
+
+
+def test_an_acknowledgement_is_named_as_such_and_nothing_else_is(joined: World) -> None:
+    """The log's causes: what was not told was not acknowledged."""
+    says(joined, set())
+    assert joined.log[-1].cause.trigger == Trigger.HEARTBEAT
+    entries = len(joined.log)
+    says(joined, set())
+    assert len(joined.log) == entries
+    says(joined, KEPT, is_full=False)
+    assert joined.log[-1].cause.trigger == Trigger.MEMBER_ACKED
+
+
+def test_a_topic_without_partitions_says_nothing_else_than_no_topic(joined: World) -> None:
+    """Reports are compared by their partitions."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="a", member_epoch=1, rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["orders"], topic_partitions=[],
+    )  # fmt: skip
+    assert heard(joined.beat(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)) == (1, KEPT)
+    request.topic_partitions = [TopicPartitions(topic_id=FIRST_TOPIC, partitions=[])]
+    assert heard(joined.beat(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)) == (1, KEPT)
+    assert state(joined) == (UNREVOKED, 1)
+
+
+def test_what_a_member_never_had_is_not_kept_in_memory(joined: World) -> None:
+    """Reports are as large as a request may be; of each no more is remembered than the member has."""
+    strange = {FIRST_TOPIC: range(100_000), b"?" * 16: range(1_000)}
+    joined.heartbeat("a", 1, owned=strange)
+    (kept,) = (owned for key, owned in joined.shard.core.reports.last.items() if key == ("g", "a"))
+    assert {topic_id: set(numbers) for topic_id, numbers in kept.items()} == {FIRST_TOPIC: ALL}
+    joined.heartbeat("a", -1)
+    assert ("g", "a") not in joined.shard.core.reports.last
