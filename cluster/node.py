@@ -39,7 +39,8 @@ from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import SettingsView
 from coordinator.shard import GroupShard
 from coordinator.topics import CatalogView
-from raftlog.directory import NodeDirectory, open_node
+from raftlog.clock import AgreedClock
+from raftlog.directory import NodeDirectory, NodeIdentity, open_node
 from raftlog.evidence import Evidence
 from raftlog.host import Host
 from raftlog.peers import SelfDescription
@@ -70,6 +71,7 @@ class Node:
             log=settings.log_settings(),
         )
         self._clock = ClockGuard(host, self._shift_deadlines)
+        self.clock: AgreedClock
         self._directory: NodeDirectory | None = None
         self._http_address = ("", 0)
         self._started_ms = host.monotonic_ms()
@@ -128,6 +130,7 @@ class Node:
         self.evidence = Evidence(self.host, directory.path, evidence_bytes_max)
         self._make_shards(directory)
         self._clock.start()
+        self.clock.start()
         if self._adaptive is not None:
             self._adaptive.start()
         LOG.info("node %d reads the logs of %d shards", directory.identity.node_id, len(self.shards) + 1)
@@ -140,6 +143,7 @@ class Node:
         peer_settings = self.settings.peer_settings()
         if peer_settings is not None:
             self.links = Links(self.host, directory, peer_settings, self._describe)
+        self._make_clock(identity)
         self.metadata = CatalogRuntime(self, directory, functools.partial(CatalogShard, limits))
         self.shards = [
             GroupRuntime(self, directory, number, functools.partial(GroupShard, number, limits))
@@ -148,6 +152,15 @@ class Node:
         runtimes = {runtime.shard: runtime for runtime in self._all_shards()}
         voters = identity.voters or (identity.node_id,)
         self._membership = Membership(lambda: self.info, voters, self.links, runtimes)
+
+    def _make_clock(self, identity: NodeIdentity) -> None:
+        num_logs = identity.num_shards + 1
+        if self.links is None:
+            self.clock = AgreedClock(self.host, num_logs=num_logs)
+        else:
+            num_nodes, others = len(identity.voters), self.links.clock_offsets
+            self.clock = AgreedClock(self.host, num_nodes=num_nodes, num_logs=num_logs, others=others)
+            self.links.on_clock = self.clock.compared
 
     def _listening(self, done: Done, error: BaseException | None) -> None:
         self.__dict__.pop("info", None)
@@ -193,6 +206,7 @@ class Node:
 
     def _close(self, done: Callable[[], None]) -> None:
         self._clock.stop()
+        self.clock.stop()
         if self._adaptive is not None:
             self._adaptive.stop()
         self.kafka.stop()
@@ -291,6 +305,7 @@ class Node:
             "voters": list(self.voters),
             "format_level": self.format_level,
             "catalog_version": self.catalog.version,
+            "clock": self.clock.status(),
             "heartbeats": None if self._adaptive is None else self._adaptive.status(),
             "shards": [runtime.status() for runtime in self._all_shards()],
         }

@@ -136,7 +136,7 @@ class Core:
         self.expiry.aim(ctx)
 
     def _next_check_ms(self, group_id: str, ctx: Context) -> int:
-        return ctx.wall_ms + ctx.settings.for_group(group_id).offsets_retention_check_interval_ms
+        return ctx.past_ms + ctx.settings.for_group(group_id).offsets_retention_check_interval_ms
 
     def topics_changed(self, topic_names: Iterable[str], ctx: Context, *, is_complete: bool) -> None:
         """Notes that topics came, went or grew; not `is_complete`: there are others that came and went."""

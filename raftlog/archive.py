@@ -120,7 +120,7 @@ def apply_retention(
 ) -> Manifest:
     """Remove the oldest archived segments beyond `retention_bytes` or older than `retention_ms` (-1: keep).
 
-    `now_ms` is the log's own last timestamp.
+    `now_ms` is the log's own last timestamp, or a moment before it that has certainly passed.
     """
     archive = join(home, ARCHIVE)
     manifest = read_manifest(files, archive)

@@ -42,8 +42,8 @@ class Gap:
     free_bytes: int
 
     def has_room(self, settings: LogSettings, size_bytes: int, newest_ms: int, now_ms: int) -> bool:
-        """Retention would keep a segment of that size and age (`now_ms` is the log's own clock), and the disk
-        has space for it and its index, beyond what the live log needs."""
+        """Retention would keep a segment of that size and age at `now_ms`, and the disk has space for it and
+        its index, beyond what the live log needs."""
         limit_bytes, limit_ms = settings.log_archive_retention_bytes, settings.log_archive_retention_ms
         too_much = 0 <= limit_bytes < self.kept_bytes + size_bytes
         too_old = 0 <= limit_ms < now_ms - newest_ms

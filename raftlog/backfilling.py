@@ -100,6 +100,7 @@ class Backfilling:
         can_send: Callable[[int], bool],
         leader_id: Callable[[], int | None],
         may_work: Callable[[], bool],
+        past_ms: Callable[[], int],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._host = host
@@ -111,6 +112,7 @@ class Backfilling:
         self._can_send = can_send
         self._leader_id = leader_id
         self._may_work = may_work
+        self._past_ms = past_ms
         self._fail = fail
         self._pace_ms = CHUNK_PACE_MS * (journal.identity.num_shards + 1)
         self._gap: Gap | None = None
@@ -268,7 +270,7 @@ class Backfilling:
         if chunk.size > READ_BYTES_MAX or len(chunk.chain_before) != DIGEST_BYTES:
             self._bar(fetch, f"a segment of {chunk.size} bytes")
             return
-        now_ms = self._journal.last_timestamp_ms
+        now_ms = min(self._journal.last_timestamp_ms, self._past_ms())
         if not fetch.gap.has_room(self._settings, chunk.size, chunk.newest_ms, now_ms):
             self._lacks(fetch)
             return

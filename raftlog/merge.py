@@ -6,7 +6,7 @@ node checks the result and puts the files in place, so a job that outlives its n
 nothing.
 
 The merge is `records.compact` over the previous snapshot and every record of the segments: the newest record
-of each key, and of tombstones those younger than `delete_retention_ms` on the log's own clock.
+of each key, and of tombstones those younger than `delete_retention_ms` at `now_ms`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _merge(
     fields: dict[str, Any], logs: list[bytes], chain: bytes, home: str, token: str, files: Files
 ) -> int:
     retention_ms = fields.pop("delete_retention_ms")
-    now_ms: int = fields["last_timestamp_ms"]
+    now_ms: int = fields.pop("now_ms")
     kept = compact(_history(logs, home, files), now_ms=now_ms, delete_retention_ms=retention_ms)
     header = SnapshotHeader(chain_hash=chain, record_count=len(kept), **fields)
     write_snapshot(files, aside(join(home, SNAPSHOT_FILE), token), header, kept)

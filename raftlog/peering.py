@@ -110,6 +110,7 @@ class Peering:
         applying: Applying,
         machine: StateMachine,
         settings: LogSettings,
+        past_ms: Callable[[], int],
     ) -> None:
         identity = directory.identity
         self._host = host
@@ -153,6 +154,7 @@ class Peering:
             links.can_send,
             lambda: raft.leader_id,
             self._may_backfill,
+            past_ms,
             owner.fail,
         )
         self.comparing = Comparing(

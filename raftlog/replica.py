@@ -25,6 +25,7 @@ from typing import Any
 
 from raftlog.applying import Applying
 from raftlog.archive import ARCHIVE, ArchiveCursor, read_manifest
+from raftlog.clock import AgreedClock, LogTime
 from raftlog.directory import TERM_FILE, NodeDirectory, read_term, shard_name, write_term
 from raftlog.errors import RESTORE_HINT, Corrupt, RaftlogError, in_one_line
 from raftlog.files import join, way_out
@@ -72,6 +73,7 @@ class Replica:
         machine: StateMachine,
         settings: LogSettings,
         links: Links | None = None,
+        clock: AgreedClock | None = None,
     ) -> None:
         self._host = host
         self._directory = directory
@@ -85,6 +87,8 @@ class Replica:
         self._journal = Journal(
             host.files, self.home, identity, settings, is_alone=directory.identity.is_alone
         )
+        self._clock = AgreedClock(host) if clock is None else clock
+        self._log_time = LogTime(host, self._clock, self.home)
         self._applying = Applying(host, self._journal, machine, settings)
         self._raft: Raft | None = None
         self._peering: Peering | None = None
@@ -236,7 +240,10 @@ class Replica:
         if peers and self._links is None:
             self.fail(ValueError(f"it is one of {identity.voters}, and has no links to the others"))
             return
-        self._snapshotter = Snapshotter(host, journal, self._machine, settings, self.fail)
+        self._clock.loaded(journal.last_timestamp_ms)
+        self._snapshotter = Snapshotter(
+            host, journal, self._machine, settings, self._clock.past_ms, self.fail
+        )
         self._applying.loaded(self._snapshotter)
         self._raft = self.engine(host, identity.node_id, journal, self, settings, peers)
         if self._links is None or not peers:
@@ -255,6 +262,7 @@ class Replica:
             self._applying,
             self._machine,
             settings,
+            self._clock.past_ms,
         )
         self._peering.start(sorted(self._linked))
 
@@ -321,8 +329,7 @@ class Replica:
             Cause(trigger=Trigger.TERM_OPENED), [encode_record(Record(TermStartKey(), value))]
         )
         commit_index = min(self.commit_index, index - 1)
-        timestamp_ms = max(self._host.wall_ms(), self._journal.last_timestamp_ms)
-        opened = self._journal.append(term, commit_index, timestamp_ms, 1, body)
+        opened = self._journal.append(term, commit_index, self.now_ms(), 1, body)
         assert opened == index
         self.queue_flush()
 
@@ -626,6 +633,14 @@ class Replica:
     def followers(self) -> list[dict[str, Any]]:
         """JSON-ready, one per peer: how far each is, as a leader knows it."""
         return [] if self._peering is None else self._peering.leading.followers()
+
+    def now_ms(self) -> int:
+        """The time that an entry gets now: what most clocks say, and never less than the newest entry's."""
+        return self._log_time.now_ms(self._journal.last_timestamp_ms)
+
+    def past_ms(self) -> int:
+        """A moment that has certainly passed, whatever a clock or an entry says: for retention."""
+        return self._clock.past_ms()
 
     @property
     def last_timestamp_ms(self) -> int:

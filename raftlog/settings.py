@@ -22,7 +22,7 @@ class LogSettings:
     snapshot_tail_records: int = 200_000  # a restart replays at most about this: under a second
     delete_retention_ms: int = 24 * HOUR_MS  # tombstones stay visible to readers this long, as in Kafka
     log_archive_retention_bytes: int = -1  # per shard; -1 keeps all: history is the product
-    log_archive_retention_ms: int = -1  # age by the log's own clock; -1 keeps all
+    log_archive_retention_ms: int = -1  # age by time that certainly passed; -1 keeps all
     snapshots_kept: int = 16  # earlier ones: a look into the past replays a seventeenth of the log at most
     entry_bytes_max: int = (
         16 * MIB

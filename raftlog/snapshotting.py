@@ -71,12 +71,14 @@ class Snapshotter:
         journal: Journal,
         machine: StateMachine,
         settings: LogSettings,
+        past_ms: Callable[[], int],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._host = host
         self._journal = journal
         self._machine = machine
         self._settings = settings
+        self._past_ms = past_ms
         self._fail = fail
         self._point: SealPoint | None = None
         self._is_busy = False
@@ -205,6 +207,7 @@ class Snapshotter:
                 "last_timestamp_ms": point.timestamp_ms,
                 "state_hash": point.state_hash,
                 "catalog_version": point.catalog_version,
+                "now_ms": self._now_ms(point),
                 "delete_retention_ms": self._settings.delete_retention_ms,
             }
         self._job = self._host.spawn_job(
@@ -214,6 +217,10 @@ class Snapshotter:
             low_priority=True,
             deadline_ms=self._settings.snapshot_deadline_ms,
         )
+
+    def _now_ms(self, point: SealPoint) -> int:
+        """By what the age of things is judged: the log's own time, as far as it has certainly passed."""
+        return min(point.timestamp_ms, self._past_ms())
 
     def _previous(self) -> int | None:
         """The last entry of the snapshot that the next one replaces, where it is to be kept."""
@@ -249,7 +256,14 @@ class Snapshotter:
             return
         self._host.run_on_disk(
             _Adoption(
-                self._host.files, self._journal.home, firsts, token, point, self._previous(), self._settings
+                self._host.files,
+                self._journal.home,
+                firsts,
+                token,
+                point,
+                0 if point is None else self._now_ms(point),
+                self._previous(),
+                self._settings,
             ),
             lambda sealed, failure: self._adopted(point, sealed, failure),
         )
@@ -302,6 +316,7 @@ class _Adoption:
     firsts: list[int]
     token: str
     point: SealPoint | None
+    now_ms: int
     keep: int | None
     settings: LogSettings
 
@@ -326,7 +341,7 @@ class _Adoption:
                 home,
                 self.settings.log_archive_retention_bytes,
                 self.settings.log_archive_retention_ms,
-                self.point.timestamp_ms,
+                self.now_ms,
             )
             thin_out(files, home, self.point.index, self.settings.snapshots_kept)
         return sealed

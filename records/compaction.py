@@ -1,7 +1,7 @@
 """The newest record of each key: what a snapshot keeps of a log.
 
-Pure, and judged on the log's own clock: `now_ms` is the timestamp of the last entry read, never a wall clock,
-so that every node makes the same snapshot of the same entries.  Records keep the order of their last writes,
+Pure, and judged on the log's own clock: `now_ms` is the timestamp of the last entry read, or less where that
+time may not have passed yet, never a wall clock.  Records keep the order of their last writes,
 and with it every order that replay relies on between records of different keys (a member's tombstones before
 its group's).
 

@@ -92,8 +92,11 @@ class _NodeCollector(Collector):
         yield ready
         yield leaders
         yield from families
-        if (heartbeats := node.status().get("heartbeats")) is not None:
+        about = node.status()
+        if (heartbeats := about.get("heartbeats")) is not None:
             yield from _heartbeats(heartbeats)
+        if (clock := about.get("clock")) is not None:
+            yield from _clock(clock)
         if node.links is not None:
             yield from _links(node.links)
         if node.metadata.is_ready:
@@ -113,6 +116,19 @@ def _heartbeats(status: Json) -> Iterator[Metric]:
     )
     members = status["members"]
     yield GaugeMetricFamily("quorate_heartbeat_members", "Members that are told it here.", value=members)
+
+
+def _clock(status: Json) -> Iterator[Metric]:
+    for name, help_text, value_ms in (
+        ("own_ahead", "This node's wall clock less the time that entries get.", status["own_ahead_ms"]),
+        ("past_behind", "That time less what retention is judged by.", status["past_behind_ms"]),
+        (
+            "not_believed",
+            "How far most wall clocks jumped and are not believed yet.",
+            status["not_believed_ms"],
+        ),
+    ):
+        yield GaugeMetricFamily(f"quorate_clock_{name}_seconds", help_text, value=value_ms / MS_PER_SECOND)
 
 
 def _links(links: LinkTable) -> Iterator[Metric]:

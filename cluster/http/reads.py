@@ -78,6 +78,7 @@ def cluster(node: HttpNode, release: str) -> Json:
         "format_level": node.format_level,
         "uptime_ms": about["uptime_ms"],
         "heartbeats": about.get("heartbeats"),
+        "clock": about.get("clock"),
         "nodes": _nodes(node, about, release),
         "shards": [{"shard": shard.shard, **shard.status()} for shard in (node.metadata, *node.shards)],
     }

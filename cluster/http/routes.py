@@ -274,6 +274,7 @@ ROUTES: tuple[Route, ...] = (
             format_level=INTEGER,
             uptime_ms=INTEGER,
             heartbeats=or_null(ANYTHING),
+            clock=or_null(ANYTHING),
             nodes=array_of(NODE),
             shards=array_of(ANYTHING),
         ),

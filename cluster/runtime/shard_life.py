@@ -73,7 +73,7 @@ class ShardLife(ABC):
         self._whole_from_index = 0
         self._is_log_ready = False
         self._becoming: Iterator[None] | None = None
-        self.replica = Replica(self.host, directory, shard, self, settings.log, node.links)
+        self.replica = Replica(self.host, directory, shard, self, settings.log, node.links, node.clock)
         if node.links is not None:
             node.links.attach(shard, self.replica)
 

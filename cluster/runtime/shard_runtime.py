@@ -187,7 +187,8 @@ class ShardRuntime(ShardLife):
         node = self.node
         return Context(
             monotonic_ms=now_ms,
-            wall_ms=max(self.host.wall_ms(), self.replica.last_timestamp_ms),
+            wall_ms=self.replica.now_ms(),
+            settled_ms=self.replica.past_ms(),
             next_index=self.replica.next_index,
             catalog=node.catalog,
             settings=node.group_settings,

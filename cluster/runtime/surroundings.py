@@ -10,6 +10,7 @@ from cluster.runtime.job_slots import JobSlots
 from coordinator.api import Context, JobKind, Outcome
 from coordinator.limits import SettingsView
 from coordinator.topics import CatalogView
+from raftlog.clock import AgreedClock
 from raftlog.evidence import Evidence
 from raftlog.host import Host
 from raftlog.peers.links import Links
@@ -73,6 +74,7 @@ class Surroundings(Protocol):
     group_settings: SettingsView
     runtime_settings: RuntimeSettings
     job_slots: dict[JobKind, JobSlots]
+    clock: AgreedClock
     links: Links | None
     """To the other nodes; None where there are none."""
 

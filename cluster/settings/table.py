@@ -381,7 +381,7 @@ class Settings:
     )
     delete_retention_ms: int = _row(
         86_400_000,
-        "Kafka's: how long snapshots keep a deletion, by the log's own clock.",
+        "Kafka's: how long snapshots keep a deletion; a jump of clocks only makes it longer.",
         unit="ms",
         low=0,
         high=INT64_MAX,

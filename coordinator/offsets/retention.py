@@ -127,13 +127,13 @@ def _take_up(core: Core, ctx: Context) -> bool:
     group_id, look = due
     settings = ctx.settings.for_group(group_id)
     terms = terms_of(core.projection.groups.get(group_id))
-    if terms is None or look.has_nothing(terms.subscribed, ctx.wall_ms):
-        not_before_ms = ctx.wall_ms + settings.offsets_retention_check_interval_ms
+    if terms is None or look.has_nothing(terms.subscribed, ctx.past_ms):
+        not_before_ms = ctx.past_ms + settings.offsets_retention_check_interval_ms
         look.due_ms = not_before_ms if terms is None else look.next_due_ms(not_before_ms)
         core.expiry.put(group_id, look, ctx)
     else:
         keys = core.projection.offsets.keys(group_id)
-        core.expiry.reading = Reading(group_id, keys, ctx.wall_ms + settings.offsets_retention_ms)
+        core.expiry.reading = Reading(group_id, keys, ctx.past_ms + settings.offsets_retention_ms)
     return True
 
 
@@ -150,13 +150,13 @@ def _read(core: Core, reading: Reading, keys: list[bytes], ctx: Context, draft: 
         if offset is None:  # gone since the reading began
             continue
         if terms is None:
-            reading.free_ms = ctx.wall_ms
+            reading.free_ms = ctx.past_ms
             continue
         at_ms = over_at_ms(offset.value, terms, retention_ms)
         if offset.topic in terms.subscribed:
             reading.held_ms = min(reading.held_ms, at_ms) if reading.held else at_ms
             reading.held.add(offset.topic)
-        elif ctx.wall_ms < at_ms:
+        elif ctx.past_ms < at_ms:
             reading.free_ms = min(reading.free_ms, at_ms)
         else:
             tombstones.append(tombstone(key))
@@ -186,7 +186,7 @@ def _end(core: Core, reading: Reading, ctx: Context) -> list[RawRecord]:
     if core.projection.offsets.has_group(group_id):
         interval_ms = ctx.settings.for_group(group_id).offsets_retention_check_interval_ms
         look = Look(0, reading.free_ms, frozenset(reading.held), reading.held_ms)
-        look.due_ms = look.next_due_ms(ctx.wall_ms + interval_ms)
+        look.due_ms = look.next_due_ms(ctx.past_ms + interval_ms)
         core.expiry.merge(group_id, look, ctx)
         return []
     group = core.projection.groups.get(group_id)

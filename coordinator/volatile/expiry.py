@@ -6,9 +6,9 @@ may come too early, then it reads the group's offsets and knows the next moment.
 keeps are not read again before the subscription has changed.
 
 What must stay true: every group that has offsets, and every group without members, has a look or is being
-read; a group is read at most once per check interval. Moments are wall-clock times, as those of offsets are:
-the clock is asked again after a minute at the latest, so a jump of it is noticed soon, and costs no more than
-that. Volatile: a new leader looks at every group once, one check interval after it began.
+read; a group is read at most once per check interval. Moments are wall-clock times, as those of offsets are,
+and are over when that much time has certainly passed (`Context.past_ms`), which is asked again after a minute
+at the latest. Volatile: a new leader looks at every group once, one check interval after it began.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from coordinator.api import Context
 from coordinator.state.dissolving import emptied
 
 CLOCK_LOOK_MS = 60_000
-"""The wall clock is compared with the earliest look at least so often, in case it jumps."""
+"""The clock is compared with the earliest look at least so often, in case it is corrected."""
 
 HEAP_SPARE = 64
 """Entries of looks that were moved or forgotten which a small heap may hold."""
@@ -117,7 +117,7 @@ class ExpiryTable:
     def take_due(self, ctx: Context) -> tuple[str, Look] | None:
         """The group whose look is due for longest, which has none from now on; None if none is due."""
         self._drop_stale()
-        if not self._heap or self._heap[0][0] > ctx.wall_ms:
+        if not self._heap or self._heap[0][0] > ctx.past_ms:
             return None
         _, group_id = heappop(self._heap)
         return group_id, self._looks.pop(group_id)
@@ -140,7 +140,7 @@ class ExpiryTable:
         elif not self._heap:
             self.next_ms = None
         else:
-            wait_ms = min(max(self._heap[0][0] - ctx.wall_ms, pause_ms), CLOCK_LOOK_MS)
+            wait_ms = min(max(self._heap[0][0] - ctx.past_ms, pause_ms), CLOCK_LOOK_MS)
             self.next_ms = ctx.monotonic_ms + wait_ms
 
     def _drop_stale(self) -> None:

@@ -91,10 +91,11 @@ def _place(
 
 
 def _troubles(views: Views) -> list[str]:
-    """A line for each link that is down, from each end that was reached, for each halted shard, and for each
-    that a node could not serve."""
+    """A line for each link that is down, from each end that was reached, for each wrong clock, each halted
+    shard, and each that a node could not serve."""
     lines = []
     for node_id, view in sorted(views.items()):
+        lines += _wrong_clocks(node_id, view.get("clock") or {})
         for node in view["nodes"]:
             if node["is_self"] or node["in_contact"]:
                 continue
@@ -107,6 +108,22 @@ def _troubles(views: Views) -> list[str]:
             if obstacle := shard.get("log", {}).get("cannot_serve"):
                 lines.append(f"node {node_id} cannot serve {shard['name']}: {obstacle}")
     return ["", *lines] if lines else []
+
+
+CLOCK_WRONG_MS = 1_000
+CLOCK_JUMP_MS = 3_600_000
+
+
+def _wrong_clocks(node_id: int, clock: Mapping[str, Any]) -> list[str]:
+    own_ms, jump_ms = clock.get("own_ahead_ms", 0), clock.get("not_believed_ms", 0)
+    lines = []
+    if abs(own_ms) > CLOCK_WRONG_MS:
+        way = "ahead of" if own_ms > 0 else "behind"
+        lines.append(f"the wall clock of node {node_id} is {duration(abs(own_ms))} {way} the cluster's time")
+    if jump_ms > CLOCK_JUMP_MS:
+        why = "that most clocks jumped ahead, or that it was down"
+        lines.append(f"node {node_id} expires nothing for a day by the {duration(jump_ms)} {why}")
+    return lines
 
 
 def _shard(view: Mapping[str, Any], number: int) -> Mapping[str, Any]:

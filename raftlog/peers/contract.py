@@ -71,6 +71,8 @@ class PeerInfo:
     format_level: int
     clock_skew_ms: float
     """The peer's wall clock minus ours, give or take half a round trip; 0 until the first answer, at once."""
+    clock_offset_ms: float | None
+    """The peer's wall clock minus our monotonic one, so that no step of ours moves it; None before that."""
     since_ms: float
     """On our monotonic clock: when the link came up."""
 

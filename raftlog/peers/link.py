@@ -119,8 +119,8 @@ class LinkOwner(Protocol):
     def link_described(self, link: Link, description: SelfDescription) -> None:
         """The peer says something new of itself."""
 
-    def link_clock(self, link: Link, skew_ms: float) -> None:
-        """The peer's wall clock minus ours."""
+    def link_clock(self, link: Link, their_wall_ms: float) -> None:
+        """What the peer's wall clock shows now."""
 
     def link_writable(self, link: Link) -> None:
         """The transport takes more again."""
@@ -371,7 +371,7 @@ class Link:
     def _clock_told(self, asked_ms: float, their_wall_ms: int) -> None:
         round_trip_ms = self.host.monotonic_ms() - asked_ms
         if 0 <= round_trip_ms <= ROUND_TRIP_MAX_MS:
-            self._owner.link_clock(self, their_wall_ms + round_trip_ms / 2 - self.host.wall_ms())
+            self._owner.link_clock(self, their_wall_ms + round_trip_ms / 2)
 
     # Writing.
 

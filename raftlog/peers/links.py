@@ -54,6 +54,7 @@ class Links:
     ) -> None:
         """`describe` is asked at each hello and eight times a second; what changes is told to all peers."""
         self.on_change: Callable[[], None] = lambda: None
+        self.on_clock: Callable[[], None] = lambda: None
         """Called after a link went up or down, or a peer said something new of itself."""
         self._host = host
         self._directory = directory
@@ -300,12 +301,21 @@ class Links:
             self._set_info(peer, dataclasses.replace(peer.info, **dataclasses.asdict(description)))
             self.on_change()
 
-    def link_clock(self, link: Link, skew_ms: float) -> None:
+    def link_clock(self, link: Link, their_wall_ms: float) -> None:
         assert link.peer is not None
         peer = self._configured[link.peer.node_id]
         if peer.info is not None:
-            self._set_info(peer, dataclasses.replace(peer.info, clock_skew_ms=skew_ms))
+            skew_ms = their_wall_ms - self._host.wall_ms()
+            offset_ms = their_wall_ms - self._host.monotonic_ms()
+            self._set_info(
+                peer, dataclasses.replace(peer.info, clock_skew_ms=skew_ms, clock_offset_ms=offset_ms)
+            )
             peer.note_skew(skew_ms)
+            self.on_clock()
+
+    def clock_offsets(self) -> list[float]:
+        """What the wall clocks of the peers in contact show beyond this node's monotonic clock."""
+        return [info.clock_offset_ms for info in self._peers.values() if info.clock_offset_ms is not None]
 
     def link_writable(self, link: Link) -> None:
         assert link.peer is not None
@@ -400,6 +410,7 @@ def _info(hello: Hello, now_ms: float) -> PeerInfo:
         is_replacement=hello.is_replacement,
         boot_id=hello.boot_id,
         clock_skew_ms=0.0,
+        clock_offset_ms=None,
         since_ms=now_ms,
         **dataclasses.asdict(hello.description),
     )

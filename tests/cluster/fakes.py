@@ -21,6 +21,7 @@ from coordinator.catalog.shard import CatalogShard
 from coordinator.limits import SameForAll
 from coordinator.shard import GroupShard
 from coordinator.topics import CatalogView
+from raftlog.clock import AgreedClock
 from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_node
 from raftlog.evidence import Evidence
 from raftlog.machine import SnapshotHeader
@@ -36,8 +37,16 @@ class FakeReplica:
     """`raftlog.replica.Replica` as the runtime sees it. What was proposed waits for `commit`."""
 
     def __init__(
-        self, host: Any, directory: NodeDirectory, shard: int, machine: Any, settings: Any, links: Any
+        self,
+        host: Any,
+        directory: NodeDirectory,
+        shard: int,
+        machine: Any,
+        settings: Any,
+        links: Any,
+        clock: AgreedClock,
     ) -> None:
+        self.clock = clock
         self.machine = machine
         self.shard = shard
         self.node_id = directory.identity.node_id
@@ -48,13 +57,18 @@ class FakeReplica:
         self.is_rebuilding = False
         self.can_append = True
         self.lease = True
-        self.last_timestamp_ms = 0
         self.proofs_asked = 0
         self.everywhere: list[tuple[int, Callable[[], None]]] = []
         self.transfers: list[tuple[int | None, Told]] = []
 
     def start(self) -> None:
-        """Nothing by itself."""
+        self.clock.loaded(0)
+
+    def now_ms(self) -> int:
+        return self.clock.wall_ms()
+
+    def past_ms(self) -> int:
+        return self.clock.past_ms()
 
     def stop(self, done: Callable[[], None]) -> None:
         done()
@@ -181,6 +195,7 @@ class Bench:
         identity = NodeIdentity(cluster_id="c", node_id=1, incarnation="i", num_shards=1, voters=voters)
         format_node(files, "/data", identity)
         directory = open_node(files, "/data", self.host.fresh_id)
+        self.clock = AgreedClock(self.host, num_logs=2)
         self.links: Any = None if is_alone else FakeLinks()
         self.evidence = Evidence(self.host, directory.path, 1 << 20)
         self.turns = TurnCounter(self.host)

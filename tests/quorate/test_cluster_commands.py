@@ -116,6 +116,29 @@ def test_what_a_node_could_not_serve_is_shown(
     assert "node 1 cannot serve shard-0: its disk is full, free some space" in shown
 
 
+@pytest.mark.parametrize(
+    ("clock", "expected"),
+    [
+        ({"own_ahead_ms": 400, "not_believed_ms": 5_000}, ""),
+        ({"own_ahead_ms": -7_200_000}, "the wall clock of node 1 is 2 h behind the cluster's time"),
+        (
+            {"own_ahead_ms": 3, "not_believed_ms": 8 * 86_400_000},
+            "node 1 expires nothing for a day by the 8 d that most clocks jumped ahead",
+        ),
+    ],
+)
+def test_wrong_clocks_are_shown(
+    clock: dict[str, int], expected: str, start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = start()
+    document = view(1, {1: node}, [shard(0, "Ready", 1)]) | {"clock": clock}
+    node.script["/v1/cluster"] = [(200, document)]
+    assert run(["cluster", "status", "--url", node.url]) == 0
+    shown = capsys.readouterr().out
+    assert expected in shown
+    assert ("clock" in shown) == bool(expected)
+
+
 def test_a_node_alone_is_shown_without_links(
     start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from raftlog.clock import AgreedClock
 from raftlog.directory import NodeDirectory, NodeIdentity, format_node, open_node
 from raftlog.files import Files
 from raftlog.frames import Frame, frames_in
@@ -128,7 +129,8 @@ class Node:
         self.host.now_ms = boot * 1000.0
         self.machine = KeyValues()
         self.directory: NodeDirectory = open_node(files, path, self.host.fresh_id)
-        self.replica = Replica(self.host, self.directory, 0, self.machine, settings)
+        self.clock = AgreedClock(self.host)
+        self.replica = Replica(self.host, self.directory, 0, self.machine, settings, None, self.clock)
 
     def start(self) -> Node:
         """Start and run until it rests."""
@@ -141,7 +143,7 @@ class Node:
         body = entry(*pairs)
         index = self.replica.next_index
         self.machine.take(index, body)
-        assert self.replica.propose(body, len(pairs), self.host.wall_ms()) == index
+        assert self.replica.propose(body, len(pairs), self.replica.now_ms()) == index
         return index
 
     def put_synced(self, *pairs: tuple[str, str | None]) -> int:

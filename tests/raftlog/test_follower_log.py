@@ -37,7 +37,9 @@ class Follower:
         self.machine = KeyValues()
         self.failures: list[BaseException] = []
         self.journal: Journal = open_log(self.disk, settings)
-        self.snapshotter = Snapshotter(self.host, self.journal, self.machine, settings, self.failures.append)
+        self.snapshotter = Snapshotter(
+            self.host, self.journal, self.machine, settings, lambda: 0, self.failures.append
+        )
 
     def take(self, data: bytes) -> None:
         """From the leader; synced."""

@@ -1,0 +1,213 @@
+"""What time it is, as most nodes say it: one node's wall clock decides nothing.
+
+Time runs by the monotonic clock. Every ten seconds a node asks what the wall clocks say, its own and those of
+its peers, and takes the latest time that a majority of all nodes has reached. That corrects two clocks:
+
+- `wall_ms` stamps entries. A correction of more than a second counts once it has stood for half a minute. A
+  log that is then ahead of it goes on at half its speed (`LogTime`).
+- `past_ms` is what retention is judged by: a moment that has certainly passed. A correction ahead counts once
+  it has stood for a day, and is a warning in the log until then. After a start it begins with the time of the
+  newest entry, so that it is behind by the time for which the node was down, for a day.
+
+A node alone is its own majority: its wall clock is compared with its monotonic clock, and that is all it has.
+
+What must stay true: neither clock runs ahead of what a majority of the wall clocks said throughout its delay,
+but for a tenth of the time that passes; without a majority both go on by the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from raftlog.host import Host, Timer
+
+LOG = logging.getLogger("quorate.clock")
+
+LOOK_MS: Final = 10_000.0
+"""Between two looks at the clocks; the links compare theirs as often."""
+
+STEP_MS: Final = 1_000.0
+"""Ahead by more since the last look is a step, by less is how clocks drift, and are slewed."""
+
+STAMPS_DELAY_MS: Final = 30_000.0
+"""A machine that was suspended tells wrong times for so long, and nobody minds. A clock that was wrong for a
+moment is right again by then."""
+
+RETENTION_DELAY_MS: Final = 86_400_000.0
+"""Somebody has a day to see the warning; who keeps things for a week does not miss the day."""
+
+
+WARNED_MS: Final = 3_600_000.0
+"""A step ahead by less is no reason to call somebody."""
+
+
+class Belief:
+    """A clock as its distance from the monotonic clock, which believes in a step when it has stood: one ahead
+    after `ahead_delay_ms`, one back after `STAMPS_DELAY_MS`."""
+
+    def __init__(self, ahead_delay_ms: float) -> None:
+        self.offset_ms: float | None = None
+        self.step_ms = 0.0
+        """What is not believed yet: how far away the clocks are at least, less than 0 back; 0 without it."""
+        self._ahead_delay_ms = ahead_delay_ms
+        self._since_ms = 0.0
+
+    def hear(self, offset_ms: float, now_ms: float) -> None:
+        """What the clocks say at `now_ms`; the first time counts at once."""
+        step_ms = 0.0 if self.offset_ms is None else offset_ms - self.offset_ms
+        if abs(step_ms) <= STEP_MS:
+            self.offset_ms, self.step_ms = offset_ms, 0.0
+        elif self.step_ms * step_ms <= 0:
+            self.step_ms, self._since_ms = step_ms, now_ms
+        else:
+            assert self.offset_ms is not None
+            self.step_ms = min(self.step_ms, step_ms, key=abs)
+            delay_ms = self._ahead_delay_ms if step_ms > 0 else STAMPS_DELAY_MS
+            if now_ms - self._since_ms >= delay_ms:
+                self.offset_ms, self.step_ms = self.offset_ms + self.step_ms, 0.0
+
+
+class AgreedClock:
+    """The clock of one node. `others`: what the peers' wall clocks show beyond this node's monotonic one."""
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        num_nodes: int = 1,
+        num_logs: int = 1,
+        others: Callable[[], Sequence[float]] = tuple,
+    ) -> None:
+        self._host = host
+        self._majority = num_nodes // 2 + 1
+        self._others = others
+        self._logs_missing = num_logs
+        self._newest_ms = 0
+        self._loaded_ms = 0.0
+        self._stamps = Belief(STAMPS_DELAY_MS)
+        self._retention = Belief(RETENTION_DELAY_MS)
+        self._has_warned = False
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        self._look_again()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def loaded(self, newest_ms: int) -> None:
+        """A log is read; its newest entry is of that time, 0 if it has none."""
+        self._logs_missing -= 1
+        if newest_ms > self._newest_ms:
+            self._newest_ms, self._loaded_ms = newest_ms, self._host.monotonic_ms()
+        if not self._logs_missing:
+            if self._newest_ms:
+                self._retention.offset_ms = self._newest_ms - self._loaded_ms
+            self.look()
+
+    def compared(self) -> None:
+        """A peer's clock is known, or known better: the first majority counts at once."""
+        if self._stamps.offset_ms is None:
+            self.look()
+
+    def look(self) -> None:
+        """Takes the latest time that a majority has reached."""
+        now_ms = self._host.monotonic_ms()
+        said = sorted([self._host.wall_ms() - now_ms, *self._others()], reverse=True)
+        if len(said) < self._majority:
+            return
+        offset_ms = said[self._majority - 1]
+        if self._stamps.offset_ms is None and self._newest_ms:  # a step back from there must stand too
+            self._stamps.offset_ms = max(offset_ms, self._newest_ms - self._loaded_ms)
+        self._stamps.hear(offset_ms, now_ms)
+        if self._logs_missing <= 0:
+            self._retention.hear(offset_ms, now_ms)
+            self._warn()
+
+    def wall_ms(self) -> int:
+        """What is stamped now. Before a majority was heard time goes on from the newest entry: a clock that
+        nobody has confirmed moves nothing ahead."""
+        offset_ms = self._stamps.offset_ms
+        if offset_ms is not None:
+            return round(offset_ms + self._host.monotonic_ms())
+        own_ms = self._host.wall_ms()
+        if not self._newest_ms:
+            return own_ms
+        return min(own_ms, round(self._newest_ms + self._host.monotonic_ms() - self._loaded_ms))
+
+    def past_ms(self) -> int:
+        """A moment that has certainly passed: 0 as long as nothing is known."""
+        now_ms = self._host.monotonic_ms()
+        if self._retention.offset_ms is not None:
+            return min(round(self._retention.offset_ms + now_ms), self.wall_ms())
+        return (
+            min(round(self._newest_ms + now_ms - self._loaded_ms), self.wall_ms()) if self._newest_ms else 0
+        )
+
+    def status(self) -> dict[str, Any]:
+        """JSON-ready: whether a majority was heard, and how far apart the clocks are."""
+        wall_ms, past_ms = self.wall_ms(), self.past_ms()
+        return {
+            "is_agreed": self._stamps.offset_ms is not None,
+            "wall_ms": wall_ms,
+            "own_ahead_ms": self._host.wall_ms() - wall_ms,
+            "past_ms": past_ms,
+            "past_behind_ms": wall_ms - past_ms,
+            "not_believed_ms": round(self._retention.step_ms),
+        }
+
+    def _look_again(self) -> None:
+        self.look()
+        self._timer = self._host.call_later(LOOK_MS, self._look_again)
+
+    def _warn(self) -> None:
+        ahead_ms = self._retention.step_ms
+        if ahead_ms > WARNED_MS and not self._has_warned:
+            self._has_warned = True
+            LOG.warning(
+                "most wall clocks are %.0f s ahead of the time that has passed as far as this node knows "
+                "(it was down, or they were set): nothing expires by that before it has stood for %.0f h; "
+                "if they are wrong, set them right until then",
+                ahead_ms / 1000,
+                RETENTION_DELAY_MS / 3_600_000,
+            )
+        elif self._has_warned and ahead_ms <= 0:
+            self._has_warned = False
+            LOG.info("the wall clocks and the time that has passed agree again")
+
+
+class LogTime:
+    """The times of one log, which never go back. While the newest entry is ahead of the clock, new ones go on
+    at half its speed: the clock catches up, and durations can still be told."""
+
+    def __init__(self, host: Host, clock: AgreedClock, home: str) -> None:
+        self._host = host
+        self._clock = clock
+        self._home = home
+        self._slow_from: tuple[float, int] | None = None
+
+    def now_ms(self, last_ms: int) -> int:
+        """The time of an entry behind one of `last_ms`."""
+        wall_ms = self._clock.wall_ms()
+        if wall_ms >= last_ms:
+            self._slow_from = None
+            return wall_ms
+        monotonic_ms = self._host.monotonic_ms()
+        slow_ms = self._slow_ms(monotonic_ms)
+        if slow_ms is None or slow_ms < last_ms:
+            if slow_ms is None and last_ms - wall_ms > STEP_MS:
+                what = "%s: the newest entry is %.0f s ahead of most clocks: times go on at half their speed"
+                LOG.warning(what, self._home, (last_ms - wall_ms) / 1000)
+            self._slow_from = monotonic_ms, last_ms
+            return last_ms
+        return slow_ms
+
+    def _slow_ms(self, monotonic_ms: float) -> int | None:
+        if self._slow_from is None:
+            return None
+        from_ms, stamped_ms = self._slow_from
+        return stamped_ms + int((monotonic_ms - from_ms) / 2)
