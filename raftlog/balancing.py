@@ -2,8 +2,9 @@
 
 Shards are dealt out in turn, so that a node's loss costs each of the others its share.  A node that has just
 come back is left to catch up first: it leads again when it has been level for `leader_balance_delay_ms`, and
-nothing keeps it from serving.  Losing the lead once is an accident; from the second time on that it does not
-keep it for long that wait doubles, up to `WAITS_MAX` times as much.
+nothing keeps it from serving, and its answers do not take so long that it would lose the lead before its
+first entry is committed.  Losing the lead once is an accident; from the second time on that it does not keep
+it for long that wait doubles, up to `WAITS_MAX` times as much.
 
 A leader that something keeps from serving does not wait: it gives the shard to whoever can.
 """
@@ -32,9 +33,10 @@ def preferred_node(voters: Sequence[int], shard: int) -> int:
 class Balancing:
     """A leader's patience with the preferred node, and every node's memory of how long that one led."""
 
-    def __init__(self, preferred: int, delay_ms: float) -> None:
+    def __init__(self, preferred: int, delay_ms: float, far_ms: float) -> None:
         self._preferred = preferred
         self._delay_ms = delay_ms
+        self._far_ms = far_ms
         self._short_leads = 0
         self._led_since_ms: float | None = None
         self._look_ms = 0.0
@@ -65,7 +67,7 @@ class Balancing:
             best = progress.best
             return None if best is None else best.node_id
         preferred = progress.peers.get(self._preferred)  # None: it is this node
-        if preferred is None or not _is_level(preferred, last_index):
+        if preferred is None or not self._is_level(preferred, last_index):
             self._level_since_ms = None
             return None
         if self._level_since_ms is None:
@@ -75,6 +77,6 @@ class Balancing:
         self._level_since_ms = None
         return self._preferred
 
-
-def _is_level(peer: Peer, last_index: int) -> bool:
-    return peer.can_lead and not peer.is_probing and last_index - peer.match_index <= LEVEL_ENTRIES
+    def _is_level(self, peer: Peer, last_index: int) -> bool:
+        is_near = not peer.is_probing and peer.round_trip_ms < self._far_ms
+        return peer.can_lead and is_near and last_index - peer.match_index <= LEVEL_ENTRIES

@@ -169,7 +169,9 @@ class Peering:
             owner.halt,
             owner.fail,
         )
-        self._balancing = Balancing(self.preferred, settings.leader_balance_delay_ms)
+        self._balancing = Balancing(
+            self.preferred, settings.leader_balance_delay_ms, settings.raft_min_timeout_ms
+        )
         self._seldom = Seldom()
         self._timer: Timer | None = None
         self._timer_ms = float("inf")

@@ -49,6 +49,7 @@ class Peer:
     lease_ms: float = 0.0
     asked_ms: float = -1.0
     obstacle: int | None = None
+    round_trip_ms: float = 0.0
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)
     in_flight_bytes: int = 0
 
@@ -95,6 +96,8 @@ class Peer:
     def answered(self, sent_ms: float, now_ms: float) -> None:
         """An answer of the own term to a message sent at `sent_ms`."""
         self.last_ack_ms = now_ms
+        if sent_ms != NEVER_MS:
+            self.round_trip_ms = now_ms - sent_ms
         if sent_ms > self.acked_sent_ms:
             self.acked_sent_ms = sent_ms
 

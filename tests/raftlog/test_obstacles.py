@@ -154,7 +154,7 @@ def test_the_shard_comes_back_ever_later_to_a_node_that_keeps_losing_it() -> Non
 
 
 def test_the_wait_is_bounded_and_begins_anew_after_a_long_lead() -> None:
-    balancing, progress = Balancing(preferred=2, delay_ms=DELAY_MS), Progress([2, 3], 150.0)
+    balancing, progress = Balancing(preferred=2, delay_ms=DELAY_MS, far_ms=300), Progress([2, 3], 150.0)
     for peer in progress.peers.values():
         peer.link(is_up=True, next_index=1, now_ms=0)
         peer.matches(1)
@@ -175,6 +175,22 @@ def test_the_wait_is_bounded_and_begins_anew_after_a_long_lead() -> None:
     now_ms += WAITS_MAX * DELAY_MS
     balancing.leads(1, now_ms)
     assert waited_ms() == pytest.approx(DELAY_MS, abs=500)
+
+
+def test_a_node_that_answers_late_gets_its_shard_when_it_answers_in_time() -> None:
+    """Its first entry would take longer to be committed than a leader may go without an answer."""
+    balancing, progress = Balancing(preferred=2, delay_ms=DELAY_MS, far_ms=300), Progress([2, 3], 150.0)
+    peer = progress.peers[2]
+    peer.link(is_up=True, next_index=1, now_ms=0)
+    peer.matches(1)
+
+    def successors(round_trip_ms: float, begin_ms: int) -> set[int | None]:
+        peer.answered(begin_ms, begin_ms + round_trip_ms)
+        times = range(begin_ms, begin_ms + 5 * DELAY_MS, 250)
+        return {balancing.successor(at_ms, progress, 1, can_serve=True) for at_ms in times}
+
+    assert successors(600, 0) == {None}
+    assert successors(20, 10_000) == {None, 2}
 
 
 @pytest.mark.parametrize("obstacle", [one for one in Obstacle if one])

@@ -128,13 +128,8 @@ class Run:
         topic_ids = self._create_topics()
         self.members, others = self._actors(topic_ids)
         self._look()
-        chaos = Chaos(self.world, self.network, self.cluster, self.members, self.outcome.seed)
         self.world.run_for(2_000)
-        chaos.start(self.period_ms, self.kinds, roles=self.has_cast)
-        self.world.run_for(self.duration_ms)
-        chaos.stop()
-        self.outcome.faults = chaos.done
-        self.outcome.violations += chaos.violations
+        self._disturb()
         self._settle()
         for actor in others:
             if isinstance(actor, Operator):
@@ -148,6 +143,15 @@ class Run:
             member.ownership.finish()
         self._check()
         return self.outcome
+
+    def _disturb(self) -> None:
+        """All the faults of the run, to the end of the last one."""
+        chaos = Chaos(self.world, self.network, self.cluster, self.members, self.outcome.seed)
+        chaos.start(self.period_ms, self.kinds, roles=self.has_cast)
+        self.world.run_for(self.duration_ms)
+        chaos.stop()
+        self.outcome.faults = chaos.done
+        self.outcome.violations += chaos.violations
 
     def _create_topics(self) -> dict[str, bytes]:
         found = {}
