@@ -2,7 +2,7 @@
 
 For each case it is said how long a shard may be without an acknowledged commit, after how long a new group
 has its part of a topic that was created meanwhile, and how often the lead may move; the table of
-docs/reliability.md has these figures. Nothing acknowledged is lost, and nobody owns what another does, in all.
+docs/reliability.md has these figures. Nothing acknowledged is lost, and no partition has two owners, in all.
 """
 
 from __future__ import annotations
