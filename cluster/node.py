@@ -380,8 +380,8 @@ class Node:
             return False
         return True
 
-    def is_catalog_fresh(self) -> bool:
-        return self.metadata.is_fresh(self.host.monotonic_ms())
+    def is_catalog_fresh(self, now_ms: float) -> bool:
+        return self.metadata.is_fresh(now_ms)
 
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         for runtime in self.shards:

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 from cluster.node_info import ClientInfo
 from cluster.runtime.answers import Why
-from cluster.runtime.held import Question, Reply
 from cluster.runtime.job_slots import Slot
 from cluster.runtime.regularity import MeasuredEntry, Regularity
 from cluster.runtime.shard_runtime import NO_ROOM_PAUSE_MS, ShardRuntime
@@ -144,20 +143,14 @@ class GroupRuntime(ShardRuntime):
     @property
     def is_fit(self) -> bool:
         """Whether this node is one to lead the shard: it may serve, and goes by the names of topics."""
-        return self.may_serve() and (self._is_alone or self.node.is_catalog_fresh())
+        now_ms = self.host.monotonic_ms()
+        return self.may_serve() and (self._is_alone or self.node.is_catalog_fresh(now_ms))
 
-    def submit(
-        self, api_key: int, api_version: int, request: object, client: ClientInfo, reply: Reply
-    ) -> None:
-        """As for every shard; topics by name only while everybody means the same ones by their names."""
-        if api_version < NAMES_BEFORE.get(api_key, 0) and not (
-            self._is_alone or self.node.is_catalog_fresh() or not self.is_ready
-        ):
-            self.counters.requests += 1
-            self.counters.refused += 1
-            Question(api_key, api_version, request, reply).refuse(Why.STALE)
-        else:
-            super().submit(api_key, api_version, request, client, reply)
+    def _why_not_by_name(self, api_key: int, api_version: int, now_ms: float) -> Why | None:
+        """Topics by name only while everybody means the same ones by their names."""
+        if api_version >= NAMES_BEFORE.get(api_key, 0) or self.node.is_catalog_fresh(now_ms):
+            return None
+        return Why.STALE
 
     def catalog_version(self) -> int:
         return self.machine.newest_catalog_version

@@ -79,7 +79,10 @@ class ShardRuntime(ShardLife):
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
         question = Question(api_key, api_version, request, reply)
-        if (why := self._why_not(only_reads=api_key in READ_APIS)) is not None:
+        why = self._why_not(only_reads=api_key in READ_APIS)
+        if why is None and not self._is_alone:
+            why = self._why_not_by_name(api_key, api_version, now_ms)
+        if why is not None:
             self.counters.refused += 1
             response = question.refusal(why)
             if why in (Why.OVERLOADED, Why.DISK_FULL):
@@ -174,6 +177,10 @@ class ShardRuntime(ShardLife):
         if self.replica.is_handing_over:
             return Why.NOT_LEADER
         return Why.DISK_FULL if self.replica.is_disk_full else Why.OVERLOADED
+
+    def _why_not_by_name(self, api_key: int, api_version: int, now_ms: float) -> Why | None:
+        """Why what a request names cannot be told from another thing of that name."""
+        return None
 
     def _has_room(self) -> bool:
         """Asked before the first record of a decision: afterwards there is no way back."""

@@ -84,7 +84,7 @@ class Surroundings(Protocol):
     def is_catalog_usable(self, version: int) -> bool:
         """Whether the committed catalog is at least this new."""
 
-    def is_catalog_fresh(self) -> bool:
+    def is_catalog_fresh(self, now_ms: float) -> bool:
         """Whether the committed catalog is so new that a topic's name means the same everywhere."""
 
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:

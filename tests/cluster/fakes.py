@@ -219,8 +219,8 @@ class Bench:
     def is_catalog_usable(self, version: int) -> bool:
         return self.metadata.replica.is_current and self.catalog.version >= version
 
-    def is_catalog_fresh(self) -> bool:
-        return self.metadata.is_fresh(self.host.monotonic_ms())
+    def is_catalog_fresh(self, now_ms: float) -> bool:
+        return self.metadata.is_fresh(now_ms)
 
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         self.catalog_changes.append((list(topic_names), is_complete))
