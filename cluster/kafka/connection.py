@@ -237,7 +237,7 @@ class Connection:
     def _serve(self, frames: list[bytes], now_ms: float, end_ms: float) -> int | None:
         """How many of them could be served; None if the connection was closed on one."""
         host = self.listener.host
-        wall_ms = host.wall_ms()
+        wall_ms = self.listener.node.wall_ms()
         fast = self._fast.by_tail
         is_blocked = self._is_blocked()
         for served, payload in enumerate(frames):

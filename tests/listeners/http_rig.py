@@ -217,6 +217,9 @@ class HttpFakeNode:
     def shard_for(self, group_id: str) -> Shard:
         return self.shards[shard_of(group_id, NUM_SHARDS)]
 
+    def wall_ms(self) -> int:
+        return 1_735_689_600_000
+
     def observe_clock(self, now_ms: float) -> None: ...
 
     def submit(self, *asked: object) -> None:

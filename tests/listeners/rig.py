@@ -82,6 +82,9 @@ class FakeNode:
     def controller(self) -> NodeInfo | None:
         return self.leader_of(METADATA_SHARD)
 
+    def wall_ms(self) -> int:
+        return 1_735_689_600_000
+
     def observe_clock(self, now_ms: float) -> None:
         self.observed_ms = now_ms
 
