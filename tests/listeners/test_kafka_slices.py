@@ -22,8 +22,11 @@ from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.delete_groups import DeleteGroupsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest
 from wire.messages.describe_groups import DescribeGroupsRequest
+from wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from wire.messages.list_groups import ListGroupsRequest
+from wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -113,6 +116,47 @@ def test_others_are_served_meanwhile_and_the_own_connection_in_order(rig: Rig) -
     assert not greedy.frames
     assert rig.world.run_until(lambda: len(greedy.frames) == 2, within_ms=10_000)
     assert greedy.correlation_ids == [1, 2]
+
+
+def fetch_of_one_partition(wait_ms: int) -> FetchRequest:
+    asked = [FetchPartition(partition=0, fetch_offset=5, partition_max_bytes=1)] * MANY
+    return FetchRequest(
+        max_wait_ms=wait_ms, min_bytes=1, topics=[FetchTopic(topic="orders", partitions=asked)]
+    )
+
+
+def offsets_of_one_partition() -> ListOffsetsRequest:
+    asked = [ListOffsetsPartition(partition_index=0, timestamp=-1)] * MANY
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=asked)])
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "body"),
+    [
+        (ApiKey.FETCH, 4, fetch_of_one_partition(0)),
+        (ApiKey.FETCH, 4, fetch_of_one_partition(300)),
+        (ApiKey.LIST_OFFSETS, 1, offsets_of_one_partition()),
+        (
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+            0,
+            DescribeTopicPartitionsRequest(topics=[TopicRequest(name=f"none-{n}") for n in range(MANY)]),
+        ),
+    ],
+    ids=["fetch", "fetch that waits", "list offsets", "topic pages"],
+)
+def test_a_frame_that_names_very_many_is_answered_in_slices(
+    rig: Rig, api_key: ApiKey, version: int, body: Any
+) -> None:
+    greedy, modest = rig.connect(), rig.connect()
+    greedy.send(encode_request(api_key, version, 1, CLIENT_ID, body))
+    assert rig.world.run_until(lambda: len(rig.listener.slices) == 1, within_ms=1_000)
+    modest.send(heartbeat(3))
+    assert rig.world.run_until(lambda: bool(modest.frames), within_ms=20)
+    assert not greedy.frames
+    assert rig.world.run_until(lambda: bool(greedy.frames), within_ms=10_000)
+    _, answer = decode_response(api_key, version, greedy.frames[0])
+    named = getattr(answer, "responses", None) or answer.topics
+    assert len(named) == MANY or len(named[0].partitions) == MANY
 
 
 def test_a_client_that_goes_leaves_no_work_behind(rig: Rig) -> None:
