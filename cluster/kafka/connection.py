@@ -53,9 +53,9 @@ SHARE_REQUESTS = 256
 """A connection's share of a turn is bounded by the clock, and in requests: some are cheaper than a look at
 the clock, and in simulation no time passes within a turn."""
 
-LITTLE_BYTES = 4096
-"""Whoever sends more at once has more than a share of work for the node, and waits with his like: a request
-of some kilobytes names hundreds of partitions."""
+LITTLE_BYTES = 16_384
+"""Whoever sends more at once has much more than a share of work for the node, and waits with his like: four
+commits of a hundred partitions each are less."""
 
 COUNTED_BYTES_MIN = 4096
 """A connection that keeps less counts as keeping nothing: its own objects and buffers take as much."""
@@ -186,11 +186,13 @@ class Connection:
         if self._is_new:
             self._is_new = False
             self.listener.asked(self)
-        self._put_off(frames)
+        self._backlog = frames
         self._has_more = len(frames) == SHARE_REQUESTS
         self._is_queued = True
         is_little = len(data) <= LITTLE_BYTES and not self._has_more
-        self.listener.slices.submit(self, SOON if is_little else MORE)
+        if not self.listener.slices.submit(self, SOON if is_little else MORE):
+            self._put_off(self._backlog)
+            self._count()
 
     # Requests
 
@@ -224,7 +226,7 @@ class Connection:
         num_served = self._serve(frames, now_ms, end_ms)
         if num_served is None:
             return True
-        self._put_off(frames[num_served:])
+        self._put_off(frames[num_served:] if num_served < len(frames) else [])
         has_input = bool(self._backlog) or self._has_more
         self._is_queued = has_input and not self._is_blocked()
         is_done = not self._is_queued
