@@ -116,10 +116,11 @@ class GroupRuntime(ShardRuntime):
         return self.node.is_catalog_usable(version)
 
     def obstacle(self) -> Obstacle:
+        now_ms = self.host.monotonic_ms()
+        self.node.observe_clock(now_ms)
         if self.is_fit:
             self._unfit_since_ms = None
             return Obstacle.NONE
-        now_ms = self.host.monotonic_ms()
         if self._unfit_since_ms is None:
             self._unfit_since_ms = now_ms
         if now_ms - self._unfit_since_ms < LASTING_MS:
@@ -210,6 +211,8 @@ class GroupRuntime(ShardRuntime):
 
     def shift_deadlines(self, gap_ms: float) -> None:
         super().shift_deadlines(gap_ms)
+        if self._unfit_since_ms is not None:
+            self._unfit_since_ms += gap_ms
         self._regularity.shift(gap_ms)
         self.machine.shift_deadlines(gap_ms)  # there are some on the way to Ready too
 
