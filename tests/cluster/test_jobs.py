@@ -8,6 +8,7 @@ is read as an end of file, at once, whoever has to bury it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
@@ -55,23 +56,26 @@ asyncio.run(main())
 """
 
 
-class Family:
-    """A parent and its jobs, all at work, and a sitter in whose process group they are.
+PR_SET_CHILD_SUBREAPER = 36
+"""Of Linux: whether orphans among the descendants of this process become its own children."""
 
-    Without the sitter nobody would be left in that group who has a parent in our session, if we ourselves are
-    in no terminal's: the system then wakes stopped processes and hangs up on them.
+
+class Family:
+    """A parent and its jobs, all at work; the jobs become our own children when the parent ends.
+
+    Each job leads a process group of its own. The system wakes the stopped processes of a group and hangs up
+    on them once nobody there has a parent elsewhere in its session, and process 1 is in no session of ours.
     """
 
     def __init__(self, home: Path, num_jobs: int, work: str) -> None:
+        _adopt_orphans(True)
         (home / "job_endless.py").write_text(JOB)
         fifos = [home / f"fifo-{number}" for number in range(num_jobs)]
         for fifo in fifos:
             os.mkfifo(fifo)
         command = [sys.executable, "-P", "-c", PARENT, work, *map(str, fifos)]
         path = os.pathsep.join([str(home), os.environ.get("PYTHONPATH", "")])
-        self._sitter = subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=0)
-        environment = {**os.environ, "PYTHONPATH": path}
-        self.parent = subprocess.Popen(command, env=environment, process_group=self._sitter.pid)
+        self.parent = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
         self._streams = [fifo.open() for fifo in fifos]  # each waits for its job
         self._pids = [int(stream.readline()) for stream in self._streams]
 
@@ -104,11 +108,19 @@ class Family:
             os.kill(pid, signal.SIGKILL)
         for stream in self._streams:
             stream.close()
-        self._sitter.communicate()
+        for pid in self._pids:
+            with contextlib.suppress(ChildProcessError):  # where process 1 has them
+                os.waitpid(pid, 0)
+        _adopt_orphans(False)
 
     def _end_parent(self) -> None:
         self.parent.kill()
         self.parent.wait()
+
+
+def _adopt_orphans(adopts: bool) -> None:
+    if sys.platform == "linux":
+        assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopts), 0, 0, 0) == 0
 
 
 @pytest.fixture
