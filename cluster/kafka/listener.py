@@ -5,7 +5,7 @@ code runs in a process and in virtual time.
 
 What must stay true: a connection is in `connections` from `opened` until it is lost or dismissed; what all
 connections together make the node keep stays below its bound, by closing whoever makes it keep most; whoever
-has asked something never makes room for somebody who has not.
+waits for an answer, or has asked something lately, never makes room for somebody else.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ through all of them, and must not come again with the next reply."""
 FIRST_REQUEST_MS = 10_000
 """For the first whole request. Clients send it as soon as they are connected, and it is small."""
 
+UNUSED_MS = 30_000
+"""Who has asked nothing for so long makes room when all places are taken. Members ask every few seconds, and
+any other client connects again when it has something to ask."""
+
 DISMISSED_PER_TURN = 256
 """Of those who let it pass: some milliseconds, before others have the loop."""
 
@@ -58,6 +62,7 @@ class KafkaListener:
         self.connections: dict[Connection, None] = {}  # in the order in which they were accepted
         self._newcomers: dict[Connection, None] = {}  # those without a whole request, in the same order
         self._newcomers_timer: Timer | None = None
+        self._unused_from_ms = 0.0  # nobody has asked nothing for long before
         self.fetches_waiting = 0
         self.long_reads: dict[Exchange, None] = {}  # without an answer yet, see `dispatch.LONG_READS`
         self.leaders = LeaderWaits(self)
@@ -120,9 +125,9 @@ class KafkaListener:
 
     def opened(self, connection: Connection) -> bool:
         """Whether the connection may stay. When there are too many, the oldest that has not asked anything
-        makes room: whoever connects gets a word in."""
+        makes room, else the one that has asked nothing for longest: whoever connects gets a word in."""
         is_full = len(self.connections) >= self.settings.max_connections
-        if self._stopped or (is_full and not self._newcomers):
+        if self._stopped or (is_full and not self._make_place()):
             self.counters.connections_closed["too many"] += 1
             self.quiet.warning(
                 "refusing the connection of %s: %d are open (max.connections)",
@@ -130,8 +135,6 @@ class KafkaListener:
                 len(self.connections),
             )
             return False
-        if is_full:
-            self._dismiss(f"{len(self.connections)} are open (max.connections)")
         self.connections[connection] = self._newcomers[connection] = None
         if self._newcomers_timer is None:
             self._newcomers_timer = self.host.call_later(FIRST_REQUEST_MS, self._look_at_newcomers)
@@ -193,18 +196,40 @@ class KafkaListener:
         elapsed_ms = self.host.monotonic_ms() - exchange.started_ms
         self.counters.latency[exchange.api_key].observe(elapsed_ms)
 
-    def _dismiss(self, why: str) -> None:
-        """The oldest newcomer goes, and its place is free at once."""
+    def _make_place(self) -> bool:
+        """Whether a connection could be dismissed."""
+        why = f"{len(self.connections)} are open (max.connections)"
+        if self._newcomers:
+            self._dismiss_newcomer(why)
+            return True
+        now_ms = self.host.monotonic_ms()
+        if now_ms < self._unused_from_ms:
+            return False
+        answered = (connection for connection in self.connections if not connection.is_waiting)
+        oldest = min(answered, key=lambda connection: connection.active_ms, default=None)
+        unused_ms = 0.0 if oldest is None else now_ms - oldest.active_ms
+        if oldest is None or unused_ms < UNUSED_MS:
+            self._unused_from_ms = now_ms - unused_ms + UNUSED_MS
+            return False
+        self._dismiss(oldest, "idle", f"it has asked nothing for {unused_ms / 1000:.0f} s, and {why}")
+        return True
+
+    def _dismiss_newcomer(self, why: str) -> None:
         oldest = next(iter(self._newcomers))
-        del self.connections[oldest], self._newcomers[oldest]
-        oldest.refuse("silent", f"it has not sent a whole request, and {why}")
+        self._dismiss(oldest, "silent", f"it has not sent a whole request, and {why}")
+
+    def _dismiss(self, connection: Connection, kind: str, why: str) -> None:
+        """It goes, and its place is free at once."""
+        del self.connections[connection]
+        self._newcomers.pop(connection, None)
+        connection.refuse(kind, why)
 
     def _look_at_newcomers(self) -> None:
         due_ms = self.host.monotonic_ms() - FIRST_REQUEST_MS
         for _ in range(DISMISSED_PER_TURN):
             if not self._newcomers or next(iter(self._newcomers)).active_ms > due_ms:
                 break
-            self._dismiss(f"{FIRST_REQUEST_MS / 1000:g} s have passed")
+            self._dismiss_newcomer(f"{FIRST_REQUEST_MS / 1000:g} s have passed")
         self._newcomers_timer = None
         if self._newcomers:
             wait_ms = next(iter(self._newcomers)).active_ms - due_ms

@@ -147,7 +147,7 @@ class Settings:
     # What a client may take of the node
     max_connections: int = _row(
         4096,
-        "2–3 per consumer; beyond it the oldest without a request makes room, or the new one is closed.",
+        "2–3 per consumer; beyond it one that asks nothing makes room, or the new one is closed.",
         unit="connections",
         low=1,
         high=1_000_000,

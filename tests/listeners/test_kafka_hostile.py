@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.kafka.listener import FIRST_REQUEST_MS
+from cluster.kafka.connection import Connection
+from cluster.kafka.listener import FIRST_REQUEST_MS, UNUSED_MS
 from tests.listeners.rig import CLIENT_ID, Client, Rig, heartbeat, log_lines
 from tests.report import count_fault
 from wire.apis import API_VERSIONS, ApiKey, is_private
@@ -288,6 +289,45 @@ def test_who_has_asked_nothing_makes_room_the_oldest_first(caplog: pytest.LogCap
     assert not any(client.is_lost for client in established)
     assert len(rig.listener.connections) == 4
     assert rig.listener.counters.connections_closed == {"silent": 2, "too many": 1}
+
+
+def test_when_all_have_asked_who_has_not_for_long_makes_room(caplog: pytest.LogCaptureFixture) -> None:
+    """One request buys nobody a place for minutes; a client that waits for its answer, or asks now and then,
+    keeps its own."""
+    rig = Rig(max_connections=4)
+    rig.node.holding = True
+    waiting = rig.connect()
+    waiting.send(heartbeat(1))
+    rig.run()
+    rig.node.holding = False
+    once, busy, later = (connected_and_asked(rig) for _ in range(3))
+    rig.run(UNUSED_MS - 1_000)
+    assert rig.connect().is_lost
+    later.send(heartbeat(2))
+    busy.send(heartbeat(2))
+    rig.run(2_000)
+    with log_lines(caplog) as lines:
+        connected_and_asked(rig)
+        assert "it has asked nothing for 31 s, and 4 are open (max.connections)" in lines()[0]
+    assert [client.is_lost for client in (waiting, once, busy, later)] == [False, True, False, False]
+    rig.run(UNUSED_MS - 3_000)
+    assert rig.connect().is_lost
+    busy.send(heartbeat(3))
+    rig.run(3_000)
+    connected_and_asked(rig)
+    assert [client.is_lost for client in (waiting, once, busy, later)] == [False, True, False, True]
+    assert len(rig.listener.connections) == 4
+    assert rig.listener.counters.connections_closed == {"idle": 2, "too many": 2}
+
+
+def test_a_crowd_at_a_full_port_costs_one_look_at_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(max_connections=3)
+    established = [connected_and_asked(rig) for _ in range(3)]
+    looks: list[object] = []
+    monkeypatch.setattr(Connection, "is_waiting", property(looks.append))
+    for _ in range(100):
+        assert rig.connect().is_lost
+    assert len(looks) == len(established)
 
 
 def test_a_first_request_has_seconds_to_come_whole() -> None:
