@@ -158,7 +158,9 @@ class Leading:
             self._feeding.feed(peer)
         joined_index = self._joined_index(peer) if peer.is_joining else -1
         raft = self._raft
-        known_ms = peer.asked_ms if raft.knows_commit and self.has_lease(now_ms) else -1.0
+        known_ms = -1.0
+        if raft.knows_commit:
+            known_ms = peer.asked_ms if self.has_lease(now_ms) else peer.known_at(self.proven_ms)
         message = Append(
             raft.term, prev, prev_term, raft.commit_index, now_ms, b"", joined_index, checkpoint, known_ms
         )
@@ -182,7 +184,7 @@ class Leading:
                 f"entry {message.match_index} is acknowledged, {self._journal.last_index} is the last"
             )
         peer.last_index = max(peer.last_index, message.match_index)
-        peer.asked_ms = message.asked_ms
+        peer.asks(message.asked_ms, self._host.monotonic_ms())
         peer.obstacle = message.obstacle
         is_news = peer.matches(message.match_index)
         if self._feeding.is_busy and peer.next_index > self._journal.base_index:

@@ -2,7 +2,8 @@
 
 Bytes pass in both directions until told otherwise. `hold` keeps what goes one way, so that the connection
 stays open and one side hears nothing (a half-open connection, a one-way cut); `pass_on` lets it go again.
-`cut` resets every connection and refuses new ones; `heal` takes them again.
+`delay` lets everything arrive later, in its order. `cut` resets every connection and refuses new ones; `heal`
+takes them again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 READ_BYTES = 1 << 16
+ON_ITS_WAY_MAX = 1024
+"""Reads of one connection that wait for their time, each way."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -36,6 +39,7 @@ class Proxy:
         self._open: dict[Way, asyncio.Event] = {}
         self._writers: set[asyncio.StreamWriter] = set()
         self._is_cut = False
+        self._delay_s = 0.0
         self.port = 0
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
@@ -47,6 +51,10 @@ class Proxy:
 
     def pass_on(self, way: Way) -> None:
         self._call(self._open[way].set)
+
+    def delay(self, seconds: float) -> None:
+        """What is read from now on arrives so much later."""
+        self._call(setattr, self, "_delay_s", seconds)
 
     def cut(self) -> None:
         self._call(self._cut)
@@ -109,8 +117,22 @@ class Proxy:
                 _reset(one)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way) -> None:
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(ON_ITS_WAY_MAX)
+        arriving = asyncio.ensure_future(self._arrive(queue, writer, way))
+        try:
+            with contextlib.suppress(OSError):
+                while data := await reader.read(READ_BYTES):
+                    await queue.put((self._loop.time() + self._delay_s, data))
+        finally:
+            arriving.cancel()
+
+    async def _arrive(
+        self, queue: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, way: Way
+    ) -> None:
         with contextlib.suppress(OSError):
-            while data := await reader.read(READ_BYTES):
+            while True:
+                due_s, data = await queue.get()
+                await asyncio.sleep(max(0.0, due_s - self._loop.time()))
                 await self._open[way].wait()
                 writer.write(data)
                 await writer.drain()

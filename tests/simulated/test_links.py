@@ -19,6 +19,8 @@ from tests.simulated.run import NUM_SHARDS
 from tests.simulated.weather import LASTS_MS, Weather, Weathered
 
 SLOW_MS: Final = 300.0
+SLOWER_MS: Final = 20.0
+SLOWER_EVERY_MS: Final = 200.0
 COMES_AND_GOES_MS: Final = 900.0
 HEARD_LATE_MS: Final = 400.0
 
@@ -39,6 +41,7 @@ ONE_CUT: Final = Bounds(2_000, 5_000, 1)
 TWO_CUT: Final = Bounds(2_500, 5_500, 1)
 ONE_SLOW: Final = Bounds(500, 2_500, 0)
 TWO_SLOW: Final = Bounds(2_500, 3_500, 1)
+TWO_SLOWER: Final = Bounds(1_500, 3_000, 1)
 ALL_SLOW: Final = Bounds(math.inf, math.inf, 0)
 ALL_SLOW_AND_PATIENT: Final = Bounds(2_500, 6_000, 1)
 COMING_AND_GOING: Final = Bounds(2_500, 6_000, 3)
@@ -58,6 +61,21 @@ def slow(ways: tuple[Way, ...]) -> Weather:
     def begin(run: Weathered) -> None:
         for source, target in ways:
             run.network.latency_ms[f"node-{source}", f"node-{target}"] = SLOW_MS
+
+    return begin
+
+
+def slow_down(ways: tuple[Way, ...]) -> Weather:
+    """No heartbeat is missing at any time, so a leader that became far keeps the lead, without a lease."""
+
+    def begin(run: Weathered) -> None:
+        def step(extra_ms: float) -> None:
+            for source, target in ways:
+                run.network.latency_ms[f"node-{source}", f"node-{target}"] = extra_ms
+            if extra_ms < SLOW_MS:
+                run.world.at(run.world.now_ms + SLOWER_EVERY_MS, step, extra_ms + SLOWER_MS)
+
+        step(SLOWER_MS)
 
     return begin
 
@@ -102,6 +120,7 @@ def cases() -> dict[str, tuple[Weather, Bounds, dict[str, Any]]]:
             ways = (*first[1], *second[1])
             found[f"cut {first[0]} {second[0]}"] = (cut(ways), TWO_CUT, {})
             found[f"slow {first[0]} {second[0]}"] = (slow(ways), TWO_SLOW, {})
+            found[f"slower {first[0]} {second[0]}"] = (slow_down(ways), TWO_SLOWER, {})
     everywhere = tuple(way for link in LINKS for way in (link, link[::-1]))
     found["slow everywhere"] = (slow(everywhere), ALL_SLOW, {})
     found["slow everywhere, patient"] = (slow(everywhere), ALL_SLOW_AND_PATIENT, PATIENT)
@@ -109,7 +128,7 @@ def cases() -> dict[str, tuple[Weather, Bounds, dict[str, Any]]]:
 
 
 CASES: Final = cases()
-ALWAYS: Final = ("cut 1<->3", "slow 1<->2 1<->3")
+ALWAYS: Final = ("cut 1<->3", "slow 1<->2 1<->3", "slower 1<->2 1<->3")
 
 
 def play(name: str) -> None:
