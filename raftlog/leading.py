@@ -158,9 +158,7 @@ class Leading:
             self._feeding.feed(peer)
         joined_index = self._joined_index(peer) if peer.is_joining else -1
         raft = self._raft
-        known_ms = -1.0
-        if raft.knows_commit:
-            known_ms = peer.asked_ms if self.has_lease(now_ms) else peer.known_at(self.proven_ms)
+        known_ms = peer.known(self.proven_ms) if raft.knows_commit else -1.0
         message = Append(
             raft.term, prev, prev_term, raft.commit_index, now_ms, b"", joined_index, checkpoint, known_ms
         )

@@ -25,11 +25,11 @@ class Peer:
     `next_index` is the first entry not yet sent.  While `is_probing`, one message at a time is under way
     (`is_waiting`, since `probed_ms`), until a place is found where the logs agree; `probed_index` is the
     place that it asks about.  `in_flight` holds (last index, bytes) of what is sent and not yet acknowledged.
-    `joined_index` is what a joining peer has to reach, once known.  `asked_ms` is the peer's clock in its
-    newest answer by this link, -1 before one; `unproven_ms` in one that came at `heard_ms` and waits for a
-    proof, `known_ms` in the last one that got it.  `lease_ms`: for so long after it heard from this node it
-    votes for nobody else; 0 until it has said so.  `obstacle`: what keeps it from serving
-    (`raftlog.obstacles`), None until it has said.
+    `joined_index` is what a joining peer has to reach, once known.  `asked` is the peer's clock in an answer
+    by this link, and when that came by this node's; `known_ms` the newest such clock that is followed by a
+    proof, -1 before one (`known`).  `lease_ms`: for so long after it heard from this node it votes for nobody
+    else; 0 until it has said so.  `obstacle`: what keeps it from serving (`raftlog.obstacles`), None until it
+    has said.
     """
 
     node_id: int
@@ -48,9 +48,7 @@ class Peer:
     joining_since_ms: float = NEVER_MS
     joined_index: int = -1
     lease_ms: float = 0.0
-    asked_ms: float = -1.0
-    unproven_ms: float = -1.0
-    heard_ms: float = NEVER_MS
+    asked: tuple[float, float] | None = None
     known_ms: float = -1.0
     obstacle: int | None = None
     round_trip_ms: float = 0.0
@@ -66,27 +64,13 @@ class Peer:
         """The link came up or went down: nothing is under way any more, and behind a new link a disk that
         was joining may be another one."""
         self.is_up = is_up
-        # Behind a new link there may be a new process, and its clock another one.
-        self.asked_ms = self.unproven_ms = self.known_ms = -1.0
+        self.asked, self.known_ms = None, -1.0  # there may be a new process, and its clock another one
         if not is_up:
             self.lease_ms = 0.0  # its settings may be others when it comes back
             self.obstacle = None
         if self.is_joining:
             self.forgot(now_ms)
         self.rewind(max(next_index, self.match_index + 1))
-
-    def asks(self, asked_ms: float, now_ms: float) -> None:
-        """An answer brought the peer's clock; one waits for its proof at a time."""
-        self.asked_ms = asked_ms
-        if self.unproven_ms < 0:
-            self.unproven_ms, self.heard_ms = asked_ms, now_ms
-
-    def known_at(self, proven_ms: float) -> float:
-        """The newest time of the peer's clock that was heard before this node was proven to lead: all that a
-        leader knows whose peers are too far for a lease."""
-        if self.unproven_ms >= 0 and proven_ms > self.heard_ms:
-            self.known_ms, self.unproven_ms = self.unproven_ms, -1.0
-        return self.known_ms
 
     def forgot(self, now_ms: float) -> None:
         """Its disk was replaced: what it had acknowledged says nothing any more."""
@@ -118,6 +102,18 @@ class Peer:
             self.round_trip_ms = now_ms - sent_ms
         if sent_ms > self.acked_sent_ms:
             self.acked_sent_ms = sent_ms
+
+    def asks(self, asked_ms: float, now_ms: float) -> None:
+        """It answered when its clock showed `asked_ms` (-1: an older release). The answer before waits for a
+        proof of a later time, or else none would ever get one over a long way."""
+        if self.asked is None and asked_ms >= 0:
+            self.asked = asked_ms, now_ms
+
+    def known(self, proven_ms: float) -> float:
+        """The newest time of its clock until which nobody else had led: this node did until `proven_ms`."""
+        if self.asked is not None and self.asked[1] <= proven_ms:
+            self.known_ms, self.asked = self.asked[0], None
+        return self.known_ms
 
     def matches(self, index: int) -> bool:
         """Its log is synced and equal up to `index`; whether that is news.  Never goes back."""

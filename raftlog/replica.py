@@ -598,12 +598,10 @@ class Replica:
     def horizon(self) -> tuple[float, int]:
         """A time of this node's clock, and an entry: nothing behind that one was committed by then.
 
-        Where this node leads: now with a lease, else as of its newest proof, which may be all that it gets of
-        far peers. Elsewhere what the leader has last told, however long ago."""
-        now_ms = self._host.monotonic_ms()
+        Until when this node has led, where it leads; else what the leader has last told, however long ago."""
         raft = self._raft
         if raft is not None and raft.is_leader and raft.knows_commit:
-            return now_ms if self.has_lease(now_ms) else self.proven_ms, raft.commit_index
+            return min(self.proven_ms, self._host.monotonic_ms()), raft.commit_index
         return (float("-inf"), 0) if self._peering is None else self._peering.following.horizon
 
     def transfer(self, target: int | None, done: Callable[[str | None], None]) -> None:

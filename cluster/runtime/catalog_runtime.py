@@ -99,6 +99,8 @@ class CatalogRuntime(ShardRuntime):
         self._num_spread = 0
         self.age_max_ms = max(AGE_MAX_MS, 2 * node.runtime_settings.log.raft_max_timeout_ms)
         self._known_ms = -math.inf
+        self._ahead = (-math.inf, 0)
+        """A horizon that the catalog has not reached yet."""
         self._ages: deque[tuple[int, float]] = deque()
         """Entries of the last `age_max_ms` and a little more, and when they were known to be committed."""
         self._num_waiting_for_names = 0
@@ -201,9 +203,14 @@ class CatalogRuntime(ShardRuntime):
         return now_ms - self._known_ms <= self.age_max_ms and self._learning is self.committed_catalog
 
     def _look_at_horizon(self) -> None:
-        as_of_ms, index = self.replica.horizon
-        if index <= self.committed_catalog.version:
-            self._known_ms = max(self._known_ms, as_of_ms)
+        """A horizon waits until the catalog has reached it: each newer one is as far away, where topics come
+        faster than this node's disk takes them."""
+        version = self.committed_catalog.version
+        for as_of_ms, index in (self._ahead, self.replica.horizon):
+            if index <= version:
+                self._known_ms = max(self._known_ms, as_of_ms)
+            elif self._ahead[1] <= version:
+                self._ahead = as_of_ms, index
 
     def _note_age(self, index: int) -> None:
         ages, now_ms = self._ages, self.host.monotonic_ms()

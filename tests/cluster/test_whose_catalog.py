@@ -6,6 +6,8 @@ stays unknown to node 3 for as long as the cut lasts.
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from cluster.runtime.group_runtime import GroupRuntime
@@ -20,6 +22,7 @@ from tests.report import count_fault
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.delete_groups import DeleteGroupsRequest
 from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.list_groups import ListGroupsRequest
@@ -204,3 +207,37 @@ def test_the_end_of_the_metadata_leader_stops_no_commit(cut: Nodes) -> None:
         cut.world.run_for(100)
     assert cut.cluster.leader_of(METADATA_SHARD) in (2, 3)
     assert cut.cluster.runtime(2, SHARD).is_fit
+
+
+FAR_MS = 120.0
+
+
+def test_nodes_far_apart_go_by_names_as_long_as_they_can_elect_a_leader() -> None:
+    """A round trip that is longer than a leader's lease keeps nobody from knowing that its catalog is new."""
+    nodes = Nodes()
+    for one, other in itertools.permutations((1, 2, 3), 2):
+        nodes.network.latency_ms[f"node-{one}", f"node-{other}"] = FAR_MS
+    nodes.world.run_for(1_000)
+    leaders = {shard: nodes.cluster.leader_of(shard) for shard in nodes.cluster.shards}
+    for offset in range(10):
+        nodes.world.run_for(1_000)
+        assert nodes.commit(nodes.leader, offset) == 0
+        assert nodes.fetch(nodes.leader) == (0, [offset])
+        assert all(nodes.cluster.runtime(node_id, SHARD).is_fit for node_id in (1, 2, 3))
+    assert {shard: nodes.cluster.leader_of(shard) for shard in nodes.cluster.shards} == leaders
+
+
+def test_a_slow_disk_keeps_up_with_topics_that_come_without_end() -> None:
+    """The catalog of a node whose disk is slow is always a little behind, and never for long."""
+    nodes = Nodes()
+    controller = nodes.cluster.leader_of(METADATA_SHARD)
+    assert controller is not None
+    slow = nodes.cluster.others(controller)[0]
+    nodes.cluster[slow].host.sync_ms = 120.0
+    for number in range(300):
+        topic = CreatableTopic(name=f"topic-{number}", num_partitions=1, replication_factor=1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
+        nodes.client(controller).send(ApiKey.CREATE_TOPICS, 7, request)
+        nodes.world.run_for(20)
+    assert nodes.cluster[slow].node.catalog.version < nodes.cluster[controller].node.catalog.version
+    assert nodes.cluster.runtime(slow, SHARD).is_fit
