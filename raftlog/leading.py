@@ -158,7 +158,7 @@ class Leading:
             self._feeding.feed(peer)
         joined_index = self._joined_index(peer) if peer.is_joining else -1
         raft = self._raft
-        known_ms = peer.known(self.proven_ms) if raft.knows_commit else -1.0
+        known_ms = peer.known(self.led_until(now_ms)) if raft.knows_commit else -1.0
         message = Append(
             raft.term, prev, prev_term, raft.commit_index, now_ms, b"", joined_index, checkpoint, known_ms
         )
@@ -228,6 +228,11 @@ class Leading:
         """Nobody else can lead before this moment."""
         raft = self._raft
         return raft.is_leader and raft.term != self._lease_lost_in_term and self._progress.has_lease(now_ms)
+
+    def led_until(self, now_ms: float) -> float:
+        """Until when nobody else has certainly led: now with a lease, else as of the newest proof, which may
+        be all that far peers give."""
+        return now_ms if self.has_lease(now_ms) else self.proven_ms
 
     def ask_proof(self) -> None:
         """One round of heartbeats at the end of this turn, for all who ask in it."""

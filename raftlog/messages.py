@@ -55,7 +55,7 @@ class Append:
 
     `sent_ms` is the leader's clock; `joined_index` tells a joining node that it knows everything once its
     log reaches that index (-1: not yet). `known_ms` is an `asked_ms` of this peer: the leader got it, and
-    has a proof since that nobody else had led by then, so that `commit_index` was all that there was
+    nobody else can have led by then, so that `commit_index` was all that there was
     at that time of the peer's clock (-1: not told; None: an older release, which tells it to nobody).
     """
 

@@ -26,10 +26,10 @@ class Peer:
     (`is_waiting`, since `probed_ms`), until a place is found where the logs agree; `probed_index` is the
     place that it asks about.  `in_flight` holds (last index, bytes) of what is sent and not yet acknowledged.
     `joined_index` is what a joining peer has to reach, once known.  `asked` is the peer's clock in an answer
-    by this link, and when that came by this node's; `known_ms` the newest such clock that is followed by a
-    proof, -1 before one (`known`).  `lease_ms`: for so long after it heard from this node it votes for nobody
-    else; 0 until it has said so.  `obstacle`: what keeps it from serving (`raftlog.obstacles`), None until it
-    has said.
+    by this link, and when that came by this node's; `known_ms` the newest such clock until which this
+    node certainly led, -1 before one.  `lease_ms`: for so long after it heard from this node it votes for
+    nobody else; 0 until it has said so.  `obstacle`: what keeps it from serving (`raftlog.obstacles`), None
+    until it has said.
     """
 
     node_id: int
@@ -109,9 +109,9 @@ class Peer:
         if self.asked is None and asked_ms >= 0:
             self.asked = asked_ms, now_ms
 
-    def known(self, proven_ms: float) -> float:
-        """The newest time of its clock until which nobody else had led: this node did until `proven_ms`."""
-        if self.asked is not None and self.asked[1] <= proven_ms:
+    def known(self, led_until_ms: float) -> float:
+        """A time of its clock until which nobody else had led: this node did until `led_until_ms`."""
+        if self.asked is not None and self.asked[1] <= led_until_ms:
             self.known_ms, self.asked = self.asked[0], None
         return self.known_ms
 

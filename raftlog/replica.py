@@ -601,7 +601,9 @@ class Replica:
         Until when this node has led, where it leads; else what the leader has last told, however long ago."""
         raft = self._raft
         if raft is not None and raft.is_leader and raft.knows_commit:
-            return min(self.proven_ms, self._host.monotonic_ms()), raft.commit_index
+            now_ms = self._host.monotonic_ms()
+            led_until_ms = now_ms if self._peering is None else self._peering.leading.led_until(now_ms)
+            return led_until_ms, raft.commit_index
         return (float("-inf"), 0) if self._peering is None else self._peering.following.horizon
 
     def transfer(self, target: int | None, done: Callable[[str | None], None]) -> None:
