@@ -7,7 +7,8 @@ its peers, and takes the latest time that a majority of all nodes has reached. T
   log that is then ahead of it goes on at half its speed (`LogTime`).
 - `past_ms` is what retention is judged by: a moment that has certainly passed. A correction ahead counts once
   it has stood for a day, and is a warning in the log until then. After a start it begins with the time of the
-  newest entry, so that it is behind by the time for which the node was down, for a day.
+  newest entry, so that it is behind by the time for which the node was down, for a day; but it is never ahead
+  of what a majority says, whatever the log was stamped with.
 
 A node alone is its own majority: its wall clock is compared with its monotonic clock, and that is all it has.
 
@@ -18,6 +19,7 @@ but for a tenth of the time that passes; without a majority both go on by the mo
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -88,6 +90,8 @@ class AgreedClock:
         self._loaded_ms = 0.0
         self._stamps = Belief(STAMPS_DELAY_MS)
         self._retention = Belief(RETENTION_DELAY_MS)
+        self._said_ms = math.inf
+        """What a majority said at the last look, beyond this node's monotonic clock."""
         self._has_warned = False
         self._timer: Timer | None = None
 
@@ -120,7 +124,7 @@ class AgreedClock:
         said = sorted([self._host.wall_ms() - now_ms, *self._others()], reverse=True)
         if len(said) < self._majority:
             return
-        offset_ms = said[self._majority - 1]
+        self._said_ms = offset_ms = said[self._majority - 1]
         if self._stamps.offset_ms is None and self._newest_ms:  # a step back from there must stand too
             self._stamps.offset_ms = max(offset_ms, self._newest_ms - self._loaded_ms)
         self._stamps.hear(offset_ms, now_ms)
@@ -141,12 +145,12 @@ class AgreedClock:
 
     def past_ms(self) -> int:
         """A moment that has certainly passed: 0 as long as nothing is known."""
-        now_ms = self._host.monotonic_ms()
-        if self._retention.offset_ms is not None:
-            return min(round(self._retention.offset_ms + now_ms), self.wall_ms())
-        return (
-            min(round(self._newest_ms + now_ms - self._loaded_ms), self.wall_ms()) if self._newest_ms else 0
-        )
+        offset_ms = self._retention.offset_ms
+        if offset_ms is None:
+            if not self._newest_ms:
+                return 0
+            offset_ms = self._newest_ms - self._loaded_ms
+        return min(round(min(offset_ms, self._said_ms) + self._host.monotonic_ms()), self.wall_ms())
 
     def status(self) -> dict[str, Any]:
         """JSON-ready: whether a majority was heard, and how far apart the clocks are."""
