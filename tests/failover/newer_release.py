@@ -10,7 +10,6 @@ import sys
 import cluster.node
 from cluster.main import main
 
-cluster.node.LATEST_FORMAT_LEVEL += 1  # type: ignore[attr-defined]  # what it was imported as
-
-if __name__ == "__main__":
+if __name__ == "__main__":  # whoever imports this for its path stays what it is
+    cluster.node.LATEST_FORMAT_LEVEL += 1  # type: ignore[attr-defined]  # what it was imported as
     sys.exit(main(sys.argv[1:]))
