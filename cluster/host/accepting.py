@@ -44,6 +44,10 @@ DESCRIPTORS_KEPT: Final = 128
 """Kept from strangers where nobody says more; never more than half of the limit."""
 
 
+def _run(fn: Callable[..., object], *args: object) -> None:
+    fn(*args)
+
+
 class Acceptor:
     """The sockets that listen on one host and port; `raftlog.host.Listener`."""
 
@@ -56,8 +60,11 @@ class Acceptor:
         tls: ssl.SSLContext | None = None,
         handshake_s: float | None = None,
         kept: int = DESCRIPTORS_KEPT,
+        run: Callable[..., None] = _run,
     ) -> None:
+        """`run` calls what accepts; the loop itself would only note what that raises."""
         self._loop = loop
+        self._run = run
         self._sockets = sockets
         self._factory = factory
         self._tls = tls
@@ -86,7 +93,7 @@ class Acceptor:
 
     def _listen(self, listening: socket.socket) -> None:
         if listening in self._sockets:
-            self._loop.add_reader(listening, self._accept, listening)
+            self._loop.add_reader(listening, self._run, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTED_PER_TURN):
@@ -121,7 +128,11 @@ class Acceptor:
         return True
 
     def _open(self, accepted: socket.socket) -> None:
-        handler = self._factory()
+        try:
+            handler = self._factory()
+        except BaseException:
+            accepted.close()
+            raise
         self._opening[handler] = accepted
         task = self._loop.create_task(self._opened(handler, accepted))
         self._tasks.add(task)

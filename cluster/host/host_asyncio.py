@@ -227,6 +227,7 @@ class AsyncioHost:
                 tls=context,
                 handshake_s=CONNECT_TIMEOUT_S,
                 kept=self._descriptors_kept,
+                run=self.run,
             )
             done(acceptor, None)
 

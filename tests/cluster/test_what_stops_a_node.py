@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from cluster.host.host_asyncio import AsyncioHost
 from cluster.simulator import Network, World
 from cluster.simulator.host import VirtualHost
 from cluster.simulator.machine import Machine
+from raftlog.host import Listener
 from raftlog.peers.handshake import Handshake
 from raftlog.simfiles import SimFiles
 from tests.cluster.fakes import Bench
@@ -37,6 +39,23 @@ def broken(*_: object, **__: object) -> Any:
 
 # The loop of a real process.
 
+
+def knocked_at(host: AsyncioHost) -> None:
+    """Somebody connects, and nobody can be made who would speak with him."""
+    found: list[Listener] = []
+
+    def nobody() -> Any:
+        found[0].close()
+        broken()
+
+    def connect(listener: Listener | None, _: object) -> None:
+        assert listener is not None
+        found.append(listener)
+        socket.create_connection(("127.0.0.1", listener.port)).close()
+
+    host.listen("", 0, nobody, connect)
+
+
 WAYS: dict[str, Callable[[AsyncioHost], object]] = {
     "a callback": lambda host: host.call_soon(broken, 1),
     "a timer": lambda host: host.call_later(1, broken, 1),
@@ -46,6 +65,7 @@ WAYS: dict[str, Callable[[AsyncioHost], object]] = {
         "no.such.module", {}, broken, low_priority=False, deadline_ms=9_000
     ),
     "who asked to listen": lambda host: host.listen("256.1.1.1", 0, asyncio.Protocol, broken),
+    "what is made for who connects": knocked_at,
     "who asked to connect": lambda host: host.connect("", 1, asyncio.Protocol, broken),
 }
 
