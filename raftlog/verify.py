@@ -20,6 +20,7 @@ from crc32c import crc32c
 from raftlog.archive import ARCHIVE, MANIFEST, Manifest, all_segments, read_manifest, read_segment
 from raftlog.chain import GENESIS, Chain
 from raftlog.directory import (
+    BOOT_FILE,
     NODE_FILE,
     TERM_FILE,
     NodeIdentity,
@@ -40,7 +41,7 @@ from raftlog.install import INSTALLING_FILE, installing
 from raftlog.kept import kept_indexes, kept_path
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
 from raftlog.metafile import read_meta
-from raftlog.peers.boots import read_boots
+from raftlog.peers.boots import BOOTS_FILE, read_boots
 from raftlog.sealed import REBUILD_HINT, Sealed, decode_index
 from raftlog.segments import LogIdentity, decode_header, index_name, log_name, next_frame, proof_of_loss
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
@@ -100,7 +101,10 @@ class _Walk:
 def verify_node(files: Files, path: str) -> list[Problem]:
     """All problems of the node's own files, beside its logs; a copy of some shards alone has none."""
     walk = _Walk(files, path)
-    if not files.exists(join(path, NODE_FILE)):
+    node, notes = join(path, NODE_FILE), (BOOT_FILE, BOOTS_FILE)
+    if not files.exists(node):
+        if any(files.exists(join(path, name)) for name in notes):
+            walk.found(node, 0, "is missing, though this node has started here")
         return walk.problems
     for read in (read_identity, read_boot_ids, read_boots):
         try:

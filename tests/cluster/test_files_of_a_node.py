@@ -123,6 +123,27 @@ def test_whatever_a_start_refuses_verify_reports(
     assert ("synced" in told) == (made is not _replaced)
 
 
+@pytest.mark.parametrize("made", [_killed, _stopped, _replaced])
+@pytest.mark.parametrize("left", [None, 0.0, 0.5])
+def test_a_file_that_is_missing_or_cut_is_reported_when_a_start_refuses_it(
+    cluster: SimCluster, made: Callable[[SimCluster], SimFiles], left: float | None
+) -> None:
+    """`left`: the part that is there; None: the file is not."""
+    whole = made(cluster)
+    refused = 0
+    for path in _files(whole):
+        disk = whole.crash(Crash.KEPT)
+        if left is None:
+            disk.unlink(path)
+        else:
+            disk.open(path, "w").truncate(int(disk.size(path) * left))
+        count_fault("cluster", "missing file" if left is None else "cut file")
+        if refusal := _refusal(disk):
+            refused += 1
+            assert any(one.severity == "damage" for one in _verify(disk)), f"{path}: {refusal}"
+    assert refused > 5
+
+
 def _put(source: SimFiles, target: SimFiles, folder: str) -> None:
     """Replace a folder by another disk's."""
     for path in _files(target, folder):
