@@ -6,7 +6,7 @@ import traceback
 from dataclasses import dataclass
 
 PLACES_MAX = 4
-"""Of a stack, the innermost calls: enough to find a fault by."""
+"""So many innermost calls of a stack are told: enough to find a fault by."""
 
 
 def in_one_line(error: BaseException) -> str:

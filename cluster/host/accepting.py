@@ -32,7 +32,7 @@ BACKLOG: Final = 1024
 """After a restart every client connects again within a second; the default of 100 would refuse some."""
 
 ACCEPTED_PER_TURN: Final = 16
-"""Of one listening socket, before others have the loop, and before who was accepted could say a word."""
+"""One listening socket accepts so many; then others have the loop, and who was accepted can say a word."""
 
 REST_S: Final = 1.0
 """The pause after an accept that failed: for want of descriptors it would fail again at once."""

@@ -53,9 +53,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _note_of_others(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What failed in the loop and was not ours to run: a stranger's TLS handshake, a task of the HTTP server.
-
-    It ends with its connection."""
+    """Notes a failure in the loop of something that was not ours to run: a stranger's TLS handshake, a task
+    of the HTTP server. It ends with its connection."""
     error = context.get("exception")
     said = "" if error is None else f": {in_one_line(error)}"
     LOG.error("%s%s", context["message"], said)

@@ -49,7 +49,7 @@ JOB_REPLY_BYTES_MAX: Final = 16 * 1024 * 1024
 one piece (`cluster.host.pieces`)."""
 
 READ_BYTES: Final = 256 * 1024
-"""Of an answer, at a time."""
+"""An answer is read by so much at a time."""
 
 GIVEN_UP_LOOK_MS: Final = 1_000
 """How often a thread that waits for an answer looks whether anybody still wants it."""

@@ -24,13 +24,13 @@ from typing import Any, Final
 import msgpack
 
 PIECE_BYTES_MAX: Final = 256 * 1024
-"""Of an answer, decoded at once: 3 ms at worst."""
+"""So much of an answer is decoded at once: 3 ms at worst."""
 
 DEPTH_MAX: Final = 16
-"""Of long lists and maps in each other; answers have three."""
+"""Long lists and maps may be in each other so deep; answers need three."""
 
 KEYS_MAX: Final = 500_000
-"""Of a map, far above the members of a group: growing it is one call too."""
+"""A map may have so many, far above the members of a group: growing it is one call too."""
 
 _IN_PIECES: Final = b"\xc1"
 _HEAD: Final = struct.Struct("<BI")

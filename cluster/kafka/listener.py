@@ -40,7 +40,7 @@ UNUSED_MS = 30_000
 any other client connects again when it has something to ask."""
 
 DISMISSED_PER_TURN = 256
-"""Of those who let it pass: some milliseconds, before others have the loop."""
+"""So many who let it pass are closed before others have the loop: some milliseconds."""
 
 SWEEPS_PER_IDLE_TIME = 4
 """How often idle connections are looked for within connections.max.idle.ms: at most a quarter late."""

@@ -292,8 +292,8 @@ class Link:
         self._owner.link_closed(self, why)
 
     def _tell(self, why: Refused) -> None:
-        """The peer hears it in the form that it waits for: a an acceptor that
-        has sent its proof waits for packets."""
+        """The peer hears it in the form that it waits for: an acceptor that has sent its proof waits for
+        packets."""
         if self.is_dialer and self.state is State.DECIDING:
             self.queue(REFUSAL, bytes([why.code]))
             self.flush()

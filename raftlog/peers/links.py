@@ -54,8 +54,9 @@ class Links:
     ) -> None:
         """`describe` is asked at each hello and eight times a second; what changes is told to all peers."""
         self.on_change: Callable[[], None] = lambda: None
-        self.on_clock: Callable[[], None] = lambda: None
         """Called after a link went up or down, or a peer said something new of itself."""
+        self.on_clock: Callable[[], None] = lambda: None
+        """Called after a peer said what its wall clock shows."""
         self._host = host
         self._directory = directory
         self._settings = settings
