@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tests.differential.asked import Asked
 from tests.differential.compare import Difference
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 MASKED_MAX: Final = 0.02
 """Of all replies: beyond it the comparison would no longer say much."""
@@ -147,13 +148,14 @@ def _joins_by_expression(situation: Situation) -> bool:
 
 
 def _acknowledges_untold(situation: Situation) -> bool:
-    """A member that was told of no revocation reports nothing: Kafka moves it to the next epoch."""
-    difference, body = situation.difference, situation.asked.body
-    return (
-        situation.asked.facts.get("owned") == "none"
-        and situation.asked.facts.get("epoch") == "same"
-        and difference.kafka.number > getattr(body, "member_epoch", difference.kafka.number)
-    )
+    """The report acknowledges nothing here, and Kafka moves the member on: of nothing, or without what a
+    topic had that has gone, by a member that was told of no revocation; or a full one, as the one before."""
+    difference, facts, body = situation.difference, situation.asked.facts, situation.asked.body
+    if facts.get("epoch") != "same" or not isinstance(body, ConsumerGroupHeartbeatRequest):
+        return False
+    says_all = body.subscribed_topic_names is not None and body.rebalance_timeout_ms != -1
+    says_no_more = facts.get("owned") == "told" and (says_all or situation.before.has_dropped)
+    return (facts.get("owned") == "none" or says_no_more) and difference.kafka.number > body.member_epoch
 
 
 HEARTBEAT: Final = ("CONSUMER_GROUP_HEARTBEAT",)
