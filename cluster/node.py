@@ -410,9 +410,9 @@ class Node:
         """Clients notice a closed connection sooner than an error."""
         self.kafka.close_users_of(runtime.shard)
 
-    def wall_ms(self) -> int:
-        """What time it is, as most nodes say."""
-        return self.clock.wall_ms()
+    def wall_at(self, now_ms: float) -> int:
+        """What time it is at this time of the monotonic clock, as most nodes say."""
+        return self.clock.wall_at(now_ms)
 
     def observe_clock(self, now_ms: float) -> None:
         self._clock.observe(now_ms)

@@ -30,7 +30,7 @@ def _no_clock() -> float:
 class Context:
     """What pure code needs from outside for one decision.
 
-    `monotonic_ms` drives timers, `wall_ms` only goes into records. `settled_ms` is a moment that has
+    `monotonic_ms` drives timers, `wall_ms` only goes into records. `settled_ms` tells a moment that has
     certainly passed, whatever clocks say; None if that is `wall_ms`. `next_index` is the index that this
     decision's entry will have. `turn` numbers the turns of the loop (a group computes at most one target in
     each; 0 means that every decision is a turn of its own). `stopwatch_ms` measures what a target costs.
@@ -43,7 +43,7 @@ class Context:
     settings: SettingsView
     fresh_id: Callable[[], str]
     fresh_uuid: Callable[[], bytes]
-    settled_ms: int | None = None
+    settled_ms: Callable[[], int] | None = None
     stopwatch_ms: Callable[[], float] = _no_clock
     turn: int = 0
     client_id: str = ""
@@ -53,7 +53,7 @@ class Context:
     @property
     def past_ms(self) -> int:
         """What retention is judged by: one wrong clock must delete nothing."""
-        return self.wall_ms if self.settled_ms is None else min(self.settled_ms, self.wall_ms)
+        return self.wall_ms if self.settled_ms is None else min(self.settled_ms(), self.wall_ms)
 
 
 class JobKind(StrEnum):

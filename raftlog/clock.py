@@ -135,13 +135,17 @@ class AgreedClock:
     def wall_ms(self) -> int:
         """What is stamped now. Before a majority was heard time goes on from the newest entry: a clock that
         nobody has confirmed moves nothing ahead."""
+        return self.wall_at(self._host.monotonic_ms())
+
+    def wall_at(self, now_ms: float) -> int:
+        """`wall_ms` for those who have read the monotonic clock already."""
         offset_ms = self._stamps.offset_ms
         if offset_ms is not None:
-            return round(offset_ms + self._host.monotonic_ms())
+            return round(offset_ms + now_ms)
         own_ms = self._host.wall_ms()
         if not self._newest_ms:
             return own_ms
-        return min(own_ms, round(self._newest_ms + self._host.monotonic_ms() - self._loaded_ms))
+        return min(own_ms, round(self._newest_ms + now_ms - self._loaded_ms))
 
     def past_ms(self) -> int:
         """A moment that has certainly passed: 0 as long as nothing is known."""
@@ -150,7 +154,8 @@ class AgreedClock:
             if not self._newest_ms:
                 return 0
             offset_ms = self._newest_ms - self._loaded_ms
-        return min(round(min(offset_ms, self._said_ms) + self._host.monotonic_ms()), self.wall_ms())
+        now_ms = self._host.monotonic_ms()
+        return min(round(min(offset_ms, self._said_ms) + now_ms), self.wall_at(now_ms))
 
     def status(self) -> dict[str, Any]:
         """JSON-ready: whether a majority was heard, and how far apart the clocks are."""
@@ -190,17 +195,17 @@ class LogTime:
 
     def __init__(self, host: Host, clock: AgreedClock, home: str) -> None:
         self._host = host
-        self._clock = clock
+        self.clock = clock
         self._home = home
         self._slow_from: tuple[float, int] | None = None
 
     def now_ms(self, last_ms: int) -> int:
         """The time of an entry behind one of `last_ms`."""
-        wall_ms = self._clock.wall_ms()
+        monotonic_ms = self._host.monotonic_ms()
+        wall_ms = self.clock.wall_at(monotonic_ms)
         if wall_ms >= last_ms:
             self._slow_from = None
             return wall_ms
-        monotonic_ms = self._host.monotonic_ms()
         slow_ms = self._slow_ms(monotonic_ms)
         if slow_ms is None or slow_ms < last_ms:
             if slow_ms is None and last_ms - wall_ms > STEP_MS:

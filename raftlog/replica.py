@@ -87,13 +87,11 @@ class Replica:
         self._journal = Journal(
             host.files, self.home, identity, settings, is_alone=directory.identity.is_alone
         )
-        self._clock = AgreedClock(host) if clock is None else clock
-        self._log_time = LogTime(host, self._clock, self.home)
+        self._time = LogTime(host, AgreedClock(host) if clock is None else clock, self.home)
         self._applying = Applying(host, self._journal, machine, settings)
         self._raft: Raft | None = None
         self._peering: Peering | None = None
         self._snapshotter: Snapshotter | None = None
-        self._snapshot: SnapshotHeader | None = None
         self.group_commit = GroupCommit(
             host,
             self._journal,
@@ -224,10 +222,11 @@ class Replica:
         if not is_named:
             write_term(files, self.home, identity, self.term, self.vote)
         clean_up(files, self.home)
+        snapshot: SnapshotHeader | None = None
         for header in self._applying.restore():
-            self._snapshot = header
+            snapshot = header
             yield
-        yield from load_journal(files, self._journal, self._snapshot)
+        yield from load_journal(files, self._journal, snapshot)
         if self.term < self._journal.last_term:
             what = f"the term is {self.term}, but the log has entries of term {self._journal.last_term}"
             raise Corrupt(join(self.home, TERM_FILE), 0, what, RESTORE_HINT)
@@ -240,9 +239,9 @@ class Replica:
         if peers and self._links is None:
             self.fail(ValueError(f"it is one of {identity.voters}, and has no links to the others"))
             return
-        self._clock.loaded(journal.last_timestamp_ms)
+        self._time.clock.loaded(journal.last_timestamp_ms)
         self._snapshotter = Snapshotter(
-            host, journal, self._machine, settings, self._clock.past_ms, self.fail
+            host, journal, self._machine, settings, self._time.clock.past_ms, self.fail
         )
         self._applying.loaded(self._snapshotter)
         self._raft = self.engine(host, identity.node_id, journal, self, settings, peers)
@@ -262,7 +261,7 @@ class Replica:
             self._applying,
             self._machine,
             settings,
-            self._clock.past_ms,
+            self._time.clock.past_ms,
         )
         self._peering.start(sorted(self._linked))
 
@@ -637,11 +636,11 @@ class Replica:
 
     def now_ms(self) -> int:
         """The time that an entry gets now: what most clocks say, and never less than the newest entry's."""
-        return self._log_time.now_ms(self._journal.last_timestamp_ms)
+        return self._time.now_ms(self._journal.last_timestamp_ms)
 
     def past_ms(self) -> int:
         """A moment that has certainly passed, whatever a clock or an entry says: for retention."""
-        return self._clock.past_ms()
+        return self._time.clock.past_ms()
 
     @property
     def last_timestamp_ms(self) -> int:

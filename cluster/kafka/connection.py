@@ -75,13 +75,47 @@ def _own_end(call: Callable[Concatenate[Connection, P], None]) -> Callable[Conca
         try:
             call(self, *args, **kwargs)
         except Exception as error:
-            self._failed(error)
+            self.failed(error)
 
     return called
 
 
 class Connection:
     """An `asyncio.Protocol` in shape; see `raftlog.host.StreamHandler`."""
+
+    __slots__ = (
+        "_alone",
+        "_asked_bytes",
+        "_backlog",
+        "_backlog_bytes",
+        "_draining",
+        "_early_bytes",
+        "_fast",
+        "_first_bytes",
+        "_flush_due",
+        "_framer",
+        "_has_more",
+        "_is_new",
+        "_is_queued",
+        "_last_group",
+        "_num_shards",
+        "_patient_bytes",
+        "_pause_bytes",
+        "_reading",
+        "_ready",
+        "_requests_max",
+        "_transport",
+        "_unread",
+        "_waiting",
+        "active_ms",
+        "client",
+        "closed",
+        "kept_bytes",
+        "listener",
+        "patient",
+        "peer",
+        "shards_used",
+    )
 
     def __init__(self, listener: KafkaListener) -> None:
         settings = listener.settings
@@ -162,10 +196,14 @@ class Connection:
         self._unread = False
         self._serve_soon()
 
-    @_own_end
     def data_received(self, data: bytes) -> None:
-        if self.closed or self._draining:
-            return
+        try:
+            if not self.closed and not self._draining:
+                self._received(data)
+        except Exception as error:
+            self.failed(error)
+
+    def _received(self, data: bytes) -> None:
         self.listener.counters.bytes_received += len(data)
         if self._is_new:
             self._first_bytes = (self._first_bytes + data)[:FIRST_BYTES]
@@ -202,13 +240,6 @@ class Connection:
 
     def go_on(self, now_ms: float, end_ms: float) -> bool:
         """Serves frames in order until a bound or the end of this connection's share (`slices.Work`)."""
-        try:
-            return self._go_on(now_ms, end_ms)
-        except Exception as error:
-            self._failed(error)
-            return True
-
-    def _go_on(self, now_ms: float, end_ms: float) -> bool:
         self._is_queued = False
         if self.closed:
             return True
@@ -226,7 +257,10 @@ class Connection:
         num_served = self._serve(frames, now_ms, end_ms)
         if num_served is None:
             return True
-        self._put_off(frames[num_served:] if num_served < len(frames) else [])
+        if num_served < len(frames):
+            self._put_off(frames[num_served:])
+        else:
+            self._backlog, self._backlog_bytes = [], 0
         has_input = bool(self._backlog) or self._has_more
         self._is_queued = has_input and not self._is_blocked()
         is_done = not self._is_queued
@@ -239,7 +273,7 @@ class Connection:
     def _serve(self, frames: list[bytes], now_ms: float, end_ms: float) -> int | None:
         """How many of them could be served; None if the connection was closed on one."""
         host = self.listener.host
-        wall_ms = self.listener.node.wall_ms()
+        wall_ms = self.listener.node.wall_at(now_ms)
         fast = self._fast.by_tail
         is_blocked = self._is_blocked()
         for served, payload in enumerate(frames):
@@ -345,9 +379,12 @@ class Connection:
     def _flush_soon(self) -> None:
         if not self._flush_due:
             self._flush_due = True
-            self.listener.host.call_soon(self._flush)
+            self.listener.host.call_soon(self._flush_in_time)
 
     @_own_end
+    def _flush_in_time(self) -> None:
+        self._flush()
+
     def _flush(self) -> None:
         self._flush_due = False
         if self.closed:
@@ -401,11 +438,11 @@ class Connection:
     # Flow
 
     def _is_blocked(self) -> bool:
-        return (
-            self._unread
-            or len(self._waiting) >= self._requests_max
+        if self._unread or self._draining:
+            return True
+        return bool(self._waiting) and (  # else nothing is in flight
+            len(self._waiting) >= self._requests_max
             or self._asked_bytes + self._early_bytes > self._pause_bytes
-            or bool(self._draining)
             or bool(self._alone)
         )
 
@@ -420,7 +457,7 @@ class Connection:
             self._is_queued = True
             self._read(False)
             self.listener.slices.submit(self, MORE)
-        else:
+        elif not self._reading:
             self._read(True)
 
     def _read(self, wanted: bool) -> None:
@@ -463,7 +500,8 @@ class Connection:
             self._read(True)
         self.listener.host.call_later(LINGER_MS, self.close, why)
 
-    def _failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
+        """A fault while its bytes were read or its replies written (`slices.Work`)."""
         self.refuse("failed", f"a fault of this program: {in_one_line(error)}")
 
     def refuse(self, why: str, message: str, *, at_once: bool = False) -> None:

@@ -90,31 +90,30 @@ class Exchange:
         if self.is_answered:
             raise RuntimeError(f"API {self.api_key} was answered twice")
         self.is_answered = True
-        work = self._answering_or_ending(answer, deliver or self.send)
+        work = self._answering(answer, deliver or self.send)
         if not connection.listener.slices.run(work, self._is_wanted):
             connection.serve_alone(self)  # one answer in the making for each connection
 
     def _is_wanted(self) -> bool:
         return self.connection is not None
 
-    def _answering_or_ending(self, answer: Answer, deliver: Callable[[bytes], None]) -> Iterator[None]:
+    def _answering(self, answer: Answer, deliver: Callable[[bytes], None]) -> Iterator[None]:
         try:
-            yield from self._answering(answer, deliver)
+            body: Any = yield from answer
+            data = yield from encode_response_in_pieces(
+                self.api_key, self.api_version, self.correlation_id, body
+            )
+            if (listener := self.listener) is not None:
+                yield from count_errors(listener.counters, self.api_key, body)
+            if self.entry is not None and (connection := self.connection) is not None:
+                connection.remember(self, body, data)
+            deliver(data)
         except Exception:  # ours, not the client's: say so, and do not leave it waiting
             LOG.exception(
                 "the reply to %s version %d cannot be given", api_name(self.api_key), self.api_version
             )
             if (connection := self.connection) is not None:
                 connection.refuse("failed", "the node failed to answer; its log says why")
-
-    def _answering(self, answer: Answer, deliver: Callable[[bytes], None]) -> Iterator[None]:
-        body: Any = yield from answer
-        data = yield from encode_response_in_pieces(self.api_key, self.api_version, self.correlation_id, body)
-        if (listener := self.listener) is not None:
-            yield from count_errors(listener.counters, self.api_key, body)
-        if self.entry is not None and (connection := self.connection) is not None:
-            connection.remember(self, body, data)
-        deliver(data)
 
     def be_patient(self, end: Callable[[], None]) -> None:
         """Waits of its own accord, until `end` is called because a request behind it cannot (`waiting`)."""

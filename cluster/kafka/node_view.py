@@ -58,8 +58,8 @@ class KafkaNode(Protocol):
     def leader_of(self, shard: int) -> NodeInfo | None:
         """Who leads the shard, as far as this node knows; never a node that it has no link to."""
 
-    def wall_ms(self) -> int:
-        """What time it is, as most nodes say."""
+    def wall_at(self, now_ms: float) -> int:
+        """What time it is at this time of the monotonic clock, as most nodes say."""
 
     def observe_clock(self, now_ms: float) -> None:
         """A fresh reading, before anything is compared with it: a gap of the loop moves every deadline."""

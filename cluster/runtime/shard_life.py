@@ -58,8 +58,6 @@ class ShardLife(ABC):
         self.machine = make_machine()
         self.counters = ShardCounters()
         self.standing = Standing(since_ms=self.host.wall_ms())
-        self.load_ms = 0.0
-        self._load_began_ms = 0.0
         settings = node.runtime_settings
         self._settings = settings
         self._make_machine = make_machine
@@ -86,6 +84,11 @@ class ShardLife(ABC):
     @property
     def is_ready(self) -> bool:
         return self.standing.state is ShardState.READY
+
+    @property
+    def load_ms(self) -> float:
+        """How long it took to be Ready, the last time."""
+        return self.standing.load_ms
 
     @property
     def serving(self) -> str | None:
@@ -149,7 +152,7 @@ class ShardLife(ABC):
 
     def start(self) -> None:
         """Loads the log in slices; clients are told to wait until it is known who leads."""
-        self._load_began_ms = self.host.monotonic_ms()
+        self.standing.began_ms = self.host.monotonic_ms()
         self._move(ShardEvent.LOADING)
         self.replica.start()
 
@@ -228,7 +231,7 @@ class ShardLife(ABC):
         """Elected; `ready` follows."""
         self.counters.elections_won += 1
         if not self._is_alone:  # who is alone begins to serve with its start
-            self._load_began_ms = self.host.monotonic_ms()
+            self.standing.began_ms = self.host.monotonic_ms()
         self._move(ShardEvent.LEADING)
 
     def ready(self, term: int) -> None:
@@ -277,7 +280,7 @@ class ShardLife(ABC):
             self.host.fatal(f"{self.name}: the term cannot begin: {in_one_line(error)}")
             return
         self._becoming = None
-        self.load_ms = self.host.monotonic_ms() - self._load_began_ms
+        self.standing.load_ms = self.host.monotonic_ms() - self.standing.began_ms
         self._move(ShardEvent.CAUGHT_UP)
         self._began_to_serve()
 

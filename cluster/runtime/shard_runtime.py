@@ -195,7 +195,7 @@ class ShardRuntime(ShardLife):
         return Context(
             monotonic_ms=now_ms,
             wall_ms=self.replica.now_ms(),
-            settled_ms=self.replica.past_ms(),
+            settled_ms=self.replica.past_ms,
             next_index=self.replica.next_index,
             catalog=node.catalog,
             settings=node.group_settings,

@@ -46,11 +46,14 @@ TRANSITIONS: Final[dict[tuple[ShardState, ShardEvent], ShardState]] = {
 class Standing:
     """The state of one shard on this node and since when (wall clock, epoch ms).
 
-    `entered_ms` has the newest entry into each state that there has been."""
+    `entered_ms` has the newest entry into each state that there has been. `began_ms` is when this node began
+    to load the shard, by the monotonic clock, and `load_ms` how long it then took to be Ready."""
 
     state: ShardState = ShardState.DOWN
     since_ms: int = 0
     entered_ms: dict[str, int] = field(default_factory=dict)
+    began_ms: float = 0.0
+    load_ms: float = 0.0
 
     def on(self, event: ShardEvent, wall_ms: int) -> bool:
         """Moves by the table; True when the state changed. An event that the table lacks is a bug."""

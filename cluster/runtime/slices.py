@@ -43,6 +43,8 @@ FIRST_OF_TURN: Final = (SOON, MORE, SOON, LONG)
 
 T = TypeVar("T")
 
+_OVER: Final = object()
+
 
 def finished(work: Generator[None, None, T]) -> T:
     """What the work returns, done at a stroke: for those who have no loop to spare."""
@@ -52,6 +54,10 @@ def finished(work: Generator[None, None, T]) -> T:
         except StopIteration as end:
             value: T = end.value
             return value
+
+
+def _note(error: Exception) -> None:
+    LOG.error("an answer could not be made", exc_info=error)
 
 
 class Work(Protocol):
@@ -64,15 +70,20 @@ class Work(Protocol):
     def go_on(self, now_ms: float, end_ms: float) -> bool:
         """Works until about `end_ms`; whether nothing is left to do."""
 
+    def failed(self, error: Exception) -> None:
+        """What `go_on` raised; there is nothing left to do."""
+
 
 class _Answer:
     __slots__ = ("_host", "_is_wanted", "_steps", "_worked_ms", "is_long")
 
-    def __init__(self, steps: Iterator[None], is_wanted: Callable[[], bool], host: Host) -> None:
+    def __init__(
+        self, steps: Iterator[None], is_wanted: Callable[[], bool], host: Host, worked_ms: float = 0.0
+    ) -> None:
         self._steps = steps
         self._is_wanted = is_wanted
         self._host = host
-        self._worked_ms = 0.0
+        self._worked_ms = worked_ms
         self.is_long = False
 
     def go_on(self, now_ms: float, end_ms: float) -> bool:
@@ -85,6 +96,9 @@ class _Answer:
                 self.is_long = self._worked_ms >= SLICE_MS
                 return False
         return True
+
+    def failed(self, error: Exception) -> None:
+        _note(error)
 
 
 class Slices:
@@ -104,13 +118,38 @@ class Slices:
 
     def run(self, steps: Iterator[None], is_wanted: Callable[[], bool]) -> bool:
         """Makes an answer; whether it is there already. `is_wanted` is asked before each later share."""
-        work = _Answer(steps, is_wanted, self._host)
+        if self._until_ms is None and self._at_once_ms >= SLICE_MS:
+            return self.submit(_Answer(steps, is_wanted, self._host))
+        before_ms = self._at_once_ms
+        if self._is_over_at_once(steps):
+            return True
+        work = _Answer(steps, is_wanted, self._host, self._at_once_ms - before_ms)
         if self._until_ms is None:
             return self.submit(work)
         is_done = self._does(work, self._host.monotonic_ms(), self._until_ms)
         if not is_done:
             self._wait(work)
         return is_done
+
+    def _is_over_at_once(self, steps: Iterator[None]) -> bool:
+        """The first step of an answer, which is nearly always the only one: done before anything is made for
+        it to wait with."""
+        outer_ms = self._until_ms
+        try:
+            if outer_ms is not None:
+                return next(steps, _OVER) is _OVER
+            begun_ms = self._host.monotonic_ms()
+            self._until_ms = begun_ms + SLICE_MS - self._at_once_ms
+            is_over = next(steps, _OVER) is _OVER
+            self._at_once_ms += self._host.monotonic_ms() - begun_ms
+            if is_over and self._at_once_ms >= SLICE_MS:
+                self._go_on_soon()
+            return is_over
+        except Exception as error:
+            _note(error)
+            return True
+        finally:
+            self._until_ms = outer_ms
 
     def submit(self, work: Work, lane: int = SOON) -> bool:
         """Does the work in this turn if there is time left, else when its turn comes; whether it is done."""
@@ -135,8 +174,8 @@ class Slices:
         outer_ms, self._until_ms = self._until_ms, end_ms
         try:
             return work.go_on(now_ms, end_ms)
-        except Exception:
-            LOG.exception("slow work failed")
+        except Exception as error:
+            work.failed(error)
             return True
         finally:
             self._until_ms = outer_ms

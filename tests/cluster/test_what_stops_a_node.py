@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cluster.host.host_asyncio import AsyncioHost
+from cluster.kafka.connection import Connection
 from cluster.simulator import Network, World
 from cluster.simulator.host import VirtualHost
 from cluster.simulator.machine import Machine
@@ -211,13 +212,20 @@ def test_a_hello_that_nobody_thought_of_costs_its_sender_the_connection(
 
 @pytest.mark.parametrize("where", ["_serve", "_is_blocked", "_transport.write"])
 def test_what_fails_in_reading_a_client_ends_its_connection_only(
-    where: str, caplog: pytest.LogCaptureFixture
+    where: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = Rig()
     victim, other = rig.connect(), rig.connect()
     connection = next(iter(rig.listener.connections))
-    owner, _, name = where.rpartition(".")
-    setattr(getattr(connection, owner) if owner else connection, name, broken)
+    if where == "_transport.write":
+        monkeypatch.setattr(connection._transport, "write", broken)
+    else:
+        works = getattr(Connection, where)
+
+        def broken_there(one: Connection, *args: Any) -> Any:
+            return (broken if one is connection else works)(one, *args)
+
+        monkeypatch.setattr(Connection, where, broken_there)
     victim.send(heartbeat(1))
     other.send(heartbeat(2))
     rig.run()

@@ -82,7 +82,7 @@ class FakeNode:
     def controller(self) -> NodeInfo | None:
         return self.leader_of(METADATA_SHARD)
 
-    def wall_ms(self) -> int:
+    def wall_at(self, now_ms: float) -> int:
         return 1_735_689_600_000
 
     def observe_clock(self, now_ms: float) -> None:
