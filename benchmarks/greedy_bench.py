@@ -73,7 +73,7 @@ def _flood(addresses: list[Address], connections: int, is_read: bool, begun: Eve
 
 @contextlib.contextmanager
 def greedy(addresses: list[Address], connections: int, *, is_read: bool) -> Iterator[None]:
-    """So many greedy connections, from their first requests on until the end of the block."""
+    """Runs that many greedy connections, from their first requests until the end of the block."""
     context = multiprocessing.get_context("spawn")
     begun, ended = context.Event(), context.Event()
     process = context.Process(
@@ -100,7 +100,7 @@ def groups_of_all_shards(addresses: list[Address], num_shards: int) -> list[RawG
 
 
 def commit_times_ms(groups: list[RawGroup], seconds: float) -> list[float]:
-    """What each acknowledged commit took, one after the other; with every refusal and look-up on its way."""
+    """The time of each acknowledged commit, with all refusals and look-ups on its way."""
     times: list[float] = []
     end_s = time.perf_counter() + seconds
     while time.perf_counter() < end_s:
@@ -112,7 +112,7 @@ def commit_times_ms(groups: list[RawGroup], seconds: float) -> list[float]:
 
 
 def terms(cluster: ClusterProcess) -> dict[str, int]:
-    """Of each shard the highest term that any node tells: an election raises it."""
+    """The highest term of each shard that any node tells: an election raises it."""
     highest: dict[str, int] = {}
     for node in cluster.nodes:
         with urllib.request.urlopen(f"{node.url}/metrics", timeout=10) as answer:

@@ -411,7 +411,7 @@ class Node:
         self.kafka.close_users_of(runtime.shard)
 
     def wall_at(self, now_ms: float) -> int:
-        """What time it is at this time of the monotonic clock, as most nodes say."""
+        """The wall clock at this time of the monotonic one, as most nodes say."""
         return self.clock.wall_at(now_ms)
 
     def observe_clock(self, now_ms: float) -> None:

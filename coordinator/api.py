@@ -52,7 +52,7 @@ class Context:
 
     @property
     def past_ms(self) -> int:
-        """What retention is judged by: one wrong clock must delete nothing."""
+        """The time by which retention is judged: one wrong clock must delete nothing."""
         return self.wall_ms if self.settled_ms is None else min(self.settled_ms(), self.wall_ms)
 
 

@@ -32,7 +32,7 @@ INDEX_END = 1 << 36
 
 
 FIRST_FORMAT_LEVEL = 1
-"""Of a cluster that has never raised it."""
+"""The level of a cluster that has never raised it."""
 
 
 def new_topic_id(fresh_uuid: bytes, index: int) -> bytes:
@@ -88,7 +88,7 @@ class CatalogView:
         return self._by_name.get(name)
 
     def racks(self, name: str) -> tuple[PartitionRacks, ...]:
-        """Where the replicas of the topic's partitions are, as far as that is known."""
+        """The racks of the replicas of the topic's partitions, as far as they are known."""
         return self._racks.get(name, ())
 
     def topic_by_id(self, topic_id: bytes) -> CatalogTopic | None:

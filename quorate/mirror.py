@@ -252,7 +252,7 @@ class Mirror:
                 del self._said[about]
 
     def _take_over_racks(self, source: Mapping[str, SourceTopic]) -> None:
-        """Where the replicas are at the source, of all topics that are here by now."""
+        """The racks of replicas at the source, of all topics that are here by now."""
         try:
             here = self._client.topic_racks(source)
         except CommandError as error:

@@ -59,7 +59,7 @@ class Balancing:
         return self._delay_ms * (1 << doublings)
 
     def successor(self, now_ms: float, progress: Progress, last_index: int, *, can_serve: bool) -> int | None:
-        """Who should lead instead of this node, None for nobody; asked at every heartbeat."""
+        """The node that should lead instead of this one, None for none; asked at every heartbeat."""
         if now_ms < self._look_ms:
             return None
         self._look_ms = now_ms + LOOK_MS

@@ -1,4 +1,4 @@
-"""What time it is, as most nodes say it: one node's wall clock decides nothing.
+"""The time of day, as most nodes tell it: one node's wall clock decides nothing.
 
 Time runs by the monotonic clock. Every ten seconds a node asks what the wall clocks say, its own and those of
 its peers, and takes the latest time that a majority of all nodes has reached. That corrects two clocks:
@@ -52,12 +52,12 @@ class Belief:
     def __init__(self, ahead_delay_ms: float) -> None:
         self.offset_ms: float | None = None
         self.step_ms = 0.0
-        """What is not believed yet: how far away the clocks are at least, less than 0 back; 0 without it."""
+        """The step that is not believed yet, below 0 if back: the clocks are at least as far away; 0: none."""
         self._ahead_delay_ms = ahead_delay_ms
         self._since_ms = 0.0
 
     def hear(self, offset_ms: float, now_ms: float) -> None:
-        """What the clocks say at `now_ms`; the first time counts at once."""
+        """Takes in what the clocks say at `now_ms`; the first time counts at once."""
         step_ms = 0.0 if self.offset_ms is None else offset_ms - self.offset_ms
         if abs(step_ms) <= STEP_MS:
             self.offset_ms, self.step_ms = offset_ms, 0.0
@@ -91,7 +91,7 @@ class AgreedClock:
         self._stamps = Belief(STAMPS_DELAY_MS)
         self._retention = Belief(RETENTION_DELAY_MS)
         self._said_ms = math.inf
-        """What a majority said at the last look, beyond this node's monotonic clock."""
+        """The majority's time at the last look, beyond this node's monotonic clock."""
         self._has_warned = False
         self._timer: Timer | None = None
 
@@ -133,8 +133,8 @@ class AgreedClock:
             self._warn()
 
     def wall_ms(self) -> int:
-        """What is stamped now. Before a majority was heard time goes on from the newest entry: a clock that
-        nobody has confirmed moves nothing ahead."""
+        """The time that is stamped now. Before a majority was heard time goes on from the newest entry: a
+        clock that nobody has confirmed moves nothing ahead."""
         return self.wall_at(self._host.monotonic_ms())
 
     def wall_at(self, now_ms: float) -> int:

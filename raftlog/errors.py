@@ -6,11 +6,11 @@ import traceback
 from dataclasses import dataclass
 
 PLACES_MAX = 4
-"""So many innermost calls of a stack are told: enough to find a fault by."""
+"""The innermost calls of a stack that are told: enough to find a fault by."""
 
 
 def in_one_line(error: BaseException) -> str:
-    """What was raised and where, for the line with which a node stops."""
+    """The exception and where it was raised, for the line with which a node stops."""
     calls = traceback.extract_tb(error.__traceback__)[-PLACES_MAX:]
     places = [f"{call.filename.rpartition('/')[2]}:{call.lineno} {call.name}" for call in reversed(calls)]
     said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")

@@ -293,7 +293,7 @@ def _newest(files: Files, path: str) -> tuple[int, int]:
 
 
 def torn_at(files: Files, path: str) -> int | None:
-    """Where the whole notes of a file end, if more follows: torn by a crash, or damaged; None: all are whole,
+    """The end of a file's whole notes, if more follows: torn by a crash, or damaged; None: all are whole,
     or it is being written.  Raises Corrupt when it is no file."""
     data = _contents(files, path)
     end = max((at for _, at in notes_in(data)), default=0)

@@ -53,7 +53,7 @@ def is_short_of_descriptors(error: BaseException) -> bool:
 
 
 def way_out(error: OSError) -> str:
-    """What an operator can do about a file call that failed."""
+    """Advice to an operator about a file call that failed."""
     if is_short_of_descriptors(error):
         short_s = SHORT_MS / 1000
         return f"none closed for {short_s:g} s: raise the limit (ulimit -n, LimitNOFILE=, fs.file-max)"
@@ -61,7 +61,7 @@ def way_out(error: OSError) -> str:
 
 
 def patiently(pause: Callable[[float], object], call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """What `call` returns, once it has a descriptor; `pause` lets milliseconds pass."""
+    """Returns what `call` returns, once it has a descriptor; `pause` lets milliseconds pass."""
     waited_ms = 0.0
     while True:
         try:

@@ -266,7 +266,7 @@ class Leading:
 
     @property
     def applied_everywhere(self) -> int:
-        """What every other node has applied, in contact or not."""
+        """The last entry that every other node has applied, in contact or not."""
         return min(peer.applied_index for peer in self._progress.peers.values())
 
     def _look_everywhere(self) -> None:

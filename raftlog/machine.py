@@ -79,7 +79,7 @@ class StateMachine(Protocol):
         """Leadership is lost: the outcome of what is not committed is unknown."""
 
     def obstacle(self) -> Obstacle:
-        """What has kept this node from serving the shard for a while, apart from its log and its disk."""
+        """The reason, apart from log and disk, for which this node has not been able to serve for a while."""
 
     def state_hash(self) -> int:
         """u64 over the projection as of `applied_index`."""

@@ -1,4 +1,4 @@
-"""What keeps a node from serving a shard, if it led it: one answer for everybody who chooses a leader.
+"""Obstacles that keep a node from serving a shard if it led it: one answer for all who choose a leader.
 
 A follower says it with every acknowledgement, so its leader knows whom not to choose: in balancing, in a
 hand-over that somebody asked for, when the node stops.  A leader asks itself too, and gives the shard to a

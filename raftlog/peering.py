@@ -457,8 +457,8 @@ class Peering:
         self._owner.leader_changed()
         self._arm()
 
-    def _bar(self) -> Obstacle:
-        """What keeps this node from standing in elections."""
+    def _obstacle_to_votes(self) -> Obstacle:
+        """The obstacle for which this node stands in no election."""
         if self.is_joining:
             return Obstacle.JOINING
         if self._owner.is_rebuilding or self.installing.is_finishing:
@@ -468,10 +468,10 @@ class Peering:
         return Obstacle.NONE
 
     def obstacle(self) -> Obstacle:
-        """What keeps this node from serving the shard, or would if it led it."""
-        bar = self._bar()
-        if bar is not Obstacle.NONE:
-            return bar
+        """The obstacle for which this node does not serve the shard, or would not if it led it."""
+        obstacle = self._obstacle_to_votes()
+        if obstacle is not Obstacle.NONE:
+            return obstacle
         return Obstacle.DISK_FULL if self._owner.look_at_disk() else self._machine.obstacle()
 
     def led(self) -> None:
@@ -512,7 +512,7 @@ class Peering:
         """Have the timer fire at the next deadline."""
         if self._is_stopped:
             return
-        self.election.is_barred = self._bar() is not Obstacle.NONE
+        self.election.is_barred = self._obstacle_to_votes() is not Obstacle.NONE
         now_ms = self._host.monotonic_ms()
         if self._raft.is_leader:
             step_ms = self._settings.raft_heartbeat_ms
@@ -572,7 +572,7 @@ class Peering:
 
     def _stand(self, now_ms: float) -> None:
         """Act on the election's deadline."""
-        self.election.is_barred = self._bar() is not Obstacle.NONE
+        self.election.is_barred = self._obstacle_to_votes() is not Obstacle.NONE
         due = self.election.due(now_ms)
         raft, journal = self._raft, self._journal
         if due is Due.CAMPAIGN:

@@ -56,7 +56,7 @@ LOG = logging.getLogger("quorate.raftlog")
 DISK_CHECK_MS = 1000
 """How often free space is looked at; a disk fills slowly compared to it."""
 DISK_ROOM_AGAIN = 1.25
-"""So many times the floor must be free before writes are taken again: it would be full again at once."""
+"""The multiple of the floor that must be free before writes are taken again; at less it is full at once."""
 
 
 class Replica:
@@ -445,7 +445,7 @@ class Replica:
         return self.is_disk_full
 
     def _obstacle(self) -> Obstacle:
-        """What keeps this node from serving the shard, or would if it led it."""
+        """The obstacle for which this node does not serve the shard, or would not if it led it."""
         if self._peering is not None:
             return self._peering.obstacle()
         return Obstacle.DISK_FULL if self.look_at_disk() else Obstacle.NONE

@@ -219,7 +219,7 @@ class Snapshotter:
         )
 
     def _now_ms(self, point: SealPoint) -> int:
-        """By what the age of things is judged: the log's own time, as far as it has certainly passed."""
+        """The time by which ages are judged: the log's own, as far as it has certainly passed."""
         return min(point.timestamp_ms, self._past_ms())
 
     def _previous(self) -> int | None:

@@ -416,7 +416,7 @@ def _mark(walk: _Walk) -> bytes | None:
 
 
 def _check_mark(walk: _Walk) -> None:
-    """What was synced once is there.  A power loss may leave a torn mark; a clean stop does not."""
+    """Whatever was once synced is there.  A power loss may leave a torn mark; a clean stop does not."""
     path, mark = join(walk.home, SYNCED_FILE), walk.mark
     if mark is None or mark != _mark(walk):
         return  # written by an older release; or by a node that is running

@@ -220,7 +220,7 @@ class _Writer:
                 source.line(f"p = {end}")
 
     def count(self, count: str, place: Place) -> None:
-        """So many elements are about to be read."""
+        """Counts the elements that are about to be read."""
         if self.bounded:
             self.source.line(f"c += {count}")
             with self.source.block(f"if c > {ELEMENTS_MAX} and c * {ELEMENT_BYTES} > n:"):

@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgpack
 
 PIECE_BYTES_MAX: Final = 256 * 1024
-"""So much of an answer is decoded at once: 3 ms at worst."""
+"""This much of an answer is decoded at once: 3 ms at worst."""
 
 DEPTH_MAX: Final = 16
 """Long lists and maps may be in each other so deep; answers need three."""

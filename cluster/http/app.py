@@ -183,7 +183,7 @@ class Api:
             raise HttpError(503, "NOT_COMMITTED", message, "ask again")
 
     def _leader(self, shard: ShardView) -> NodeInfo:
-        """Who leads the shard and can be asked; HttpError 503 without one."""
+        """The node that leads the shard and can be asked; HttpError 503 without one."""
         leader = self._node.leader_of(shard.shard)
         if leader is None or not leader.http_port:
             raise writes.no_leader(shard)

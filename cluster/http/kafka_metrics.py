@@ -1,4 +1,4 @@
-"""What KIP-848 says a broker's group coordinator measures, under its names.
+"""The metrics that KIP-848 lists for a broker's group coordinator, under its names.
 
 What must stay true: a shard is counted by the node that serves it and by no other, so that sums over the
 nodes are right; every state has a sample, 0 included. docs/operations.md says what each means here.

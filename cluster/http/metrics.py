@@ -150,7 +150,7 @@ def _links(links: LinkTable) -> Iterator[Metric]:
 
 
 class _GroupCollector(Collector):
-    """What is kept, told by the node that serves it and by no other: sums over the nodes are right."""
+    """Sizes of what is kept, told only by the node that serves it: sums over the nodes are right."""
 
     def __init__(self, node: HttpNode, kafka: KafkaListener | None, recent: Recent) -> None:
         self._node = node

@@ -126,7 +126,7 @@ class ShardView(Protocol):
 
     @property
     def load_ms(self) -> float:
-        """From when it was this node's to serve (elected; alone: started) until it did, the newest time."""
+        """How long the node took from its election (alone: from its start) to serving, the last time."""
 
     @property
     def requests_waiting(self) -> int:

@@ -1,4 +1,4 @@
-"""Who holds the connections of the HTTP listener: at most so many, and whoever comes gets in.
+"""The connections of the HTTP listener: their number is bounded, and a newcomer always gets in.
 
     state      until                               makes room
     asking     the head of its request is whole    first, the one that began first; ends after HEAD_S

@@ -41,7 +41,7 @@ class Recent:
             self._timer = None
 
     def idle_ratios(self) -> tuple[float, float]:
-        """Of the second with the least, and of the whole window: 0 is a loop that had no time to spare."""
+        """The least of any second, and that of the whole window: 0 is a loop that had no time to spare."""
         looks = self._window()
         return min(_idle(*two) for two in pairwise(looks)), _idle(looks[0], looks[-1])
 

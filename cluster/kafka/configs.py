@@ -142,7 +142,7 @@ def _configs_of(
 
 
 def _of_topic(node: KafkaNode, name: str) -> Iterator[DescribeConfigsResourceResult]:
-    """Where its replicas are, if somebody said; topics hold no data here, so there is nothing else."""
+    """Its replicas' racks, if they were set; topics hold no data here, so there is nothing else."""
     text = topicracks.text_of(node.catalog.racks(name))
     if not text:
         return

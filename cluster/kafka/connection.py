@@ -54,8 +54,8 @@ SHARE_REQUESTS = 256
 the clock, and in simulation no time passes within a turn."""
 
 LITTLE_BYTES = 16_384
-"""Whoever sends more at once has much more than a share of work for the node, and waits with his like: four
-commits of a hundred partitions each are less."""
+"""A client that sends more at once has much more than one share of work for the node, and waits in the lane
+`more`: four commits of a hundred partitions each are less."""
 
 COUNTED_BYTES_MIN = 4096
 """A connection that keeps less counts as keeping nothing: its own objects and buffers take as much."""
@@ -317,7 +317,7 @@ class Connection:
         dispatch.serve(self, exchange, payload)
 
     def _put_off(self, frames: list[bytes]) -> None:
-        """What is served later."""
+        """Keeps frames that are served later."""
         self._backlog = frames
         self._backlog_bytes = sum(map(len, frames)) if frames else 0
 
@@ -397,7 +397,7 @@ class Connection:
         self._serve_soon()
         self._count()
 
-    # What it keeps
+    # Memory
 
     def unread_bytes(self) -> int:
         """Replies written that the client has not taken yet."""

@@ -40,8 +40,8 @@ LONG_READS_MAX = 64
 Who administers a cluster asks a few."""
 
 FAST_FRAME_BYTES_MAX = 1024
-"""Of a heartbeat whose reply is cached, see `connection`: a steady one names its group and its member, and
-hardly more."""
+"""The largest heartbeat whose reply is cached (see `connection`): a steady one names its group and its member
+and little else."""
 
 SERVED_ALONE = LONG_READS | {
     ApiKey.CREATE_TOPICS,

@@ -33,14 +33,14 @@ ROOM_AFTER_CLOSING = 8
 through all of them, and must not come again with the next reply."""
 
 FIRST_REQUEST_MS = 10_000
-"""For the first whole request. Clients send it as soon as they are connected, and it is small."""
+"""The time for the first whole request. Clients send it as soon as they are connected, and it is small."""
 
 UNUSED_MS = 30_000
-"""Who has asked nothing for so long makes room when all places are taken. Members ask every few seconds, and
-any other client connects again when it has something to ask."""
+"""A connection that has asked nothing for this long makes room when all places are taken. Members ask every
+few seconds, and any other client connects again when it has something to ask."""
 
 DISMISSED_PER_TURN = 256
-"""So many who let it pass are closed before others have the loop: some milliseconds."""
+"""How many silent connections are closed before others have the loop: some milliseconds."""
 
 SWEEPS_PER_IDLE_TIME = 4
 """How often idle connections are looked for within connections.max.idle.ms: at most a quarter late."""
@@ -152,7 +152,7 @@ class KafkaListener:
         connection.kept_bytes = 0
 
     def keeps(self, connection: Connection, num_bytes: int) -> None:
-        """What the node keeps for this connection has changed."""
+        """Notes how much the node keeps for this connection now."""
         self.kept_bytes += num_bytes - connection.kept_bytes
         connection.kept_bytes = num_bytes
         if num_bytes > self.settings.connection_buffered_max_bytes:

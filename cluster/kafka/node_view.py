@@ -59,7 +59,7 @@ class KafkaNode(Protocol):
         """Who leads the shard, as far as this node knows; never a node that it has no link to."""
 
     def wall_at(self, now_ms: float) -> int:
-        """What time it is at this time of the monotonic clock, as most nodes say."""
+        """The wall clock at this time of the monotonic one, as most nodes say."""
 
     def observe_clock(self, now_ms: float) -> None:
         """A fresh reading, before anything is compared with it: a gap of the loop moves every deadline."""

@@ -9,7 +9,7 @@ from cluster.kafka.exchange import Exchange
 from cluster.kafka.node_view import FastEntry
 
 FAST_REPLIES_MAX = 64
-"""Of one connection: a consumer needs one, a load generator that stands for many a few."""
+"""Kept for one connection: a consumer needs one, a load generator that stands for many a few."""
 
 CORRELATION_END = 8
 """API key, version (2 bytes each) and correlation id (4) open every request."""
@@ -28,7 +28,7 @@ class FastReply:
 
 
 class FastReplies:
-    """By what follows the correlation id in their requests."""
+    """The replies, by the bytes behind the correlation id of their requests."""
 
     __slots__ = ("by_tail", "num_bytes")
 

@@ -64,7 +64,7 @@ LEARNED: Final = frozenset(
 """What of the metadata shard the rest of the node goes by."""
 
 AGE_MAX_MS: Final = 3_000
-"""How old a catalog may become before names are not trusted; twice the longest election if that is more."""
+"""How old a catalog may be for a name to be trusted; or twice the longest election, if that is more."""
 
 NAME_LOOK_MS: Final = 20.0
 """How often a creation looks again whether the name is free; mostly the other nodes know within one."""
@@ -194,7 +194,7 @@ class CatalogRuntime(ShardRuntime):
             self.format_level = max(self.format_level, value.level)
         return key
 
-    # How old it may be, and whose a name is.
+    # The age of the catalog, and which topic a name stands for.
 
     def is_fresh(self, now_ms: float) -> bool:
         """Whether the committed catalog was all that there was, at most `age_max_ms` ago."""
@@ -228,7 +228,7 @@ class CatalogRuntime(ShardRuntime):
     def submit(
         self, api_key: int, api_version: int, request: object, client: ClientInfo, reply: Reply
     ) -> None:
-        """As for every shard; a creation first waits until the names are free."""
+        """As every shard does; a creation first waits until its names are free."""
         if not isinstance(request, CreateTopicsRequest) or not self.is_ready or self._are_free(request):
             super().submit(api_key, api_version, request, client, reply)
         elif self._num_waiting_for_names >= NAMES_WAITING_MAX:

@@ -85,7 +85,7 @@ class GroupRuntime(ShardRuntime):
         self._work_at_ms = math.inf
         self._continues = False
         self._no_room_since_ms: float | None = None
-        self._unfit_since_ms: float | None = None
+        self._cannot_lead_since_ms: float | None = None
         self._renewing: Iterator[None] | None = None
         self._children: dict[tuple[JobKind, str], Slot] = {}
 
@@ -118,12 +118,12 @@ class GroupRuntime(ShardRuntime):
     def obstacle(self) -> Obstacle:
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
-        if self.is_fit:
-            self._unfit_since_ms = None
+        if self.can_lead:
+            self._cannot_lead_since_ms = None
             return Obstacle.NONE
-        if self._unfit_since_ms is None:
-            self._unfit_since_ms = now_ms
-        if now_ms - self._unfit_since_ms < LASTING_MS:
+        if self._cannot_lead_since_ms is None:
+            self._cannot_lead_since_ms = now_ms
+        if now_ms - self._cannot_lead_since_ms < LASTING_MS:
             return Obstacle.NONE
         return Obstacle.CATALOG_STALE if self.may_serve() else Obstacle.CATALOG_BEHIND
 
@@ -142,8 +142,8 @@ class GroupRuntime(ShardRuntime):
         self._regularity.forget_all()
 
     @property
-    def is_fit(self) -> bool:
-        """Whether this node is one to lead the shard: it may serve, and goes by the names of topics."""
+    def can_lead(self) -> bool:
+        """Its catalog has every topic of the shard, and is so new that names of topics can be trusted."""
         now_ms = self.host.monotonic_ms()
         return self.may_serve() and (self._is_alone or self.node.is_catalog_fresh(now_ms))
 
@@ -211,8 +211,8 @@ class GroupRuntime(ShardRuntime):
 
     def shift_deadlines(self, gap_ms: float) -> None:
         super().shift_deadlines(gap_ms)
-        if self._unfit_since_ms is not None:
-            self._unfit_since_ms += gap_ms
+        if self._cannot_lead_since_ms is not None:
+            self._cannot_lead_since_ms += gap_ms
         self._regularity.shift(gap_ms)
         self.machine.shift_deadlines(gap_ms)  # there are some on the way to Ready too
 

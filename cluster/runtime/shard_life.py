@@ -296,15 +296,15 @@ class ShardLife(ABC):
         """Whether nothing but its log can keep the shard from being Ready here, whoever leads it now."""
 
     @property
-    def is_fit(self) -> bool:
-        """Whether this node is one to lead the shard, as far as it needs more for that than its log: asked
-        of those that lead it and of those that might. Who is not can do less, or nothing."""
+    def can_lead(self) -> bool:
+        """Whether this node, apart from its log, has all that a leader of the shard needs to answer every
+        request: asked of leaders and of followers. A leader that lacks something refuses some or all."""
         return True
 
     @abstractmethod
     def obstacle(self) -> Obstacle:
-        """What else than the log and the disk has kept this node from serving the shard for a while, or would
-        if it led it."""
+        """The reason, apart from log and disk, for which this node has not been able to serve the shard for a
+        while, or would not be if it led it."""
 
     @abstractmethod
     def _become_ready(self) -> Iterator[None]:

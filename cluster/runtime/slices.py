@@ -31,11 +31,12 @@ from raftlog.host import Host
 LOG = logging.getLogger("quorate.runtime")
 
 SLICE_MS: Final = 5.0
-"""What a turn spends at once on what comes in it: a tenth of the longest turn that is allowed."""
+"""The time that a turn spends at once on work that comes in it: a tenth of the longest turn allowed."""
 
 SHARE_MS: Final = 1.0
-"""What one gets before the next one has its turn, some twenty requests or a part of an answer; and what a
-turn spends on what waits. A turn by itself takes some hundredths of a millisecond."""
+"""The time that one piece of work gets before the next one has its turn, some twenty requests or a part of an
+answer; and the time that a turn spends on work that waits. A turn without work takes some hundredths of a
+millisecond."""
 
 LONG, MORE, SOON = range(3)
 FIRST_OF_TURN: Final = (SOON, MORE, SOON, LONG)
@@ -71,7 +72,7 @@ class Work(Protocol):
         """Works until about `end_ms`; whether nothing is left to do."""
 
     def failed(self, error: Exception) -> None:
-        """What `go_on` raised; there is nothing left to do."""
+        """Takes note that `go_on` raised; there is nothing left to do."""
 
 
 class _Answer:

@@ -20,7 +20,7 @@ HIGH_WATER_BYTES: Final = 64 * 1024
 
 
 class Shaking(asyncio.Protocol):
-    """In place of a handler whose peer does not speak TLS: what it says is no handshake."""
+    """Stands in for a handler whose peer does not speak TLS: its bytes are no handshake."""
 
     def __init__(self, handler: Any) -> None:
         self._handler = handler

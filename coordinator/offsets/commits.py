@@ -158,7 +158,7 @@ def _topic(asked: OffsetCommitRequestTopic, version: int, ctx: Context) -> Catal
 
 
 def _unknown(asked: OffsetCommitRequestTopic, version: int, ctx: Context) -> ErrorCode:
-    """What is the matter with a topic that the catalog does not have: perhaps only that it has it not yet."""
+    """The error for a topic that the catalog lacks: it may be that a newer catalog has it."""
     if version < TOPIC_IDS_SINCE:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     is_behind = ctx.catalog.is_behind(asked.topic_id)

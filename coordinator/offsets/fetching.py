@@ -95,7 +95,7 @@ def _read_groups(
 
 
 def _check_ids(group: OffsetFetchRequestGroup, version: int, ctx: Context) -> None:
-    """What this catalog may not have *yet* is not unknown: its offsets, if any, can be had soon."""
+    """A topic that only a newer catalog may have is not unknown: its offsets, if any, can be had soon."""
     if version >= TOPIC_IDS_SINCE and any(ctx.catalog.is_behind(one.topic_id) for one in group.topics or ()):
         raise Refused(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

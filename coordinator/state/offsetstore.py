@@ -32,7 +32,7 @@ from records import (
 _OFFSET_COMMIT = int(RecordType.OFFSET_COMMIT)
 _TOPIC_ID_BYTES = 16
 _INDEX = slice(-INDEX_BYTES, None)
-"""Of a value with every field: the end of the topic's id, which is the last one."""
+"""The end of the topic's id, which is the last field of a value that has every field."""
 _INDEX_END = INDEX_END.to_bytes(INDEX_BYTES, "big")
 _KEY_BYTES_BESIDE_GROUP = 300  # a topic's name has 249, then come numbers, the array and the record's header
 

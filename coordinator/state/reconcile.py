@@ -76,7 +76,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a heartbeat says of what its member owns. `owned` is None when it does not say."""
+    """A heartbeat's report of what its member owns. `owned` is None when it does not say."""
 
     owned: Owned | None = None
     epoch: int = -1

@@ -76,7 +76,7 @@ def subscription_metadata(
 
 
 def _racks_bytes(racks: tuple[PartitionRacks, ...]) -> int:
-    """What they take in a record, about."""
+    """About how many bytes they take in a record."""
     return sum([8 + sum([2 + len(name.encode()) for name in one.racks]) for one in racks])
 
 

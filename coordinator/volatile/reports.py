@@ -1,4 +1,4 @@
-"""What each member last reported to own: what its next report says is judged by it (`Report`).
+"""The partitions that each member last reported to own, by which its next report is judged (`Report`).
 
 A new leader knows none of it, and is the more careful: what looks like an acknowledgement may cost one more
 heartbeat then. Nothing here is in the log.

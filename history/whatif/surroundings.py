@@ -88,7 +88,7 @@ def heartbeat_request(
 
 
 def had_by(member: Member) -> dict[bytes, set[int]]:
-    """What a member had reported before it gave something up; the log has acknowledgements only."""
+    """A member's report before it gave something up; the log has acknowledgements only."""
     had: dict[bytes, set[int]] = {}
     for epochs_of in (member.current.assigned, member.current.pending):
         for topic_id, epochs in epochs_of.items():

@@ -122,7 +122,7 @@ def _is_old(previous_boot_id: str, boot_ids: list[str]) -> bool:
 
 
 def read_boots(files: Files, directory: str) -> dict[int, _Known]:
-    """What was noted in `directory`, by peer; raises Corrupt."""
+    """The boots noted in `directory`, by peer; raises Corrupt."""
     path = join(directory, BOOTS_FILE)
     if not files.exists(path):
         return {}

@@ -120,7 +120,7 @@ class LinkOwner(Protocol):
         """The peer says something new of itself."""
 
     def link_clock(self, link: Link, their_wall_ms: float) -> None:
-        """What the peer's wall clock shows now."""
+        """Takes in what the peer's wall clock shows now."""
 
     def link_writable(self, link: Link) -> None:
         """The transport takes more again."""
@@ -315,8 +315,8 @@ class Link:
             raise BadPacket("it sends before it may")
 
     def _shaken(self, kind: int, body: bytes) -> bytes:
-        """What to answer in the handshake. A stranger may have sent this: no fault of ours in reading it is
-        worth more than the connection."""
+        """The answer in the handshake. A stranger may have sent this, so a fault of ours in reading it costs
+        no more than the connection."""
         try:
             return self._handshake.take(kind, body)
         except (Refused, RefusedByPeer):

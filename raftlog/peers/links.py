@@ -315,7 +315,7 @@ class Links:
             self.on_clock()
 
     def clock_offsets(self) -> list[float]:
-        """What the wall clocks of the peers in contact show beyond this node's monotonic clock."""
+        """How far the wall clocks of the peers in contact are ahead of this node's monotonic clock."""
         return [info.clock_offset_ms for info in self._peers.values() if info.clock_offset_ms is not None]
 
     def link_writable(self, link: Link) -> None:

@@ -1,4 +1,4 @@
-"""Who accepts connections leaves descriptors for files, and rests when there are none at all."""
+"""The acceptor of connections leaves descriptors for files, and rests when there are none at all."""
 
 from __future__ import annotations
 

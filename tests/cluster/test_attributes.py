@@ -1,4 +1,4 @@
-"""How many attributes the objects have that every request goes through: see `ATTRIBUTES_MAX`."""
+"""The objects that every request goes through have few attributes: see `ATTRIBUTES_MAX`."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Parted(Nodes):
         return int(self.ask(node_id, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request).error_code)
 
     def leaders_over(self, ms: float) -> set[int | None]:
-        """Who serves the shard, looked at ten times a second."""
+        """The nodes that serve the shard, looked at ten times a second."""
         found = set()
         for _ in range(int(ms / 100)):
             self.world.run_for(100)

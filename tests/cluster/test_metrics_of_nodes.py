@@ -1,4 +1,4 @@
-"""What three nodes tell of their groups: sums are true, whoever leads."""
+"""The metrics of three nodes about their groups: sums are true, whoever leads."""
 
 from __future__ import annotations
 

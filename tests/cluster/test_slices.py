@@ -144,7 +144,7 @@ def test_what_raises_keeps_nobody_waiting(bench: Bench) -> None:
 
 
 class Requests:
-    """So many requests of one connection."""
+    """A number of requests of one connection."""
 
     is_long = False
 

@@ -1,5 +1,5 @@
-"""Where the line is: what fails while state changes stops the node, with one line; what fails while the
-bytes of a client are read or answered ends that connection, and the node serves on."""
+"""A fault while state changes stops the node, with one line; a fault while the bytes of a client are read or
+answered ends that connection, and the node serves on."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_simulated_node_whose_callback_raises_is_dead_and_the_test_fails() -> 
 
 
 def failing(machine: Machine) -> str:
-    """What the node of a machine says that is expected to stop soon."""
+    """The last line of a node that is expected to stop soon."""
     assert machine.world.run_until(lambda: machine.host.is_dead, within_ms=10_000)
     count_fault("cluster", "a fault of the program")
     return str(machine.host.fatal_message)

@@ -75,7 +75,7 @@ def test_no_node_denies_an_acknowledged_offset_of_a_topic_that_it_does_not_know(
             assert error in MAY_SAY_NOTHING or offsets == [42]
     assert runtime.state is not ShardState.READY
     cut.network.heal_all()
-    cut.cluster.wait_for(lambda: runtime.is_fit)
+    cut.cluster.wait_for(lambda: runtime.can_lead)
     cut.world.run_for(500)  # and its leader has heard that
     give(cut, 3)
     cut.cluster.wait_for(lambda: cut.cluster.leader_of(SHARD) == 3)
@@ -106,7 +106,7 @@ EVERYTHING = [
 def test_every_request_to_a_leader_whose_catalog_is_behind_is_to_be_tried_again(
     cut: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a node is not given the lead; should it get it all the same, it says nothing of any group."""
+    """A node like that is not given the lead; should it get it all the same, it says nothing of any group."""
     monkeypatch.setattr(GroupRuntime, "obstacle", lambda self: Obstacle.NONE)
     assert cut.create("late", 1) == 0
     assert cut.commit(2, 42, topic="late") == 0
@@ -123,7 +123,7 @@ def test_every_request_to_a_leader_whose_catalog_is_behind_is_to_be_tried_again(
 
 
 def refused_by_name(nodes: Nodes, node_id: int) -> list[int]:
-    """What a node answers to an offset's commit, fetch and removal by the name of its topic."""
+    """A node's answers to an offset's commit, fetch and removal by the name of its topic."""
     deletion = OffsetDeleteRequest(
         group_id=GROUP,
         topics=[
@@ -149,7 +149,7 @@ def test_who_does_not_hear_of_the_catalog_goes_by_no_name(cut: Nodes) -> None:
     cut.cluster.wait_for(lambda: cut.cluster.leader_of(SHARD) == 3)
     runtime, metadata = cut.cluster.runtime(3, SHARD), cut.cluster[3].node.metadata
     assert refused_by_name(cut, 3) == [0, 0, 0]
-    assert runtime.is_fit
+    assert runtime.can_lead
     cut.cluster.cut(1, 3)
     old = cut.cluster[1].node.catalog.topic("orders")
     assert cut.delete("orders") == 0
@@ -157,7 +157,7 @@ def test_who_does_not_hear_of_the_catalog_goes_by_no_name(cut: Nodes) -> None:
     assert cut.create("orders", 12) == 0
     assert cut.world.now_ms - asked_ms >= metadata.age_max_ms - 1_000, "the name was not free"
     assert cut.cluster[3].node.catalog.topic("orders") == old
-    assert not runtime.is_fit
+    assert not runtime.can_lead
     if cut.leader == 3:  # still
         assert refused_by_name(cut, 3) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
         member = cut.consumer("a")
@@ -165,7 +165,7 @@ def test_who_does_not_hear_of_the_catalog_goes_by_no_name(cut: Nodes) -> None:
         assert member.leave().error_code == 0
     cut.network.heal_all()
     cut.cluster.wait_for(lambda: cut.cluster[3].node.catalog.topic("orders") != old)
-    cut.cluster.wait_for(lambda: cut.cluster.runtime(cut.leader, SHARD).is_fit)
+    cut.cluster.wait_for(lambda: cut.cluster.runtime(cut.leader, SHARD).can_lead)
     assert cut.commit(cut.leader, 9) == 0
     assert cut.fetch(cut.leader) == (0, [9])
     cut.world.run_for(5_000)
@@ -206,7 +206,7 @@ def test_the_end_of_the_metadata_leader_stops_no_commit(cut: Nodes) -> None:
         assert cut.fetch(2) == (0, [offset])
         cut.world.run_for(100)
     assert cut.cluster.leader_of(METADATA_SHARD) in (2, 3)
-    assert cut.cluster.runtime(2, SHARD).is_fit
+    assert cut.cluster.runtime(2, SHARD).can_lead
 
 
 FAR_MS = 120.0
@@ -223,7 +223,7 @@ def test_nodes_far_apart_go_by_names_as_long_as_they_can_elect_a_leader() -> Non
         nodes.world.run_for(1_000)
         assert nodes.commit(nodes.leader, offset) == 0
         assert nodes.fetch(nodes.leader) == (0, [offset])
-        assert all(nodes.cluster.runtime(node_id, SHARD).is_fit for node_id in (1, 2, 3))
+        assert all(nodes.cluster.runtime(node_id, SHARD).can_lead for node_id in (1, 2, 3))
     assert {shard: nodes.cluster.leader_of(shard) for shard in nodes.cluster.shards} == leaders
 
 
@@ -240,4 +240,4 @@ def test_a_slow_disk_keeps_up_with_topics_that_come_without_end() -> None:
         nodes.client(controller).send(ApiKey.CREATE_TOPICS, 7, request)
         nodes.world.run_for(20)
     assert nodes.cluster[slow].node.catalog.version < nodes.cluster[controller].node.catalog.version
-    assert nodes.cluster.runtime(slow, SHARD).is_fit
+    assert nodes.cluster.runtime(slow, SHARD).can_lead

@@ -168,8 +168,8 @@ def test_nothing_goes_that_its_member_was_not_told_of(
     state: MemberState, assigned: set[int], pending: set[int], target: set[int], owned: set[int] | None,
     before: set[int] | None, is_full: bool, is_told_often: bool,
 ) -> None:  # fmt: skip
-    """What is assigned goes by way of what is pending, unless the report before had it and this one has not;
-    what is pending never goes by a full report that is the same as before."""
+    """An assigned partition first becomes pending, unless the report before had it and this one has not; a
+    pending one never goes by a full report that is the same as before."""
     pending = pending - assigned if state is UNREVOKED else set()
     now = current(state, 3, sorted(assigned), sorted(pending))
     report = Report(

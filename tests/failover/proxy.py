@@ -53,7 +53,7 @@ class Proxy:
         self._call(self._open[way].set)
 
     def delay(self, seconds: float) -> None:
-        """What is read from now on arrives so much later."""
+        """Delays all bytes that are read from now on."""
         self._call(setattr, self, "_delay_s", seconds)
 
     def cut(self) -> None:

@@ -103,7 +103,7 @@ def test_a_replay_under_the_recorded_settings_is_the_record(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_racks_are_replayed_from_record_4(seed: int) -> None:
-    """Who asked for racks is not in the log, but what it was told is: every epoch comes again."""
+    """The log does not say which assignor asked for racks, but what it was told: every epoch comes again."""
     history = History(seed, UNIFORM, with_racks=True).run(120_000)
     reasons = {reason.kind for _, _, entry in history.entries for reason in entry.cause.reasons}
     assert reasons >= {ReasonKind.TOPIC_RACKS_CHANGED, ReasonKind.RACK_CHANGED}

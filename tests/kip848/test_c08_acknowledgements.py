@@ -38,7 +38,7 @@ def heard(answer: Any) -> tuple[int, set[int] | None]:
 
 
 def given_to_b(world: World) -> set[int] | None:
-    """What b's next heartbeat brings."""
+    """The partitions that b's next heartbeat brings."""
     return heard(world.heartbeat("b", 2))[1]
 
 
@@ -164,7 +164,7 @@ def test_an_acknowledgement_survives_the_leader_that_told(world: World) -> None:
 
 
 def test_a_new_leader_does_not_know_what_was_reported(joined: World) -> None:
-    """What was heard is forgotten with the leader: any other report is told again first."""
+    """Reports are forgotten with the leader: after any other report the member is told again first."""
     says(joined, set())
     joined.failover()
     assert says(joined, set()) == (1, KEPT)

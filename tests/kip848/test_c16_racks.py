@@ -68,7 +68,7 @@ def at_level_2(world: World) -> World:
 
 
 def say(world: World, racks: str | None, *, topic: str = "orders", operation: int = SET) -> tuple[int, str]:
-    """Where the replicas of a topic are: the error code and message."""
+    """Sets the racks of a topic's replicas: the error code and message."""
     config = AlterableConfig(name=topicracks.NAME, config_operation=operation, value=racks)
     resource = AlterConfigsResource(resource_type=TOPIC, resource_name=topic, configs=[config])
     request = IncrementalAlterConfigsRequest(resources=[resource])
@@ -80,7 +80,7 @@ def say(world: World, racks: str | None, *, topic: str = "orders", operation: in
 
 
 def racks_of(world: World) -> dict[int, tuple[str, ...]]:
-    """What record 4 says of the one topic."""
+    """The entry of record 4 for the one topic."""
     (topic,) = world.group().topics
     return {known.partition: known.racks for known in topic.partition_racks}
 

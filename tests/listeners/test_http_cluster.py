@@ -185,7 +185,7 @@ async def test_that_a_group_is_absent_is_proven_too() -> None:
 
 
 def catalog_at(rig: HttpRig, num_topics: int) -> int:
-    """So many topics are in the metadata shard; the index of its newest entry."""
+    """Puts topics into the metadata shard; the index of its newest entry."""
     for number in range(num_topics):
         rig.node.add_topic(f"topic-{number}", 1)
     assert rig.node.metadata.commit_index == num_topics

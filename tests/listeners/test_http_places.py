@@ -51,12 +51,12 @@ class Street:
         return caller
 
     async def status(self, path: str) -> bytes:
-        """What a newcomer is answered, in a connection of his own."""
+        """The answer to a newcomer, on a connection of its own."""
         asking = await self.call(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         return await asyncio.wait_for(asking.answered, 1.0)
 
     async def fill(self, count: int) -> list[Caller]:
-        """So many half heads, each of which has been heard."""
+        """Opens connections with half a head, each of which has been heard."""
         begun = [await self.call(HALF) for _ in range(count)]
         held = self._rig.listener._places
         while len(held._asking) < count:

@@ -19,7 +19,7 @@ from wire.protocol import encode_request
 
 LARGE = 50_000
 SOCKETS_BYTES = 64 * 1024
-"""What the simulated kernels hold of what is not read."""
+"""The unread bytes that the simulated kernels hold."""
 
 
 def only(rig: Rig) -> Connection:

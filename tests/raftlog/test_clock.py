@@ -1,4 +1,4 @@
-"""What time a node takes it to be: a majority's, and late where clocks jump; a day late for retention."""
+"""The time by which a node goes: a majority's, late where clocks jump, and a day late for retention."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Clocks:
 
     @property
     def wrong_by_ms(self) -> tuple[int, int]:
-        """What is stamped, and what retention is judged by, beyond the true time."""
+        """The time that is stamped and that of retention, both less the true time."""
         return self.clock.wall_ms() - self.true_ms, self.clock.past_ms() - self.true_ms
 
     def started(self, log_is_old_by_ms: int = 0) -> Clocks:

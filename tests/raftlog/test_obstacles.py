@@ -1,4 +1,4 @@
-"""Who cannot serve is not given the lead, refuses it, and gives it away; and nothing goes to and fro."""
+"""A node that cannot serve is not given the lead, refuses it, gives it away; and nothing goes to and fro."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_lead_is_refused_by_who_cannot_serve_before_its_leader_knows() -> No
     held: list[bytes] = []
 
     def dropped(source: int, to: int, payload: bytes) -> bool:
-        """What the target says meanwhile is lost, so that its leader does not know."""
+        """The target's messages are lost meanwhile, so that its leader does not know."""
         return source == target.number and not held
 
     world.dropped = dropped

@@ -1,4 +1,4 @@
-"""What a request may hold is bounded by number, as the bytes of a frame do not: two of them make a string."""
+"""The elements of a request are bounded by number: its bytes do not bound them, as two make a string."""
 
 from __future__ import annotations
 
