@@ -52,7 +52,7 @@ class Belief:
     def __init__(self, ahead_delay_ms: float) -> None:
         self.offset_ms: float | None = None
         self.step_ms = 0.0
-        """The step that is not believed yet: the clocks are at least as far away, below 0 if behind; 0: none."""
+        """The smallest step seen since it began, not believed yet; below 0: back; 0: there is none."""
         self._ahead_delay_ms = ahead_delay_ms
         self._since_ms = 0.0
 
