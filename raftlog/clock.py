@@ -180,7 +180,7 @@ class AgreedClock:
             LOG.warning(
                 "most wall clocks are %.0f s ahead of the time that has passed as far as this node knows "
                 "(it was down, or they were set): nothing expires by that before it has stood for %.0f h; "
-                "if they are wrong, set them right until then",
+                "if they are wrong, set them right before then",
                 ahead_ms / 1000,
                 RETENTION_DELAY_MS / 3_600_000,
             )

@@ -116,7 +116,7 @@ def api_versions(listener: KafkaListener, exchange: Exchange, request: ApiVersio
     """KIP-511. Client software names are not checked beyond their encoding: they decide only whether the
     extensions are shown.
 
-    Of features there is one, and it is on: the least level is 1 too, as clients before 4.0 refuse a feature
+    There is one feature, and it is on: its least level is 1 too, as clients before 4.0 refuse a feature
     whose range begins at 0. That never changes, so the epoch of what is finalized is 0."""
     response = ApiVersionsResponse(
         api_keys=served(request.client_software_name),

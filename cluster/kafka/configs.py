@@ -1,8 +1,8 @@
 """DescribeConfigs, ListConfigResources, and who answers IncrementalAlterConfigs.
 
 Every node describes alike what groups and topics are configured to, from the committed catalog; a broker's
-settings are those of the node that is asked. Of a broker nothing can be changed by a request, of a topic only
-where its replicas are; a request that changes nothing is answered here, whoever leads. Codes and shapes are
+settings are those of the node that is asked. A request can change nothing of a broker, and of a topic only
+the racks of its replicas; one that changes nothing is answered here, whoever leads. Codes and shapes are
 those that Kafka 4.3 was seen to use.
 
 What must stay true: what a setting keeps secret is never in an answer; a request names a bounded number of

@@ -121,8 +121,8 @@ def _wrong_clocks(node_id: int, clock: Mapping[str, Any]) -> list[str]:
         way = "ahead of" if own_ms > 0 else "behind"
         lines.append(f"the wall clock of node {node_id} is {duration(abs(own_ms))} {way} the cluster's time")
     if jump_ms > CLOCK_JUMP_MS:
-        why = "that most clocks jumped ahead, or that it was down"
-        lines.append(f"node {node_id} expires nothing for a day by the {duration(jump_ms)} {why}")
+        ahead = f"most clocks are {duration(jump_ms)} ahead of the time that node {node_id} saw pass"
+        lines.append(f"{ahead}: they jumped, or it was down; nothing expires by that for a day")
     return lines
 
 

@@ -123,7 +123,7 @@ def test_what_a_node_could_not_serve_is_shown(
         ({"own_ahead_ms": -7_200_000}, "the wall clock of node 1 is 2 h behind the cluster's time"),
         (
             {"own_ahead_ms": 3, "not_believed_ms": 8 * 86_400_000},
-            "node 1 expires nothing for a day by the 8 d that most clocks jumped ahead",
+            "most clocks are 8 d ahead of the time that node 1 saw pass",
         ),
     ],
 )
