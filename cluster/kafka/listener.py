@@ -148,25 +148,26 @@ class KafkaListener:
     def lost(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
         self._newcomers.pop(connection, None)
-        self.kept_bytes -= connection.kept_bytes
-        connection.kept_bytes = 0
+        self._note_kept(connection, 0)
 
     def keeps(self, connection: Connection, num_bytes: int) -> None:
         """Notes how much the node keeps for this connection now."""
-        self.kept_bytes += num_bytes - connection.kept_bytes
-        connection.kept_bytes = num_bytes
+        self._note_kept(connection, num_bytes)
         if num_bytes > self.settings.connection_buffered_max_bytes:
             connection.give_up("more than connection.buffered.max.bytes")
         elif self.kept_bytes > self.settings.listener_buffered_max_bytes:
             self._make_room()
 
+    def _note_kept(self, connection: Connection, num_bytes: int) -> None:
+        """The sum over all connections moves with each of them."""
+        self.kept_bytes += num_bytes - connection.kept_bytes
+        connection.kept_bytes = num_bytes
+
     def _make_room(self) -> None:
         """Counts anew, since replies leave without a word; then closes whoever keeps most."""
         open_ones = [connection for connection in self.connections if not connection.closed]
         for connection in open_ones:
-            num_bytes = connection.kept_now()
-            self.kept_bytes += num_bytes - connection.kept_bytes
-            connection.kept_bytes = num_bytes
+            self._note_kept(connection, connection.kept_now())
         enough_bytes = (
             self.settings.listener_buffered_max_bytes * (ROOM_AFTER_CLOSING - 1) // ROOM_AFTER_CLOSING
         )
@@ -177,8 +178,7 @@ class KafkaListener:
             if self.kept_bytes <= enough_bytes:
                 return
             connection.give_up("the most of all, and all together too much (listener.buffered.max.bytes)")
-            self.kept_bytes -= connection.kept_bytes
-            connection.kept_bytes = 0
+            self._note_kept(connection, 0)
 
     @property
     def num_unserved(self) -> int:
