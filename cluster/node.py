@@ -76,6 +76,7 @@ class Node:
         self._http_address = ("", 0)
         self._started_ms = host.monotonic_ms()
         self.kafka = KafkaListener(host, self, settings)
+        self.slices = self.kafka.slices
         self._adaptive = (
             self._make_adaptive() if settings.group_consumer_heartbeat_interval_adaptive else None
         )

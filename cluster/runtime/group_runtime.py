@@ -1,13 +1,13 @@
 """The runtime of a group shard: what a shard's runtime does, and the work that is due by time.
 
 Session and rebalance time-outs, pending targets and catalog checks are decisions like those on requests; the
-projection says when the next one is due. They run in slices, each decision an entry of its own.
+projection says when the next one is due. They run in the node's slices, each decision an entry of its own.
 
 What must stay true: the shard is Ready only on a catalog at least as new as the newest that its groups were
 decided on and as the newest topic of its offsets, so that what the catalog lacks was deleted; a node whose
 catalog stays behind says so; timers run only while the shard is Ready; nothing expires in the turn in which
 the loop woke from a gap, and nobody for heartbeats that the node itself refused for want of room; due work
-never holds the loop for more than a slice.
+of all shards together never holds the loop for more than a slice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cluster.runtime.job_slots import Slot
 from cluster.runtime.regularity import MeasuredEntry, Regularity
 from cluster.runtime.shard_runtime import NO_ROOM_PAUSE_MS, ShardRuntime
 from cluster.runtime.shard_state import ShardState
-from cluster.runtime.slices import SLICE_MS
+from cluster.runtime.slices import OWN
 from cluster.runtime.surroundings import Surroundings
 from coordinator.api import Context, Job, JobKind, Outcome
 from coordinator.offsets import commits
@@ -187,20 +187,14 @@ class GroupRuntime(ShardRuntime):
         if since_ms is not None:
             self._no_room_since_ms = None
             if self.host.monotonic_ms() - since_ms > REFUSING_MS:
-                self._renewing = self.machine.becoming_ready(self._own_context)
-                self._renew(self._renewing)
+                self._renewing = steps = self._renew()
+                self.node.slices.run(steps, lambda: steps is self._renewing, OWN)
         return self._renewing is None
 
-    def _renew(self, steps: Iterator[None]) -> None:
-        """One slice of giving everybody a full session; until the last one there is no room yet."""
-        if steps is not self._renewing:
-            return
-        end_ms = self.host.monotonic_ms() + SLICE_MS
+    def _renew(self) -> Iterator[None]:
+        """Gives everybody a full session; until the last one has it there is no room yet."""
         try:
-            for _ in steps:
-                if self.host.monotonic_ms() >= end_ms:
-                    self.host.call_soon(self._renew, steps)
-                    return
+            yield from self.machine.becoming_ready(self._own_context)
         except Exception as error:
             self.host.fatal(f"{self.name}: sessions cannot be renewed: {in_one_line(error)}")
             return
@@ -237,33 +231,41 @@ class GroupRuntime(ShardRuntime):
     def _continue(self) -> None:
         """More is due: after the sockets have had their turn."""
         self._continues = True
+        self._cancel_work_timer()
         self.host.call_soon(self._work)
 
     def _work(self) -> None:
-        self._continues = False
+        self._continues = True
         self._cancel_work_timer()
+        self.node.slices.submit(self, OWN)
+
+    is_long = False
+
+    def go_on(self, now_ms: float, end_ms: float) -> bool:
+        """Decides what is due (`slices.Work`)."""
         if self.standing.state is not ShardState.READY:
-            return
-        start_ms = self.host.monotonic_ms()
-        self.node.observe_clock(start_ms)
-        quiet_ms = self.node.quiet_ms(start_ms)
-        if quiet_ms > 0:
-            self._arm_in(quiet_ms)
-            return
-        pause_ms = 0.0
+            self._continues = False
+            return True
+        self.node.observe_clock(now_ms)
+        pause_ms = max(0.0, self.node.quiet_ms(now_ms))
         while not pause_ms:
-            now_ms = self.host.monotonic_ms()
             deadline_ms = self.machine.next_deadline_ms()
             if deadline_ms is None or deadline_ms > now_ms:
                 break
-            if now_ms - start_ms >= SLICE_MS:
-                self._continue()
-                return
             pause_ms = self._decide_due(now_ms)
+            now_ms = self.host.monotonic_ms()
+            if not pause_ms and now_ms >= end_ms:
+                return False
+        self._continues = False
         if pause_ms:
             self._arm_in(pause_ms)
         else:
             self._arm()
+        return True
+
+    def failed(self, error: Exception) -> None:
+        """Due work that raised outside of a decision (`slices.Work`)."""
+        self.host.fatal(f"{self.name}: due work cannot go on: {in_one_line(error)}")
 
     # Work of child processes.
 

@@ -8,7 +8,7 @@ What must stay true:
 - After `reset` the projection is a new object, built from the log again; nobody keeps the old one.
 - A shard is Ready only while this node leads it, its term's first entry is committed and applied, and
   whatever the kind of shard asks for besides is given. What takes time for every group on the way there is
-  done in slices.
+  done in the node's slices.
 - Whoever loses the lead answers every reply that it holds, once, with an error that says "unknown outcome".
 """
 
@@ -24,7 +24,7 @@ from cluster.runtime.answers import Why
 from cluster.runtime.held import HeldReplies
 from cluster.runtime.shard_counters import ShardCounters
 from cluster.runtime.shard_state import ShardEvent, ShardState, Standing
-from cluster.runtime.slices import SLICE_MS
+from cluster.runtime.slices import OWN
 from cluster.runtime.surroundings import Projection, Surroundings
 from cluster.runtime.waiters import Waiter, Waiters
 from raftlog.directory import NodeDirectory, shard_name
@@ -200,11 +200,7 @@ class ShardLife(ABC):
         self._let_go(old.dissolve())
 
     def _let_go(self, steps: Iterator[None]) -> None:
-        end_ms = self.host.monotonic_ms() + SLICE_MS
-        for _ in steps:
-            if self.host.monotonic_ms() >= end_ms:
-                self.host.call_soon(self._let_go, steps)
-                return
+        self.node.slices.run(steps, lambda: True, OWN)
 
     def state_hash(self) -> int:
         return self.machine.state_hash
@@ -263,19 +259,13 @@ class ShardLife(ABC):
         if self.standing.state is not ShardState.CATCH_UP or not self._is_log_ready:
             return
         if self._becoming is None and self.may_serve():
-            self._becoming = self._become_ready()
-            self._become(self._becoming)
+            self._becoming = steps = self._become()
+            self.node.slices.run(steps, lambda: steps is self._becoming, OWN)
 
-    def _become(self, steps: Iterator[None]) -> None:
-        """One slice of the way to Ready; dropped when the shard has stood down meanwhile."""
-        if steps is not self._becoming:
-            return
-        end_ms = self.host.monotonic_ms() + SLICE_MS
+    def _become(self) -> Iterator[None]:
+        """The way to Ready; dropped when the shard has stood down meanwhile."""
         try:
-            for _ in steps:
-                if self.host.monotonic_ms() >= end_ms:
-                    self.host.call_soon(self._become, steps)
-                    return
+            yield from self._become_ready()
         except Exception as error:
             self.host.fatal(f"{self.name}: the term cannot begin: {in_one_line(error)}")
             return

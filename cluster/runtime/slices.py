@@ -1,8 +1,10 @@
 """One budget per turn of the loop for all slow work of a node together, so that nobody waits for all of it.
 
-Two kinds of work are handed in: a connection's requests, and an answer that may be long, as an iterator that
-stops every fraction of a millisecond. Who comes while the turn has time left is served at once. Who comes
-later waits in one of three lanes, of which every turn does one share, a millisecond:
+Three kinds of work are handed in: a connection's requests; an answer that may be long, as an iterator that
+stops every fraction of a millisecond; and what shards do of themselves, as when they begin to lead or
+something is due. What comes while the turn has time left is done at once. What comes later waits in a lane.
+That of the shards (`own`) goes first, as clients wait for it: it has the time that a turn else spends on what
+comes, a share for each in its turn. Of the other three lanes every turn does one share, a millisecond:
 
 - `soon`: what came just now, and is little;
 - `more`: what is not over after its share. Each gets a share in its turn, round and round;
@@ -13,10 +15,10 @@ Each lane is the first in some of the turns, and has what the others leave in th
 goes before the two thousandth of another connection, an answer of a few milliseconds does not wait for those
 that take a second, and the links between nodes, which are read in every turn, do not wait for more than that.
 
-What must stay true: a turn spends a slice on what comes in it and a share on what waits, and beyond that what
-cannot be divided: one request, or one step. Work that nobody waits for any more is let go of; what one work
-raises keeps no other from being done. How much may wait is bounded by whoever hands it in: each connection
-is in one lane once, and makes one answer at a time.
+What must stay true: a turn spends a slice on what comes in it and on what is the shards' own, and a share on
+what else waits, and beyond that what cannot be divided: one request, one decision, or one step. Work that
+nobody waits for any more is let go of; what one work raises keeps no other from being done. How much may wait
+is bounded by whoever hands it in: each connection is in one lane once, and makes one answer at a time.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ SHARE_MS: Final = 1.0
 answer; and the time that a turn spends on work that waits. A turn without work takes some hundredths of a
 millisecond."""
 
-LONG, MORE, SOON = range(3)
-FIRST_OF_TURN: Final = (SOON, MORE, SOON, LONG)
-"""Which lane comes first in the turns, round and round."""
+LONG, MORE, SOON, OWN = range(4)
+ORDERS: Final = tuple((first, SOON, MORE, LONG) for first in (SOON, MORE, SOON, LONG))
+"""Which lane comes first in the turns, round and round, and which have what it leaves."""
 
 T = TypeVar("T")
 
@@ -107,7 +109,7 @@ class Slices:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._lanes: tuple[deque[Work], ...] = (deque(), deque(), deque())
+        self._lanes: tuple[deque[Work], ...] = (deque(), deque(), deque(), deque())
         self._at_once_ms = 0.0  # spent on what came, since the last turn of the lanes
         self._until_ms: float | None = None  # set while something works: what it hands in has part in it
         self._turns = 0
@@ -117,19 +119,19 @@ class Slices:
         """How much work waits."""
         return sum(map(len, self._lanes))
 
-    def run(self, steps: Iterator[None], is_wanted: Callable[[], bool]) -> bool:
+    def run(self, steps: Iterator[None], is_wanted: Callable[[], bool], lane: int = SOON) -> bool:
         """Makes an answer; whether it is there already. `is_wanted` is asked before each later share."""
         if self._until_ms is None and self._at_once_ms >= SLICE_MS:
-            return self.submit(_Answer(steps, is_wanted, self._host))
+            return self.submit(_Answer(steps, is_wanted, self._host), lane)
         before_ms = self._at_once_ms
         if self._is_over_at_once(steps):
             return True
         work = _Answer(steps, is_wanted, self._host, self._at_once_ms - before_ms)
         if self._until_ms is None:
-            return self.submit(work)
+            return self.submit(work, lane)
         is_done = self._does(work, self._host.monotonic_ms(), self._until_ms)
         if not is_done:
-            self._wait(work)
+            self._wait(work, lane)
         return is_done
 
     def _is_over_at_once(self, steps: Iterator[None]) -> bool:
@@ -165,7 +167,7 @@ class Slices:
         took_ms = self._host.monotonic_ms() - begun_ms
         self._at_once_ms += took_ms if is_done else max(took_ms, SHARE_MS)
         if not is_done:
-            self._wait(work)
+            self._wait(work, lane)
         elif self._at_once_ms >= SLICE_MS:
             self._go_on_soon()
         return is_done
@@ -181,8 +183,11 @@ class Slices:
         finally:
             self._until_ms = outer_ms
 
-    def _wait(self, work: Work) -> None:
-        self._lanes[LONG if work.is_long else MORE].append(work)
+    def _wait(self, work: Work, lane: int) -> None:
+        """It has had a share in this lane, and is not over."""
+        if lane != OWN:
+            lane = LONG if work.is_long else MORE
+        self._lanes[lane].append(work)
         self._go_on_soon()
 
     def _go_on_soon(self) -> None:
@@ -191,23 +196,29 @@ class Slices:
             self._host.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """One share of what waits. Work that is not over has had its share, whatever the clock says: it may
-        be bounded in other ways."""
+        """A slice of what is the shards' own, of which what comes has the rest, and a share of what waits."""
         self._is_due = False
-        self._at_once_ms = spent_ms = 0.0
         self._turns += 1
-        first = self._lanes[FIRST_OF_TURN[self._turns % len(FIRST_OF_TURN)]]
-        now_ms = self._host.monotonic_ms()
-        while spent_ms < SHARE_MS and len(self):
-            lane = first or next(lane for lane in reversed(self._lanes) if lane)
-            work = lane.popleft()
-            is_done = self._does(work, now_ms, now_ms + SHARE_MS - spent_ms)
+        self._at_once_ms = self._spend(SLICE_MS, (OWN,)) if self._lanes[OWN] else 0.0
+        self._spend(SHARE_MS, ORDERS[self._turns % len(ORDERS)])
+        if len(self):
+            self._go_on_soon()
+
+    def _spend(self, most_ms: float, order: tuple[int, ...]) -> float:
+        """What was spent on the first of these lanes that has something, again and again. Work that is not
+        over has had its share, whatever the clock says: it may be bounded in other ways."""
+        spent_ms, now_ms = 0.0, self._host.monotonic_ms()
+        while spent_ms < most_ms:
+            lane = next((lane for lane in order if self._lanes[lane]), None)
+            if lane is None:
+                break
+            work = self._lanes[lane].popleft()
+            is_done = self._does(work, now_ms, now_ms + min(SHARE_MS, most_ms - spent_ms))
             begun_ms, now_ms = now_ms, self._host.monotonic_ms()
             took_ms = now_ms - begun_ms
             spent_ms += took_ms if is_done else max(took_ms, SHARE_MS)
-            if not is_done and lane is self._lanes[LONG]:
-                lane.appendleft(work)
+            if not is_done and lane == LONG:
+                self._lanes[LONG].appendleft(work)
             elif not is_done:
-                self._wait(work)
-        if len(self):
-            self._go_on_soon()
+                self._wait(work, lane)
+        return spent_ms

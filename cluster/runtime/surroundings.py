@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cluster.runtime.job_slots import JobSlots
+from cluster.runtime.slices import Slices
 from coordinator.api import Context, JobKind, Outcome
 from coordinator.limits import SettingsView
 from coordinator.topics import CatalogView
@@ -71,6 +72,8 @@ class Surroundings(Protocol):
     host: Host
     evidence: Evidence
     turns: TurnCounter
+    slices: Slices
+    """For whatever takes long, of clients and of shards."""
     group_settings: SettingsView
     runtime_settings: RuntimeSettings
     job_slots: dict[JobKind, JobSlots]

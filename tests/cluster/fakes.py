@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from cluster.runtime.catalog_runtime import CatalogRuntime
 from cluster.runtime.group_runtime import GroupRuntime
 from cluster.runtime.job_slots import JobSlots
 from cluster.runtime.shard_life import ShardLife
+from cluster.runtime.slices import Slices
 from cluster.runtime.surroundings import RuntimeSettings, TurnCounter
 from cluster.simulator import Network, World
 from cluster.simulator.host import VirtualHost
@@ -180,10 +182,16 @@ class FakeLinks:
 
 
 class Bench:
-    """The runtimes of a node, one metadata and one group shard, over fake replicas."""
+    """The runtimes of a node, a metadata shard and group shards, of which `groups` is the first, over fake
+    replicas."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *, is_alone: bool = False, clock_step_ms: float = 0.0
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        is_alone: bool = False,
+        clock_step_ms: float = 0.0,
+        num_shards: int = 1,
     ) -> None:
         monkeypatch.setattr("cluster.runtime.shard_life.Replica", FakeReplica)
         self.world = World(1)
@@ -192,13 +200,16 @@ class Bench:
             self.world, Network(self.world), files, name="bench", clock_step_ms=clock_step_ms
         )
         voters = () if is_alone else PEERS
-        identity = NodeIdentity(cluster_id="c", node_id=1, incarnation="i", num_shards=1, voters=voters)
+        identity = NodeIdentity(
+            cluster_id="c", node_id=1, incarnation="i", num_shards=num_shards, voters=voters
+        )
         format_node(files, "/data", identity)
         directory = open_node(files, "/data", self.host.fresh_id)
-        self.clock = AgreedClock(self.host, num_logs=2)
+        self.clock = AgreedClock(self.host, num_logs=num_shards + 1)
         self.links: Any = None if is_alone else FakeLinks()
         self.evidence = Evidence(self.host, directory.path, 1 << 20)
         self.turns = TurnCounter(self.host)
+        self.slices = Slices(self.host)
         self.job_slots = {kind: JobSlots(self.host) for kind in JobKind}
         self.group_settings = SameForAll()
         self.runtime_settings = RuntimeSettings()
@@ -206,8 +217,11 @@ class Bench:
         self.given_away: list[int] = []
         self.catalog_changes: list[tuple[list[str], bool]] = []
         self.metadata = CatalogRuntime(self, directory, CatalogShard)
-        self.groups = GroupRuntime(self, directory, 0, lambda: GroupShard(0))
-        for runtime in (self.metadata, self.groups):
+        self.shards = [
+            GroupRuntime(self, directory, number, partial(GroupShard, number)) for number in range(num_shards)
+        ]
+        self.groups = self.shards[0]
+        for runtime in (self.metadata, *self.shards):
             runtime.start()
 
     # What the runtimes ask of their node.
@@ -224,13 +238,16 @@ class Bench:
 
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
         self.catalog_changes.append((list(topic_names), is_complete))
-        self.groups.on_catalog_changed(topic_names, is_complete=is_complete)
+        for runtime in self.shards:
+            runtime.on_catalog_changed(topic_names, is_complete=is_complete)
 
     def configs_changed(self, group_ids: Sequence[str]) -> None:
-        self.groups.on_configs_changed(group_ids)
+        for runtime in self.shards:
+            runtime.on_configs_changed(group_ids)
 
     def catalog_moved(self) -> None:
-        self.groups.check_ready()
+        for runtime in self.shards:
+            runtime.check_ready()
 
     def observe_clock(self, now_ms: float) -> None:
         """No gaps here."""
@@ -256,13 +273,13 @@ class Bench:
     def ask(self, request: Any, api_key: int, version: int, *, shard: int = 0) -> list[Any]:
         """Submits in a turn of its own; the list gets the answers."""
         answers: list[Any] = []
-        runtime = self.metadata if shard == METADATA_SHARD else self.groups
+        runtime = self.metadata if shard == METADATA_SHARD else self.shards[shard]
         self.host.call_soon(runtime.submit, api_key, version, request, ClientInfo(), answers.append)
         self.world.run_for(0.001)
         return answers
 
-    def heartbeat(self, request: Any) -> list[Any]:
-        return self.ask(request, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)
+    def heartbeat(self, request: Any, *, shard: int = 0) -> list[Any]:
+        return self.ask(request, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, shard=shard)
 
     def later(self, ms: float) -> None:
         self.world.run_for(ms)

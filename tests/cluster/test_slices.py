@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from cluster.runtime.slices import MORE, SHARE_MS, SLICE_MS, SOON, Slices, finished
+from cluster.runtime.slices import MORE, OWN, SHARE_MS, SLICE_MS, SOON, Slices, finished
 from cluster.simulator import Network, VirtualHost, World
 from raftlog.simfiles import SimFiles
 
@@ -193,6 +193,24 @@ def test_no_lane_starves_another(bench: Bench) -> None:
     counted = [bench.did.count(name) for name in ("little", "greedy", "long")]
     assert min(counted) >= 10 * SHARE_MS / STEP_MS * 0.8
     assert counted[0] >= 20 * SHARE_MS / STEP_MS * 0.8
+
+
+def test_shards_and_clients_that_never_rest_have_their_part_of_each_turn(bench: Bench) -> None:
+    """Sixteen shards that begin to lead beside five hundred connections."""
+    for number in range(16):
+        bench.slices.run(bench.work(f"shard {number}", 10_000), lambda: True, OWN)
+    for number in range(500):
+        bench.slices.submit(Requests(bench, f"greedy {number}", 10_000), MORE)
+    _turn_for(bench, 5)
+    bench.did.clear()
+    sizes: list[int] = []
+    bench.host.call_soon(_watch, bench, sizes)
+    _turn_for(bench, 100)
+    of_each = [bench.did.count(f"shard {number}") for number in range(16)]
+    assert min(of_each) >= 0.8 * max(of_each), "round and round"
+    assert sum(of_each) >= 100 * SLICE_MS / STEP_MS * 0.8
+    assert len(bench.did) - sum(of_each) >= 100 * SHARE_MS / STEP_MS * 0.8
+    assert max(sizes) <= (SLICE_MS + SHARE_MS) / STEP_MS + 6
 
 
 @pytest.mark.parametrize("lane", [SOON, MORE])
