@@ -28,7 +28,7 @@ from raftlog.archive import ARCHIVE, write_manifest
 from raftlog.errors import AlreadyRunning, Corrupt, NotEmpty, NotFormatted
 from raftlog.files import TEMPORARY_SUFFIX, Files, Lock, join, parent
 from raftlog.metafile import read_meta, write_meta
-from raftlog.segments import METADATA_SHARD, LogIdentity, create_segment
+from raftlog.segments import METADATA_SHARD, LogIdentity, create_segment, encode_header, log_name
 
 __all__ = [
     "AlreadyRunning",
@@ -206,6 +206,15 @@ def read_identity(files: Files, path: str) -> NodeIdentity:
         voters=tuple(voters),
         is_replacement=is_replacement,
     )
+
+
+def has_entries(files: Files, path: str, identity: NodeIdentity) -> bool:
+    """Whether one of the logs ever had more than what the format left: an empty first segment."""
+    for shard in identity.shards:
+        first = join(path, shard_name(shard), log_name(1))
+        if not files.exists(first) or files.size(first) > len(encode_header(identity.log(shard), 1)):
+            return True
+    return False
 
 
 def is_joining(files: Files, home: str) -> bool:

@@ -41,7 +41,7 @@ from raftlog.install import INSTALLING_FILE, installing
 from raftlog.kept import kept_indexes, kept_path
 from raftlog.loading import CLEAN_FILE, CLEAN_KIND
 from raftlog.metafile import read_meta
-from raftlog.peers.boots import BOOTS_FILE, read_boots
+from raftlog.peers.boots import BOOTS_FILE, check_boots, read_boots
 from raftlog.sealed import REBUILD_HINT, Sealed, decode_index
 from raftlog.segments import LogIdentity, decode_header, index_name, log_name, next_frame, proof_of_loss
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
@@ -106,7 +106,7 @@ def verify_node(files: Files, path: str) -> list[Problem]:
         if any(files.exists(join(path, name)) for name in notes):
             walk.found(node, 0, "is missing, though this node has started here")
         return walk.problems
-    for read in (read_identity, read_boot_ids, read_boots):
+    for read in (read_identity, read_boot_ids, read_boots, _check_boots):
         try:
             read(files, path)
         except Corrupt as damage:
@@ -121,6 +121,14 @@ def verify_node(files: Files, path: str) -> list[Problem]:
         if at is not None:
             walk.found(file, at, "the notes from here on are not whole", EVIDENCE_HINT, severity="torn")
     return walk.problems
+
+
+def _check_boots(files: Files, path: str) -> None:
+    try:
+        identity = read_identity(files, path)
+    except Corrupt:  # which is found by itself
+        return
+    check_boots(files, path, identity)
 
 
 def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:

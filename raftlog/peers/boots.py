@@ -7,8 +7,8 @@ Each start of a node makes a boot id and remembers the one before. A peer whose 
 but is not its latest has started from a copy of an old disk: what it acknowledged since then is missing on
 it, and it must not vote. One that is unknown means only that the peer was away, or that we were.
 
-What must stay true: a boot id is synced here before the peer hears that it is accepted; an incarnation that
-was replaced never comes back.
+What must stay true: a boot id is synced here before the peer hears that it is accepted, so a node that has
+peers has the file before its log has an entry; an incarnation that was replaced never comes back.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from raftlog.directory import NodeIdentity, has_entries
+from raftlog.errors import Corrupt
 from raftlog.files import Files, join, replace, way_out
 from raftlog.host import Host
 from raftlog.metafile import encode_meta, read_meta
@@ -29,6 +31,11 @@ BOOTS_KEPT: Final = 64
 
 _KIND: Final = "boots"
 
+MISSING_HINT: Final = (
+    "put the file back; without it this node would take a peer with an old disk for one that was away: if it "
+    "is lost, start the node with an empty disk, `quorate node format --replace`"
+)
+
 
 @dataclass(slots=True)
 class _Known:
@@ -38,12 +45,13 @@ class _Known:
 
 
 class Boots:
-    """The accepted boots of all peers. Raises Corrupt when the file is damaged."""
+    """The accepted boots of all peers. Raises Corrupt when the file is damaged or gone."""
 
-    def __init__(self, host: Host, directory: str) -> None:
+    def __init__(self, host: Host, directory: str, identity: NodeIdentity) -> None:
         self._host = host
         self._path = join(directory, BOOTS_FILE)
         self._known = read_boots(host.files, directory)
+        check_boots(host.files, directory, identity)
         self._writes_under_way = 0
 
     def accept(self, hello: Hello, accepted: Callable[[], None]) -> None:
@@ -119,6 +127,16 @@ def _check_replacement(hello: Hello, known: _Known) -> None:
 def _is_old(previous_boot_id: str, boot_ids: list[str]) -> bool:
     """A disk of before the latest start that is known here. A disk that never started has no previous one."""
     return bool(boot_ids) and previous_boot_id != boot_ids[-1] and previous_boot_id in ("", *boot_ids)
+
+
+def check_boots(files: Files, directory: str, identity: NodeIdentity) -> None:
+    """Raises Corrupt when the file is missing and was there."""
+    path = join(directory, BOOTS_FILE)
+    if not (identity.is_alone or files.exists(path)) and has_entries(files, directory, identity):
+        what = (
+            "is missing, though the logs have entries, and the first of them came after a peer was accepted"
+        )
+        raise Corrupt(path, 0, what, MISSING_HINT)
 
 
 def read_boots(files: Files, directory: str) -> dict[int, _Known]:

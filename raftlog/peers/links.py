@@ -93,7 +93,7 @@ class Links:
         try:
             self._check_nodes()
             self._secret = read_secret(self._host, self._settings.secret_file)
-            self._boots = Boots(self._host, self._directory.path)
+            self._boots = Boots(self._host, self._directory.path, self._directory.identity)
         except RaftlogError as error:
             self._host.call_soon(done, error)
             return

@@ -144,6 +144,35 @@ def test_a_file_that_is_missing_or_cut_is_reported_when_a_start_refuses_it(
     assert refused > 5
 
 
+@pytest.mark.parametrize("made", [_killed, _stopped])
+def test_a_node_with_peers_and_a_log_needs_what_it_knows_of_their_starts(
+    cluster: SimCluster, made: Callable[[SimCluster], SimFiles]
+) -> None:
+    disk = made(cluster)
+    file = join(DATA_DIR, BOOTS_FILE)
+    disk.unlink(file)
+    count_fault("cluster", "missing file")
+    (problem,) = _verify(disk)
+    assert (problem.file, problem.severity) == (file, "damage")
+    assert "is missing, though" in problem.what
+    assert "quorate node format --replace" in problem.hint
+    refusal = _refusal(disk)
+    assert file in refusal
+    assert problem.what in refusal
+    assert problem.hint in refusal
+
+
+def test_a_node_that_has_heard_from_nobody_starts_again_without_it() -> None:
+    world = World(6)
+    machine = Machine(world, Network(world), node_id=NODE, voters=(1, 2, 3), num_shards=2)
+    machine.boot()
+    world.run_until(lambda: False, within_ms=10 * LOADED_MS)
+    disk = machine.copy_disk()
+    assert not disk.exists(join(DATA_DIR, BOOTS_FILE))
+    assert _verify(disk) == []
+    assert not _refusal(disk)
+
+
 def _put(source: SimFiles, target: SimFiles, folder: str) -> None:
     """Replace a folder by another disk's."""
     for path in _files(target, folder):
