@@ -193,15 +193,13 @@ class LogTime:
     """The times of one log, which never go back. While the newest entry is ahead of the clock, new ones go on
     at half its speed: the clock catches up, and durations can still be told."""
 
-    def __init__(self, host: Host, clock: AgreedClock, home: str) -> None:
-        self._host = host
+    def __init__(self, clock: AgreedClock, home: str) -> None:
         self.clock = clock
         self._home = home
         self._slow_from: tuple[float, int] | None = None
 
-    def now_ms(self, last_ms: int) -> int:
-        """The time of an entry behind one of `last_ms`."""
-        monotonic_ms = self._host.monotonic_ms()
+    def at(self, monotonic_ms: float, last_ms: int) -> int:
+        """The time of an entry that comes now, behind one of `last_ms`."""
         wall_ms = self.clock.wall_at(monotonic_ms)
         if wall_ms >= last_ms:
             self._slow_from = None

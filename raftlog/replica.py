@@ -87,7 +87,7 @@ class Replica:
         self._journal = Journal(
             host.files, self.home, identity, settings, is_alone=directory.identity.is_alone
         )
-        self._time = LogTime(host, AgreedClock(host) if clock is None else clock, self.home)
+        self._time = LogTime(AgreedClock(host) if clock is None else clock, self.home)
         self._applying = Applying(host, self._journal, machine, settings)
         self._raft: Raft | None = None
         self._peering: Peering | None = None
@@ -328,7 +328,7 @@ class Replica:
             Cause(trigger=Trigger.TERM_OPENED), [encode_record(Record(TermStartKey(), value))]
         )
         commit_index = min(self.commit_index, index - 1)
-        opened = self._journal.append(term, commit_index, self.now_ms(), 1, body)
+        opened = self._journal.append(term, commit_index, self.time_at(self._host.monotonic_ms()), 1, body)
         assert opened == index
         self.queue_flush()
 
@@ -634,9 +634,10 @@ class Replica:
         """JSON-ready, one per peer: how far each is, as a leader knows it."""
         return [] if self._peering is None else self._peering.leading.followers()
 
-    def now_ms(self) -> int:
-        """The time that an entry gets now: what most clocks say, and never less than the newest entry's."""
-        return self._time.now_ms(self._journal.last_timestamp_ms)
+    def time_at(self, now_ms: float) -> int:
+        """The time of an entry that comes at `now_ms` of the monotonic clock: what most clocks say, and never
+        less than the newest entry's."""
+        return self._time.at(now_ms, self._journal.last_timestamp_ms)
 
     def past_ms(self) -> int:
         """A moment that has certainly passed, whatever a clock or an entry says: for retention."""

@@ -43,9 +43,7 @@ class Framer:
         frames: list[bytes] = []
         start, size = 0, len(data)
         wanted = LENGTH_BYTES
-        for _ in range(most):
-            if size - start < LENGTH_BYTES:
-                break
+        while size - start >= LENGTH_BYTES and len(frames) < most:
             (length,) = _length(data, start)
             if not 0 <= length <= self._frame_bytes_max:
                 raise MalformedFrame("frame", f"length {length} is outside 0 to {self._frame_bytes_max}")

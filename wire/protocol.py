@@ -13,7 +13,7 @@ from struct import error as StructError
 from typing import Any, NamedTuple
 
 from wire.apis import API_VERSIONS, ApiKey, api_name, message_classes
-from wire.decoding import Decoder, decoder, skip_tags, uvarint
+from wire.decoding import ELEMENTS_MAX, Decoder, decoder, skip_tags, uvarint
 from wire.encoding import Encoder, PieceEncoder, encoder, piece_encoder
 from wire.errors import MalformedFrame, UnsupportedApi
 from wire.schema import Message
@@ -66,9 +66,9 @@ def _route(api_key: int, api_version: int) -> _Route:
 
 
 @cache
-def _request_decoder(api_key: int, api_version: int) -> Decoder:
+def _request_decoder(api_key: int, api_version: int, bounded: bool) -> Decoder:
     exact = api_key not in SURPLUS_IGNORED
-    return decoder(_route(api_key, api_version).request, api_version, exact=exact, bounded=True)
+    return decoder(_route(api_key, api_version).request, api_version, exact=exact, bounded=bounded)
 
 
 @cache
@@ -124,7 +124,9 @@ def parse_request_header(payload: bytes) -> RequestHeader:
 def decode_request(payload: bytes) -> tuple[RequestHeader, Any]:
     """Header and body of a request frame (without its length); MalformedFrame, UnsupportedApi."""
     header = parse_request_header(payload)
-    return header, _request_decoder(header.api_key, header.api_version)(payload, header.body_offset)
+    is_long = len(payload) > ELEMENTS_MAX  # each takes a byte at least, so that others need not be counted
+    decode = _request_decoder(header.api_key, header.api_version, is_long)
+    return header, decode(payload, header.body_offset)
 
 
 def encode_response(api_key: int, api_version: int, correlation_id: int, body: Message) -> bytes:

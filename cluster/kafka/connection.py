@@ -198,12 +198,13 @@ class Connection:
 
     def data_received(self, data: bytes) -> None:
         try:
-            if not self.closed and not self._draining:
-                self._received(data)
+            self._received(data)
         except Exception as error:
             self.failed(error)
 
     def _received(self, data: bytes) -> None:
+        if self.closed or self._draining:
+            return
         self.listener.counters.bytes_received += len(data)
         if self._is_new:
             self._first_bytes = (self._first_bytes + data)[:FIRST_BYTES]
@@ -238,25 +239,25 @@ class Connection:
     def is_long(self) -> bool:
         return False
 
-    def go_on(self, now_ms: float, end_ms: float) -> bool:
+    def go_on(self, now_ms: float, end_ms: float) -> float | None:
         """Serves frames in order until a bound or the end of this connection's share (`slices.Work`)."""
         self._is_queued = False
         if self.closed:
-            return True
+            return now_ms
         frames = self._backlog
         if not frames and self._has_more:
             try:
                 frames = self._framer.feed(b"", SHARE_REQUESTS)
             except MalformedFrame as error:
                 self.refuse("malformed", str(error))
-                return True
+                return now_ms
             self._has_more = len(frames) == SHARE_REQUESTS
         self.active_ms = now_ms
         self.listener.node.observe_clock(now_ms)
         self._flush_due = True
         num_served = self._serve(frames, now_ms, end_ms)
         if num_served is None:
-            return True
+            return self.listener.host.monotonic_ms()
         if num_served < len(frames):
             self._put_off(frames[num_served:])
         else:
@@ -267,8 +268,9 @@ class Connection:
         if has_input:
             self._read(False)
         self._flush()
-        self.listener.counters.serving_ms += self.listener.host.monotonic_ms() - now_ms
-        return is_done
+        done_ms = self.listener.host.monotonic_ms()
+        self.listener.counters.serving_ms += done_ms - now_ms
+        return done_ms if is_done else None
 
     def _serve(self, frames: list[bytes], now_ms: float, end_ms: float) -> int | None:
         """How many of them could be served; None if the connection was closed on one."""
@@ -408,12 +410,11 @@ class Connection:
         num_bytes = (
             self._framer.buffered_bytes
             + self._backlog_bytes
-            + self._asked_bytes
-            + self._early_bytes
-            + self._patient_bytes
             + self._fast.num_bytes
             + self._transport.get_write_buffer_size()
         )
+        if self._waiting:  # else nothing is asked
+            num_bytes += self._asked_bytes + self._early_bytes + self._patient_bytes
         return num_bytes if num_bytes >= COUNTED_BYTES_MIN else 0
 
     def _count(self) -> None:

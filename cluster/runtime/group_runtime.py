@@ -241,11 +241,11 @@ class GroupRuntime(ShardRuntime):
 
     is_long = False
 
-    def go_on(self, now_ms: float, end_ms: float) -> bool:
+    def go_on(self, now_ms: float, end_ms: float) -> float | None:
         """Decides what is due (`slices.Work`)."""
         if self.standing.state is not ShardState.READY:
             self._continues = False
-            return True
+            return now_ms
         self.node.observe_clock(now_ms)
         pause_ms = max(0.0, self.node.quiet_ms(now_ms))
         while not pause_ms:
@@ -255,13 +255,13 @@ class GroupRuntime(ShardRuntime):
             pause_ms = self._decide_due(now_ms)
             now_ms = self.host.monotonic_ms()
             if not pause_ms and now_ms >= end_ms:
-                return False
+                return None
         self._continues = False
         if pause_ms:
             self._arm_in(pause_ms)
         else:
             self._arm()
-        return True
+        return now_ms
 
     def failed(self, error: Exception) -> None:
         """Due work that raised outside of a decision (`slices.Work`)."""

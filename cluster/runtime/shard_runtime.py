@@ -194,7 +194,7 @@ class ShardRuntime(ShardLife):
         node = self.node
         return Context(
             monotonic_ms=now_ms,
-            wall_ms=self.replica.now_ms(),
+            wall_ms=self.replica.time_at(now_ms),
             settled_ms=self.replica.past_ms,
             next_index=self.replica.next_index,
             catalog=node.catalog,

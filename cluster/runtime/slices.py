@@ -15,6 +15,9 @@ Each lane is the first in some of the turns, and has what the others leave in th
 goes before the two thousandth of another connection, an answer of a few milliseconds does not wait for those
 that take a second, and the links between nodes, which are read in every turn, do not wait for more than that.
 
+Nobody begins with the little that is left of a slice or a share: a batch of requests that is cut is answered
+in two writes and comes back in two reads, and costs more from then on.
+
 What must stay true: a turn spends a slice on what comes in it and on what is the shards' own, and a share on
 what else waits, and beyond that what cannot be divided: one request, one decision, or one step. Work that
 nobody waits for any more is let go of; what one work raises keeps no other from being done. How much may wait
@@ -70,8 +73,8 @@ class Work(Protocol):
     def is_long(self) -> bool:
         """Whether it has had so much that it is done in one go, when its turn comes."""
 
-    def go_on(self, now_ms: float, end_ms: float) -> bool:
-        """Works until about `end_ms`; whether nothing is left to do."""
+    def go_on(self, now_ms: float, end_ms: float) -> float | None:
+        """Works until about `end_ms`; the time when nothing was left to do, None if something is."""
 
     def failed(self, error: Exception) -> None:
         """Takes note that `go_on` raised; there is nothing left to do."""
@@ -89,16 +92,16 @@ class _Answer:
         self._worked_ms = worked_ms
         self.is_long = False
 
-    def go_on(self, now_ms: float, end_ms: float) -> bool:
+    def go_on(self, now_ms: float, end_ms: float) -> float | None:
         if not self._is_wanted():
-            return True
+            return now_ms
         for _ in self._steps:
             later_ms = self._host.monotonic_ms()
             if later_ms >= end_ms:
                 self._worked_ms += later_ms - now_ms
                 self.is_long = self._worked_ms >= SLICE_MS
-                return False
-        return True
+                return None
+        return self._host.monotonic_ms()
 
     def failed(self, error: Exception) -> None:
         _note(error)
@@ -129,7 +132,7 @@ class Slices:
         work = _Answer(steps, is_wanted, self._host, self._at_once_ms - before_ms)
         if self._until_ms is None:
             return self.submit(work, lane)
-        is_done = self._does(work, self._host.monotonic_ms(), self._until_ms)
+        is_done = self._does(work, self._host.monotonic_ms(), self._until_ms) is not None
         if not is_done:
             self._wait(work, lane)
         return is_done
@@ -156,30 +159,31 @@ class Slices:
 
     def submit(self, work: Work, lane: int = SOON) -> bool:
         """Does the work in this turn if there is time left, else when its turn comes; whether it is done."""
-        is_late = self._at_once_ms >= SLICE_MS or (self._is_due and lane != SOON)
+        is_late = self._at_once_ms > SLICE_MS - SHARE_MS or (self._is_due and lane != SOON)
         if self._until_ms is not None or is_late:
             self._lanes[lane].append(work)
             self._go_on_soon()
             return False
         begun_ms = self._host.monotonic_ms()
         share_ms = SHARE_MS if self._is_due else SLICE_MS - self._at_once_ms
-        is_done = self._does(work, begun_ms, begun_ms + share_ms)
-        took_ms = self._host.monotonic_ms() - begun_ms
-        self._at_once_ms += took_ms if is_done else max(took_ms, SHARE_MS)
-        if not is_done:
+        done_ms = self._does(work, begun_ms, begun_ms + share_ms)
+        if done_ms is None:
+            self._at_once_ms += max(self._host.monotonic_ms() - begun_ms, SHARE_MS)
             self._wait(work, lane)
-        elif self._at_once_ms >= SLICE_MS:
+            return False
+        self._at_once_ms += done_ms - begun_ms
+        if self._at_once_ms > SLICE_MS - SHARE_MS:
             self._go_on_soon()
-        return is_done
+        return True
 
-    def _does(self, work: Work, now_ms: float, end_ms: float) -> bool:
-        """Whether nothing is left of it, once it has had its share."""
+    def _does(self, work: Work, now_ms: float, end_ms: float) -> float | None:
+        """The time when nothing was left of it, None if something is, once it has had its share."""
         outer_ms, self._until_ms = self._until_ms, end_ms
         try:
             return work.go_on(now_ms, end_ms)
         except Exception as error:
             work.failed(error)
-            return True
+            return self._host.monotonic_ms()
         finally:
             self._until_ms = outer_ms
 
@@ -208,17 +212,21 @@ class Slices:
         """What was spent on the first of these lanes that has something, again and again. Work that is not
         over has had its share, whatever the clock says: it may be bounded in other ways."""
         spent_ms, now_ms = 0.0, self._host.monotonic_ms()
-        while spent_ms < most_ms:
+        while spent_ms <= most_ms - SHARE_MS / 2:
             lane = next((lane for lane in order if self._lanes[lane]), None)
             if lane is None:
                 break
             work = self._lanes[lane].popleft()
-            is_done = self._does(work, now_ms, now_ms + min(SHARE_MS, most_ms - spent_ms))
-            begun_ms, now_ms = now_ms, self._host.monotonic_ms()
-            took_ms = now_ms - begun_ms
-            spent_ms += took_ms if is_done else max(took_ms, SHARE_MS)
-            if not is_done and lane == LONG:
+            begun_ms = now_ms
+            done_ms = self._does(work, begun_ms, begun_ms + min(SHARE_MS, most_ms - spent_ms))
+            if done_ms is not None:
+                now_ms = done_ms
+                spent_ms += now_ms - begun_ms
+                continue
+            now_ms = self._host.monotonic_ms()
+            spent_ms += max(now_ms - begun_ms, SHARE_MS)
+            if lane == LONG:
                 self._lanes[LONG].appendleft(work)
-            elif not is_done:
+            else:
                 self._wait(work, lane)
         return spent_ms

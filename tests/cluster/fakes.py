@@ -66,7 +66,7 @@ class FakeReplica:
     def start(self) -> None:
         self.clock.loaded(0)
 
-    def now_ms(self) -> int:
+    def time_at(self, now_ms: float) -> int:
         return self.clock.wall_ms()
 
     def past_ms(self) -> int:

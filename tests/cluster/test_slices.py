@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from itertools import groupby
 
 import pytest
 
@@ -153,13 +154,13 @@ class Requests:
         self.name = name
         self.count = count
 
-    def go_on(self, now_ms: float, end_ms: float) -> bool:
+    def go_on(self, now_ms: float, end_ms: float) -> float | None:
         while self.count:
             self.count -= 1
             self.bench.did.append(self.name)
             if self.bench.host.monotonic_ms() >= end_ms:
                 break
-        return not self.count
+        return None if self.count else self.bench.host.monotonic_ms()
 
 
 def test_each_has_a_share_in_its_turn_and_one_request_goes_before_thousands(bench: Bench) -> None:
@@ -225,13 +226,22 @@ def test_a_turn_spends_a_slice_on_all_that_comes_in_it_however_much_that_is(benc
     assert max(sizes) <= SHARE_MS / STEP_MS + 3
 
 
+@pytest.mark.parametrize("lane", [SOON, MORE])
+def test_a_batch_that_fits_into_a_share_is_never_cut(bench: Bench, lane: int) -> None:
+    for number in range(50):
+        bench.slices.submit(Requests(bench, str(number), 3), lane)
+    bench.world.run_for(1_000)
+    assert len(bench.did) == 150
+    assert len(list(groupby(bench.did))) == 50
+
+
 def test_what_is_handed_in_by_work_has_part_in_its_share(bench: Bench) -> None:
     """An answer that a request makes due at once."""
 
     class Asking(Requests):
-        def go_on(self, now_ms: float, end_ms: float) -> bool:
+        def go_on(self, now_ms: float, end_ms: float) -> float | None:
             assert not self.bench.slices.run(self.bench.work("answer", 500), lambda: True)
-            return True
+            return now_ms
 
     bench.slices.submit(Asking(bench, "asking", 1))
     assert 1 < len(bench.did) <= SLICE_MS / STEP_MS + 1

@@ -143,7 +143,7 @@ class Node:
         body = entry(*pairs)
         index = self.replica.next_index
         self.machine.take(index, body)
-        assert self.replica.propose(body, len(pairs), self.replica.now_ms()) == index
+        assert self.replica.propose(body, len(pairs), self.replica.time_at(self.host.monotonic_ms())) == index
         return index
 
     def put_synced(self, *pairs: tuple[str, str | None]) -> int:

@@ -168,7 +168,7 @@ def test_a_minority_of_clocks_that_do_anything_moves_nothing(num_nodes: int) -> 
         num_wrong = num_nodes // 2
         clocks = Clocks(*[0.0] * num_nodes).started()
         wrong = set(rng.sample(range(num_nodes), num_wrong))
-        newest_ms, times = 0, LogTime(clocks.host, clocks.clock, "a log")
+        newest_ms, times = 0, LogTime(clocks.clock, "a log")
         for _ in range(400):
             said = [
                 rng.choice([-1, 1]) * rng.uniform(0, JUMP_MS) if number in wrong else rng.uniform(-50, 50)
@@ -181,7 +181,7 @@ def test_a_minority_of_clocks_that_do_anything_moves_nothing(num_nodes: int) -> 
             stamped, past = clocks.wrong_by_ms
             assert stamped <= 50 + 1
             assert past <= stamped
-            now_ms = times.now_ms(newest_ms)
+            now_ms = times.at(clocks.host.monotonic_ms(), newest_ms)
             assert now_ms >= newest_ms
             newest_ms = now_ms
 
@@ -190,27 +190,27 @@ def test_a_log_that_is_ahead_goes_on_at_half_speed_until_the_clock_has_caught_up
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clocks = Clocks().started()
-    times = LogTime(clocks.host, clocks.clock, "a log")
+    times = LogTime(clocks.clock, "a log")
     first_ms = newest_ms = clocks.true_ms + HOUR_MS
-    assert times.now_ms(newest_ms) == newest_ms
+    assert times.at(clocks.host.monotonic_ms(), newest_ms) == newest_ms
     for _ in range(600_000):  # an entry a millisecond: each is stamped too late by less than that
         clocks.host.now_ms += 1
-        newest_ms = times.now_ms(newest_ms)
+        newest_ms = times.at(clocks.host.monotonic_ms(), newest_ms)
     assert newest_ms == first_ms + 300_000
     clocks.host.advance(2 * HOUR_MS)
-    assert times.now_ms(newest_ms) == clocks.true_ms
+    assert times.at(clocks.host.monotonic_ms(), newest_ms) == clocks.true_ms
     assert caplog.text.count("times go on at half their speed") == 1
 
 
 def test_entries_of_another_leader_are_never_overtaken_backwards() -> None:
     clocks = Clocks().started()
-    times = LogTime(clocks.host, clocks.clock, "a log")
-    times.now_ms(clocks.true_ms + 1_000)
+    times = LogTime(clocks.clock, "a log")
+    times.at(clocks.host.monotonic_ms(), clocks.true_ms + 1_000)
     clocks.host.advance(500)
     newest_ms = clocks.true_ms + 5_000
-    assert times.now_ms(newest_ms) == newest_ms
+    assert times.at(clocks.host.monotonic_ms(), newest_ms) == newest_ms
     clocks.host.advance(1_000)
-    assert times.now_ms(newest_ms) == newest_ms + 500
+    assert times.at(clocks.host.monotonic_ms(), newest_ms) == newest_ms + 500
 
 
 def test_a_step_of_a_second_is_drift() -> None:
