@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgpack
 
-from cluster.host.pieces import unpack
+from cluster.host.pieces import parts, unpack
 
 if TYPE_CHECKING:  # the child, which begins here too, need not load them
     import asyncio
@@ -169,9 +169,10 @@ class Job:
         """The child reads everything before it writes, so neither side can wait for the other."""
         assert child.stdin is not None
         assert child.stdout is not None
-        request, self._request = msgpack.packb(self._request), None
+        request, self._request = self._request, None
         with contextlib.suppress(BrokenPipeError), child.stdin as stdin:
-            stdin.write(request)
+            stdin.writelines(parts(request))
+        del request
         reply = bytearray()
         for data in self._said(child.stdout.fileno()):
             reply += data

@@ -1,4 +1,5 @@
-"""A child's answer in pieces: what was packed comes out, and no piece takes long to take in."""
+"""A child's question and answer in pieces: what was packed comes out, and no piece takes long to make or to
+take in."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ import msgpack
 import pytest
 
 from cluster.host import pieces
-from cluster.host.pieces import DEPTH_MAX, KEYS_MAX, PIECE_BYTES_MAX, pack, unpack
+from cluster.host.pieces import (
+    DEPTH_MAX,
+    ELEMENTS_AT_ONCE,
+    KEYS_MAX,
+    PIECE_BYTES_MAX,
+    pack,
+    parts,
+    unpack,
+)
 
 MIB = 1 << 20
 LONG: dict[str, Any] = {
@@ -32,6 +41,27 @@ def test_what_is_long_comes_in_pieces_and_is_the_same(value: Any, monkeypatch: p
     assert unpack(reply) == value
     assert max(decoded) <= PIECE_BYTES_MAX
     assert len(decoded) > 2
+
+
+LARGEST: dict[str, Any] = {
+    **LONG,
+    "many members": {"members": [(f"member-{n}", 0, {b"t" * 16: (n,)}, None, None) for n in range(10_000)]},
+    "racks": {"topics": [(b"t", "t", 500, [(n, ("a", "b", "c")) for n in range(500)]) for _ in range(50)]},
+    "names": {"names": tuple(f"{n:0200}" for n in range(100_000)), "fresh": [], "stale": ["a"]},
+}
+
+
+@pytest.mark.parametrize("value", LARGEST.values(), ids=LARGEST)
+def test_a_long_question_is_msgpack_made_a_part_at_a_time(value: Any) -> None:
+    made = list(parts(value))
+    assert b"".join(made) == msgpack.packb(value)
+    assert max(map(len, made)) <= 20 * ELEMENTS_AT_ONCE
+    assert len(made) > 2
+
+
+def test_a_short_question_is_made_at_once() -> None:
+    for value in (None, 7, "a", {"a": [1, (2, {})]}, list(range(ELEMENTS_AT_ONCE - 1))):
+        assert list(parts(value)) == [msgpack.packb(value)]
 
 
 def test_what_is_short_is_msgpack_as_ever() -> None:
