@@ -75,18 +75,19 @@ def extended_heartbeat(
     group = core.projection.groups[request.group_id]
     member = group.members[draft.member_id]
     response.should_compute_assignment = clientside.is_chosen(core, group, member.member_id)
-    is_settled = member.current is before and member.current.state is MemberState.STABLE
-    if reply.assignment is not None or not is_settled:
-        response.assignment = _assignment(group, member)
+    if reply.assignment is not None:
+        response.assignment = _assignment(group, member, reply.assignment.topic_partitions)
+    elif member.current is not before or member.current.state is MemberState.UNRELEASED_PARTITIONS:
+        response.assignment = _assignment(group, member, _wire(member.current.assigned.items()))
     return response
 
 
-def _assignment(group: Group, member: Member) -> extended.Assignment:
+def _assignment(group: Group, member: Member, assigned: list[TopicPartitions]) -> extended.Assignment:
     """What the member may use, what it has to wait for, and what the assignor tells it."""
     current = member.current
     return extended.Assignment(
         error=current.told.error,
-        assigned_topic_partitions=_wire(current.assigned.items()),
+        assigned_topic_partitions=assigned,
         pending_topic_partitions=_wire(_held_by_others(group, member).items()),
         metadata_version=current.told.metadata_version,
         metadata_bytes=current.told.metadata_bytes,

@@ -23,7 +23,7 @@ from coordinator.members.statics import existing_member, go_away, joining_member
 from coordinator.members.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
 from coordinator.state import writes
 from coordinator.state.model import Group, Member, told_by
-from coordinator.state.reconcile import AWAY_EPOCH, PartitionEpochs, Report, Target, reconcile
+from coordinator.state.reconcile import AWAY_EPOCH, Current, PartitionEpochs, Report, Target, reconcile
 from coordinator.targets import clientside
 from coordinator.targets.epochs import Before, epoch_step, target_step
 from coordinator.targets.target import subscribed_ids, topic_ids_by_name
@@ -106,12 +106,17 @@ def heartbeat(
     if records:
         yield records
         core.member_moved(group, member, ctx)
-    is_full = _is_full(request) or lost_its_reply
+    is_news = _is_full(request) or lost_its_reply or member.current.assigned != assigned_before
+    assignment: Assignment | None = None
+    if is_news or (report.is_given_again and owned is not None):
+        is_given_again = report.leaves_open(member.current)
+        core.reports.answer((group_id, member_id), is_given_again)
+        assignment = _assignment(member.current, is_given_again)
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=member.current.epoch,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        assignment=_assignment(member) if is_full or member.current.assigned != assigned_before else None,
+        assignment=assignment,
     )
 
 
@@ -309,12 +314,17 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
     )
 
 
-def _assignment(member: Member) -> Assignment:
-    """What the member may use; a revocation is told by leaving partitions out."""
+def _assignment(current: Current, with_pending: bool) -> Assignment:
+    """What the member may use; a revocation is told by leaving partitions out. With what is pending where it
+    is not certain that the member has ever had that."""
+    partitions = {topic_id: set(epochs) for topic_id, epochs in current.assigned.items()}
+    if with_pending:
+        for topic_id, epochs in current.pending.items():
+            partitions.setdefault(topic_id, set()).update(epochs)
     return Assignment(
         topic_partitions=[
-            WirePartitions(topic_id=topic_id, partitions=sorted(epochs))
-            for topic_id, epochs in sorted(member.current.assigned.items())
+            WirePartitions(topic_id=topic_id, partitions=sorted(numbers))
+            for topic_id, numbers in sorted(partitions.items())
         ]
     )
 

@@ -87,18 +87,28 @@ class Report:
     is_full: bool = False
     """The heartbeat says everything, as clients do when the last reply may be lost. Otherwise they say what
     they own only when they have taken up what they were sent."""
-    is_told_often: bool = False
-    """The same report came again and again after the revocation was told."""
+
+    is_given_again: bool = False
+    """This leader has given the member again what is pending, and the member has not reported it since."""
 
     def acknowledges(self, current: Current) -> bool:
-        """Whether the member says, having been told, that it has given up what is pending."""
+        """Whether the member says, having been told, that it has given up what is pending.
+
+        A full heartbeat proves nothing by itself: it is the same from a member that is about to take up what
+        is pending. It counts only if the report before, to this leader, was another one.
+        """
         if self.owned is None or self.has_any(current.pending):
             return False
-        if self.epoch == 0 or not self.is_full or self.is_told_often:
-            return True
-        if self.before is None:
-            return same(self.owned, current.assigned)
-        return not same(self.owned, self.before)
+        is_another = self.before is not None and not same(self.owned, self.before)
+        return self.epoch == 0 or ((is_another or not self.is_full) and not self.is_given_again)
+
+    def leaves_open(self, current: Current) -> bool:
+        """Whether nobody can tell if the member has given up what is pending, or never heard of it, or is
+        about to take it up. It is then given the same again; once it reports that it has it, it can be told
+        to give it up, and everything is certain."""
+        if current.state is not MemberState.UNREVOKED_PARTITIONS:
+            return False
+        return self.is_given_again if self.owned is None else not self.has_any(current.pending)
 
     def is_rid_of(self, partitions: PartitionEpochs) -> bool:
         """Whether the member, not yet told, cannot have the partitions, nor come to have them: it had them in

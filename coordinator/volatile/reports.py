@@ -7,17 +7,11 @@ heartbeat then. Nothing here is in the log.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from coordinator.state.dissolving import emptied
 from coordinator.state.model import JOINING, Member
 from coordinator.state.reconcile import Current, Owned, Report, same
 from coordinator.volatile.timers import MemberKey
-from records import MemberState
-
-TELLINGS_MAX: Final = 3
-"""How often in a row a member is told the same revocation before its unchanged report is believed: so many
-replies are not lost one after the other, and a client that says everything each time must get on."""
 
 
 class Reports:
@@ -25,34 +19,38 @@ class Reports:
 
     def __init__(self) -> None:
         self.last: dict[MemberKey, Owned] = {}
-        self._repeats: dict[MemberKey, int] = {}
-        """How often in a row the last one came again, in full, since the revocation under way was told."""
+        self.given_again: set[MemberKey] = set()
+        """Members that were given again what they are to give up, and have not reported it since."""
 
     def hear(
         self, key: MemberKey, member: Member | None, owned: Owned | None, epoch: int, is_full: bool
     ) -> Report:
         """Takes note of a heartbeat that was let in, and puts it beside the member's report before."""
-        repeats = self._repeats.pop(key, 0)
+        is_given_again = key in self.given_again
         if owned is None:
-            return Report(None, epoch)
-        current = member.current if member is not None else JOINING
-        owned, last = _its_own(owned, current), self.last.get(key)
+            return Report(None, epoch, is_given_again=is_given_again)
+        last = self.last.get(key)
+        owned = _its_own(owned, member.current if member is not None else JOINING)
         if last is None or not same(owned, last):
             self.last[key] = owned
-            return Report(owned, epoch, last, is_full)
-        if is_full and current.state is MemberState.UNREVOKED_PARTITIONS:
-            repeats = self._repeats[key] = repeats + 1
-        return Report(owned, epoch, last, is_full, repeats >= TELLINGS_MAX)
+        return Report(owned, epoch, last, is_full, is_given_again)
+
+    def answer(self, key: MemberKey, is_given_again: bool) -> None:
+        """Takes note of a reply with an assignment."""
+        if is_given_again:
+            self.given_again.add(key)
+        else:
+            self.given_again.discard(key)
 
     def forget(self, key: MemberKey) -> None:
         """The member is gone."""
         self.last.pop(key, None)
-        self._repeats.pop(key, None)
+        self.given_again.discard(key)
 
     def clear(self) -> Iterator[None]:
         """Nothing was heard; the steps let go of what was."""
         last, self.last = self.last, {}
-        self._repeats = {}
+        self.given_again = set()
         return emptied(last)
 
 

@@ -147,6 +147,14 @@ def _joins_by_expression(situation: Situation) -> bool:
     )
 
 
+def _returns_to_full_group(situation: Situation) -> bool:
+    """A static member joins again under another member id: its place is its own."""
+    difference = situation.difference
+    return (difference.kafka, difference.ours) == (GROUP_MAX_SIZE_REACHED, 0) and bool(
+        getattr(situation.asked.body, "instance_id", None)
+    )
+
+
 def _acknowledges_untold(situation: Situation) -> bool:
     """The report acknowledges nothing here, and Kafka moves the member on: of nothing, or without what a
     topic had that has gone, by a member that was told of no revocation; or a full one, as the one before."""
@@ -173,6 +181,7 @@ ACCEPTED: Final = (
     Accepted("told-first", HEARTBEAT, "member_epoch", _acknowledges_untold, Then.LEAVES),
     Accepted("assigned-again", HEARTBEAT, "assignment", _assigned_again, Then.LEAVES),
     Accepted("stranger-in-full-group", HEARTBEAT, "error_code", _stranger_in_full_group),
+    Accepted("static-into-full-group", HEARTBEAT, "error_code", _returns_to_full_group, Then.ENDS),
     Accepted("instance-id-stays", HEARTBEAT, "error_code", _changes_instance, Then.ENDS),
     Accepted("instance-id-stays-taken", HEARTBEAT, "error_code", _changes_to_taken_instance),
     Accepted("static-join-again", HEARTBEAT, "error_code", _joins_again, Then.LEAVES),

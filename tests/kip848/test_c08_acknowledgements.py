@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from coordinator.volatile.reports import TELLINGS_MAX
 from records import MemberState, Trigger
 from tests.coordinator.world import FIRST_TOPIC, World
 from wire.apis import ApiKey
@@ -57,10 +56,10 @@ def joined(world: World) -> World:
 
 def test_a_report_from_before_the_reply_was_taken_up_gives_nothing_away(joined: World) -> None:
     """A report acknowledges only a revocation that was told; one more heartbeat is what that costs."""
-    assert says(joined, set()) == (1, KEPT)
+    assert says(joined, set()) == (1, ALL)
     assert state(joined) == (UNREVOKED, 1)
     assert given_to_b(joined) is None
-    assert says(joined, ALL, is_full=False) == (1, None)  # now it has taken up what came with its join
+    assert says(joined, ALL, is_full=False) == (1, KEPT)  # now it has taken up what came with its join
     assert given_to_b(joined) is None
     assert says(joined, KEPT, is_full=False) == (2, None)
     assert given_to_b(joined) == TAKEN
@@ -68,28 +67,60 @@ def test_a_report_from_before_the_reply_was_taken_up_gives_nothing_away(joined: 
 
 def test_a_member_that_never_took_them_up_acknowledges_with_what_it_keeps(joined: World) -> None:
     """The newest reply replaced the one before, as in Kafka's Java client."""
-    says(joined, set())
+    assert heard(joined.heartbeat("a", 1)) == (1, KEPT)
     assert says(joined, KEPT, is_full=False) == (2, None)
     assert given_to_b(joined) == TAKEN
 
 
-def test_a_report_as_before_is_told_again(joined: World) -> None:
-    """The reply with the revocation was lost: everything is said again, and so it is told again; not for
-    ever, as a client that says everything each time must get on."""
-    for _ in range(TELLINGS_MAX):
-        assert says(joined, set()) == (1, KEPT)
+def test_a_report_of_an_older_assignment_acknowledges_nothing(joined: World) -> None:
+    """Clients take up one assignment after another: this one reports what came before, and is about to take
+    up what it was given last. As long as it was not told otherwise, no report of less counts."""
+    assert says(joined, set()) == (1, ALL)
+    for older in ({0}, KEPT, {0, 1}):
+        assert says(joined, older, is_full=False) == (1, ALL)
         assert given_to_b(joined) is None
-    assert says(joined, set()) == (2, KEPT)
+    assert says(joined, ALL, is_full=False) == (1, KEPT)
+    assert says(joined, KEPT, is_full=False) == (2, None)
     assert given_to_b(joined) == TAKEN
 
 
-def test_only_repetitions_in_a_row_count(joined: World) -> None:
-    """A heartbeat that says nothing shows that the reply came, and the member is still taking up another."""
-    for _ in range(TELLINGS_MAX):
-        assert says(joined, set()) == (1, KEPT)
+def test_a_reply_that_was_lost_is_given_again_until_the_member_has_it(joined: World) -> None:
+    """However often replies are lost: a member that never heard of its partitions and one that is about to
+    take them up say the same, so both get them first and are told to give them up afterwards."""
+    for _ in range(20):
+        assert says(joined, set()) == (1, ALL)
         assert heard(joined.heartbeat("a", 1)) == (1, None)
-    assert says(joined, set()) == (1, KEPT)
-    assert given_to_b(joined) is None
+        assert given_to_b(joined) is None
+    for _ in range(2):
+        assert says(joined, ALL) == (1, KEPT)
+    assert says(joined, KEPT) == (2, KEPT)
+    assert given_to_b(joined) == TAKEN
+
+
+def test_what_was_given_at_the_same_epoch_in_a_reply_that_was_lost(world: World) -> None:
+    """A free partition comes without a new epoch, the reply is lost, and it is another's by the next target:
+    without being given it, the member would have nothing to report, and be removed when its time is up."""
+    world.join("a")
+    says(world, ALL, is_full=False)
+    world.join("b")
+    world.heartbeat("a", 1)
+    says(world, KEPT, is_full=False)
+    world.heartbeat("b", 2)
+    says(world, TAKEN, 2, is_full=False, who="b")
+    world.heartbeat("b", -1)
+    assert heard(world.heartbeat("a", 2)) == (3, ALL)
+    says(world, ALL, 3, is_full=False)
+    world.join("c")
+    assert heard(world.heartbeat("a", 3)) == (3, KEPT)
+    assert heard(world.heartbeat("c", 4)) == (4, None)
+    assert says(world, KEPT, 3, is_full=False) == (4, None)
+    assert heard(world.heartbeat("c", 4)) == (4, TAKEN)  # lost
+    world.join("d")
+    given = says(world, set(), 4, who="c")
+    assert given == (4, TAKEN)
+    epoch, left = says(world, TAKEN, 4, is_full=False, who="c")
+    assert (epoch, left) == (4, {6, 7, 8, 9})
+    assert says(world, {6, 7, 8, 9}, 4, is_full=False, who="c")[0] == 5
 
 
 @pytest.mark.parametrize("is_full", [True, False])
@@ -146,31 +177,36 @@ def test_what_came_with_a_reply_that_arrived_must_be_revoked(world: World) -> No
     assert heard(world.heartbeat("a", 2)) == (3, ALL)
     world.join("b")
     for _ in range(2):
-        assert says(world, KEPT, 3) == (3, KEPT)
+        assert says(world, KEPT, 3) == (3, ALL)
         assert state(world) == (UNREVOKED, 3)
-    assert says(world, ALL, 3, is_full=False) == (3, None)
+    assert says(world, ALL, 3, is_full=False) == (3, KEPT)
     assert says(world, KEPT, 3, is_full=False) == (4, None)
 
 
-def test_an_acknowledgement_survives_the_leader_that_told(world: World) -> None:
-    """The revocation stands in the log: to a new leader, a report of exactly what is kept is the answer."""
+def test_a_new_leader_gives_them_again_before_it_believes_a_full_report(world: World) -> None:
+    """What a new leader hears in full may be an acknowledgement, or come from a member that has not polled
+    since it was given its partitions: which one nothing tells, so it has them once more."""
     world.join("a")
     says(world, ALL, is_full=False)
     world.join("b")
     world.heartbeat("a", 1)
     world.failover()
-    assert says(world, KEPT) == (2, KEPT)
+    assert says(world, KEPT) == (1, ALL)
+    assert given_to_b(world) is None
+    assert says(world, ALL, is_full=False) == (1, KEPT)
+    assert says(world, KEPT, is_full=False) == (2, None)
     assert given_to_b(world) == TAKEN
 
 
-def test_a_new_leader_does_not_know_what_was_reported(joined: World) -> None:
-    """Reports are forgotten with the leader: after any other report the member is told again first."""
-    says(joined, set())
-    joined.failover()
-    assert says(joined, set()) == (1, KEPT)
-    assert given_to_b(joined) is None
-    assert says(joined, KEPT) == (2, KEPT)
-    assert given_to_b(joined) == TAKEN
+def test_a_new_leader_believes_who_answers_what_it_was_told(world: World) -> None:
+    """A heartbeat that says nothing but what the member owns follows the reply that told it."""
+    world.join("a")
+    says(world, ALL, is_full=False)
+    world.join("b")
+    world.heartbeat("a", 1)
+    world.failover()
+    assert says(world, KEPT, is_full=False) == (2, None)
+    assert given_to_b(world) == TAKEN
 
 
 def test_a_static_member_that_comes_back_had_nothing(world: World) -> None:
@@ -183,7 +219,7 @@ def test_a_static_member_that_comes_back_had_nothing(world: World) -> None:
     assert given_to_b(world) == TAKEN
     assert says(world, set(), 2, who="a2") == (2, KEPT)  # not taken up yet
     world.join("c")
-    assert says(world, set(), 2, who="a2") == (2, {0, 1, 2, 3})
+    assert says(world, set(), 2, who="a2") == (2, KEPT)
     assert heard(world.heartbeat("c", 3))[1] is None
 
 
@@ -196,13 +232,20 @@ def test_the_extended_heartbeat_knows_the_same_rule(world: World) -> None:
         )
         return world.beat(ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT, 0, request)
 
+    def given(answer: Any) -> tuple[int, set[int]]:
+        parts = answer.assignment.assigned_topic_partitions
+        return answer.member_epoch, {one for part in parts for one in part.partitions}
+
     full: dict[str, Any] = {
         "rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["orders"], "topic_partitions": [],
     }  # fmt: skip
     beats("a", 0, **full)
     beats("b", 0, **full)
-    assert beats("a", 1, **full).member_epoch == 1
+    assert given(beats("a", 1, **full)) == (1, ALL)
     assert state(world) == (UNREVOKED, 1)
+    assert beats("a", 1).assignment is None
+    everything = [TopicPartitions(topic_id=FIRST_TOPIC, partitions=sorted(ALL))]
+    assert given(beats("a", 1, topic_partitions=everything)) == (1, KEPT)
     kept = [TopicPartitions(topic_id=FIRST_TOPIC, partitions=sorted(KEPT))]
     assert beats("a", 1, topic_partitions=kept).member_epoch == 2
 
@@ -212,6 +255,8 @@ def test_commits_go_by_what_the_member_still_owns(joined: World) -> None:
     the epoch before commits only what was kept."""
     says(joined, set())
     taken, kept = {("orders", 6): 1}, {("orders", 0): 1}
+    assert set(joined.commit(taken | kept, member_id="a", epoch=1).values()) == {0}
+    says(joined, ALL, is_full=False)
     assert set(joined.commit(taken | kept, member_id="a", epoch=1).values()) == {0}
     says(joined, KEPT, is_full=False)
     assert given_to_b(joined) == TAKEN
@@ -225,6 +270,7 @@ def test_an_acknowledgement_is_named_as_such_and_nothing_else_is(joined: World) 
     assert joined.log[-1].cause.trigger == Trigger.HEARTBEAT
     entries = len(joined.log)
     says(joined, set())
+    says(joined, ALL, is_full=False)
     assert len(joined.log) == entries
     says(joined, KEPT, is_full=False)
     assert joined.log[-1].cause.trigger == Trigger.MEMBER_ACKED
@@ -236,9 +282,9 @@ def test_a_topic_without_partitions_says_nothing_else_than_no_topic(joined: Worl
         group_id="g", member_id="a", member_epoch=1, rebalance_timeout_ms=60_000,
         subscribed_topic_names=["orders"], topic_partitions=[],
     )  # fmt: skip
-    assert heard(joined.beat(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)) == (1, KEPT)
+    assert heard(joined.beat(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)) == (1, ALL)
     request.topic_partitions = [TopicPartitions(topic_id=FIRST_TOPIC, partitions=[])]
-    assert heard(joined.beat(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)) == (1, KEPT)
+    assert heard(joined.beat(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)) == (1, ALL)
     assert state(joined) == (UNREVOKED, 1)
 
 
