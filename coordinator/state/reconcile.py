@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from coordinator.state.machines import Epoch, Finding, Transition, member_transition
+from coordinator.state.machines import Epoch, Finding, member_transition
 from records import MemberState
 
 PartitionEpochs = Mapping[bytes, Mapping[int, int]]
@@ -49,6 +50,10 @@ class Told:
 
 
 NOTHING_TOLD = Told()
+
+NOT_REPORTED: Final = -1
+"""The previous epoch of a member that is to give up partitions which it had not reported when it was told: it
+may never have heard of them, or be about to take them up. There is no other previous epoch in this state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +99,30 @@ class Report:
     def acknowledges(self, current: Current) -> bool:
         """Whether the member says, having been told, that it has given up what is pending.
 
-        A full heartbeat proves nothing by itself: it is the same from a member that is about to take up what
-        is pending. It counts only if the report before, to this leader, was another one.
+        If it never reported that it had it, a full heartbeat proves nothing: it is the same from a member
+        that is about to take it up.
         """
         if self.owned is None or self.has_any(current.pending):
             return False
-        is_another = self.before is not None and not same(self.owned, self.before)
-        return self.epoch == 0 or ((is_another or not self.is_full) and not self.is_given_again)
+        is_certain = self.epoch == 0 or current.previous_epoch != NOT_REPORTED
+        return is_certain or not (self.is_full or self.is_given_again)
 
     def leaves_open(self, current: Current) -> bool:
         """Whether nobody can tell if the member has given up what is pending, or never heard of it, or is
         about to take it up. It is then given the same again; once it reports that it has it, it can be told
         to give it up, and everything is certain."""
-        if current.state is not MemberState.UNREVOKED_PARTITIONS:
+        if current.state is not MemberState.UNREVOKED_PARTITIONS or current.previous_epoch != NOT_REPORTED:
             return False
         return self.is_given_again if self.owned is None else not self.has_any(current.pending)
+
+    def has_shown(self, partitions: PartitionEpochs) -> bool:
+        """Whether the member reports all of these, or did in its report before."""
+        reports = [report for report in (self.owned, self.before) if report is not None]
+        return all(
+            any(partition in report.get(topic_id, ()) for report in reports)
+            for topic_id, epochs in partitions.items()
+            for partition in epochs
+        )
 
     def is_rid_of(self, partitions: PartitionEpochs) -> bool:
         """Whether the member, not yet told, cannot have the partitions, nor come to have them: it had them in
@@ -154,23 +168,27 @@ def reconcile(member_id: str, current: Current, target: Target, report: Report, 
             member_transition(current.state, Finding.SETTLED)
             return current
     elif current.state is MemberState.UNREVOKED_PARTITIONS and not report.acknowledges(current):
-        step = member_transition(current.state, Finding.NOT_ACKED)
-        return _give_up_unsubscribed(current, target, step)
+        member_transition(current.state, Finding.NOT_ACKED)
+        return _while_unrevoked(current, target, report)
     return _next(member_id, current, target, report, owners)
 
 
-def _give_up_unsubscribed(current: Current, target: Target, step: Transition) -> Current:
-    """While a revocation is under way, what is no longer subscribed to joins what is pending."""
+def _while_unrevoked(current: Current, target: Target, report: Report) -> Current:
+    """A revocation is under way. What is no longer subscribed to joins what is pending, and it is noted when
+    the member shows that it has all of that."""
     lost = {
         topic_id: epochs for topic_id, epochs in current.assigned.items() if topic_id not in target.subscribed
     }
-    if not lost:
-        return current
+    was_shown = current.previous_epoch != NOT_REPORTED
     pending = {topic_id: dict(epochs) for topic_id, epochs in current.pending.items()}
     for topic_id, epochs in lost.items():
         pending.setdefault(topic_id, {}).update(epochs)
+    is_shown = report.has_shown(lost if was_shown else pending)
+    if not lost and is_shown == was_shown:
+        return current
     kept = {topic_id: epochs for topic_id, epochs in current.assigned.items() if topic_id not in lost}
-    return Current(step.to, current.epoch, current.epoch, kept, pending, current.told)
+    previous = current.epoch if is_shown else NOT_REPORTED
+    return Current(current.state, current.epoch, previous, kept, pending, current.told)
 
 
 def _next(member_id: str, current: Current, target: Target, report: Report, owners: Owners) -> Current:
@@ -197,7 +215,9 @@ def _next(member_id: str, current: Current, target: Target, report: Report, owne
             revoke.setdefault(topic_id, {})[partition] = has[partition]
     if revoke and current.state is not MemberState.UNKNOWN and not report.is_rid_of(revoke):
         finding = Finding.MUST_REVOKE
+        previous = current.epoch if report.has_shown(revoke) else NOT_REPORTED
     else:
+        previous = current.epoch
         finding, revoke = (Finding.BLOCKED if blocked else Finding.FREE), {}
         for topic_id, epochs in give.items():
             keep.setdefault(topic_id, {}).update(epochs)
@@ -209,4 +229,4 @@ def _next(member_id: str, current: Current, target: Target, report: Report, owne
         and revoke == current.pending
     ):
         return current
-    return Current(step.to, epoch, current.epoch, keep, revoke, told)
+    return Current(step.to, epoch, previous, keep, revoke, told)

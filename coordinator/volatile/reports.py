@@ -1,7 +1,7 @@
 """The partitions that each member last reported to own, by which its next report is judged (`Report`).
 
-A new leader knows none of it, and is the more careful: what looks like an acknowledgement may cost one more
-heartbeat then. Nothing here is in the log.
+A new leader knows none of it. What it must know of a revocation under way stands in the log
+(`coordinator.state.reconcile.NOT_REPORTED`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ class Reports:
         self, key: MemberKey, member: Member | None, owned: Owned | None, epoch: int, is_full: bool
     ) -> Report:
         """Takes note of a heartbeat that was let in, and puts it beside the member's report before."""
-        is_given_again = key in self.given_again
+        last, is_given_again = self.last.get(key), key in self.given_again
         if owned is None:
-            return Report(None, epoch, is_given_again=is_given_again)
-        last = self.last.get(key)
+            return Report(None, epoch, last, is_full, is_given_again)
         owned = _its_own(owned, member.current if member is not None else JOINING)
         if last is None or not same(owned, last):
             self.last[key] = owned

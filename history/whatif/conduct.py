@@ -22,7 +22,7 @@ from statistics import median_low
 from history.reading.notes import has_none_of
 
 from .due import Due, DueKind
-from .recorded import ActKind, Ended, Gap, Reaction, Recorded, Refusal
+from .recorded import ORDINARY, ActKind, Ended, Gap, Holding, Reaction, Recorded, Refusal
 from .settings import WhatIf
 
 MINUTE_MS = 60_000
@@ -65,7 +65,7 @@ class Plan:
     fenced_ms: int | None = None
     fenced_index: int = 0
     returns_ms: int | None = None
-    owns_nothing: bool = False
+    holding: Holding = ORDINARY
     is_spared: bool = False
     """It was removed in the record, and is not here."""
 
@@ -116,7 +116,7 @@ class Conduct:
                     reaction.index,
                     reaction.fenced_ms,
                     reaction.index,
-                    owns_nothing=reaction.owns_nothing,
+                    holding=reaction.holding,
                 )
             if reaction.fenced_ms is not None:
                 return self._fenced(member_id, due, reaction, timeout_ms)

@@ -19,12 +19,14 @@ from coordinator.limits import Limits
 from coordinator.regex.expressions import Budget, match
 from coordinator.state.model import Group
 from coordinator.state.projection import Projection
+from coordinator.state.reconcile import NOT_REPORTED
 from history.facts.group import FactsBuilder
 from history.reading.catalog import CatalogHistory
 from history.reading.notes import is_of_removed, owned_in
 from records import (
     Cause,
     Entry,
+    MemberState,
     RawRecord,
     ReasonKind,
     RecordType,
@@ -36,7 +38,7 @@ from records import (
 from records.ids import topic_id_text
 
 from .due import HEARD_BY, Due, DueKind, Watch
-from .recorded import INTERVAL_MS, Act, ActKind, Ended, Gap, Reaction, Recorded, Refusal
+from .recorded import INTERVAL_MS, ORDINARY, Act, ActKind, Ended, Gap, Holding, Reaction, Recorded, Refusal
 
 JOINS = frozenset({Trigger.MEMBER_JOINED, Trigger.MEMBER_REJOINED, Trigger.MEMBER_REPLACED})
 BEATS = frozenset({Trigger.HEARTBEAT, Trigger.MEMBER_ACKED})
@@ -147,9 +149,12 @@ class Extractor:
         self._was_classic |= group is not None and group.classic is not None
         self._ended += leaving
         _, closed = self._watch.look(group, entry.records, at_ms, cause)
-        owns_nothing = cause.trigger in HEARD_BY and bool(held - _owned(group, cause.member_id))
-        is_plain = self._react(closed, index, at_ms, cause, owns_nothing, owed)
-        act = self._act(index, at_ms, entry, group, owns_nothing)
+        holding = Holding(
+            owns_nothing=cause.trigger in HEARD_BY and bool(held - _owned(group, cause.member_id)),
+            never_reported=_never_reported(group, cause.member_id),
+        )
+        is_plain = self._react(closed, index, at_ms, cause, holding, owed)
+        act = self._act(index, at_ms, entry, group, holding)
         if act is not None and not (is_plain and _is_plain(act)):
             self._acts.append(act)
         self._passed(at_ms)
@@ -219,7 +224,7 @@ class Extractor:
         index: int,
         at_ms: int,
         cause: Cause,
-        owns_nothing: bool,
+        holding: Holding,
         owed: Mapping[str, frozenset[tuple[str, int]]],
     ) -> bool:
         """Notes what came of what members had due; whether this entry was no more than that. ``owed``: what
@@ -235,16 +240,14 @@ class Extractor:
                     at_ms=at_ms if did else None,
                     closed_ms=at_ms,
                     index=index,
-                    owns_nothing=did and owns_nothing,
+                    holding=holding if did else ORDINARY,
                     fenced_ms=at_ms if member_id in owed else None,
                     owed=owed.get(member_id, frozenset()),
                 )
             )
         return is_reaction
 
-    def _act(
-        self, index: int, at_ms: int, entry: Entry, group: Group | None, owns_nothing: bool
-    ) -> Act | None:
+    def _act(self, index: int, at_ms: int, entry: Entry, group: Group | None, holding: Holding) -> Act | None:
         cause = entry.cause
         trigger = cause.trigger
         topics, gone = self._topics_changed(group, entry.records)
@@ -279,7 +282,7 @@ class Extractor:
             member_id=cause.member_id,
             metadata=member.metadata if member is not None else None,
             acknowledges=cause.owned is not None,
-            owns_nothing=owns_nothing,
+            holding=holding,
             topics=topics,
             gone=gone,
             target_waits=self._worth_saying(waits, was_waiting),
@@ -335,6 +338,14 @@ def _owned(group: Group | None, member_id: str) -> set[tuple[bytes, int]]:
         return set()
     pending = member.current.pending.items()
     return _assigned(group, member_id) | {(topic_id, n) for topic_id, epochs in pending for n in epochs}
+
+
+def _never_reported(group: Group | None, member_id: str) -> bool:
+    """Whether it is to give up what it had not reported."""
+    member = group.members.get(member_id) if group is not None else None
+    if member is None or member.current.state is not MemberState.UNREVOKED_PARTITIONS:
+        return False
+    return member.current.previous_epoch == NOT_REPORTED
 
 
 def _owed(group: Group | None, cause: Cause) -> dict[str, frozenset[tuple[str, int]]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from coordinator.limits import GroupSettings
 from history.facts.rows import GroupFacts
@@ -45,6 +46,20 @@ class ActKind(StrEnum):
     """A target was computed that had to wait, or was handed in."""
 
 
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a member lets the coordinator know of the partitions that it has, where that is out of the
+    ordinary."""
+
+    owns_nothing: bool = False
+    """It said at once that it does not own what it was to give up, as one does that never learned of it."""
+    never_reported: bool = False
+    """It had not said yet that it has what it was told to give up."""
+
+
+ORDINARY: Final = Holding()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
     """One of these, at its moment."""
@@ -59,8 +74,7 @@ class Act:
     """Of a removal."""
     acknowledges: bool = False
     """The member said besides that it gave up what it had to."""
-    owns_nothing: bool = False
-    """It said at once that it does not own what it was to give up, as one does that never learned of it."""
+    holding: Holding = ORDINARY
     topics: tuple[TopicMetadata, ...] = ()
     """Topics that are new or other than before to the group at this moment."""
     gone: tuple[str, ...] = ()
@@ -81,8 +95,7 @@ class Reaction:
     """When it was not due any more, whatever the reason; ``None``: it still was at the end."""
     index: int = 0
     """Of the entry that closed it."""
-    owns_nothing: bool = False
-    """As with `Act`."""
+    holding: Holding = ORDINARY
     fenced_ms: int | None = None
     """When it was removed because it did not give up in time."""
     owed: frozenset[tuple[str, int]] = frozenset()

@@ -30,7 +30,7 @@ from wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 from .conduct import LAST, Conduct
 from .due import Due, DueKind, Watch
-from .recorded import Act, ActKind, Recorded
+from .recorded import Act, ActKind, Holding, Recorded
 from .settings import BUILT_IN_NAMES, WhatIf, WhatIfError
 from .surroundings import LIMITS, NEVER_MS, Surroundings, had_by, heartbeat_request, owned_by
 
@@ -55,7 +55,7 @@ class _Does:
 
     member_id: str
     due: Due
-    owns_nothing: bool
+    holding: Holding
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class Replay:
             if plan.is_spared:
                 self._spared.add(member_id)
             if plan.at_ms is not None:
-                self._put(plan.at_ms, plan.index, _Does(member_id, due, plan.owns_nothing))
+                self._put(plan.at_ms, plan.index, _Does(member_id, due, plan.holding))
             if plan.fenced_ms is not None:
                 span_ms = self.asked.rebalance_timeout_ms or own_ms
                 out = _Out(member_id, Trigger.REBALANCE_EXPIRED, due.since_ms, span_ms, due, plan.returns_ms)
@@ -315,8 +315,9 @@ class Replay:
         if act.kind in (ActKind.LEAVE, ActKind.AWAY):
             self._heartbeat(act.member_id, -1 if act.kind is ActKind.LEAVE else -2, metadata)
             return
-        owned = [] if act.owns_nothing else owned_by(member) if act.acknowledges else None
+        owned = [] if act.holding.owns_nothing else owned_by(member) if act.acknowledges else None
         is_update = act.kind is ActKind.UPDATE
+        self._remember(member, act.holding)
         self._heartbeat(act.member_id, member.current.epoch, metadata, is_full=is_update, owned=owned)
 
     def _get_on(self, does: _Does) -> None:
@@ -326,9 +327,17 @@ class Replay:
             return
         assert member.metadata is not None
         owned = owned_by(member) if does.due.kind is DueKind.ACKNOWLEDGEMENT else None
-        if does.owns_nothing:
+        if does.holding.owns_nothing:
             owned = []
+        self._remember(member, does.holding)
         self._heartbeat(does.member_id, member.current.epoch, member.metadata, owned=owned)
+
+    def _remember(self, member: Member, holding: Holding) -> None:
+        """What the leader had heard from the member before: what it has, as a rule."""
+        reports, key = self._shard.core.reports, (self.script.group_id, member.member_id)
+        reports.forget(key)
+        if not holding.never_reported:
+            reports.hear(key, member, had_by(member), member.current.epoch, is_full=False)
 
     def _heartbeat(
         self,
@@ -340,10 +349,6 @@ class Replay:
         owned: list[TopicPartitions] | None = None,
     ) -> None:
         vote = metadata.server_assignor if metadata.server_assignor in self.order else None
-        if owned is not None and (member := self._member(member_id)) is not None:
-            self._shard.core.reports.hear(
-                (self.script.group_id, member_id), member, had_by(member), member.current.epoch, is_full=False
-            )
         request = heartbeat_request(
             self.script.group_id, member_id, epoch, metadata, vote=vote, is_full=is_full, owned=owned
         )
