@@ -22,7 +22,7 @@ from coordinator.members.regexes import check_expression, drop_unsubscribed, is_
 from coordinator.members.statics import existing_member, go_away, joining_member, take_place
 from coordinator.members.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
 from coordinator.state import writes
-from coordinator.state.model import Group, Member, told_by
+from coordinator.state.model import JOINING, Group, Member, told_by
 from coordinator.state.reconcile import AWAY_EPOCH, Current, PartitionEpochs, Report, Target, reconcile
 from coordinator.targets import clientside
 from coordinator.targets.epochs import Before, epoch_step, target_step
@@ -72,7 +72,7 @@ def heartbeat(
     if not request.member_id:
         draft.member_id = ctx.fresh_id()
     group_id, member_id = request.group_id, draft.member_id
-    assigned_before = member.current.assigned if member is not None else {}
+    current_before = member.current if member is not None else JOINING
     lost_its_reply = member is not None and request.member_epoch < member.current.epoch
     report = core.reports.hear((group_id, member_id), member, owned, request.member_epoch, _is_full(request))
 
@@ -106,15 +106,18 @@ def heartbeat(
     if records:
         yield records
         core.member_moved(group, member, ctx)
-    is_news = _is_full(request) or lost_its_reply or member.current.assigned != assigned_before
+    current = member.current
+    is_revoking = current.state is MemberState.UNREVOKED_PARTITIONS
+    is_untold = is_revoking and owned is not None and not report.is_told
+    is_news = is_untold or lost_its_reply or current.assigned != current_before.assigned
     assignment: Assignment | None = None
-    if is_news or (report.is_given_again and owned is not None):
-        is_given_again = report.leaves_open(member.current)
-        core.reports.answer((group_id, member_id), is_given_again)
-        assignment = _assignment(member.current, is_given_again)
+    if is_news or _is_full(request):
+        is_open = report.leaves_open(current_before, current)
+        core.reports.answer((group_id, member_id), is_revoking and not is_open)
+        assignment = _assignment(current, with_pending=is_open)
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
-        member_epoch=member.current.epoch,
+        member_epoch=current.epoch,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
         assignment=assignment,
     )
@@ -314,7 +317,7 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
     )
 
 
-def _assignment(current: Current, with_pending: bool) -> Assignment:
+def _assignment(current: Current, *, with_pending: bool) -> Assignment:
     """What the member may use; a revocation is told by leaving partitions out. With what is pending where it
     is not certain that the member has ever had that."""
     partitions = {topic_id: set(epochs) for topic_id, epochs in current.assigned.items()}

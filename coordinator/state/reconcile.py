@@ -93,8 +93,8 @@ class Report:
     """The heartbeat says everything, as clients do when the last reply may be lost. Otherwise they say what
     they own only when they have taken up what they were sent."""
 
-    is_given_again: bool = False
-    """This leader has given the member again what is pending, and the member has not reported it since."""
+    is_told: bool = False
+    """This leader has told the member to give up what is pending, and nothing else since."""
 
     def acknowledges(self, current: Current) -> bool:
         """Whether the member says, having been told, that it has given up what is pending.
@@ -105,15 +105,17 @@ class Report:
         if self.owned is None or self.has_any(current.pending):
             return False
         is_certain = self.epoch == 0 or current.previous_epoch != NOT_REPORTED
-        return is_certain or not (self.is_full or self.is_given_again)
+        return is_certain or (self.is_told and not self.is_full)
 
-    def leaves_open(self, current: Current) -> bool:
-        """Whether nobody can tell if the member has given up what is pending, or never heard of it, or is
-        about to take it up. It is then given the same again; once it reports that it has it, it can be told
-        to give it up, and everything is certain."""
+    def leaves_open(self, before: Current, current: Current) -> bool:
+        """Whether nobody can tell, after this report, if the member has given up what is pending, or never
+        heard of it, or is about to take it up. It is then given the same again; once it reports that it has
+        it, it can be told to give it up, and everything is certain."""
         if current.state is not MemberState.UNREVOKED_PARTITIONS or current.previous_epoch != NOT_REPORTED:
             return False
-        return self.is_given_again if self.owned is None else not self.has_any(current.pending)
+        if self.owned is None:
+            return before.state is current.state and not self.is_told
+        return not self.has_any(current.pending)
 
     def has_shown(self, partitions: PartitionEpochs) -> bool:
         """Whether the member reports all of these, or did in its report before."""

@@ -19,37 +19,37 @@ class Reports:
 
     def __init__(self) -> None:
         self.last: dict[MemberKey, Owned] = {}
-        self.given_again: set[MemberKey] = set()
-        """Members that were given again what they are to give up, and have not reported it since."""
+        self.told: set[MemberKey] = set()
+        """Members whose last assignment from this leader told them to give something up."""
 
     def hear(
         self, key: MemberKey, member: Member | None, owned: Owned | None, epoch: int, is_full: bool
     ) -> Report:
         """Takes note of a heartbeat that was let in, and puts it beside the member's report before."""
-        last, is_given_again = self.last.get(key), key in self.given_again
+        last, is_told = self.last.get(key), key in self.told
         if owned is None:
-            return Report(None, epoch, last, is_full, is_given_again)
+            return Report(None, epoch, last, is_full, is_told)
         owned = _its_own(owned, member.current if member is not None else JOINING)
         if last is None or not same(owned, last):
             self.last[key] = owned
-        return Report(owned, epoch, last, is_full, is_given_again)
+        return Report(owned, epoch, last, is_full, is_told)
 
-    def answer(self, key: MemberKey, is_given_again: bool) -> None:
+    def answer(self, key: MemberKey, is_told: bool) -> None:
         """Takes note of a reply with an assignment."""
-        if is_given_again:
-            self.given_again.add(key)
+        if is_told:
+            self.told.add(key)
         else:
-            self.given_again.discard(key)
+            self.told.discard(key)
 
     def forget(self, key: MemberKey) -> None:
         """The member is gone."""
         self.last.pop(key, None)
-        self.given_again.discard(key)
+        self.told.discard(key)
 
     def clear(self) -> Iterator[None]:
         """Nothing was heard; the steps let go of what was."""
         last, self.last = self.last, {}
-        self.given_again = set()
+        self.told = set()
         return emptied(last)
 
 

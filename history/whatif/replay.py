@@ -333,9 +333,11 @@ class Replay:
         self._heartbeat(does.member_id, member.current.epoch, member.metadata, owned=owned)
 
     def _remember(self, member: Member, holding: Holding) -> None:
-        """What the leader had heard from the member before: what it has, as a rule."""
+        """The leader has told the member all it was to be told, and has heard from it what it has, as a
+        rule."""
         reports, key = self._shard.core.reports, (self.script.group_id, member.member_id)
         reports.forget(key)
+        reports.answer(key, is_told=True)
         if not holding.never_reported:
             reports.hear(key, member, had_by(member), member.current.epoch, is_full=False)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.state.machines import MEMBER_TRANSITIONS, Finding, member_state, member_transition
-from coordinator.state.reconcile import NOTHING_SAID, Current, Report, Target, reconcile
+from coordinator.state.reconcile import NOT_REPORTED, NOTHING_SAID, Current, Report, Target, reconcile
 from records import MemberState
 
 T, U = b"t" * 16, b"u" * 16
@@ -102,7 +104,7 @@ def test_partitions_of_unsubscribed_topics_are_taken_at_once() -> None:
         {T: {0: 1}},
         {U: {0: 2}},
     )
-    acked = reconcile("me", after, target, Report({T: frozenset([0])}, 2), {})
+    acked = reconcile("me", after, target, Report({T: frozenset([0])}, 2, is_told=True), {})
     assert (acked.state, acked.assigned, acked.pending) == (STABLE, {T: {0: 1}}, {})
 
 
@@ -162,25 +164,30 @@ def test_nothing_of_anybody_else_is_ever_given(
 
 @given(
     st.sampled_from([STABLE, UNREVOKED, UNRELEASED]), numbers, numbers, numbers, st.none() | numbers,
-    st.none() | numbers, st.booleans(),
+    st.none() | numbers, st.booleans(), st.booleans(), st.booleans(),
 )  # fmt: skip
 def test_nothing_goes_that_its_member_was_not_told_of(
     state: MemberState, assigned: set[int], pending: set[int], target: set[int], owned: set[int] | None,
-    before: set[int] | None, is_full: bool,
+    before: set[int] | None, is_full: bool, is_told: bool, was_reported: bool,
 ) -> None:  # fmt: skip
     """An assigned partition first becomes pending, unless the report before had it and this one has not; a
-    pending one goes by a full report only if the one before was another."""
+    pending one that was never reported goes only where its member was told, and not by a full report."""
     pending = pending - assigned if state is UNREVOKED else set()
     now = current(state, 3, sorted(assigned), sorted(pending))
+    if pending and not was_reported:
+        now = replace(now, previous_epoch=NOT_REPORTED)
     report = Report(
         None if owned is None else {T: owned} if owned else {},
         3,
         None if before is None else {T: before} if before else {},
         is_full,
+        is_told,
     )
     after = reconcile("me", now, Target(4, {T: tuple(sorted(target))}, SUBSCRIBED), report, {})
     has, gives = set(after.assigned.get(T, ())), set(after.pending.get(T, ()))
     gone = assigned - has - gives
     assert gone <= (before or set()) - (owned or set())
-    if pending and is_full and (before is None or owned == before):
-        assert after is now
+    if pending and not was_reported and (is_full or not is_told):
+        assert (after.assigned, after.pending) == (now.assigned, now.pending)
+    if after.state is UNREVOKED and after.previous_epoch != NOT_REPORTED and not (pending and was_reported):
+        assert gives <= (before or set()) | (owned or set())

@@ -195,13 +195,14 @@ def test_an_acknowledgement_survives_the_leader_that_told(world: World) -> None:
     assert given_to_b(world) == TAKEN
 
 
-def test_a_new_leader_gives_again_what_the_member_had_not_reported(joined: World) -> None:
-    """Its full report may be an acknowledgement, or come from a program that has not polled since it was
-    given its partitions: which one nothing tells."""
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_new_leader_gives_again_what_the_member_had_not_reported(joined: World, is_full: bool) -> None:
+    """Its report may be an acknowledgement, or come from a program that has not polled since it was given its
+    partitions: which one nothing tells, nor what the leader before told it last."""
     assert heard(joined.heartbeat("a", 1)) == (1, KEPT)
     joined.failover()
     for _ in range(3):
-        assert says(joined, KEPT) == (1, ALL)
+        assert says(joined, KEPT, is_full=is_full) == (1, ALL)
         assert given_to_b(joined) is None
     assert says(joined, ALL, is_full=False) == (1, KEPT)
     joined.failover()  # by now it stands in the log that it had them
@@ -209,12 +210,12 @@ def test_a_new_leader_gives_again_what_the_member_had_not_reported(joined: World
     assert given_to_b(joined) == TAKEN
 
 
-def test_a_new_leader_believes_who_answers_what_it_was_told(joined: World) -> None:
-    """A heartbeat that says nothing but what the member owns follows the reply that told it."""
-    assert heard(joined.heartbeat("a", 1)) == (1, KEPT)
+def test_a_new_leader_tells_what_the_one_before_may_not_have_told(joined: World) -> None:
+    """The one before gave the partitions again, and the report that the member has them comes to the next."""
+    assert says(joined, set()) == (1, ALL)
     joined.failover()
+    assert says(joined, ALL, is_full=False) == (1, KEPT)
     assert says(joined, KEPT, is_full=False) == (2, None)
-    assert given_to_b(joined) == TAKEN
 
 
 def test_a_static_member_that_comes_back_had_nothing(world: World) -> None:
