@@ -63,7 +63,9 @@ class Node:
         self.settings = settings
         self.turns = TurnCounter(host)
         self.job_slots = {kind: JobSlots(host) for kind in JobKind}
-        self._committed_settings = CommittedSettings(settings.group_settings(), lambda: self.catalog)
+        self._committed_settings = CommittedSettings(
+            settings.group_settings(), lambda: self.metadata.committed_catalog
+        )
         self.group_settings: SettingsView = self._committed_settings
         self.runtime_settings = RuntimeSettings(
             held_reply_timeout_ms=settings.held_reply_timeout_ms,
@@ -71,6 +73,7 @@ class Node:
             log=settings.log_settings(),
         )
         self._clock = ClockGuard(host, self._shift_deadlines)
+        self.observe_clock = self._clock.observe
         self.clock: AgreedClock
         self._directory: NodeDirectory | None = None
         self._http_address = ("", 0)
@@ -410,13 +413,6 @@ class Node:
     def shard_given_away(self, runtime: ShardLife) -> None:
         """Clients notice a closed connection sooner than an error."""
         self.kafka.close_users_of(runtime.shard)
-
-    def wall_at(self, now_ms: float) -> int:
-        """The wall clock at this time of the monotonic one, as most nodes say."""
-        return self.clock.wall_at(now_ms)
-
-    def observe_clock(self, now_ms: float) -> None:
-        self._clock.observe(now_ms)
 
     def quiet_ms(self, now_ms: float) -> float:
         return self._clock.quiet_ms(now_ms)

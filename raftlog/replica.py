@@ -419,10 +419,9 @@ class Replica:
     def can_append(self) -> bool:
         """There is room for one more entry, in memory and on the disk; to be asked before the first record
         of a decision is applied, as `propose` must not fail after that."""
-        is_disk_full = self.look_at_disk()
-        if self.is_handing_over:
+        if self.look_at_disk() or self.is_handing_over:
             return False
-        return self.is_ready and not is_disk_full and self._journal.has_room
+        return self.is_ready and self._journal.has_room
 
     def look_at_disk(self) -> bool:
         """Whether it is full: below the floor, and until there is clearly more than that again."""

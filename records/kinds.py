@@ -29,7 +29,7 @@ class Kind:
 
     `flat` is true of items that hold no others: only arrays of flat items may be unpacked unseen.
     `as_is`, where there is one, is an expression over `{x}` that is true of no other items than those which
-    `load` and `dump` both return unchanged; `layouts` writes it into functions that call neither for them.
+    `load` and `dump` both may leave unchanged; `layouts` writes it into functions that call neither for them.
     """
 
     name: str
@@ -183,7 +183,8 @@ def array(kind: Kind) -> Kind:
             raise mismatch(name, items)
         return tuple(map(kind.from_json, items))
 
-    return Kind(name, load_list, dump_tuple, to_json, from_json, flat=False)
+    # An empty tuple is packed as an empty array; one that is read is a list, and goes to `load_list`.
+    return Kind(name, load_list, dump_tuple, to_json, from_json, flat=False, as_is="{x} == ()")
 
 
 def _every(kind: Kind, translation: str) -> Callable[[Iterable[Any]], Iterable[Any]]:

@@ -144,8 +144,7 @@ def encode_response_in_pieces(
     """`encode_response` that stops after each piece (`wire.encoding`); the frame is what it returns."""
     encode, start = _response_piece_encoder(api_key, api_version)
     frame = bytearray(start.pack(0, correlation_id))
-    for _ in encode(body, frame):
-        yield
+    yield from encode(body, frame)
     _length.pack_into(frame, 0, len(frame) - LENGTH_BYTES)
     return bytes(frame)
 

@@ -197,41 +197,34 @@ class Connection:
         self._serve_soon()
 
     def data_received(self, data: bytes) -> None:
-        try:
-            self._received(data)
-        except Exception as error:
-            self.failed(error)
-
-    def _received(self, data: bytes) -> None:
         if self.closed or self._draining:
             return
-        self.listener.counters.bytes_received += len(data)
-        if self._is_new:
-            self._first_bytes = (self._first_bytes + data)[:FIRST_BYTES]
+        listener = self.listener
         try:
+            listener.counters.bytes_received += len(data)
+            if self._is_new:
+                self._first_bytes = (self._first_bytes + data)[:FIRST_BYTES]
             frames = self._framer.feed(data, 0 if self._is_queued else SHARE_REQUESTS)
+            if self._is_queued:  # what waits already comes first
+                self._has_more = True
+                self._read(False)
+            elif frames:
+                if self._is_new:
+                    self._is_new = False
+                    listener.asked(self)
+                self._backlog = frames
+                self._has_more = len(frames) == SHARE_REQUESTS
+                self._is_queued = True
+                is_little = len(data) <= LITTLE_BYTES and not self._has_more
+                if listener.slices.submit(self, SOON if is_little else MORE):
+                    return
+                self._put_off(self._backlog)
+            self._count()
         except MalformedFrame as error:
             hint = dispatch.hint_of_first_bytes(self._first_bytes) if self._is_new else ""
             self.refuse("malformed", f"{error}{hint}")
-            return
-        if self._is_queued:  # what waits already comes first
-            self._has_more = True
-            self._read(False)
-            self._count()
-            return
-        if not frames:
-            self._count()
-            return
-        if self._is_new:
-            self._is_new = False
-            self.listener.asked(self)
-        self._backlog = frames
-        self._has_more = len(frames) == SHARE_REQUESTS
-        self._is_queued = True
-        is_little = len(data) <= LITTLE_BYTES and not self._has_more
-        if not self.listener.slices.submit(self, SOON if is_little else MORE):
-            self._put_off(self._backlog)
-            self._count()
+        except Exception as error:
+            self.failed(error)
 
     # Requests
 
@@ -252,30 +245,30 @@ class Connection:
                 self.refuse("malformed", str(error))
                 return now_ms
             self._has_more = len(frames) == SHARE_REQUESTS
+        listener = self.listener
         self.active_ms = now_ms
-        self.listener.node.observe_clock(now_ms)
+        listener.node.observe_clock(now_ms)
         self._flush_due = True
         num_served = self._serve(frames, now_ms, end_ms)
         if num_served is None:
-            return self.listener.host.monotonic_ms()
+            return listener.host.monotonic_ms()
         if num_served < len(frames):
             self._put_off(frames[num_served:])
         else:
             self._backlog, self._backlog_bytes = [], 0
-        has_input = bool(self._backlog) or self._has_more
-        self._is_queued = has_input and not self._is_blocked()
-        is_done = not self._is_queued
-        if has_input:
+        if self._backlog or self._has_more:
+            self._is_queued = not self._is_blocked()
             self._read(False)
+        is_done = not self._is_queued
         self._flush()
-        done_ms = self.listener.host.monotonic_ms()
-        self.listener.counters.serving_ms += done_ms - now_ms
+        done_ms = listener.host.monotonic_ms()
+        listener.counters.serving_ms += done_ms - now_ms
         return done_ms if is_done else None
 
     def _serve(self, frames: list[bytes], now_ms: float, end_ms: float) -> int | None:
         """How many of them could be served; None if the connection was closed on one."""
         host = self.listener.host
-        wall_ms = self.listener.node.wall_at(now_ms)
+        wall_ms = self.listener.node.clock.wall_at(now_ms)
         fast = self._fast.by_tail
         is_blocked = self._is_blocked()
         for served, payload in enumerate(frames):
@@ -300,7 +293,7 @@ class Connection:
 
     def _answer_fast(self, hit: FastReply, payload: bytes, now_ms: float) -> None:
         self.listener.counters.fast_heartbeats += 1
-        if self._waiting and self.patient:
+        if self.patient:
             hurry(self, ApiKey.CONSUMER_GROUP_HEARTBEAT)
         data = hit.length + payload[4:CORRELATION_END] + hit.rest
         if not self._waiting:
@@ -396,7 +389,8 @@ class Connection:
             self._ready.clear()
             self.listener.counters.bytes_sent += len(data)
             self._transport.write(data)
-        self._serve_soon()
+        if not self._reading or self._waiting or self._unread or self._draining:
+            self._serve_soon()
         self._count()
 
     # Memory
@@ -408,7 +402,7 @@ class Connection:
     def kept_now(self) -> int:
         """All bytes that the node keeps for this connection."""
         num_bytes = (
-            self._framer.buffered_bytes
+            len(self._framer.rest)
             + self._backlog_bytes
             + self._fast.num_bytes
             + self._transport.get_write_buffer_size()
@@ -425,7 +419,7 @@ class Connection:
     def give_up(self, how: str) -> None:
         """It makes the node keep too much: closed at once, with all that was kept."""
         unread = self.unread_bytes()
-        unserved = self._framer.buffered_bytes + self._backlog_bytes
+        unserved = len(self._framer.rest) + self._backlog_bytes
         waiting = self._early_bytes + self._patient_bytes
         why = "flooding" if unserved > unread + waiting else "slow"
         self.refuse(
@@ -441,7 +435,9 @@ class Connection:
     def _is_blocked(self) -> bool:
         if self._unread or self._draining:
             return True
-        return bool(self._waiting) and (  # else nothing is in flight
+        if not self._waiting:  # nothing is in flight
+            return False
+        return (
             len(self._waiting) >= self._requests_max
             or self._asked_bytes + self._early_bytes > self._pause_bytes
             or bool(self._alone)

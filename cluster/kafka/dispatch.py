@@ -166,7 +166,7 @@ def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: byte
             exchange.tail = payload[8:]
     elif api_key in ONE_GROUP_APIS:
         connection.uses(body.group_id)
-        if api_key == ApiKey.OFFSET_COMMIT and is_in_parts(body):
+        if api_key == ApiKey.OFFSET_COMMIT and is_in_parts(body, len(payload)):
             connection.serve_alone(exchange)
     elif api_key == ApiKey.OFFSET_FETCH:
         for group in body.groups or (body,):  # up to version 7 one group stands at the top

@@ -79,27 +79,36 @@ class Exchange:
 
     def reply(self, body: object) -> None:
         """Answers with a response dataclass of this API, which must not change any more."""
-        self.reply_in_slices(_at_hand(body))
+        self._begin(self._encoding(body, self.send))
 
     def reply_in_slices(self, answer: Answer, deliver: Callable[[bytes], None] | None = None) -> None:
         """Answers with the response that `answer` makes; within this turn, if that is short. With `deliver`
         that one gets the whole frame, to `send` it when its time has come."""
+        self._begin(self._making(answer, deliver or self.send))
+
+    def _begin(self, work: Iterator[None]) -> None:
         connection = self.connection
         if connection is None:
             return
         if self.is_answered:
             raise RuntimeError(f"API {self.api_key} was answered twice")
         self.is_answered = True
-        work = self._answering(answer, deliver or self.send)
         if not connection.listener.slices.run(work, self._is_wanted):
             connection.serve_alone(self)  # one answer in the making for each connection
 
     def _is_wanted(self) -> bool:
         return self.connection is not None
 
-    def _answering(self, answer: Answer, deliver: Callable[[bytes], None]) -> Iterator[None]:
+    def _making(self, answer: Answer, deliver: Callable[[bytes], None]) -> Iterator[None]:
         try:
-            body: Any = yield from answer
+            body = yield from answer
+        except Exception:
+            self._failed()
+        else:
+            yield from self._encoding(body, deliver)
+
+    def _encoding(self, body: Any, deliver: Callable[[bytes], None]) -> Iterator[None]:
+        try:
             data = yield from encode_response_in_pieces(
                 self.api_key, self.api_version, self.correlation_id, body
             )
@@ -108,12 +117,14 @@ class Exchange:
             if self.entry is not None and (connection := self.connection) is not None:
                 connection.remember(self, body, data)
             deliver(data)
-        except Exception:  # ours, not the client's: say so, and do not leave it waiting
-            LOG.exception(
-                "the reply to %s version %d cannot be given", api_name(self.api_key), self.api_version
-            )
-            if (connection := self.connection) is not None:
-                connection.refuse("failed", "the node failed to answer; its log says why")
+        except Exception:
+            self._failed()
+
+    def _failed(self) -> None:
+        """An exception of ours, not the client's: says so, and does not leave it waiting."""
+        LOG.exception("the reply to %s version %d cannot be given", api_name(self.api_key), self.api_version)
+        if (connection := self.connection) is not None:
+            connection.refuse("failed", "the node failed to answer; its log says why")
 
     def be_patient(self, end: Callable[[], None]) -> None:
         """Waits of its own accord, until `end` is called because a request behind it cannot (`waiting`)."""
@@ -147,33 +158,27 @@ class Exchange:
             self.on_drop = None
 
 
-_NESTED_ERRORS: dict[int, tuple[str, ...]] = {
+_NESTED_ERRORS: dict[int, tuple[str, str]] = {
     ApiKey.PRODUCE: ("responses", "partition_responses"),
     ApiKey.FETCH: ("responses", "partitions"),
     ApiKey.LIST_OFFSETS: ("topics", "partitions"),
-    ApiKey.METADATA: ("topics",),
+    ApiKey.METADATA: ("topics", ""),
     ApiKey.OFFSET_COMMIT: ("topics", "partitions"),
-    ApiKey.OFFSET_FETCH: ("groups",),
-    ApiKey.FIND_COORDINATOR: ("coordinators",),
-    ApiKey.DESCRIBE_GROUPS: ("groups",),
-    ApiKey.CREATE_TOPICS: ("topics",),
-    ApiKey.DELETE_TOPICS: ("responses",),
-    ApiKey.CREATE_PARTITIONS: ("results",),
-    ApiKey.DESCRIBE_CONFIGS: ("results",),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: ("responses",),
-    ApiKey.DELETE_GROUPS: ("results",),
+    ApiKey.OFFSET_FETCH: ("groups", ""),
+    ApiKey.FIND_COORDINATOR: ("coordinators", ""),
+    ApiKey.DESCRIBE_GROUPS: ("groups", ""),
+    ApiKey.CREATE_TOPICS: ("topics", ""),
+    ApiKey.DELETE_TOPICS: ("responses", ""),
+    ApiKey.CREATE_PARTITIONS: ("results", ""),
+    ApiKey.DESCRIBE_CONFIGS: ("results", ""),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ("responses", ""),
+    ApiKey.DELETE_GROUPS: ("results", ""),
     ApiKey.OFFSET_DELETE: ("topics", "partitions"),
-    ApiKey.LEAVE_GROUP: ("members",),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: ("groups",),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("topics",),
+    ApiKey.LEAVE_GROUP: ("members", ""),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: ("groups", ""),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("topics", ""),
 }
-"""Where a response has its error codes, besides at the top."""
-
-
-def _at_hand(body: object) -> Answer:
-    """An answer that is there already."""
-    yield from ()
-    return body
+"""Where a response has its error codes, besides at the top: in each of these, or of those within them."""
 
 
 def count_errors(counters: KafkaCounters, api_key: int, body: Any) -> Iterator[None]:
@@ -184,18 +189,12 @@ def count_errors(counters: KafkaCounters, api_key: int, body: Any) -> Iterator[N
     path = _NESTED_ERRORS.get(api_key)
     if path is None:
         return
-    for number, item in enumerate(_items(body, path), 1):
-        code = getattr(item, "error_code", 0)
-        if code:
-            counters.errors[api_key, code] += 1
-        if not number % ELEMENTS_AT_ONCE:
-            yield
-
-
-def _items(body: Any, path: tuple[str, ...]) -> Iterator[Any]:
-    items = getattr(body, path[0], None) or ()
-    if len(path) == 1:
-        yield from items
-        return
-    for item in items:
-        yield from _items(item, path[1:])
+    outer, inner = path
+    number = 0
+    for whole in getattr(body, outer, None) or ():
+        for item in (getattr(whole, inner, None) or ()) if inner else (whole,):
+            if item.error_code:
+                counters.errors[api_key, item.error_code] += 1
+            number += 1
+            if not number % ELEMENTS_AT_ONCE:
+                yield

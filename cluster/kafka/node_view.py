@@ -20,6 +20,13 @@ class FastEntry(Protocol):
     def touch(self, monotonic_ms: float, wall_ms: int) -> None: ...
 
 
+class WallClock(Protocol):
+    """The wall clock, as most nodes say."""
+
+    def wall_at(self, now_ms: float) -> int:
+        """What it shows at this time of the monotonic one."""
+
+
 class KafkaNode(Protocol):
     """The part of a Node that the Kafka listener uses.
 
@@ -58,8 +65,8 @@ class KafkaNode(Protocol):
     def leader_of(self, shard: int) -> NodeInfo | None:
         """Who leads the shard, as far as this node knows; never a node that it has no link to."""
 
-    def wall_at(self, now_ms: float) -> int:
-        """The wall clock at this time of the monotonic one, as most nodes say."""
+    @property
+    def clock(self) -> WallClock: ...
 
     def observe_clock(self, now_ms: float) -> None:
         """A fresh reading, before anything is compared with it: a gap of the loop moves every deadline."""

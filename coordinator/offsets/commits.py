@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from coordinator.api import Context, Draft, Refused, Steps
 from coordinator.core import Core
-from coordinator.limits import DECISION_BYTES_MAX
+from coordinator.limits import DECISION_BYTES_MAX, GroupSettings
 from coordinator.state.model import Group
 from coordinator.topics import CatalogTopic
 from records import RawRecord, Trigger, encode_offset_commit, offset_commit_key
@@ -47,7 +47,7 @@ PARTITIONS_AT_ONCE = 2_000
 
 def commit_offsets(
     core: Core, request: OffsetCommitRequest, version: int, ctx: Context, draft: Draft
-) -> Steps:
+) -> Steps | OffsetCommitResponse:
     """One record per accepted partition; those of up to `PARTITIONS_AT_ONCE` partitions are one entry.
     `Refused` refuses the whole request."""
     group_id = request.group_id
@@ -61,15 +61,18 @@ def commit_offsets(
         if not _names_unknown(request, version, ctx):
             raise
         return _refused_beside_unknown(request, version, refused.code, ctx)
-    _check_size(request, version, ctx)
+    settings = ctx.settings.for_group(group_id)
+    _check_size(request, version, settings.offset_metadata_max_bytes, ctx)
     expire_ms = NO_EXPIRY
     if request.retention_time_ms != -1:
         expire_ms = min(ctx.wall_ms + request.retention_time_ms, EXPIRY_MAX_MS)
-    return (yield from _commit_some(core, request, version, _Part(expire_ms), ctx, draft))
+    return _commit_some(core, request, version, settings, _Part(expire_ms), ctx, draft)
 
 
-def is_in_parts(request: OffsetCommitRequest) -> bool:
-    """Whether the commit takes more than one decision."""
+def is_in_parts(request: OffsetCommitRequest, num_bytes: int) -> bool:
+    """Whether the commit, a frame of so many bytes, takes more than one decision."""
+    if num_bytes <= PARTITIONS_AT_ONCE:  # each takes a byte at least
+        return False
     return sum(max(1, len(asked.partitions)) for asked in request.topics) > PARTITIONS_AT_ONCE
 
 
@@ -102,14 +105,19 @@ class _Part:
 
 
 def _commit_some(
-    core: Core, request: OffsetCommitRequest, version: int, part: _Part, ctx: Context, draft: Draft
+    core: Core,
+    request: OffsetCommitRequest,
+    version: int,
+    settings: GroupSettings,
+    part: _Part,
+    ctx: Context,
+    draft: Draft,
 ) -> Steps:
     """The next partitions, and the response when there are no more."""
     group_id = request.group_id
     draft.trigger = Trigger.OFFSETS_COMMITTED
     draft.member_id, draft.member_epoch = request.member_id, request.generation_id_or_member_epoch
     draft.by_operator = not request.member_id
-    settings = ctx.settings.for_group(group_id)
     metadata_max = settings.offset_metadata_max_bytes
     records: list[RawRecord] = []
     for asked, partitions, answered in part.some(request, PARTITIONS_AT_ONCE):
@@ -141,7 +149,8 @@ def _commit_on(
         for _, partitions, answered in part.some(request, sys.maxsize):
             answered.partitions += _all(partitions, refused.code)
         return part.response
-    return (yield from _commit_some(core, request, version, part, ctx, draft))
+    settings = ctx.settings.for_group(request.group_id)
+    return (yield from _commit_some(core, request, version, settings, part, ctx, draft))
 
 
 def _all(partitions: list[OffsetCommitRequestPartition], code: int) -> list[OffsetCommitResponsePartition]:
@@ -196,11 +205,10 @@ def _refused_beside_unknown(
     return response
 
 
-def _check_size(request: OffsetCommitRequest, version: int, ctx: Context) -> None:
+def _check_size(request: OffsetCommitRequest, version: int, metadata_max: int, ctx: Context) -> None:
     """A few bytes on the wire ask for a large key each: refused before the memory for them is taken. Metadata
     counts where it may be large, so that no part after the first is more than an entry holds."""
     log_bytes = 0
-    metadata_max = ctx.settings.for_group(request.group_id).offset_metadata_max_bytes
     is_metadata_small = metadata_max * PARTITIONS_AT_ONCE <= DECISION_BYTES_MAX
     for asked in request.topics:
         if (topic := _topic(asked, version, ctx)) is not None:
@@ -283,6 +291,8 @@ def _check_member(core: Core, request: OffsetCommitRequest, version: int, ctx: C
 def _check_simple_group(core: Core, request: OffsetCommitRequest, epoch: int, version: int) -> None:
     """A group without members, and perhaps not even offsets yet: only nobody can commit to it."""
     offsets = core.projection.offsets
+    if epoch < 0 and offsets.num_groups < core.limits.groups_max:
+        return
     exists = offsets.has_group(request.group_id)
     if epoch >= 0 and exists:
         raise Refused(
@@ -293,7 +303,7 @@ def _check_simple_group(core: Core, request: OffsetCommitRequest, epoch: int, ve
         is_new_enough = version >= MEMBER_EPOCHS_SINCE
         code = ErrorCode.GROUP_ID_NOT_FOUND if is_new_enough else ErrorCode.ILLEGAL_GENERATION
         raise Refused(code, f"Group {request.group_id} does not exist.")
-    if not exists and offsets.num_groups >= core.limits.groups_max:
+    if not exists:
         raise Refused(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"This shard holds offsets of its {core.limits.groups_max} groups already; delete unused ones.",

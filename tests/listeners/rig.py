@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.kafka import KafkaListener
+from cluster.kafka.node_view import WallClock
 from cluster.node_info import ClientInfo, NodeInfo
 from cluster.settings import Settings
 from cluster.simulator import Network, VirtualHost, World
@@ -81,6 +82,10 @@ class FakeNode:
     @property
     def controller(self) -> NodeInfo | None:
         return self.leader_of(METADATA_SHARD)
+
+    @property
+    def clock(self) -> WallClock:
+        return self
 
     def wall_at(self, now_ms: float) -> int:
         return 1_735_689_600_000
