@@ -307,3 +307,47 @@ def test_what_a_member_never_had_is_not_kept_in_memory(joined: World) -> None:
     assert {topic_id: set(numbers) for topic_id, numbers in kept.items()} == {FIRST_TOPIC: ALL}
     joined.heartbeat("a", -1)
     assert ("g", "a") not in joined.shard.core.reports.last
+
+
+EIGHT = set(range(8))
+
+
+@pytest.fixture
+def grown() -> World:
+    """`a` has not yet taken up {0-3}, which came with its join; {4-7} came at the same time to be taken up
+    next, and are to go to `b`: that reply is lost."""
+    world = World()
+    world.create_topic("orders", 4)
+    assert heard(world.join("a")) == (1, set(range(4)))
+    world.grow_topic("orders", 8)
+    assert heard(world.heartbeat("a", 1)) == (2, EIGHT)
+    world.join("b")
+    assert heard(world.heartbeat("a", 2)) == (2, set(range(4)))
+    return world
+
+
+def given_in_vain(world: World) -> set[int] | None:
+    return heard(world.heartbeat("b", 3))[1]
+
+
+def test_a_full_report_of_an_older_assignment_acknowledges_nothing(grown: World) -> None:
+    """It differs from the report before, and the member, as Kafka's Java client, goes on with what it was
+    given next as soon as the request is on its way."""
+    assert says(grown, set(range(4)), 2) == (2, EIGHT)
+    assert given_in_vain(grown) is None
+
+
+def test_a_leader_that_the_member_did_not_notice_does_not_believe_an_older_assignment(grown: World) -> None:
+    """The last leader gave all of them again, which nobody remembers; the member is still to take that up."""
+    assert says(grown, set(), 2) == (2, EIGHT)
+    grown.lead_again()
+    assert says(grown, set(range(4)), 2, is_full=False) == (2, EIGHT)
+    assert given_in_vain(grown) is None
+
+
+def test_a_leader_that_the_member_did_not_notice_tells_it_what_to_give_up(grown: World) -> None:
+    """The last leader gave all of them again, and this one hears that the member has them."""
+    assert says(grown, set(), 2) == (2, EIGHT)
+    grown.lead_again()
+    assert says(grown, EIGHT, 2, is_full=False) == (2, set(range(4)))
+    assert says(grown, set(range(4)), 2, is_full=False) == (3, None)
