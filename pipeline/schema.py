@@ -132,7 +132,11 @@ RECORD_COLUMNS: tuple[Column, ...] = (
     _col("topic", Kind.TEXT, "The topic that its key names."),
     _col("partition", Kind.INT32, "The partition that its key names."),
     _col("epoch", Kind.INT32, "Group epoch (record 3), assignment epoch (6, 7) or member epoch (8)."),
-    _col("previous_epoch", Kind.INT32, "The member's epoch before (record 8)."),
+    _col(
+        "previous_epoch",
+        Kind.INT32,
+        "The member's epoch before (record 8); -1 if it is to give up what it never reported.",
+    ),
     _col("member_state", Kind.TEXT, "`STABLE`, `UNREVOKED_PARTITIONS`, `UNRELEASED_PARTITIONS` (record 8)."),
     _col("assigned", Kind.PARTITIONS, "What the member has (record 8) or is to have (record 7)."),
     _col("pending", Kind.PARTITIONS, "What the member was told to give up and still has (record 8)."),

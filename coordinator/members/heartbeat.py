@@ -23,10 +23,10 @@ from coordinator.members.statics import existing_member, go_away, joining_member
 from coordinator.members.validation import JOIN_EPOCH, LEAVE_EPOCH, validate_heartbeat
 from coordinator.state import writes
 from coordinator.state.model import JOINING, Group, Member, told_by
-from coordinator.state.reconcile import AWAY_EPOCH, Current, PartitionEpochs, Report, Target, reconcile
+from coordinator.state.reconcile import AWAY_EPOCH, PartitionEpochs, Report, Target, existing, reconcile
 from coordinator.targets import clientside
 from coordinator.targets.epochs import Before, epoch_step, target_step
-from coordinator.targets.target import subscribed_ids, topic_ids_by_name
+from coordinator.targets.target import subscribed_ids, topic_ids, topic_ids_by_name
 from records import (
     ClientAssignor,
     ConsumerGroupMemberMetadataValue,
@@ -76,7 +76,7 @@ def heartbeat(
     lost_its_reply = member is not None and request.member_epoch < member.current.epoch
     report = core.reports.hear((group_id, member_id), member, owned, request.member_epoch, _is_full(request))
 
-    draft.trigger = _trigger(member, report)
+    draft.trigger = _trigger(group, member, report)
     if draft.trigger is Trigger.MEMBER_ACKED:
         draft.owned = _as_reported(owned or {})
     _restart_session(core, group_id, member_id, settings, ctx)  # now, so that no failure leaves it without
@@ -112,9 +112,10 @@ def heartbeat(
     is_news = is_untold or lost_its_reply or current.assigned != current_before.assigned
     assignment: Assignment | None = None
     if is_news or _is_full(request):
-        is_open = report.leaves_open(current_before, current)
+        topics = topic_ids(group) if is_revoking else frozenset()
+        is_open = report.leaves_open(current_before, current, topics)
         core.reports.answer((group_id, member_id), is_revoking and not is_open)
-        assignment = _assignment(current, with_pending=is_open)
+        assignment = _assignment(current.assigned, existing(current.pending, topics) if is_open else {})
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=current.epoch,
@@ -195,15 +196,15 @@ def _is_part_of(owned: Owned, assigned: PartitionEpochs) -> bool:
     return all(partitions <= assigned.get(topic_id, {}).keys() for topic_id, partitions in owned.items())
 
 
-def _trigger(member: Member | None, report: Report) -> Trigger:
-    if member is None:
+def _trigger(group: Group | None, member: Member | None, report: Report) -> Trigger:
+    if group is None or member is None:
         return Trigger.MEMBER_JOINED
     if report.epoch == JOIN_EPOCH:
         return Trigger.MEMBER_REJOINED
     current = member.current
-    if current.state is MemberState.UNREVOKED_PARTITIONS and report.acknowledges(current):
-        return Trigger.MEMBER_ACKED
-    return Trigger.HEARTBEAT
+    if current.state is not MemberState.UNREVOKED_PARTITIONS:
+        return Trigger.HEARTBEAT
+    return Trigger.MEMBER_ACKED if report.acknowledges(current, topic_ids(group)) else Trigger.HEARTBEAT
 
 
 def _updated(
@@ -281,6 +282,7 @@ def _reconcile_step(group: Group, member: Member, report: Report) -> list[RawRec
         group.assignment_epoch,
         group.target_of(member.member_id),
         subscribed_ids(group, member.metadata, topic_ids_by_name(group)),
+        topic_ids(group),
         told_by(group.target.get(member.member_id)),
     )
     current = reconcile(member.member_id, member.current, target, report, group.owners)
@@ -317,13 +319,12 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
     )
 
 
-def _assignment(current: Current, *, with_pending: bool) -> Assignment:
-    """What the member may use; a revocation is told by leaving partitions out. With what is pending where it
-    is not certain that the member has ever had that."""
-    partitions = {topic_id: set(epochs) for topic_id, epochs in current.assigned.items()}
-    if with_pending:
-        for topic_id, epochs in current.pending.items():
-            partitions.setdefault(topic_id, set()).update(epochs)
+def _assignment(assigned: PartitionEpochs, again: PartitionEpochs) -> Assignment:
+    """What the member may use; a revocation is told by leaving partitions out. `again` is to be given up, and
+    it is not certain that the member has ever had it."""
+    partitions = {topic_id: set(epochs) for topic_id, epochs in assigned.items()}
+    for topic_id, epochs in again.items():
+        partitions.setdefault(topic_id, set()).update(epochs)
     return Assignment(
         topic_partitions=[
             WirePartitions(topic_id=topic_id, partitions=sorted(numbers))

@@ -71,11 +71,13 @@ class Current:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the member is to own, as of `epoch`; `subscribed` holds the ids of the topics it subscribes to."""
+    """What the member is to own, as of `epoch`; `subscribed` holds the ids of the topics it subscribes to,
+    `topics` those of all that the group has."""
 
     epoch: int
     partitions: Mapping[bytes, tuple[int, ...]]
     subscribed: Container[bytes]
+    topics: Container[bytes]
     told: Told = NOTHING_TOLD
 
 
@@ -96,22 +98,24 @@ class Report:
     is_told: bool = False
     """This leader has told the member to give up what is pending, and nothing else since."""
 
-    def acknowledges(self, current: Current) -> bool:
+    def acknowledges(self, current: Current, topics: Container[bytes]) -> bool:
         """Whether the member says, having been told, that it has given up what is pending.
 
         If it never reported that it had it, a full heartbeat proves nothing: it is the same from a member
-        that is about to take it up.
+        that is about to take it up. Of a topic that is gone nothing can be taken up.
         """
         if self.owned is None or self.has_any(current.pending):
             return False
         is_certain = self.epoch == 0 or current.previous_epoch != NOT_REPORTED
-        return is_certain or (self.is_told and not self.is_full)
+        return is_certain or (self.is_told and not self.is_full) or not existing(current.pending, topics)
 
-    def leaves_open(self, before: Current, current: Current) -> bool:
+    def leaves_open(self, before: Current, current: Current, topics: Container[bytes]) -> bool:
         """Whether nobody can tell, after this report, if the member has given up what is pending, or never
         heard of it, or is about to take it up. It is then given the same again; once it reports that it has
         it, it can be told to give it up, and everything is certain."""
         if current.state is not MemberState.UNREVOKED_PARTITIONS or current.previous_epoch != NOT_REPORTED:
+            return False
+        if not existing(current.pending, topics):
             return False
         if self.owned is None:
             return before.state is current.state and not self.is_told
@@ -126,15 +130,15 @@ class Report:
             for partition in epochs
         )
 
-    def is_rid_of(self, partitions: PartitionEpochs) -> bool:
+    def is_rid_of(self, partitions: PartitionEpochs, topics: Container[bytes]) -> bool:
         """Whether the member, not yet told, cannot have the partitions, nor come to have them: it had them in
-        its report before this one, or has not heard that they were given to it."""
+        its report before this one, or has not heard that they were given to it, or their topic is gone."""
         if self.owned is None or self.has_any(partitions):
             return False
         before: Owned = self.before or {}
         return self.epoch == 0 or all(
             epoch > self.epoch or partition in before.get(topic_id, ())
-            for topic_id, epochs in partitions.items()
+            for topic_id, epochs in existing(partitions, topics).items()
             for partition, epoch in epochs.items()
         )
 
@@ -149,6 +153,11 @@ class Report:
 
 
 NOTHING_SAID = Report()
+
+
+def existing(partitions: PartitionEpochs, topics: Container[bytes]) -> PartitionEpochs:
+    """The partitions of topics that there are."""
+    return {topic_id: epochs for topic_id, epochs in partitions.items() if topic_id in topics}
 
 
 def same(one: Owned, other: Owned) -> bool:
@@ -169,7 +178,9 @@ def reconcile(member_id: str, current: Current, target: Target, report: Report, 
         if all(topic_id in target.subscribed for topic_id in current.assigned):
             member_transition(current.state, Finding.SETTLED)
             return current
-    elif current.state is MemberState.UNREVOKED_PARTITIONS and not report.acknowledges(current):
+    elif current.state is MemberState.UNREVOKED_PARTITIONS and not report.acknowledges(
+        current, target.topics
+    ):
         member_transition(current.state, Finding.NOT_ACKED)
         return _while_unrevoked(current, target, report)
     return _next(member_id, current, target, report, owners)
@@ -185,7 +196,7 @@ def _while_unrevoked(current: Current, target: Target, report: Report) -> Curren
     pending = {topic_id: dict(epochs) for topic_id, epochs in current.pending.items()}
     for topic_id, epochs in lost.items():
         pending.setdefault(topic_id, {}).update(epochs)
-    is_shown = report.has_shown(lost if was_shown else pending)
+    is_shown = report.has_shown(existing(lost if was_shown else pending, target.topics))
     if not lost and is_shown == was_shown:
         return current
     kept = {topic_id: epochs for topic_id, epochs in current.assigned.items() if topic_id not in lost}
@@ -215,9 +226,10 @@ def _next(member_id: str, current: Current, target: Target, report: Report, owne
                 blocked = True
         for partition in has.keys() - set(wanted):
             revoke.setdefault(topic_id, {})[partition] = has[partition]
-    if revoke and current.state is not MemberState.UNKNOWN and not report.is_rid_of(revoke):
+    if revoke and current.state is not MemberState.UNKNOWN and not report.is_rid_of(revoke, target.topics):
         finding = Finding.MUST_REVOKE
-        previous = current.epoch if report.has_shown(revoke) else NOT_REPORTED
+        is_shown = report.has_shown(existing(revoke, target.topics))
+        previous = current.epoch if is_shown else NOT_REPORTED
     else:
         previous = current.epoch
         finding, revoke = (Finding.BLOCKED if blocked else Finding.FREE), {}

@@ -36,6 +36,11 @@ def topic_ids_by_name(group: Group) -> dict[str, bytes]:
     return {topic.topic_name: topic.topic_id for topic in group.topics}
 
 
+def topic_ids(group: Group) -> frozenset[bytes]:
+    """Ids of the topics that the group decides on."""
+    return frozenset([topic.topic_id for topic in group.topics])
+
+
 def subscribed_ids(
     group: Group, metadata: ConsumerGroupMemberMetadataValue, ids: Mapping[str, bytes]
 ) -> frozenset[bytes]:

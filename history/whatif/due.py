@@ -116,6 +116,7 @@ def _kind(group: Group, member: Member, ids: dict[str, bytes]) -> DueKind | None
         group.assignment_epoch,
         group.target_of(member.member_id),
         subscribed_ids(group, member.metadata, ids),
+        ids.values(),
         told_by(group.target.get(member.member_id)),
     )
     after = reconcile(member.member_id, current, target, NOTHING_SAID, group.owners)

@@ -43,7 +43,11 @@ def step(
     mine = {p: "me" for part in (now.assigned, now.pending) for p in part.get(T, ())}
     owners = {T: {**dict.fromkeys(others, "other"), **mine}}
     return reconcile(
-        "me", now, Target(target_epoch, {T: tuple(target)} if target else {}, SUBSCRIBED), report, owners
+        "me",
+        now,
+        Target(target_epoch, {T: tuple(target)} if target else {}, SUBSCRIBED, SUBSCRIBED),
+        report,
+        owners,
     )
 
 
@@ -96,7 +100,7 @@ def test_own_pending_revocation_does_not_block() -> None:
 def test_partitions_of_unsubscribed_topics_are_taken_at_once() -> None:
     """KAFKA-19431: also when the target is still the old one."""
     now = Current(STABLE, 2, 1, {T: {0: 1}, U: {0: 2}})
-    target = Target(2, {T: (0,), U: (0,)}, frozenset([T]))
+    target = Target(2, {T: (0,), U: (0,)}, frozenset([T]), SUBSCRIBED)
     after = reconcile("me", now, target, NOTHING_SAID, {})
     assert (after.state, after.epoch, after.assigned, after.pending) == (
         UNREVOKED,
@@ -110,7 +114,7 @@ def test_partitions_of_unsubscribed_topics_are_taken_at_once() -> None:
 
 def test_partitions_of_unsubscribed_topics_join_a_revocation_under_way() -> None:
     now = Current(UNREVOKED, 2, 1, {T: {0: 1}, U: {0: 2}}, {T: {1: 1}})
-    after = reconcile("me", now, Target(3, {U: (0,)}, frozenset([T])), NOTHING_SAID, {})
+    after = reconcile("me", now, Target(3, {U: (0,)}, frozenset([T]), SUBSCRIBED), NOTHING_SAID, {})
     assert (after.state, after.assigned, after.pending) == (UNREVOKED, {T: {0: 1}}, {T: {1: 1}, U: {0: 2}})
 
 
@@ -183,7 +187,7 @@ def test_nothing_goes_that_its_member_was_not_told_of(
         is_full,
         is_told,
     )
-    after = reconcile("me", now, Target(4, {T: tuple(sorted(target))}, SUBSCRIBED), report, {})
+    after = reconcile("me", now, Target(4, {T: tuple(sorted(target))}, SUBSCRIBED, SUBSCRIBED), report, {})
     has, gives = set(after.assigned.get(T, ())), set(after.pending.get(T, ()))
     gone = assigned - has - gives
     assert gone <= (before or set()) - (owned or set())

@@ -351,3 +351,18 @@ def test_a_leader_that_the_member_did_not_notice_tells_it_what_to_give_up(grown:
     grown.lead_again()
     assert says(grown, EIGHT, 2, is_full=False) == (2, set(range(4)))
     assert says(grown, set(range(4)), 2, is_full=False) == (3, None)
+
+
+def test_what_is_left_of_a_deleted_topic_is_not_given_again(world: World) -> None:
+    """No client can take it up, as nobody can tell it the topic's name; and nobody else wants it."""
+    world.create_topic("events", 2)
+    world.join("a", topics=["orders", "events"])
+    world.delete_topic("events")
+    fields: dict[str, Any] = {
+        "subscribed_topic_names": ["orders", "events"], "rebalance_timeout_ms": 60_000, "owned": {},
+    }  # fmt: skip
+    given = world.heartbeat("a", 1, **fields).assignment
+    assert given is not None
+    assert [part.topic_id for part in given.topic_partitions] == [FIRST_TOPIC]
+    says(world, ALL, is_full=False)
+    assert state(world)[0] is STABLE

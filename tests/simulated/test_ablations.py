@@ -99,12 +99,12 @@ def believe_every_report(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Report,
         "acknowledges",
-        lambda self, current: self.owned is not None and not self.has_any(current.pending),
+        lambda self, current, topics: self.owned is not None and not self.has_any(current.pending),
     )
     patch.setattr(
         Report,
         "is_rid_of",
-        lambda self, partitions: self.owned is not None and not self.has_any(partitions),
+        lambda self, partitions, topics: self.owned is not None and not self.has_any(partitions),
     )
 
 
