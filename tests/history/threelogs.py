@@ -10,6 +10,7 @@ from raftlog.directory import TERM_FILE, TERM_KIND, NodeIdentity, format_node, s
 from raftlog.files import OsFiles, join
 from raftlog.frames import encode_frame
 from raftlog.metafile import write_meta
+from raftlog.peers.boots import BOOTS_FILE
 from raftlog.segments import LogIdentity, create_segment, log_name
 from records import Cause, Record, TermStartKey, TermStartValue, TermWhy, Trigger, encode_entry, encode_record
 
@@ -49,6 +50,7 @@ class ThreeLogs:
             voters=self.voters,
         )
         format_node(OsFiles(), path or self.path(node), identity)
+        write_meta(OsFiles(), join(path or self.path(node), BOOTS_FILE), "boots")  # as links to peers do
         self.last[node] = 0
 
     def path(self, node: int) -> str:
