@@ -214,6 +214,7 @@ def sliding_window(
         state[peer.socket.fileno()] = (peer.socket, batch, len(frame), length)
         poll.register(peer.socket.fileno(), select.EPOLLIN)
     partial = dict.fromkeys(state, 0)
+    odd: dict[int, bytes] = {}
     done = 0
     cpu_before, start = cpu_seconds(*pids), time.perf_counter()
     end = start + duration_s
@@ -226,7 +227,10 @@ def sliding_window(
                 data = sock.recv(READ_BYTES)
                 if not data:
                     raise ConnectionError("the node closed the connection")
-                replies, partial[number] = divmod(partial[number] + len(data), reply_bytes)
+                replies, rest = divmod(partial[number] + len(data), reply_bytes)
+                if rest and not partial[number]:
+                    odd[number] = data  # the begin of a reply, or one of another length
+                partial[number] = rest
                 done += replies
                 if replies:
                     sock.sendall(batch[: replies * frame_bytes])
@@ -237,6 +241,8 @@ def sliding_window(
         number = peer.socket.fileno()
         peer.socket.settimeout(REPLY_TIMEOUT_S)
         peer.skip(in_flight * length - partial[number])  # the window is always full
+        if select.select([peer.socket], [], [], 0)[0]:
+            raise RuntimeError(f"not all replies were {length} bytes: {odd.get(number, b'').hex()[:400]}")
     return Rate(requests=done, elapsed_s=now - start, cpu_s=cpu_s)
 
 
