@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from quorate.commands import cluster, experiments, groups, log, node, pipeline, topics, up
+from quorate.commands import cluster, demo, groups, log, node, pipeline, topics, up
 from quorate.commands.options import new_app
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
 from quorate.output import drop_output, flush_output, prepare_output, print_json, printable, unwritten
@@ -28,13 +28,11 @@ at it.
 """
 
 app = new_app(None)
-app.command("demo", short_help="The tour: real consumers, kill -9, replay.")(up.demo)
+app.command("demo", short_help="The tour: real consumers, kill -9, replay.")(demo.demo)
 app.command("up", short_help="Run a cluster on this machine until Ctrl-C.")(up.up)
 app.add_typer(node.app, name="node")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
-for _word, _command in experiments.COMMANDS.items():
-    cluster.app.command(_word)(_command)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")

@@ -2,12 +2,16 @@
 
 Any node will do as the one that is asked: for the status it names the others, which are asked too, as only a
 leader knows how far its followers are; a change that another node has to make is sent on to that one.
+
+`kill`, `stop`, `cont` and `restart` talk to the `quorate up` that runs the cluster instead, and so work on
+nodes that are dead or stopped.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -16,7 +20,7 @@ import typer
 from quorate.commands.http import OTHERS_TIMEOUT_S, HttpRefused, first_of, get_json, node_url, post_json
 from quorate.commands.options import DEFAULT_TIMEOUT_S, DEFAULT_URL, Json, Timeout, Url, new_app
 from quorate.commands.overview import print_cluster
-from quorate.errors import CommandError
+from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
 app = new_app("Show the cluster, say who leads, and do to its nodes what accidents do.")
@@ -26,6 +30,16 @@ Shard = Annotated[
 ]
 To = Annotated[
     int | None, typer.Option("--to", metavar="NODE", min=0, help="Who shall lead; else who is furthest.")
+]
+
+DEFAULT_DATA = Path("quorate-data")
+
+ANSWER_TIMEOUT_S = 45.0
+"""A restart may take ten seconds to stop and thirty to start; the launcher has its own bounds."""
+
+Node = Annotated[int, typer.Argument(metavar="NODE", min=1, help="The node's id.", show_default=False)]
+Data = Annotated[
+    Path, typer.Option("--data", metavar="DIR", help="The directory that `quorate up` was started with.")
 ]
 
 FOLLOWED_MAX = 4  # how often a change is sent on: leadership may move while it is
@@ -119,3 +133,68 @@ def _change(urls: str, path: str, body: Mapping[str, Any], timeout_s: float) -> 
                 raise
             else:
                 time.sleep(PAUSE_S)
+
+
+@app.command("kill")
+def kill(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+    """Kill a node of a cluster that `quorate up` runs: kill -9, without a word to anybody.
+
+    It stays down until `quorate cluster restart`.
+
+    Example: quorate cluster kill 2
+    """
+    _ask_supervisor("kill", node, data, json)
+
+
+@app.command("stop")
+def stop(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+    """Make a node stand still (SIGSTOP): its connections stay open, and nothing answers.
+
+    Example: quorate cluster stop 2
+    """
+    _ask_supervisor("stop", node, data, json)
+
+
+@app.command("cont")
+def cont(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+    """Let a node that stands still go on (SIGCONT).
+
+    Example: quorate cluster cont 2
+    """
+    _ask_supervisor("cont", node, data, json)
+
+
+@app.command("restart")
+def restart(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+    """Start a node that is down; one that runs hands over what it leads and is stopped first.
+
+    Returns when the node serves again.
+
+    Example: quorate cluster restart 2
+    """
+    _ask_supervisor("restart", node, data, json)
+
+
+def _ask_supervisor(command: str, node_id: int, data: Path, json: bool) -> None:
+    from cluster.launching.supervisor_socket import NoSupervisor, ask
+
+    try:
+        answer: dict[str, Any] = ask(data, command, node_id, ANSWER_TIMEOUT_S)
+    except NoSupervisor as error:
+        raise CommandError(
+            str(error),
+            hint=f"start one with `quorate up --nodes 3 --data {data}`, or name its directory with --data",
+            code=ExitCode.UNREACHABLE,
+        ) from error
+    except TimeoutError as error:
+        raise CommandError(
+            f"the launcher of {data} did not answer within {ANSWER_TIMEOUT_S:.0f} s",
+            hint="it stands still, or is very busy; it may still do what it was asked",
+            code=ExitCode.UNREACHABLE,
+        ) from error
+    if "error" in answer:
+        raise CommandError(answer["error"], hint=answer["hint"], code=ExitCode.REFUSED)
+    if json:
+        print_json(answer["node"])
+    else:
+        print(answer["said"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,7 @@ def test_watching_goes_on_when_the_cluster_is_away_and_ends_with_130(
         described.answer(ApiKey.FIND_COORDINATOR, *([HANG_UP] if away else [found]))
 
     found = described._script[ApiKey.FIND_COORDINATOR][0]
-    monkeypatch.setattr("quorate.commands.group_describe.pause", sleep)
+    monkeypatch.setattr(import_module("quorate.commands.groups.describe"), "pause", sleep)
     arguments = ["groups", "describe", "g", "--watch", "-b", described.address, "--url", NOBODY]
     assert run([*arguments, "--timeout", "0.3"]) == ExitCode.INTERRUPTED
     out = capsys.readouterr().out

@@ -6,16 +6,18 @@ folder that holds a cluster's nodes (node-1, node-2, …) stands for whichever o
 
 from __future__ import annotations
 
-from quorate.commands.log.causes import explain, terms
-from quorate.commands.log.changes import diff
-from quorate.commands.log.checks import compare, verify
-from quorate.commands.log.entries import dump
-from quorate.commands.log.exports import export
-from quorate.commands.log.figures import stats
-from quorate.commands.log.oddities import findings
-from quorate.commands.log.owners import owner
-from quorate.commands.log.states import replay
+from quorate.commands.log.compare import compare
+from quorate.commands.log.diff import diff
+from quorate.commands.log.dump import dump
+from quorate.commands.log.explain import explain
+from quorate.commands.log.export import export
+from quorate.commands.log.findings import findings
+from quorate.commands.log.owner import owner
+from quorate.commands.log.replay import replay
+from quorate.commands.log.stats import stats
+from quorate.commands.log.terms import terms
 from quorate.commands.log.timeline import timeline
+from quorate.commands.log.verify import verify
 from quorate.commands.log.whatif import whatif
 from quorate.commands.options import new_app
 

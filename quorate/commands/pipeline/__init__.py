@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from quorate.commands.options import new_app
-from quorate.commands.pipeline.listing import tables
-from quorate.commands.pipeline.running import run
-from quorate.commands.pipeline.streaming import stream
+from quorate.commands.pipeline.run import run
+from quorate.commands.pipeline.stream import stream
+from quorate.commands.pipeline.tables import tables
 
 app = new_app("Logs of any size as tables, through Spark.")
 app.command("run")(run)

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorate.commands import group_config, group_describe, group_offsets, group_reset
+from quorate.commands.groups.config import config
+from quorate.commands.groups.delete_offsets import delete_offsets
+from quorate.commands.groups.describe import describe
+from quorate.commands.groups.reset_offsets import reset_offsets
 from quorate.commands.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -73,8 +76,8 @@ def list_groups(
         )
 
 
-app.command("describe")(group_describe.describe)
-app.command("config")(group_config.config)
+app.command("describe")(describe)
+app.command("config")(config)
 
 
 @app.command("delete")
@@ -123,8 +126,8 @@ def remove_member(
             say(f"removed {_called(member)} from group {group}")
 
 
-app.command("delete-offsets")(group_offsets.delete_offsets)
-app.command("reset-offsets")(group_reset.reset_offsets)
+app.command("delete-offsets")(delete_offsets)
+app.command("reset-offsets")(reset_offsets)
 
 
 def _filter(text: str, known: Sequence[str], option: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`quorate log explain` and `terms`: why, in sentences and as a table."""
+"""`quorate log explain`: why, in sentences."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from quorate.commands.log.common import (
     read_log,
     shard_number,
     style_of,
-    terminal_width,
 )
 from quorate.commands.log.subject import (
     DirGroup,
-    DirOnly,
     Follow,
     Live,
     Since,
@@ -30,7 +28,7 @@ from quorate.commands.log.subject import (
 from quorate.commands.log.tailing import explanation_as_it_grows, shows_now
 from quorate.commands.options import Json
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, say
+from quorate.output import print_json
 
 if TYPE_CHECKING:
     from history.reading.node import NodeLog
@@ -101,28 +99,6 @@ def explain(
         print_json(plain(explanation))
     else:
         print_lines(log.path, explanation_text(explanation, style_of(utc)))
-
-
-def terms(
-    words: DirOnly = None, url: Live = None, shard: Shard = None, utc: Utc = False, json: Json = False
-) -> None:
-    """One row per term: who led, why it began, how long nobody led; failovers and hand-overs at a glance.
-
-    Example: quorate log terms quorate-data
-    """
-    from history.telling.terms import terms_and_bases, terms_text
-
-    log, _ = subject(words, url)
-    number = None if shard is None else shard_number(shard)
-    found, bases = read_log(log.path, lambda: terms_and_bases(log, number))
-    if json:
-        print_json({"terms": plain(found), "basis": plain(bases)})
-        return
-    width = terminal_width()
-    print_lines(log.path, terms_text(found, width=width, style=style_of(utc)))
-    for basis in bases:
-        if basis.gaps or basis.remarks or not found:
-            say(f"from {basis.words()}")
 
 
 def _explanation(

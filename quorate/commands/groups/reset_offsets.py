@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorate.commands.group_offsets import by_topic
+from quorate.commands.groups.delete_offsets import by_topic
 from quorate.commands.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,

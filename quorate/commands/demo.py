@@ -1,0 +1,90 @@
+"""`quorate demo`: the tour."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.commands.options import Json
+from quorate.errors import CommandError, ExitCode
+from quorate.output import print_json
+
+if TYPE_CHECKING:
+    from quorate.demo.scene import Result
+
+
+def demo(
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", metavar="DIR", help="Keep the nodes' data and the consumers' files in DIR."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show it: three nodes, seven real consumers, the leader killed, the proof from the files alone (25 s).
+
+    Example: quorate demo --keep /tmp/quorate-demo
+    """
+    if importlib.util.find_spec("confluent_kafka") is None:
+        raise CommandError(
+            "the demo runs real Kafka consumers and needs the package confluent-kafka",
+            hint="in Quorate's checkout: pip install -e '.[demo]'",
+            code=ExitCode.INSTALLATION,
+        )
+    directory = _demo_directory(keep)
+    from quorate.demo.display import Display
+    from quorate.demo.tour import Tour
+
+    display = Display(sys.stderr if json else sys.stdout)
+    is_evidence = True  # of a claim that did not hold
+    try:
+        result = Tour(directory, display).run()
+        is_evidence = not result.held
+    except KeyboardInterrupt:
+        is_evidence = False
+        raise
+    finally:
+        if keep is None and not is_evidence:
+            shutil.rmtree(directory, ignore_errors=True)
+        elif is_evidence:
+            print(f"the files are kept in {directory}", file=sys.stderr)
+    if json:
+        print_json(result.as_dict())
+    else:
+        _print_ending(result, keep)
+    if not result.held:
+        false = [claim.text for claim in result.claims if not claim.held]
+        raise CommandError(f"{len(false)} of {len(result.claims)} claims did not hold: {'; '.join(false)}")
+
+
+def _demo_directory(keep: Path | None) -> Path:
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="quorate-demo-"))
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise CommandError(
+                f"{keep} is not empty", hint="name a new directory after --keep", code=ExitCode.USAGE
+            )
+    except OSError as error:
+        raise CommandError(f"cannot use {keep}: {error.strerror}", code=ExitCode.USAGE) from error
+    return keep
+
+
+def _print_ending(result: Result, keep: Path | None) -> None:
+    held = sum(claim.held for claim in result.claims)
+    print(f"\n{held} of {len(result.claims)} claims held, in {result.seconds:.1f} s.", end=" ")
+    if keep is None:
+        print("Keep the files with `quorate demo --keep DIR` to look further.")
+        return
+    cluster = keep / "cluster"
+    print("Look further:")
+    print(f"  quorate log compare {cluster}")
+    print(f"  quorate log explain {cluster} billing")
+    print(f"  quorate log dump {cluster} --group billing")
+    print(f"  quorate log replay {cluster} --group billing")

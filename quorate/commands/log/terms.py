@@ -1,0 +1,39 @@
+"""`quorate log terms`: who led each shard, and for how long nobody did."""
+
+from __future__ import annotations
+
+from quorate.commands.log.common import (
+    Shard,
+    Utc,
+    plain,
+    print_lines,
+    read_log,
+    shard_number,
+    style_of,
+    terminal_width,
+)
+from quorate.commands.log.subject import DirOnly, Live, subject
+from quorate.commands.options import Json
+from quorate.output import print_json, say
+
+
+def terms(
+    words: DirOnly = None, url: Live = None, shard: Shard = None, utc: Utc = False, json: Json = False
+) -> None:
+    """One row per term: who led, why it began, how long nobody led; failovers and hand-overs at a glance.
+
+    Example: quorate log terms quorate-data
+    """
+    from history.telling.terms import terms_and_bases, terms_text
+
+    log, _ = subject(words, url)
+    number = None if shard is None else shard_number(shard)
+    found, bases = read_log(log.path, lambda: terms_and_bases(log, number))
+    if json:
+        print_json({"terms": plain(found), "basis": plain(bases)})
+        return
+    width = terminal_width()
+    print_lines(log.path, terms_text(found, width=width, style=style_of(utc)))
+    for basis in bases:
+        if basis.gaps or basis.remarks or not found:
+            say(f"from {basis.words()}")
