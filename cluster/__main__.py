@@ -1,9 +1,9 @@
-"""`python -P -m cluster`: one node in this process."""
+"""Run one node in this process: `python -P -m cluster`."""
 
 import gc
 import sys
 
-gc.disable()  # a tenth of the time of the imports, which make no garbage; a node turns it on when it serves
+gc.disable()  # saves a tenth of the import time; imports make no garbage. The node enables it again
 from cluster.main import main  # noqa: E402
 
 sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,8 @@
-"""Looks at the node's load once a second and tells its members the interval that `interval_rule` chooses.
+"""Measure the node's load once a second and set the heartbeat interval that `interval_rule` chooses.
 
-All that is measured is counted anyway: reply times of heartbeats, requests, and what the connections spent on
-them. One node has one interval for all groups that it leads and that set none, as they share one loop.
+Everything measured is counted anyway: reply times of heartbeats, requests, and the time that connections
+spent on them. A node has one interval for all groups that it leads and that set none themselves, because they
+share one event loop.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from wire.apis import HEARTBEATS
 
 
 class Followers(Protocol):
-    """Who is told the interval: how many members, and the heartbeats per second of those who are not."""
+    """Return the number of members that follow the interval, and the heartbeats per second of all others."""
 
     def __call__(self) -> tuple[int, float]: ...
 
 
 class AdaptiveInterval:
-    """The driver of one node. `choose` is called with each interval that differs from the one before."""
+    """The driver on one node. `choose` is called with the interval after every check."""
 
     def __init__(
         self,
@@ -53,12 +54,12 @@ class AdaptiveInterval:
             self._timer = None
 
     def took_over(self) -> None:
-        """This node leads a shard that it did not lead before."""
+        """Account for a shard that this node has just begun to lead."""
         members, fixed_per_s = self._followers()
         self._tell(self._rule.took_over(Load(members=members, fixed_per_s=fixed_per_s)))
 
     def status(self) -> dict[str, Any]:
-        """JSON-ready: the choice, and what it was made from."""
+        """Return the chosen interval and the figures that it was chosen from, ready for JSON."""
         load = self._newest
         return {
             "interval_ms": self._rule.interval_ms,
@@ -107,8 +108,10 @@ class _Totals:
 
 
 def p99_ms(buckets: list[int]) -> float:
-    """The bound of the bucket with the 99th percentile. One reply is never called the pace of a node: of a
-    few, the slowest does not count."""
+    """Return the upper bound of the bucket that holds the 99th percentile.
+
+    The slowest reply is left out if there are few, so that a single reply never sets the pace of a node.
+    """
     total = sum(buckets)
     rank = min(ceil(0.99 * total), max(1, total - 1))
     counted = 0

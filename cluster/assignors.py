@@ -1,8 +1,9 @@
 """Assignors that users install: packages with an entry point in the group `quorate.assignors`.
 
-The entry point's name is the assignor's; what it points at is an assignor, or a class of which one is made
-without arguments (docs/assignors.md). The node only looks whether one is there, and does so only for names
-that are not ours; their code is imported by child processes alone."""
+The name of the entry point is the name of the assignor. It refers to an assignor, or to a class that is
+instantiated without arguments (docs/assignors.md). The node only checks whether one is installed, and does so
+only for names that are not built in. Only child processes import the code.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from coordinator.assignors import PartitionAssignor, PartitionAssignorError
 GROUP: Final = "quorate.assignors"
 
 RACKS_GROUP: Final = "quorate.assignors.racks"
-"""The same names again, of those assignors that ask for the racks of partitions."""
+"""The entry points that repeat the names of assignors that want to know the racks of partitions."""
 
 
 def installed() -> dict[str, list[EntryPoint]]:
-    """Every entry point by name; more than one under a name if packages contend for it."""
+    """Return every entry point by name; a name has more than one if packages conflict over it."""
     found: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=GROUP):
         known = found.setdefault(point.name, [])
@@ -29,12 +30,13 @@ def installed() -> dict[str, list[EntryPoint]]:
 
 
 def asking_for_racks() -> frozenset[str]:
-    """The names of those that ask for the racks of partitions."""
+    """Return the names of the assignors that want to know the racks of partitions."""
     return frozenset(point.name for point in entry_points(group=RACKS_GROUP))
 
 
 def problem_with(names: Iterable[str]) -> str | None:
-    """What is wrong with assignors of these names, in words; None if each is installed once."""
+    """Return a message that says why one of these assignors cannot be used, or None if each is installed
+    once."""
     there = installed()
     for name in names:
         points = there.get(name, [])
@@ -48,8 +50,10 @@ def problem_with(names: Iterable[str]) -> str | None:
 
 
 def load(name: str) -> PartitionAssignor:
-    """Imports the assignor; raises `PartitionAssignorError` where there is none, and whatever importing
-    raises."""
+    """Import the assignor and return it.
+
+    Raises `PartitionAssignorError` if it is not installed exactly once, and whatever its import raises.
+    """
     points = installed().get(name, [])
     if len(points) != 1:
         raise PartitionAssignorError(problem_with([name]) or f"{name} cannot be loaded")

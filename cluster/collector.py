@@ -1,13 +1,13 @@
-"""When Python's collector looks for cycles: often among the young, among all objects only while they are few.
+"""When Python's garbage collector runs: often over young objects, over all objects only while they are few.
 
-What serves requests leaves no cycles, so reference counts free nearly everything. But libraries leave some
-(asyncio's own transports where there is no uvloop, an HTTP request that ends in an exception), and what
-happens to be referred to while the young are looked at counts as old from then on. So all old objects are
-looked at too, now and then, which takes a tenth of a microsecond each. A large node's millions would take it
-a second: those it leaves to their reference counts for good.
+The code that serves requests leaves no cycles, so reference counts free nearly everything. But libraries
+leave some (asyncio's own transports where there is no uvloop, an HTTP request that ends in an exception), and
+whatever is still referenced while the young generation is collected counts as old from then on. So a full
+collection runs from time to time. It takes a tenth of a microsecond per object, which is a second for the
+millions of a large node: such objects are frozen, and freed by their reference counts only.
 
-What must stay true: no look takes much longer than `LOOK_MS_MAX`; on a node whose state is small enough for
-that, whatever becomes garbage is freed within `PAUSE_MS`.
+What must stay true: no collection takes much longer than `LOOK_MS_MAX`; on a node whose state is small enough
+for that, garbage is freed within `PAUSE_MS`.
 """
 
 from __future__ import annotations
@@ -18,29 +18,34 @@ from typing import Final
 from raftlog.host import Host, Timer
 
 YOUNG_THRESHOLDS: Final = (3_000, 4)
-"""Requests make and drop thousands of small objects a second; Python's default is too eager. A look at those
-of five rounds is a part of some turn, and takes up to 12 ms where they are lists of a hundred each."""
+"""Thresholds of the two young generations.
+
+Requests create and drop thousands of small objects a second, for which Python's default is too eager. A
+collection of the second generation covers five rounds of the first and runs inside some turn of the loop; it
+takes up to 12 ms where the objects are lists of a hundred items each.
+"""
 
 NEVER: Final = 1_000_000
-"""By itself Python looks at all objects only after as many rounds of the young: that is done here."""
+"""Threshold that keeps Python from starting full collections by itself; `Collector` starts them."""
 
 PAUSE_MS: Final = 30_000.0
 LOOK_MS_MAX: Final = 20.0
-"""A look that took longer was the last at these objects."""
+"""If a full collection took longer than this, the objects that survived it are frozen."""
 
 ROUNDS_MAX: Final = 10
-"""Rounds of the older young between two looks. More have left too many new objects for one look."""
+"""At most this many collections of the middle generation between two full ones. More have left too many new
+objects for one collection, so these are frozen instead."""
 
 
 class Collector:
-    """Looks at all objects of this process, from time to time."""
+    """Runs a full collection of this process from time to time."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """What was loaded so far stays as it is: it is never looked at."""
+        """Freeze everything loaded so far, so that it is never collected, and begin."""
         gc.freeze()
         self._timer = self._host.call_later(PAUSE_MS, self._look)
 
@@ -60,5 +65,5 @@ class Collector:
 
 
 def look_at_the_young() -> None:
-    """Sets how often Python looks by itself."""
+    """Set the thresholds at which Python collects the young generations by itself."""
     gc.set_threshold(*YOUNG_THRESHOLDS, NEVER)

@@ -1,17 +1,17 @@
 """Room for every connection that the settings allow: each costs the process a file descriptor.
 
-A process usually starts with a soft limit of 1,024 descriptors and a hard one far above. A node that keeps
-the soft limit reaches it before `max.connections`, and then it is the kernel that refuses clients, without a
-word, and also the next segment of the log. The limit is divided so:
+A process usually starts with a soft limit of 1,024 descriptors and a hard limit far above it. A node that
+kept the soft limit would reach it before `max.connections`. Then the kernel would refuse clients without a
+message, and the next segment of the log could not be opened. The limit is divided as follows:
 
     RESERVED              the process at rest: standard streams, the loop, listeners, modules being imported
     max.connections       Kafka clients, counted by their listener
-    http.connections.max  the same of HTTP, and the places that are kept there
-    STRANGERS_MAX         of the port between nodes, and two connections per peer
+    http.connections.max  HTTP clients, and the places that are reserved there
+    STRANGERS_MAX         unidentified connections to the peer port, and two connections per peer
     descriptors_kept      files and pipes: no connection is accepted with one of these (`host.accepting`)
 
-What must stay true: a limit is only ever raised; one that cannot be raised far enough is said once, at the
-start, and takes from max.connections, never from the files.
+What must stay true: a limit is only ever raised. If it cannot be raised far enough, that is logged once at
+the start, and max.connections is reduced, never the share of files.
 """
 
 from __future__ import annotations
@@ -28,31 +28,33 @@ from raftlog.peers.links import STRANGERS_MAX
 LOG = logging.getLogger("quorate.main")
 
 RESERVED: Final = 128
-"""A node at rest has about thirty, and a few more for each shard."""
+"""Descriptors of a node at rest: about thirty, and a few more for each shard."""
 
 PIPES_KEPT: Final = 128
-"""Jobs take a few each, an answer from the archive two, a connection that is refused one for a moment."""
+"""Descriptors for pipes: jobs take a few each, an answer from the archive two, a refused connection one
+briefly."""
 
 FILES_PER_SHARD: Final = 8
-"""The active segment, and while one is sealed, archived or read: segment, index, snapshot and directory."""
+"""Descriptors per shard: the active segment, and segment, index, snapshot and directory while one is sealed,
+archived or read."""
 
 
 def descriptors_kept(settings: Settings) -> int:
-    """How many of the limit no connection gets."""
+    """Return how many descriptors below the limit are never given to a connection."""
     return PIPES_KEPT + FILES_PER_SHARD * (settings.cluster_shards + 1)
 
 
 def descriptors_needed(settings: Settings) -> int:
-    """How many descriptors a node with these settings can come to hold."""
+    """Return how many descriptors a node with these settings may need at most."""
     between_nodes = STRANGERS_MAX + 2 * len(settings.cluster_nodes)
     clients = settings.max_connections + settings.http_connections_max + places.KEPT
     return RESERVED + clients + between_nodes + descriptors_kept(settings)
 
 
 def provide_descriptors(settings: Settings) -> Settings:
-    """Raises the soft limit to what is needed, or to the hard limit and says what that means.
+    """Raise the soft limit to what is needed, or to the hard limit with a warning if that is lower.
 
-    The settings with as many `max.connections` as the limit has room for.
+    Returns the settings, with `max.connections` reduced to what the limit has room for.
     """
     needed = descriptors_needed(settings)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,8 +1,8 @@
-"""The settings in force on this node: the broker's own, those of groups, the interval chosen for the load.
+"""The settings in force on this node: the broker's, those of each group, the interval chosen for the load.
 
-A group's configs are in the committed catalog, so that all nodes go by the same; the interval for those that
-set none is this node's choice (`cluster.adaptive`), for the groups that it leads. What was worked out for a
-group with configs is kept until they change, for it is asked for at each of its heartbeats.
+A group's configs are in the committed catalog, so all nodes use the same. The heartbeat interval of groups
+that set none is this node's choice (`cluster.adaptive`), for the groups that it leads. The settings of a
+group with configs are cached until the configs change, because every heartbeat of the group needs them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coordinator.topics import CatalogView
 
 
 class CommittedSettings:
-    """A `coordinator.limits.SettingsView`. `interval_ms` is told to members of groups that set none."""
+    """A `coordinator.limits.SettingsView`. `interval_ms` applies to the members of groups that set none."""
 
     def __init__(self, defaults: GroupSettings, catalog: Callable[[], CatalogView]) -> None:
         self.defaults = defaults
@@ -39,12 +39,12 @@ class CommittedSettings:
         return settings
 
     def forget(self, group_ids: Iterable[str]) -> None:
-        """The configs of these groups changed."""
+        """Drop the cached settings of these groups, whose configs changed."""
         for group_id in group_ids:
             self._known.pop(group_id, None)
 
     def set_interval(self, interval_ms: int) -> None:
-        """For all groups that set none; another than before ends every reply that was cached."""
+        """Set the interval of all groups that set none. A new value invalidates every cached reply."""
         if interval_ms == self.interval_ms:
             return
         self.interval_ms = interval_ms
@@ -53,6 +53,6 @@ class CommittedSettings:
         self._known.clear()
 
     def with_own_interval(self) -> Iterator[str]:
-        """The groups that are configured to an interval, whether they exist or not."""
+        """Yield the groups whose configs set an interval, whether or not the groups exist."""
         configs = self._catalog().configs
         return (group_id for group_id in configs if HEARTBEAT_INTERVAL in configs.of(group_id))

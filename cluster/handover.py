@@ -1,8 +1,8 @@
-"""A node that stops gives away what it leads first, so that nobody has to notice its absence.
+"""A stopping node first transfers what it leads, so that no client has to wait for an election timeout.
 
-Every shard that it leads is handed over, all at once, to the peer that is furthest of those that answer and
-can serve it; when that one does not take over (it has just been stopped, or another hand-over was under way),
-to the next. All of it within a bound: peers that cannot take over must not keep the node from stopping.
+All shards that it leads are handed over at once, each to the most caught-up peer that answers and can serve
+it. If that peer does not take over (it has just been stopped, or another transfer was under way), the next
+one is tried. The time is bounded: peers that cannot take over must not keep the node from stopping.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from raftlog.host import Host
 LOG = logging.getLogger("quorate.node")
 
 HAND_OVER_MAX_MS: Final = 800.0
-"""A stop takes less than a second with it; a hand-over takes a few round trips and one sync of the peer."""
+"""Keeps a stop below a second. A transfer takes a few round trips and one sync of the peer."""
 
 TRY_AGAIN_MS: Final = 20.0
-"""Before another try: some round trips. A hand-over that is under way already ends in about as long."""
+"""Delay before the next attempt: some round trips. A transfer already under way ends in about as long."""
 
 FRESH_MS: Final = 200.0
-"""A peer that has not answered for this long, four heartbeats, is asked last."""
+"""A peer that has not answered for this long (four heartbeats) is tried last."""
 
 
 class HandOver:
-    """Gives away every shard of `runtimes` that this node leads, then calls `done`, exactly once."""
+    """Transfers every shard of `runtimes` that this node leads, then calls `done` exactly once."""
 
     def __init__(self, host: Host, runtimes: Iterable[ShardLife], done: Callable[[], None]) -> None:
         self._host = host
@@ -41,7 +41,7 @@ class HandOver:
         self._look()
 
     def _give(self, runtime: ShardLife) -> None:
-        """Hands one shard to the best peer that was not tried yet, else to one that was."""
+        """Transfer one shard to the best peer not tried yet, or else to the best of those tried."""
         if self._done is None:
             return
         target = self._best_peer(runtime)

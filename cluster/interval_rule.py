@@ -1,27 +1,27 @@
-"""How often members are told to heartbeat: the rule by which a node chooses, pure, one look a second.
+"""The rule by which a node chooses the heartbeat interval of its members; pure, evaluated once a second.
 
-A rebalance takes about one interval, so short is good; every heartbeat costs the loop some time, so with many
-members it must be longer; and clients take the interval as their request timeout, so it must be far longer
-than a reply takes. The rule:
+A rebalance takes about one interval, so a short one is good. But every heartbeat costs the loop some time, so
+it must be longer with many members; and clients use the interval as their request timeout, so it must be far
+longer than a reply takes. The rule:
 
     by load   members × cost of a heartbeat / SHARE: heartbeats take at most a tenth of the loop
-    by pace   10 × the p99 of reply times, where that is below 1,000 ms; above it 3 × the p99, and 1,000 at
-              least. So never below 1,000 ms unless p99 < interval / 10
+    by pace   10 × the p99 of reply times if that is below 1,000 ms; otherwise 3 × the p99, but at least
+              1,000. So the interval is never below 1,000 ms unless p99 < interval / 10
     chosen    the first step of a ladder that is no less than both, within the broker's bounds
 
-Load raises the interval at once, replies that take long do at the second look in a row. It is lowered after
-five looks in a row that would allow it with room to spare, and only on the evidence of heartbeats that were
-answered meanwhile; for the first change of all one look is enough. So one slow rebalance changes nothing, and
-a load at the border of two steps does not go back and forth.
+Load raises the interval at once; slow replies raise it at the second check in a row. The interval is lowered
+after five checks in a row that would allow it with room to spare, and only if heartbeats were answered
+meanwhile. Before the first change one such check is enough. So one slow rebalance changes nothing, and a load
+at the border of two steps does not make the interval oscillate.
 
-Every change makes each cached reply of the node worthless once. So it is made in steps of a third or a half
-and not smoothly, and looks before each member had its next heartbeat do not count: else the cost of the
-change would be taken for that of the load, and raise the interval further. For the same reason cost is
-learned from looks in which nearly all replies came from the cache. While more are decided, as when a crowd
-joins, what such heartbeats cost is taken for granted.
+Every change invalidates every cached reply of the node once. So the interval moves in steps of a third or a
+half, and checks do not count until each member has had its next heartbeat: otherwise the cost of the change
+would be mistaken for the cost of the load and raise the interval further. For the same reason the cost is
+learned only from checks in which nearly all replies came from the cache. While more heartbeats are decided,
+as when many members join, their cost is assumed rather than measured.
 
-What must stay true: the interval is always a step of the ladder; it follows from what was given to `look`
-alone, so that a simulation finds what a node would do.
+What must stay true: the interval is always a step of the ladder; it depends only on what was passed to `look`
+and `took_over`, so that a simulation shows what a node would do.
 """
 
 from __future__ import annotations
@@ -32,53 +32,55 @@ from math import ceil
 from typing import Final
 
 SHARE: Final = 0.1
-"""Of the loop, for heartbeats: as much as a group may spend on targets."""
+"""Share of the loop's time for heartbeats: as much as a group may spend on targets."""
 
 SHARE_LEFT_MIN: Final = 0.025
-"""Of the loop, for members who follow, however much those take whose groups have intervals of their own."""
+"""At least this share of the loop remains for members that follow the interval, however much is taken by
+groups that have an interval of their own."""
 
 SPARE: Final = 0.7
-"""A lower step must be no more than so much used, so that it will not be left again soon."""
+"""A lower step is taken only if at most this part of it would be used, so that it is not left again soon."""
 
 PACE_LOOKS: Final = 2
 LOWER_LOOKS: Final = 5
 
 FIRST_LOOKS: Final = 1
-"""Before the first change of all: a cluster that has just started is one that somebody waits for."""
+"""Checks needed before the first reduction of the interval; few, to speed up a cluster that just started."""
 
 LOOK_MS: Final = 1_000
-"""Of time between two looks."""
+"""Milliseconds between two checks."""
 
 CAUTIOUS_MS: Final = 1_000
-"""Below it replies must be ten times as quick as the interval, above it three times."""
+"""Replies must be ten times as fast as an interval below this, and three times as fast as one above it."""
 
 COST_MIN_MS: Final = 0.02
-"""Of a heartbeat, all included: 50,000 a second, about what the fast path was measured at."""
+"""Least assumed cost of a heartbeat, all included: 50,000 a second, about what the fast path can do."""
 
 COST_FIRST_MS: Final = 0.1
-"""Of a heartbeat that is decided, as all are in a term's first seconds: taken for granted, not measured."""
+"""Assumed cost of a heartbeat that has to be decided, as all have in the first seconds of a term."""
 
 DECIDED_FEW: Final = 0.1
-"""So many of the heartbeats may be decided in a look from which their cost is learned."""
+"""The cost is learned from checks in which at most this part of the heartbeats had to be decided."""
 
 FIRST_SAMPLES: Final = 100
-"""How many measured heartbeats weigh as much as the first guess."""
+"""Number of measured requests that weigh as much as the first guess."""
 
 MEMORY: Final = 0.8
-"""How much of what was measured before counts at the next look: the last five seconds decide."""
+"""Weight of earlier measurements at the next check: the last five seconds dominate."""
 
 SOCKETS: Final = 2.0
-"""A request costs about as much again on its way in and out of the socket, where it is not measured."""
+"""Factor for the time in the socket, which is not measured: about as much again as serving the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a node measured since the last look.
+    """Figures that a node measured since the last check.
 
-    `members` follow the interval; `fixed_per_s` heartbeats come from groups that have one of their own.
-    `heartbeats` were answered, `decided` of them not from the cache; `requests` of any kind were served in
-    `busy_ms` of the loop; `reply_p99_ms` is how long heartbeats waited for their reply, or how late the loop
-    was if that is more."""
+    `members` follow the interval; `fixed_per_s` heartbeats a second come from groups that set one themselves.
+    `heartbeats` were answered, `decided` of them not from the cache. `requests` of any kind were served in
+    `busy_ms` of the loop. `reply_p99_ms` is how long heartbeats waited for their reply, or how late the loop
+    was if that is more.
+    """
 
     members: int
     fixed_per_s: float = 0.0
@@ -90,7 +92,7 @@ class Load:
 
 
 def ladder(low_ms: int, base_ms: int, high_ms: int) -> tuple[int, ...]:
-    """From the least interval to the greatest in steps of a half and a third, the base among them."""
+    """Return the steps between the two bounds, alternately a half and a third up; the base is one of them."""
     steps, step, factors = {low_ms, base_ms, high_ms}, float(low_ms), (3 / 2, 4 / 3)
     for number in range(64):
         step *= factors[number % 2]
@@ -101,7 +103,7 @@ def ladder(low_ms: int, base_ms: int, high_ms: int) -> tuple[int, ...]:
 
 
 class IntervalRule:
-    """`interval_ms` is the choice; it begins at the base, which is what somebody configured."""
+    """The choice is `interval_ms`. It begins at the base, which is the configured interval."""
 
     def __init__(self, low_ms: int, base_ms: int, high_ms: int) -> None:
         self.steps = ladder(low_ms, base_ms, high_ms)
@@ -114,16 +116,16 @@ class IntervalRule:
         self._lower_looks = FIRST_LOOKS
         self._is_steady = True
         self._settling_looks = 0
-        """How many more looks see heartbeats that cost more because of the last change."""
+        """The number of further checks whose heartbeats cost more because of the last change."""
 
     @property
     def cost_ms(self) -> float:
-        """Of one heartbeat, as the last steady seconds showed it."""
+        """Milliseconds of the loop per heartbeat, as the last steady seconds showed it."""
         measured_ms = max(COST_MIN_MS, SOCKETS * self._busy_ms / self._requests)
         return measured_ms if self._is_steady else max(measured_ms, COST_FIRST_MS)
 
     def look(self, load: Load) -> int:
-        """The interval from now on."""
+        """Take the measured load into account and return the interval from now on."""
         self._learn(load)
         by_load, by_pace = self._by_load(load), _by_pace(load.reply_p99_ms)
         self._slow_looks = self._slow_looks + 1 if self._step(by_pace) > self.interval_ms else 0
@@ -136,7 +138,7 @@ class IntervalRule:
         return self.interval_ms
 
     def took_over(self, load: Load) -> int:
-        """There may be many more members than a moment ago; what their heartbeats cost is yet to be seen."""
+        """Raise the interval for a node with many new members, before their cost is known."""
         by_load = self._by_load(load, max(self.cost_ms, COST_FIRST_MS))
         if self._step(by_load) > self.interval_ms:
             self._choose(self._step(by_load))
@@ -175,5 +177,5 @@ class IntervalRule:
 
 
 def _by_pace(p99_ms: float) -> float:
-    """The least interval for replies that take so long."""
+    """Return the least interval that suits this p99 of reply times."""
     return 10 * p99_ms if 10 * p99_ms < CAUTIOUS_MS else max(3 * p99_ms, CAUTIOUS_MS)

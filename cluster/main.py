@@ -2,13 +2,12 @@
 
     python -P -m cluster [--config FILE] [--announce] [--lifeline FD] [--SETTING VALUE ...]
 
-`--announce` prints one JSON line on standard output once every shard serves, here or at a leader that this
-node follows. `--lifeline` names an inherited
-pipe; when its other end closes, whoever started the node is gone and the node stops too. Everything else is a
-setting. Logs go to standard error.
+`--announce` prints one JSON line on standard output once every shard is served, here or by a leader that this
+node follows. `--lifeline` names an inherited pipe: if its other end closes, the process that started the node
+is gone, and the node stops too. Everything else is a setting. Logs go to standard error.
 
-What must stay true: the Kafka port is up, and a short log loaded, before anything slow is imported; the exit
-code says how it ended.
+What must stay true: the Kafka port is open and a short log is loaded before anything slow is imported; the
+exit code says how the process ended.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ EXIT_USAGE: Final = 2
 EXIT_UNREADABLE: Final = 5
 
 DISK_WAITS_S: Final = 0.0005
-"""How long the disk's thread waits for a busy loop to let it go on. Python's own 5 ms would come three times
-with each sync."""
+"""Python's thread switch interval: how long the disk thread waits for a busy loop to release the GIL. The
+default of 5 ms would be paid three times for each sync."""
 
 STOP_TIMEOUT_S: Final = 10.0
-"""A stop waits for one sync; a disk that takes longer than this does not answer any more."""
+"""A stop waits for one sync. A disk that takes longer than this is assumed not to answer at all."""
 
 HTTP_PATIENCE_S: Final = 2.0
-"""HTTP waits this long for the shards: what it has to import takes a fifth of a second from their load, or
-from their election. A node that needs longer tells its state meanwhile."""
+"""The HTTP listener waits this long for the shards, because its imports would take a fifth of a second from
+their load or election. It starts without them after that, so that a slow node can report its state."""
 
 SWITCHES: Final = frozenset(
     "--" + setting.name.replace(".", "-") for setting in table() if isinstance(setting.default, bool)
@@ -58,7 +57,7 @@ SWITCHES: Final = frozenset(
 
 @dataclass(slots=True)
 class Arguments:
-    """What stood on the command line."""
+    """The parsed command line."""
 
     config: Path | None = None
     announce: bool = False
@@ -67,7 +66,7 @@ class Arguments:
 
 
 def parse_arguments(words: Sequence[str]) -> Arguments:
-    """`--name value`, `--name=value` and, of settings that are true or false, `--name` alone.
+    """Parse `--name value`, `--name=value` and, for boolean settings, `--name` alone.
 
     Raises SettingsError for anything else.
     """
@@ -97,7 +96,7 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
 
 
 def main(words: Sequence[str]) -> int:
-    """Runs one node until it is stopped; returns the exit code."""
+    """Run one node until it is stopped and return the exit code."""
     try:
         arguments = parse_arguments(words)
         settings = load_settings(arguments.config, os.environ, arguments.flags)
@@ -112,7 +111,7 @@ def main(words: Sequence[str]) -> int:
     settings = provide_descriptors(settings)
     look_at_the_young()
     sys.setswitchinterval(DISK_WAITS_S)
-    gc.disable()  # until everything is loaded, or takes long
+    gc.disable()  # until everything is loaded, or loading takes long
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -125,7 +124,7 @@ def main(words: Sequence[str]) -> int:
 
 
 class NodeProcess:
-    """One node on one loop, with the signals of its process."""
+    """One node on one event loop, with the signal handlers of its process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, settings: Settings, arguments: Arguments) -> None:
         self._loop = loop
@@ -140,7 +139,7 @@ class NodeProcess:
         self._is_left_alone = False
 
     async def run(self) -> int:
-        """Starts, waits for a signal, stops; returns the exit code."""
+        """Start, wait for a signal, stop; return the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             name = signal.Signals(number).name
             self._loop.add_signal_handler(number, self._host.run, self._ask_to_stop, name)
@@ -188,9 +187,10 @@ class NodeProcess:
             self._announce()
 
     def _announce(self) -> None:
-        """What was loaded stays: the collector, which hardly ran before that, does not look at it.
+        """Report that the node is ready, and let the collector exclude what was loaded.
 
-        Loading leaves no cycles behind, and one look at a million offsets would stall the loop."""
+        Loading leaves no cycles, and one full collection over a million offsets would stall the loop.
+        """
         self._collector.start()
         info = self._node.info
         LOG.info("every shard serves or is followed; HTTP at http://%s:%d", info.http_host, info.http_port)
@@ -225,5 +225,5 @@ class NodeProcess:
     def _on_lifeline(self, fd: int) -> None:
         if not os.read(fd, 1):
             self._loop.remove_reader(fd)
-            self._is_left_alone = True  # so are the other nodes: nobody will be there to take over
+            self._is_left_alone = True  # the other nodes are probably gone too, so no peer can take over
             self._ask_to_stop("whoever started this node is gone")

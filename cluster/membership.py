@@ -1,7 +1,7 @@
-"""Who belongs to the cluster, who of them is in contact, and who leads what: as far as this node knows.
+"""The members of the cluster, which of them are in contact, and who leads each shard, as this node knows it.
 
-What must stay true: nobody is sent to a leader that this node has no link to, or that is just giving the
-shard away; a node that is alone always names itself, also while it loads: there is nobody else to ask.
+What must stay true: no client is sent to a leader that this node has no link to, or that is handing the shard
+over; a node that is alone always names itself, also while it loads, because there is no other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raftlog.peers.links import Links
 
 
 class Membership:
-    """The nodes of one cluster, seen from one of them. `runtimes` are its shards by number."""
+    """The nodes of one cluster as seen from one of them. `runtimes` are its shards by number."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Membership:
 
     @property
     def nodes(self) -> tuple[NodeInfo, ...]:
-        """Every node in contact, this one included, by id."""
+        """Every node in contact, this one included, ordered by id."""
         own = self._own()
         if self._links is None:
             return (own,)
@@ -42,7 +42,7 @@ class Membership:
         return tuple(sorted((own, *others), key=lambda info: info.node_id))
 
     def leader_of(self, shard: int) -> NodeInfo | None:
-        """Who leads the shard."""
+        """Return the leader of the shard; None if it is unknown, not in contact, or handing over."""
         if self._links is None:
             return self._own()
         replica = self._runtimes[shard].replica
@@ -73,7 +73,7 @@ class Membership:
         )
 
     def level_for_all(self, own_level_max: int) -> int | str:
-        """The highest format level that every node can read; or, in words, why that cannot be told."""
+        """Return the highest format level that every node can read, or a message saying why it is unknown."""
         peers = {} if self._links is None else self._links.peers
         own_id = self._own().node_id
         missing = [str(voter) for voter in self.voters if voter != own_id and voter not in peers]
@@ -83,9 +83,10 @@ class Membership:
 
 
 def check_identity(directory: NodeDirectory, settings: Settings) -> None:
-    """What was fixed when the directory was formatted must not be said otherwise by the settings.
+    """Check that the settings agree with what was fixed when the directory was formatted.
 
-    Raises SettingsError, which says which of the two to change."""
+    Raises SettingsError, which says which of the two to change.
+    """
     identity, path = directory.identity, directory.path
     for name, value, formatted in (
         ("node.id", settings.node_id, identity.node_id),

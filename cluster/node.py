@@ -1,9 +1,10 @@
 """A node: one directory, the metadata shard, the group shards, links to its peers, and a Kafka listener.
 
-The node routes requests to shards, tells the group shards when the committed catalog has moved, and starts
-and stops everything in the right order: the listener is up as soon as the shards have been opened, so that
-clients that come early hear LOAD_IN_PROGRESS and not a refused connection; the links come after it, as a node
-tells its peers where its clients find it. A stop hands over what the node leads before anything is closed.
+The node routes requests to shards, notifies the group shards of changes to the committed catalog, and starts
+and stops everything in the right order. The listener starts as soon as the shards have been opened, so that
+early clients are answered LOAD_IN_PROGRESS instead of having their connection refused. The links start after
+it, because a node tells its peers the address of its Kafka listener. A stop hands over what the node leads
+before anything is closed.
 
 What must stay true: a group belongs to the shard that its id hashes to, for the life of the cluster; a group
 shard never serves on a catalog older than one it has already decided on; a stopped node has synced its logs
@@ -100,7 +101,8 @@ class Node:
         return AdaptiveInterval(self.host, rule, self.kafka.counters, self._followers, choose)
 
     def _followers(self) -> tuple[int, float]:
-        """Members here of groups that set no interval, and the heartbeats per second of all others."""
+        """Return the number of members here in groups that set no interval, and the heartbeats per second of
+        the rest."""
         members = sum(runtime.machine.num_sessions for runtime in self.shards if runtime.is_ready)
         fixed_per_s = 0.0
         for group_id in self._committed_settings.with_own_interval():
@@ -111,17 +113,19 @@ class Node:
                 fixed_per_s += others * 1_000 / interval_ms
         return max(0, members), fixed_per_s
 
-    # Life.
+    # Start and stop.
 
     def when_ready(self, fn: Callable[[], None]) -> None:
-        """Calls `fn` once, when every shard serves here or follows its leader; to be asked before `start`."""
+        """Call `fn` once, as soon as every shard serves here or follows its leader. Register it before
+        `start`."""
         self._on_ready.append(fn)
 
     def start(self, done: Done) -> None:
-        """Opens the directory, starts the shards, listens; `done(None)` when connections are accepted.
+        """Open the directory, start the shards and listen; `done(None)` is called once connections are
+        accepted.
 
-        Raises what `raftlog.directory.open_node` raises: NotFormatted, AlreadyRunning, Corrupt; and
-        SettingsError when the settings are those of another directory. PeersError comes through `done`.
+        Raises what `raftlog.directory.open_node` raises (NotFormatted, AlreadyRunning, Corrupt), and
+        SettingsError if the settings belong to another directory. PeersError is passed to `done`.
         """
         directory = open_node(self.host.files, self.settings.data_dir, self.host.fresh_id)
         try:
@@ -176,7 +180,7 @@ class Node:
         done(error)
 
     def _describe(self) -> SelfDescription:
-        """What peers are told, at each hello."""
+        """Return what this node sends to a peer in each hello."""
         info = self.info
         return SelfDescription(
             release=RELEASE,
@@ -189,8 +193,11 @@ class Node:
         )
 
     def stop(self, done: Callable[[], None], *, hand_over: bool = True) -> None:
-        """Hands over what this node leads, refuses new requests, syncs and answers the others, marks the stop
-        as clean, gives up the lock."""
+        """Stop the node cleanly.
+
+        Hands over what this node leads, refuses new requests, syncs and answers the others, writes the marker
+        of a clean stop, and releases the lock.
+        """
         if self.links is None or not hand_over:
             self._stop_shards(done)
         else:
@@ -222,11 +229,11 @@ class Node:
         LOG.info("node stopped")
         done()
 
-    # What listeners ask.
+    # For the listeners.
 
     @functools.cached_property
     def info(self) -> NodeInfo:
-        """This node as clients are told of it; its ports are final once the listeners are bound."""
+        """This node as clients see it; its ports are final once the listeners are bound."""
         assert self._directory is not None, "the node has not been started"
         identity, settings = self._directory.identity, self.settings
         kafka_host, kafka_port = self.kafka.address
@@ -242,7 +249,7 @@ class Node:
 
     @property
     def nodes(self) -> tuple[NodeInfo, ...]:
-        """Every node in contact, this one included, by id."""
+        """Every node in contact, this one included, ordered by id."""
         return self._membership.nodes
 
     @property
@@ -251,7 +258,7 @@ class Node:
         return self._membership.voters
 
     def leader_of(self, shard: int) -> NodeInfo | None:
-        """Who leads the shard; never a node that this one has no link to."""
+        """Return the leader of the shard, if this node has a link to it."""
         return self._membership.leader_of(shard)
 
     def coordinator_of(self, group_id: str) -> NodeInfo | None:
@@ -263,7 +270,7 @@ class Node:
 
     @property
     def is_catalog_current(self) -> bool:
-        """Whether the committed catalog has been as new as its leader's since the node started."""
+        """Whether the committed catalog has caught up with its leader's since the node started."""
         return self.metadata.replica.is_current
 
     @property
@@ -272,7 +279,7 @@ class Node:
         return self.metadata.format_level
 
     def http_bound(self, address: tuple[str, int]) -> None:
-        """The HTTP listener, which starts last, says where it listens."""
+        """Take the address of the HTTP listener, which starts last."""
         self._http_address = address
         self.__dict__.pop("info", None)
 
@@ -296,7 +303,7 @@ class Node:
         return self.shards[shard_of(group_id, len(self.shards))]
 
     def status(self) -> dict[str, Any]:
-        """JSON-ready: who the node is and how each of its shards does."""
+        """Return the identity of the node and the state of each of its shards, ready for JSON."""
         assert self._directory is not None, "the node has not been started"
         identity = self._directory.identity
         return {
@@ -315,11 +322,14 @@ class Node:
         }
 
     def fast_entry(self, group_id: str, member_id: str) -> MeasuredEntry | None:
-        """What answers a member's steady heartbeats without decisions; None unless steady and served here."""
+        """Return the entry that answers a member's steady heartbeats without a decision.
+
+        None unless the member is steady and served here.
+        """
         return self.shard_for(group_id).fast_entry(group_id, member_id)
 
     def submit(self, api_key: int, api_version: int, body: Any, client: ClientInfo, reply: Reply) -> None:
-        """Takes every request that concerns groups or changes the catalog; `reply` is called exactly once.
+        """Handle any request that concerns groups or changes the catalog; `reply` is called exactly once.
 
         It may be called before this returns. Errors are part of the response body.
         """
@@ -344,11 +354,13 @@ class Node:
             receive = functools.partial(gathering.receive, shard)
             self.shards[shard].submit(api_key, api_version, part, client, receive)
 
-    # What operators ask.
+    # For operators.
 
     def transfer(self, shard: int, to: int | None, done: Callable[[str | None], None]) -> None:
-        """Hands a shard that this node leads to `to`, or to the peer that is furthest: `done(None)`, or why
-        not, in words."""
+        """Hand a shard that this node leads to `to`, or else to the most caught-up peer.
+
+        Calls `done(None)`, or `done` with a message that says why not.
+        """
         runtime = next(runtime for runtime in self._all_shards() if runtime.shard == shard)
         if self.links is None:
             done("there is no other node in this cluster")
@@ -358,7 +370,8 @@ class Node:
             runtime.replica.transfer(to, done)
 
     def upgrade(self, done: Callable[[str | None], None]) -> None:
-        """Raises the format level to the highest that every node can read: `done(None)`, or why not."""
+        """Raise the format level to the highest that every node can read: `done(None)`, or `done` with the
+        reason."""
         level = self._membership.level_for_all(LATEST_FORMAT_LEVEL)
         if isinstance(level, str):
             done(level)
@@ -367,7 +380,7 @@ class Node:
         else:
             self.metadata.raise_format_level(level, done)
 
-    # What the shards' runtimes ask.
+    # For the runtimes of the shards.
 
     def is_catalog_usable(self, version: int) -> bool:
         if not self.is_catalog_current:
@@ -411,7 +424,7 @@ class Node:
                 fn()
 
     def shard_given_away(self, runtime: ShardLife) -> None:
-        """Clients notice a closed connection sooner than an error."""
+        """Close the connections that used the shard: clients notice that sooner than an error."""
         self.kafka.close_users_of(runtime.shard)
 
     def quiet_ms(self, now_ms: float) -> float:

@@ -1,4 +1,4 @@
-"""Who a node is, and who asks: the two small facts that listeners, runtime and node share.
+"""The identity of a node and of a client, shared by listeners, runtime and node.
 
 They live apart from the node so that a listener can name them without importing what it serves.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
-    """One node as clients are told of it: ids, and the addresses that it advertises (not those it binds)."""
+    """One node as clients see it: ids, and the addresses that it advertises (not those it binds)."""
 
     node_id: int
     cluster_id: str
@@ -22,7 +22,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientInfo:
-    """Who sent a request: client id of its header, address, authenticated principal ("" = nobody)."""
+    """The sender of a request: client id of its header, address, authenticated principal ("" if none)."""
 
     client_id: str = ""
     host: str = ""
