@@ -1,1 +1,1 @@
-"""One shard on one node: its life as the replica drives it, requests and deadlines, replies that wait."""
+"""One shard on one node: its life as driven by the replica, requests and deadlines, held replies."""

@@ -1,9 +1,9 @@
-"""Which error a client hears when the runtime, not the coordinator, has to answer.
+"""The errors with which the runtime, rather than the coordinator, answers a request.
 
 Clients act on the code alone: NOT_COORDINATOR makes them look for another node, LOAD_IN_PROGRESS makes them
-wait, COORDINATOR_NOT_AVAILABLE makes them retry. Calls that change topics go to a controller in Kafka and
-have codes of their own; OffsetFetch treats COORDINATOR_NOT_AVAILABLE as fatal in Kafka's clients, so it gets
-NOT_COORDINATOR instead, as Kafka's own coordinator does.
+wait, COORDINATOR_NOT_AVAILABLE makes them retry. In Kafka, requests that change topics go to a controller and
+have error codes of their own. Kafka's clients treat COORDINATOR_NOT_AVAILABLE as fatal in OffsetFetch, so
+that API is answered NOT_COORDINATOR instead, as Kafka's own coordinator does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wire.schema import Message
 
 
 class Why(Enum):
-    """Why the runtime answers by itself."""
+    """The reasons for which the runtime answers a request itself."""
 
     NOT_LEADER = "this node does not lead the shard; look for the coordinator again"
     LOADING = "the shard is still reading its log; try again shortly"
@@ -34,7 +34,7 @@ class Why(Enum):
 READ_APIS: Final = frozenset(
     {ApiKey.OFFSET_FETCH, ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE}
 )
-"""They never write: whatever they are told, the log gets no entry."""
+"""APIs that never write an entry to the log, whatever the answer."""
 
 ADMIN_APIS: Final = frozenset(
     {
@@ -62,7 +62,7 @@ CODES: Final[dict[Why, tuple[ErrorCode, ErrorCode, ErrorCode]]] = {
 
 
 def code_for(why: Why, api_key: int) -> ErrorCode:
-    """The code that a request of this API gets for this reason."""
+    """Return the error code for this reason in a response of this API."""
     group, offset_fetch, admin = CODES[why]
     if api_key in ADMIN_APIS:
         return admin
@@ -70,7 +70,7 @@ def code_for(why: Why, api_key: int) -> ErrorCode:
 
 
 def refusal(why: Why, api_key: int, api_version: int, request: object, message: str = "") -> object:
-    """The response body that says so, in the shape of the API."""
+    """Return a response body of this API that reports the reason."""
     return refuse(
         api_key, api_version, cast("Message", request), code_for(why, api_key), message or why.value
     )

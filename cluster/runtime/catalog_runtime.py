@@ -1,21 +1,22 @@
-"""The runtime of the metadata shard: keeps the committed catalog, which is the one that everybody else reads.
+"""The runtime of the metadata shard, which keeps the committed catalog that the rest of the node reads.
 
-The metadata shard decides on its latest projection, like every shard. Groups must not: each shard has a log
-of its own, so after a failure a group's entry could name a catalog change that was lost. They see a change
-once it is committed, on every node alike, whoever leads: first the catalog, then the group shards, then the
-reply to whoever asked for the change, which also waits (a second at most) until every node in contact has it:
-a client that was told of a topic finds it wherever it asks next.
+Like every shard, the metadata shard decides on its latest projection. Groups must not do so: each shard has
+its own log, so after a failure an entry of a group could refer to a catalog change that was lost. Groups see
+a change once it is committed, on every node, whoever leads. First the catalog is changed, then the group
+shards are notified, then the client that asked for the change is answered. The answer also waits, for a
+second at most, until every node in contact has the change, so that a client finds a new topic on whichever
+node it asks next.
 
-Group configs are learned in the same way and at the same moment.
+Group configs are learned in the same way and at the same time.
 
-A node that does not reach the leader does not know how old its catalog has become. So it keeps the time at
-which it was all that there was (`Replica.horizon`), and beyond `age_max_ms` answers nothing that depends on
-what a *name* stands for. In return the leader gives the name of a deleted topic to another one only when
-every node knows of the deletion, or would not answer by the name any more: no offset is ever taken for one of
-another topic than whoever named it meant.
+A node that does not reach the leader does not know how old its catalog has become. So it keeps the time up to
+which the catalog is known to have been complete (`Replica.horizon`), and once that is more than `age_max_ms`
+ago it refuses every request that depends on the topic behind a *name*. In return the leader gives the name of
+a deleted topic to a new one only after every node knows of the deletion or refuses requests by name. So an
+offset is never taken for one of a different topic than its client meant.
 
-What must stay true: the committed catalog never goes back, also while the projection is built again; no
-change is passed over in telling the groups, and where one may have been, they are told that.
+What must stay true: the committed catalog never goes back, not even while the projection is rebuilt; the
+groups are notified of every change, and if changes may have been missed, they are notified of that.
 """
 
 from __future__ import annotations
@@ -56,24 +57,24 @@ from records import (
 from wire.messages.create_topics import CreateTopicsRequest
 
 SPREAD_MAX_MS: Final = 1_000
-"""An admin reply waits this long for nodes that are in contact and slow."""
+"""An admin reply waits at most this long for nodes that are in contact but slow."""
 
 LEARNED: Final = frozenset(
     (RecordType.TOPIC, RecordType.TOPIC_RACKS, RecordType.GROUP_CONFIG, RecordType.FORMAT_LEVEL)
 )
-"""What of the metadata shard the rest of the node goes by."""
+"""The record types of the metadata shard that the rest of the node depends on."""
 
 AGE_MAX_MS: Final = 3_000
-"""How old a catalog may be for a name to be trusted; or twice the longest election, if that is more."""
+"""Greatest age of a catalog whose topic names are trusted; twice the longest election if that is more."""
 
 NAME_LOOK_MS: Final = 20.0
-"""How often a creation looks again whether the name is free; mostly the other nodes know within one."""
+"""Delay between two checks whether a topic's name is free; other nodes mostly learn of a deletion sooner."""
 
 AGE_STEP_MS: Final = 100.0
-"""The ages of entries are kept this far apart."""
+"""Least distance between two entries whose ages are kept."""
 
 NAMES_WAITING_MAX: Final = 1_000
-"""Creations that wait for a name."""
+"""At most this many CreateTopics requests wait for a name."""
 
 
 def differs(group_id: str, old: CatalogView, new: CatalogView) -> bool:
@@ -81,7 +82,7 @@ def differs(group_id: str, old: CatalogView, new: CatalogView) -> bool:
 
 
 class CatalogRuntime(ShardRuntime):
-    """The metadata shard's runtime."""
+    """The runtime of the metadata shard."""
 
     machine: CatalogShard
 
@@ -91,9 +92,9 @@ class CatalogRuntime(ShardRuntime):
         super().__init__(node, directory, METADATA_SHARD, make_machine)
         self.committed_catalog = CatalogView()
         self._learning = self.committed_catalog
-        """The catalog that takes in what is committed: another one while the projection is built again."""
+        """The catalog that takes in committed records; a different one while the projection is rebuilt."""
         self.format_level = FIRST_FORMAT_LEVEL
-        """The highest level whose records may be written: committed, so it never goes back."""
+        """The highest level whose records may be written. It is committed, so it never goes back."""
         self._changes: deque[tuple[int, RawRecord]] = deque()
         self._spreading: dict[int, tuple[Reply, object]] = {}
         self._num_spread = 0
@@ -102,13 +103,13 @@ class CatalogRuntime(ShardRuntime):
         self._ahead = (-math.inf, 0)
         """A horizon that the catalog has not reached yet."""
         self._ages: deque[tuple[int, float]] = deque()
-        """Entries of the last `age_max_ms` and a little more, and when they were known to be committed."""
+        """Entries of the last `age_max_ms` and a little more, with the times at which they were committed."""
         self._num_waiting_for_names = 0
 
     def catalog_version(self) -> int:
         return self.machine.view.version
 
-    # Readiness: nothing but the log decides.
+    # Readiness depends on nothing but the log.
 
     def may_serve(self) -> bool:
         return True
@@ -120,10 +121,10 @@ class CatalogRuntime(ShardRuntime):
         return iter(())
 
     def _began_to_serve(self) -> None:
-        """Nothing in the metadata shard is due by time."""
+        """Do nothing: the metadata shard has no deadlines."""
 
     def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
-        """Nothing in the metadata shard is due by time."""
+        """Do nothing: the metadata shard has no deadlines."""
 
     # The committed catalog.
 
@@ -150,7 +151,7 @@ class CatalogRuntime(ShardRuntime):
             if not isinstance(key, TopicKey | TopicRacksKey):
                 continue
             if (name := key.name) in names and isinstance(key, TopicKey):
-                self._tell(names)  # it came and went, or the other way round: each is told
+                self._tell(names)  # deleted and created again, or the reverse: report each change
                 names = {}
             names[name] = None
         self._learning.version = max(index, self._learning.version)
@@ -172,8 +173,11 @@ class CatalogRuntime(ShardRuntime):
             self.node.configs_changed(list(group_ids))
 
     def _catch_up_with_learning(self) -> None:
-        """The rebuilt catalog takes over when it is as new as the one before. What came and went between the
-        two (there may have been a snapshot) is in neither."""
+        """Let the rebuilt catalog take over once it is as new as the committed one.
+
+        Topics that were created and deleted between the two versions (there may have been a snapshot) are in
+        neither.
+        """
         old, new = self.committed_catalog, self._learning
         if new.version < old.version:
             return
@@ -187,24 +191,27 @@ class CatalogRuntime(ShardRuntime):
         self._tell_configured(configured)
 
     def _learn(self, index: int, raw: RawRecord) -> Key:
-        """Applies one record to the catalog that learns, or takes a format level; returns its key."""
+        """Apply a record to the learning catalog, or take over a format level; return the record's key."""
         key: Key = decode_key(raw)
         value = None if raw.value is None else decode_value(raw)
         if not self._learning.learn(key, value, index) and isinstance(value, FormatLevelValue):
             self.format_level = max(self.format_level, value.level)
         return key
 
-    # The age of the catalog, and which topic a name stands for.
+    # The age of the catalog, and the meaning of topic names.
 
     def is_fresh(self, now_ms: float) -> bool:
-        """Whether the committed catalog was all that there was, at most `age_max_ms` ago."""
+        """Whether the committed catalog is known to have been complete at most `age_max_ms` ago."""
         if now_ms - self._known_ms > self.age_max_ms:
             self._look_at_horizon()
         return now_ms - self._known_ms <= self.age_max_ms and self._learning is self.committed_catalog
 
     def _look_at_horizon(self) -> None:
-        """A horizon waits until the catalog has reached it: each newer one is as far away, where topics come
-        faster than this node's disk takes them."""
+        """Take over horizons that the catalog has reached, and keep one that it has not.
+
+        The kept one is not replaced before it is reached: if topics are created faster than this node's disk
+        takes them, each newer horizon is as far away.
+        """
         version = self.committed_catalog.version
         for as_of_ms, index in (self._ahead, self.replica.horizon):
             if index <= version:
@@ -222,13 +229,13 @@ class CatalogRuntime(ShardRuntime):
 
     @property
     def _outdated_ms(self) -> float:
-        """A catalog older than this is trusted with names nowhere; clocks may differ by a tenth."""
+        """Age beyond which no node trusts the names of a catalog, with a tenth added for differing clocks."""
         return 1.1 * self.age_max_ms
 
     def submit(
         self, api_key: int, api_version: int, request: object, client: ClientInfo, reply: Reply
     ) -> None:
-        """As every shard does; a creation first waits until its names are free."""
+        """Submit a request as on every shard, but let CreateTopics wait until its names are free."""
         if not isinstance(request, CreateTopicsRequest) or not self.is_ready or self._are_free(request):
             super().submit(api_key, api_version, request, client, reply)
         elif self._num_waiting_for_names >= NAMES_WAITING_MAX:
@@ -243,8 +250,10 @@ class CatalogRuntime(ShardRuntime):
         self.submit(*asked)
 
     def _are_free(self, request: CreateTopicsRequest) -> bool:
-        """Whether no other node takes one of the names for a topic that is gone: it knows that it is, or its
-        catalog is so old by now that it does not go by names."""
+        """Whether no other node still takes one of the names for a deleted topic.
+
+        Each node either knows of the deletion or has a catalog so old that it refuses requests by name.
+        """
         known = self.replica.applied_everywhere
         outdated_ms = self.host.monotonic_ms() - self._outdated_ms
         for index, since_ms in self._ages:
@@ -260,7 +269,7 @@ class CatalogRuntime(ShardRuntime):
         super()._hold(now_ms, question, response, has_written)
 
     def _spread(self, index: int, reply: Reply, response: object) -> None:
-        """Passes a reply on: what is committed once the other nodes have it too, anything else at once."""
+        """Pass a reply on: at once, or if it reports a committed change, when the other nodes have it."""
         if index > self._committed_index or not self.is_ready:
             reply(response)
             return
@@ -270,13 +279,13 @@ class CatalogRuntime(ShardRuntime):
         self.replica.when_everywhere(index, SPREAD_MAX_MS, partial(self._has_spread, self._num_spread))
 
     def _has_spread(self, number: int) -> None:
-        """Told by the log, or by the end of the lead: what comes second finds it done."""
+        """Release a reply. The log and the end of leadership both call this; the first call counts."""
         if (waiting := self._spreading.pop(number, None)) is not None:
             reply, response = waiting
             reply(response)
 
     def _stand_down(self) -> None:
-        """Replies that only wait for other nodes say what is committed, whoever leads now."""
+        """Release replies that only wait for other nodes: their changes are committed, whoever leads now."""
         super()._stand_down()
         for number in list(self._spreading):
             self._has_spread(number)
@@ -284,7 +293,7 @@ class CatalogRuntime(ShardRuntime):
     # The format level.
 
     def raise_format_level(self, level: int, done: Callable[[str | None], None]) -> None:
-        """Lets all nodes write records of `level` from now on; `done(None)`, or why not, in words."""
+        """Let all nodes write records of `level` from now on; `done` gets None, or the reason why not."""
         if (why := self._why_not()) is not None:
             done(why.value)
             return

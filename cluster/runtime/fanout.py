@@ -1,12 +1,12 @@
-"""Requests that concern several shards: split by shard, answered by each, merged in the order asked.
+"""Requests that concern several shards: split by shard, answered by each, merged in the order of the request.
 
-Pure functions in a table; the node supplies the shards. ListGroups asks every shard but those that another
-node leads, as that one lists them: clients ask all nodes. It fails as a whole on any error, also where nobody
-leads a shard just now, since a list that silently lacks groups is worse than one that is asked for again. The
-other requests name their groups, and each shard answers for its own.
+These are pure functions in a table; the node supplies the shards. ListGroups goes to every shard except those
+that another node leads, because that node lists them: clients ask all nodes. It fails as a whole on any
+error, also if a shard has no leader at the moment, because a list that silently lacks groups is worse than a
+retry. The other requests name their groups, and each shard answers for its own.
 
-What must stay true: every group of the request is answered by the shard that it belongs to, and the order of
-the answers is that of the request; one shard's failure is an error of its groups alone.
+What must stay true: every group of the request is answered by the shard that it belongs to, in the order of
+the request; the failure of a shard affects only its own groups.
 """
 
 from __future__ import annotations
@@ -21,26 +21,29 @@ from wire.messages.list_groups import ListGroupsResponse
 
 ShardOf = Callable[[str], int]
 Parts = dict[int, Any]
-"""Requests, or responses, by shard number."""
+"""Requests or responses by shard number."""
 
 GROUPS_MAX: Final = 10_000
-"""Groups of one request: an admin client that asks about that many at once is a large one."""
+"""At most this many groups in one request, which is generous for an admin client."""
 
 REPEATS_MAX: Final = 10
-"""How often a request may name groups again: no client does, and every time costs as much as the first. A
-frame that names a large group a hundred thousand times would be answered with gigabytes."""
+"""At most this many repeated group names in one request.
+
+No client repeats any, and each repetition costs as much as the first. A frame that named a large group a
+hundred thousand times would be answered with gigabytes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Fan:
-    """How one API's requests are split and its responses merged."""
+    """The functions that split the requests of one API and merge its responses."""
 
     split: Callable[[Any, ShardOf, int], Parts]
     merge: Callable[[Any, Mapping[int, Any]], Any]
     names: Callable[[Any], list[str]]
 
     def flood_of(self, request: Any) -> str | None:
-        """What is too much about a request, None if it is sound."""
+        """Return a message that says in which way the request is too large, or None if it is not."""
         names = self.names(request)
         if len(names) > GROUPS_MAX:
             return f"it asks about {len(names)} groups at once, {GROUPS_MAX} is the most"
@@ -52,7 +55,7 @@ class Fan:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """Where a request names its groups, and where its response does."""
+    """The fields in which a request and its response name their groups."""
 
     asked: str
     asked_id: Callable[[Any], str]
@@ -89,7 +92,7 @@ def _merge_list(request: Any, responses: Mapping[int, Any]) -> Any:
         return ListGroupsResponse()
     parts = list(responses.values())
     for part in parts:
-        if part.error_code == ErrorCode.NOT_COORDINATOR:  # clients ask again for this one only
+        if part.error_code == ErrorCode.NOT_COORDINATOR:  # clients retry this error only
             return replace(part, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if part.error_code != ErrorCode.NONE:
             return part
@@ -114,7 +117,7 @@ _OFFSET_FETCH: Final = _Fields("groups", _with_group_id, "groups")
 
 
 def _split_offset_fetch(request: Any, shard_of: ShardOf, num_shards: int) -> Parts:
-    """Up to version 7 one group stands at the top of the request."""
+    """Split by group. Up to version 7 a request has a single group, at the top level."""
     if not request.groups:
         return {shard_of(request.group_id): request}
     return _OFFSET_FETCH.split(request, shard_of, num_shards)
@@ -143,7 +146,7 @@ ONE_GROUP_APIS: Final = frozenset(
 
 
 class Gathering:
-    """Collects the answers of the shards and hands over the merged one when the last has come."""
+    """Collects the answers of the shards and passes the merged one on after the last."""
 
     __slots__ = ("_fan", "_missing", "_reply", "_request", "_responses")
 

@@ -1,13 +1,14 @@
-"""The runtime of a group shard: what a shard's runtime does, and the work that is due by time.
+"""The runtime of a group shard: what `ShardRuntime` does, and work that is due at a time.
 
-Session and rebalance time-outs, pending targets and catalog checks are decisions like those on requests; the
-projection says when the next one is due. They run in the node's slices, each decision an entry of its own.
+Session and rebalance timeouts, pending targets and catalog checks are decisions, as those on requests are.
+The projection says when the next one is due. They run in the node's slices; each decision is an entry of its
+own.
 
 What must stay true: the shard is Ready only on a catalog at least as new as the newest that its groups were
-decided on and as the newest topic of its offsets, so that what the catalog lacks was deleted; a node whose
-catalog stays behind says so; timers run only while the shard is Ready; nothing expires in the turn in which
-the loop woke from a gap, and nobody for heartbeats that the node itself refused for want of room; due work
-of all shards together never holds the loop for more than a slice.
+decided on and as the newest topic of its offsets, so that a topic missing from the catalog was deleted; a
+node whose catalog stays behind reports that as an obstacle; timers run only while the shard is Ready; nothing
+expires in the turn in which the loop resumed after a gap, and no member expires because this node refused its
+heartbeats for want of room; due work of all shards together never holds the loop for more than a slice.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ NAMES_BEFORE: Final[dict[int, float]] = {
     ApiKey.OFFSET_FETCH: commits.TOPIC_IDS_SINCE,
     ApiKey.OFFSET_DELETE: math.inf,
 }
-"""The versions of requests that name topics whose offsets they mean; ids say themselves which they are."""
+"""The first version of each API that no longer names the topics of its offsets; topic ids are unambiguous."""
 
 TIMER_MIN_MS: Final = 1.0
-"""Event loops round timers to about a millisecond; asking for less would fire too early again and again."""
+"""Least delay of a timer. Event loops round to about a millisecond, so a shorter one would fire too early."""
 
 REFUSING_MS: Final = 500.0
-"""Heartbeats that were refused for longer than this were missed by the node, not by the members."""
+"""If heartbeats were refused for longer than this, members are given a new session."""
 
 FAILED_WORK_PAUSE_MS: Final = 1_000.0
-"""Due work that raised would raise again at once; once a second is often enough to be seen in the log."""
+"""Pause after due work that raised, because it would raise again at once: one log line a second is enough."""
 
 LASTING_MS: Final = 1_000.0
-"""A catalog that has been behind for so long is an obstacle: one that can catch up has by then."""
+"""A catalog that has been behind for this long is an obstacle; one that can catch up has done so by then."""
 
 CHILDREN: Final = {
     JobKind.ASSIGN: "cluster.children.assign",
@@ -67,7 +68,7 @@ CHILDREN: Final = {
 
 
 class GroupRuntime(ShardRuntime):
-    """A group shard's runtime."""
+    """The runtime of a group shard."""
 
     machine: GroupShard
 
@@ -90,10 +91,11 @@ class GroupRuntime(ShardRuntime):
         self._children: dict[tuple[JobKind, str], Slot] = {}
 
     def fast_entry(self, group_id: str, member_id: str) -> MeasuredEntry | None:
-        """See the steady-heartbeat fast path; None unless Ready.
+        """Return the entry for the fast path of steady heartbeats; None unless Ready.
 
-        It ends with the leadership (`GroupShard.serving`), and with peers it is good only while this node has
-        a lease: asked whenever a reply is written."""
+        The entry ends with the leadership (`GroupShard.serving`). On a node with peers it is valid only while
+        the node has a lease, which is checked whenever a reply is written.
+        """
         if self.standing.state is not ShardState.READY:
             return None
         entry = self.machine.fast_entry(group_id, member_id)
@@ -111,7 +113,7 @@ class GroupRuntime(ShardRuntime):
 
     def may_serve(self) -> bool:
         version = self.machine.newest_catalog_version
-        if not self._is_alone:  # else it is never behind, and old topics' ids name no version
+        if not self._is_alone:  # alone, it is never behind, and the ids of old topics carry no version
             version = max(version, self.machine.newest_topic_version)
         return self.node.is_catalog_usable(version)
 
@@ -143,12 +145,12 @@ class GroupRuntime(ShardRuntime):
 
     @property
     def can_lead(self) -> bool:
-        """Its catalog has every topic of the shard, and is so new that names of topics can be trusted."""
+        """Whether the catalog has every topic of the shard and is new enough for its names to be trusted."""
         now_ms = self.host.monotonic_ms()
         return self.may_serve() and (self._is_alone or self.node.is_catalog_fresh(now_ms))
 
     def _why_not_by_name(self, api_key: int, api_version: int, now_ms: float) -> Why | None:
-        """Topics by name only while everybody means the same ones by their names."""
+        """Refuse topics by name unless a name means the same topic on every node."""
         if api_version >= NAMES_BEFORE.get(api_key, 0) or self.node.is_catalog_fresh(now_ms):
             return None
         return Why.STALE
@@ -157,28 +159,33 @@ class GroupRuntime(ShardRuntime):
         return self.machine.newest_catalog_version
 
     def on_catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
-        """The committed catalog moved; groups that use these topics are looked at when their turn comes.
+        """Queue the groups that use these topics for a check, because the committed catalog changed.
 
-        A shard that is not Ready yet looks at every group when it is."""
+        A shard that is not Ready yet checks every group when it becomes Ready.
+        """
         if self.standing.state is ShardState.READY:
             self.machine.on_catalog_changed(self._own_context(), topic_names, is_complete=is_complete)
             self._arm()
 
     def on_configs_changed(self, group_ids: Sequence[str]) -> None:
-        """The committed configs of these groups changed, some of which may be this shard's."""
+        """Take note that the committed configs of these groups changed; some may belong to this shard."""
         if self.standing.state is ShardState.READY:
             self.machine.on_configs_changed(self._own_context(), group_ids)
             self._arm()
 
     def _own_context(self) -> Context:
-        """For what nobody asked for."""
+        """Return a context for a decision that no client asked for."""
         return self._context(self.host.monotonic_ms(), NOBODY)
 
-    # Room.
+    # Room in the log and among the held replies.
 
     def _has_room(self) -> bool:
-        """As for every shard. Whose heartbeats were refused meanwhile gets a full session, as when a term
-        begins, and in slices as then."""
+        """Check for room as every shard does, and renew all sessions after heartbeats were refused for want
+        of it.
+
+        The members whose heartbeats were refused get a full session, as at the beginning of a term, and in
+        slices.
+        """
         if not super()._has_room():
             if self._no_room_since_ms is None:
                 self._no_room_since_ms = self.host.monotonic_ms()
@@ -192,7 +199,7 @@ class GroupRuntime(ShardRuntime):
         return self._renewing is None
 
     def _renew(self) -> Iterator[None]:
-        """Gives everybody a full session; until the last one has it there is no room yet."""
+        """Give every member a full session. There is no room until the last one has it."""
         try:
             yield from self.machine.becoming_ready(self._own_context)
         except Exception as error:
@@ -208,10 +215,10 @@ class GroupRuntime(ShardRuntime):
         if self._cannot_lead_since_ms is not None:
             self._cannot_lead_since_ms += gap_ms
         self._regularity.shift(gap_ms)
-        self.machine.shift_deadlines(gap_ms)  # there are some on the way to Ready too
+        self.machine.shift_deadlines(gap_ms)  # some already exist on the way to Ready
 
     def _arm(self) -> None:
-        """Sees to it that `_work` runs by the next deadline; a later timer than needed is replaced."""
+        """Make sure that `_work` runs by the next deadline; a timer that would fire later is replaced."""
         deadline_ms = self.machine.next_deadline_ms()
         if deadline_ms is None or self._continues or deadline_ms >= self._work_at_ms:
             return
@@ -229,7 +236,7 @@ class GroupRuntime(ShardRuntime):
         self._work_timer = self.host.call_later(delay_ms, self._work)
 
     def _continue(self) -> None:
-        """More is due: after the sockets have had their turn."""
+        """Schedule the rest of the due work after the sockets have had their turn."""
         self._continues = True
         self._cancel_work_timer()
         self.host.call_soon(self._work)
@@ -242,7 +249,7 @@ class GroupRuntime(ShardRuntime):
     is_long = False
 
     def go_on(self, now_ms: float, end_ms: float) -> float | None:
-        """Decides what is due (`slices.Work`)."""
+        """Decide what is due (`slices.Work`)."""
         if self.standing.state is not ShardState.READY:
             self._continues = False
             return now_ms
@@ -264,7 +271,7 @@ class GroupRuntime(ShardRuntime):
         return now_ms
 
     def failed(self, error: Exception) -> None:
-        """Due work that raised outside of a decision (`slices.Work`)."""
+        """Stop the node: due work raised outside of a decision (`slices.Work`)."""
         self.host.fatal(f"{self.name}: due work cannot go on: {in_one_line(error)}")
 
     # Work of child processes.
@@ -273,7 +280,7 @@ class GroupRuntime(ShardRuntime):
         super()._append(outcome, ctx)
         for job in outcome.jobs:
             if (former := self._children.get(job.key)) is not None:
-                former.cancel()  # of a group that went and came again
+                former.cancel()  # of a group that was deleted and created again
             self._children[job.key] = self.node.job_slots[job.kind].submit(
                 CHILDREN[job.kind],
                 job.request,
@@ -284,7 +291,7 @@ class GroupRuntime(ShardRuntime):
             )
 
     def _child_ended(self, job: Job, result: object, error: BaseException | None) -> None:
-        """Its result is decided on like a request; it waits while there is no room for what it may write."""
+        """Decide on a job's result as on a request; it waits while there is no room for what it may write."""
         self._children.pop(job.key, None)
         self._decide_result(job, result, None if error is None else str(error))
 
@@ -315,7 +322,7 @@ class GroupRuntime(ShardRuntime):
         self._children.clear()
 
     def _decide_due(self, now_ms: float) -> float:
-        """One decision of due work; returns how long the rest has to wait, 0 for not at all."""
+        """Take one decision of due work; return the milliseconds that the rest has to wait, or 0."""
         if not self._has_room():
             return NO_ROOM_PAUSE_MS
         ctx = self._context(now_ms, NOBODY)
@@ -346,7 +353,7 @@ class GroupRuntime(ShardRuntime):
 
     def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
         if api_key == ApiKey.OFFSET_COMMIT and self._work_timer is not None:
-            return  # the one request that comes by the thousands; what it makes due can wait for that timer
+            return  # commits arrive by the thousands; what they make due can wait for that timer
         self._arm()
         if api_key not in HEARTBEATS or reply is None or reply.error_code:
             return
@@ -356,10 +363,10 @@ class GroupRuntime(ShardRuntime):
             self._regularity.beat(request.group_id, reply.member_id, now_ms)
 
     def _decided(self, index: int, raws: Iterable[RawRecord]) -> None:
-        """Group shards tell nobody of their entries."""
+        """Do nothing: nothing on the node depends on the entries of a group shard."""
 
     def _restored(self, raws: Iterable[RawRecord], index: int) -> None:
-        """Group shards tell nobody of their snapshot."""
+        """Do nothing: nothing on the node depends on the snapshot of a group shard."""
 
     def _learned(self, index: int) -> None:
-        """Group shards tell nobody of their commits."""
+        """Do nothing: nothing on the node depends on the commits of a group shard."""

@@ -1,12 +1,12 @@
-"""Replies that wait until what they say is durable, and until it is proven that this node may say it.
+"""Replies that wait until their content is durable and this node's leadership is proven.
 
-A reply is held with the index of the last entry that it may reveal, and with a moment since when leadership
-must have been proven: a read's arrival, for a write nothing of its own, as the commit of its entry is proof
-enough. Indexes, moments and deadlines only grow, so one queue in order of arrival serves for release, for
-expiry and for failure.
+A reply is held with the index of the last entry that it may reveal and with a time since which leadership
+must have been proven. For a read that is the time of its arrival; a write needs none, as the commit of its
+entry is proof enough. Indexes, times and deadlines only grow, so one queue in order of arrival serves for
+release, expiry and failure.
 
-What must stay true: each reply is answered exactly once; none before its index is committed and its proof
-obtained; in the order of their arrival; none waits longer than the time-out.
+What must stay true: each reply is given exactly once, in order of arrival, and not before its index is
+committed and its proof obtained; none waits longer than the timeout.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ LOG = logging.getLogger("quorate.runtime")
 Reply = Callable[[object], None]
 
 NO_PROOF = -math.inf
-"""The moment of a reply that needs no proof of leadership."""
+"""The time used for a reply that needs no proof of leadership."""
 
 
 @dataclass(slots=True)
 class Question:
-    """A request together with whom to answer; enough to refuse it in its own shape.
+    """A request and the function that answers it: enough to refuse it in its own shape.
 
-    While it is held: what to answer, once which index is committed and which proof obtained, and until when.
+    While it is held, it also has the response, the index that must be committed, the time since which
+    leadership must have been proven, and a deadline.
     """
 
     api_key: int
@@ -44,10 +45,10 @@ class Question:
     proof_ms: float = NO_PROOF
     deadline_ms: float = 0.0
     has_written: bool = False
-    """Whether any of its decisions left records."""
+    """Whether any of its decisions wrote records."""
 
     def answer(self, response: object) -> None:
-        """Hands the response over. A listener's failure must not keep other replies from going."""
+        """Pass the response on. The failure of one listener must not hold back other replies."""
         try:
             self.reply(response)
         except Exception:
@@ -61,8 +62,10 @@ class Question:
 
 
 class Barrier(Question):
-    """Somebody who asks nothing, and wants to know when a read of this moment would be answered: told None
-    then, or why it would be refused."""
+    """A question without a request, asked to learn when a read that arrives now would be answered.
+
+    It is answered None then, or with the reason why such a read would be refused.
+    """
 
     __slots__ = ()
 
@@ -74,7 +77,7 @@ class Barrier(Question):
 
 
 class HeldReplies:
-    """The replies of one shard that wait for its log, or for its peers."""
+    """The replies of one shard that wait for its log or for its peers."""
 
     def __init__(self, timeout_ms: float) -> None:
         self._timeout_ms = timeout_ms
@@ -99,14 +102,14 @@ class HeldReplies:
         self._queue.append(question)
 
     def release(self, commit_index: int, proven_ms: float = math.inf) -> None:
-        """Answers, oldest first, everything that is durable now and whose proof is there."""
+        """Answer, oldest first, every question whose index is committed and whose proof is obtained."""
         queue = self._queue
         while queue and queue[0].index <= commit_index and queue[0].proof_ms <= proven_ms:
             question = queue.popleft()
             question.answer(question.response)
 
     def expire(self, now_ms: float) -> int:
-        """Refuses what has waited too long; returns how many."""
+        """Refuse the questions that have waited too long; return how many there were."""
         count = 0
         while self._queue and self._queue[0].deadline_ms <= now_ms:
             self._queue.popleft().refuse(Why.TIMED_OUT)
@@ -114,12 +117,12 @@ class HeldReplies:
         return count
 
     def fail(self, why: Why) -> None:
-        """Refuses everything: nobody will know the outcome here any more."""
+        """Refuse all questions: this node will not learn their outcome any more."""
         queue, self._queue = self._queue, deque()
         for question in queue:
             question.refuse(why)
 
     def shift_deadlines(self, gap_ms: float) -> None:
-        """The loop stood still for `gap_ms`: the disk could not have answered meanwhile either."""
+        """Move the deadlines after the loop stood still for `gap_ms`, as the disk was not heard meanwhile."""
         for question in self._queue:
             question.deadline_ms += gap_ms

@@ -1,15 +1,15 @@
-"""The node's child processes for groups: a few of each kind at once, the rest waits its turn.
+"""The node's child processes for groups: a few of each kind run at once, the others are queued.
 
-Regular expressions and assignments of large groups are worked out beside the loop. Each child takes a core
-while it runs, and a rebalance of many groups at once asks for as many; so a named number runs at a time,
-first come, first served. Each kind has slots of its own: users' assignors that hang until their deadlines
-delay no regular expression. A deadline counts from the start of the child, not from the wait before it.
+Regular expressions and the assignments of large groups are computed beside the loop. Each child takes a core
+while it runs, and a rebalance of many groups at once needs many of them. So their number is bounded; they
+start in order of arrival. Each kind has its own slots: users' assignors that hang until their deadlines do
+not delay regular expressions. A deadline counts from the start of the child, not from the time it was queued.
 
-Jobs wait in lanes, one for each assignor, so that an assignor that hangs in a hundred groups holds up nobody
-who does not use it. And in a lane the groups whose last job failed never have the last slot: those for which
-the assignor works do not wait for those for which it hangs.
+Jobs are queued in lanes, one for each assignor, so that an assignor that hangs in a hundred groups does not
+delay groups that use another one. Within a lane, groups whose last job failed never get the last slot: groups
+for which the assignor works do not wait for those for which it hangs.
 
-What must stay true: `done` is called once for each job that was not cancelled, and never for one that was;
+What must stay true: `done` is called once for each job that was not cancelled, and never for a cancelled one;
 the queue of a kind holds at most one job for each group that the node leads, as the coordinator starts no
 second one.
 """
@@ -24,16 +24,16 @@ from typing import Final
 from raftlog.host import Done, Host, Job
 
 JOBS_AT_ONCE: Final = 2
-"""Of a lane. Two children leave the loop its core on a machine with three, and share politely on smaller
-ones; there are more only where several assignors are at work."""
+"""Children that one lane runs at once. Two leave the loop its core on a machine with three, and share it
+fairly on smaller ones. More run only if several assignors are in use."""
 
 RETRIES_AT_ONCE: Final = JOBS_AT_ONCE - 1
-"""Of a lane, for groups whose last job failed: the next one will probably take its whole time as well."""
+"""Children of a lane for groups whose last job failed: the next one will probably take its whole time too."""
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A job that waits or runs."""
+    """A job that is queued or runs."""
 
     slots: JobSlots
     lane: Lane
@@ -46,13 +46,13 @@ class Slot:
     is_over: bool = False
 
     def cancel(self) -> None:
-        """Ends it; `done` is not called any more. Harmless after the end."""
+        """Cancel the job; `done` is not called any more. Harmless after the end."""
         self.slots.cancel(self)
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """Jobs that wait for each other."""
+    """Jobs of one kind that share slots and are queued together."""
 
     waiting: deque[Slot] = field(default_factory=deque)
     retries: deque[Slot] = field(default_factory=deque)
@@ -60,13 +60,13 @@ class Lane:
     num_retries_running: int = 0
 
     def forget(self, slot: Slot) -> None:
-        """It was cancelled while it waited: it goes with its question, which may be large."""
+        """Remove a cancelled slot from its queue, which frees its request; that may be large."""
         queue = self.retries if slot.is_retry else self.waiting
         if slot in queue:
             queue.remove(slot)
 
     def next(self) -> Slot | None:
-        """The slot that is to start now."""
+        """Return the slot to start now, or None if there is none or no room for it."""
         for queue, has_room in (
             (self.waiting, True),
             (self.retries, self.num_retries_running < RETRIES_AT_ONCE),
@@ -102,7 +102,7 @@ class JobSlots:
         lane: str = "",
         is_retry: bool = False,
     ) -> Slot:
-        """Runs `module` (see `Host.spawn_job`) as soon as there is room; `done` comes in a later turn."""
+        """Run `module` (see `Host.spawn_job`) as soon as there is room; `done` is called in a later turn."""
         own = self._lanes[lane]
         slot = Slot(self, own, module, request, done, deadline_ms, is_retry)
         (own.retries if is_retry else own.waiting).append(slot)

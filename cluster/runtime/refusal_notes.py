@@ -1,7 +1,7 @@
-"""Finds the error in a response, to be noted as evidence: what was refused, with which code, and why.
+"""Find the error in a response, to be noted as evidence: what was refused, with which code, and why.
 
-Kafka's responses carry errors in many places; only the first one of a response is noted, and only for
-requests that want to change something: what a read was told, nobody asks about later.
+Kafka's responses carry errors in many places. Only the first one of a response is noted, and only for
+requests that change something, because nobody asks later how a read was answered.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ NOTED_APIS: Final = frozenset(
 )
 
 _ITEMS: Final = ("topics", "groups", "results", "responses", "partitions", "members")
-"""Where a response keeps what it answers item by item."""
+"""The fields of a response that hold its answers item by item."""
 
 
 PARTITIONS_NOTED_MAX: Final = 200
-"""A heartbeat that names more is noted without them: a note stays small, whatever a client sends."""
+"""A heartbeat that names more topics and partitions is noted without them, so that notes stay small."""
 
 
 def owned_partitions(request: Any) -> dict[str, list[int]] | None:
-    """What a heartbeat says that its member owns: topic id -> partitions; None where it does not say.
+    """Return the partitions that a heartbeat claims to own, by topic id; None if it does not say.
 
-    Of a member that was removed for not giving partitions up, it shows whether this was the acknowledgement.
+    If a member was removed for not revoking partitions, this shows whether the heartbeat acknowledged the
+    revocation.
     """
     topics = getattr(request, "topic_partitions", None)
     if topics is None or getattr(request, "member_epoch", None) is None:
@@ -49,7 +50,7 @@ def owned_partitions(request: Any) -> dict[str, list[int]] | None:
 
 
 def first_error(response: Any) -> tuple[int, str] | None:
-    """Kafka's code and message of the first error in a response body; None when there is none."""
+    """Return Kafka's code and message of the first error in a response body, or None if there is no error."""
     code = getattr(response, "error_code", 0)
     if code:
         return int(code), getattr(response, "error_message", None) or ""

@@ -1,12 +1,12 @@
-"""How regular each member's heartbeats are: the longest gap of every minute, for the evidence file.
+"""The regularity of each member's heartbeats: the longest gap of every minute, for the evidence file.
 
-"Why did this member expire?" often has its answer minutes earlier, in gaps that grew. The log cannot tell:
-steady heartbeats write nothing. So the gaps are measured here, on the slow path and on the fast one, and
-handed to the evidence file every few seconds.
+"Why did this member expire?" often has its answer minutes earlier, in gaps that grew. The log does not show
+them, because steady heartbeats write nothing. So the gaps are measured here, on the slow path and on the fast
+one, and passed to the evidence file every few seconds.
 
-What must stay true: a steady heartbeat pays for two comparisons and no more; the table is bounded and forgets
-members that have been silent for longer than any session, and everybody when another node leads: what they
-send there is no gap here.
+What must stay true: measuring a steady heartbeat takes no more than two comparisons; the table is bounded; it
+drops members that have been silent for longer than any session, and all members when another node leads,
+since silence here is no gap then.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from raftlog.evidence import Evidence
 from raftlog.host import Host, Timer
 
 REPORT_EVERY_MS: Final = 5_000.0
-"""A gap is noted in the minute in which it is reported; so it may be noted this much late."""
+"""Interval between two reports. A gap is noted in the minute of its report, so up to this much late."""
 
 MEMBERS_MAX: Final = 100_000
-"""Per shard, about 20 MB. Members beyond it are served and not measured."""
+"""At most this many members of a shard are measured, about 20 MB. Others are served but not measured."""
 
 MEMBERS_PER_TURN: Final = 5_000
-"""Reporting so many takes about 5 ms."""
+"""At most this many members are reported in one turn, which takes about 5 ms."""
 
 SILENT_MAX_MS: Final = 1_800_000.0
-"""The longest session: who was silent for longer is no member any more."""
+"""The longest session timeout: whoever has been silent for longer is no longer a member."""
 
 
 class Rhythm:
-    """One member: its newest heartbeat (monotonic ms) and the longest gap that is not reported yet."""
+    """The newest heartbeat of one member (monotonic ms) and the longest gap not yet reported."""
 
     __slots__ = ("last_ms", "longest_ms")
 
@@ -49,7 +49,7 @@ class Rhythm:
 
 
 class MeasuredEntry:
-    """A FastEntry whose touches are measured."""
+    """A FastEntry that measures the gaps between its touches."""
 
     __slots__ = ("_rhythm", "_touch", "is_valid")
 
@@ -59,7 +59,7 @@ class MeasuredEntry:
         self._rhythm = rhythm
 
     def touch(self, monotonic_ms: float, wall_ms: int) -> None:
-        """`Rhythm.beat`, without the call, and the session's restart."""
+        """Measure the gap, as `Rhythm.beat` does but without the call, and restart the session."""
         rhythm = self._rhythm
         gap_ms = monotonic_ms - rhythm.last_ms
         rhythm.last_ms = monotonic_ms
@@ -69,7 +69,7 @@ class MeasuredEntry:
 
 
 class LeasedEntry(MeasuredEntry):
-    """A MeasuredEntry of a node with peers: good only while it is known that nobody else can lead."""
+    """A MeasuredEntry on a node with peers: valid only while no other node can lead."""
 
     __slots__ = ()
 
@@ -81,7 +81,7 @@ class LeasedEntry(MeasuredEntry):
         now_ms: Callable[[], float],
     ) -> None:
         super().__init__(entry, rhythm)
-        # No method of its own: one that it holds would refer back to it, and the collector had to free it.
+        # A bound method held by its own object would be a reference cycle, which only the collector frees.
         self.is_valid = partial(_is_leased, entry.is_valid, has_lease, now_ms)
 
 
@@ -95,7 +95,7 @@ Rhythms = dict[tuple[str, str], Rhythm]
 
 
 class Regularity:
-    """The members of one shard. `has_lease` tells whether the lead is certain at a moment; None: always."""
+    """The members of one shard. `has_lease` says whether leadership is certain; None means always."""
 
     def __init__(
         self, host: Host, evidence: Evidence, shard: int, has_lease: Callable[[float], bool] | None = None
@@ -108,7 +108,7 @@ class Regularity:
         self._timer: Timer | None = None
 
     def beat(self, group_id: str, member_id: str, now_ms: float) -> None:
-        """A heartbeat was accepted."""
+        """Measure an accepted heartbeat."""
         rhythm = self._rhythms.get((group_id, member_id))
         if rhythm is not None:
             rhythm.beat(now_ms)
@@ -116,13 +116,13 @@ class Regularity:
             self._rhythms[group_id, member_id] = Rhythm(now_ms)
 
     def forget(self, group_id: str, member_id: str) -> None:
-        """The member left."""
+        """Drop a member that left."""
         self._rhythms.pop((group_id, member_id), None)
 
     def measured(self, group_id: str, member_id: str, entry: FastEntry) -> MeasuredEntry:
-        """`entry`, measured."""
+        """Return a measured version of `entry`."""
         rhythm = self._rhythms.get((group_id, member_id))
-        if rhythm is None:  # new to this leader, and asked for before its heartbeat is decided
+        if rhythm is None:  # new to this leader, and requested before its heartbeat is decided
             rhythm = Rhythm(self._host.monotonic_ms())
             if len(self._rhythms) < MEMBERS_MAX:
                 self._rhythms[group_id, member_id] = rhythm
@@ -131,7 +131,7 @@ class Regularity:
         return LeasedEntry(entry, rhythm, self._has_lease, self._host.monotonic_ms)
 
     def shift(self, gap_ms: float) -> None:
-        """The node itself stood still for `gap_ms`: that is no gap of any member's."""
+        """Do not count it as a gap of any member that the node itself stood still for `gap_ms`."""
         for rhythm in self._rhythms.values():
             rhythm.last_ms += gap_ms
 
@@ -139,14 +139,14 @@ class Regularity:
         self._timer = self._host.call_later(REPORT_EVERY_MS, self._begin_report)
 
     def stop(self) -> None:
-        """Reports what is left."""
+        """Stop the timer and report the remaining gaps."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._report(self._rhythms, list(self._rhythms), MEMBERS_MAX)
 
     def forget_all(self) -> None:
-        """The members talk to another node from now on; what is left is reported."""
+        """Report the remaining gaps and forget all members, which heartbeat to another node from now on."""
         rhythms, self._rhythms = self._rhythms, {}
         if rhythms:
             self._report(rhythms, list(rhythms), MEMBERS_PER_TURN)

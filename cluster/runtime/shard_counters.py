@@ -1,4 +1,4 @@
-"""What a shard's runtime counts: plain integers, read when somebody asks for metrics."""
+"""The counters of a shard's runtime: plain integers, read when metrics are requested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ShardCounters:
     commits: int = 0  # committed offsets, one per partition
     offsets_expired: int = 0  # removed because their retention was over
     rebalances: int = 0  # group epochs begun
-    assignor_failures: int = 0  # targets that were due and could not be computed
+    assignor_failures: int = 0  # due targets that could not be computed
     replies_held: int = 0
     replies_expired: int = 0
     elections_won: int = 0
@@ -30,7 +30,7 @@ class ShardCounters:
     leads_handed_over: int = 0
 
     def count(self, cause: Cause, records: list[RawRecord], body_bytes: int) -> None:
-        """One decision was appended."""
+        """Count one decision that was appended."""
         self.entries_appended += 1
         self.records_appended += len(records)
         self.bytes_appended += body_bytes

@@ -1,15 +1,17 @@
-"""One shard on one node, as its replica drives it: loading, following, leading; what it shows of itself.
+"""One shard on one node, as its replica drives it: loading, following, leading; and its status.
 
-The projection is kept hot on every node: what is committed is applied as it comes, so that a node which is
-elected has little to catch up with. Timers and replies are a leader's, and only of one that is Ready.
+Every node keeps its projection up to date: committed entries are applied as they arrive, so that an elected
+node has little to catch up with. Only a leader has timers and held replies, and only while it is Ready.
 
 What must stay true:
+
 - The projection changes through `apply` only, in index order: live, at load, on followers.
-- After `reset` the projection is a new object, built from the log again; nobody keeps the old one.
-- A shard is Ready only while this node leads it, its term's first entry is committed and applied, and
-  whatever the kind of shard asks for besides is given. What takes time for every group on the way there is
-  done in the node's slices.
-- Whoever loses the lead answers every reply that it holds, once, with an error that says "unknown outcome".
+- After `reset` the projection is a new object, built from the log again; no reference to the old one is kept.
+- A shard is Ready only while this node leads it, the first entry of its term is committed and applied, and
+  the further conditions of its kind of shard are met. Work on the way there that takes time for every group
+  is done in the node's slices.
+- A node that loses the lead answers every reply that it holds, once, with an error that means "unknown
+  outcome".
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ from records import RawRecord, iter_records
 LOG = logging.getLogger("quorate.runtime")
 
 GIVEN_AWAY: Final = "handed over"
-"""How the reasons of a planned end of leadership begin."""
+"""Prefix of the reasons for a planned end of leadership."""
 
 
 class ShardLife(ABC):
-    """The runtime of one shard without its requests; `raftlog.machine.StateMachine` towards its replica."""
+    """The runtime of one shard without its requests; to its replica, a `raftlog.machine.StateMachine`."""
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class ShardLife(ABC):
         if node.links is not None:
             node.links.attach(shard, self.replica)
 
-    # What others see of it.
+    # The view from outside.
 
     @property
     def state(self) -> ShardState:
@@ -87,12 +89,12 @@ class ShardLife(ABC):
 
     @property
     def load_ms(self) -> float:
-        """How long it took to be Ready, the last time."""
+        """Milliseconds that the shard took to become Ready the last time."""
         return self.standing.load_ms
 
     @property
     def serving(self) -> str | None:
-        """How this node serves the shard, in the words of Kafka's metrics; None when that is another's."""
+        """The state in which this node serves the shard, as Kafka's metrics name it; None if it does not."""
         if self.is_ready:
             return "active"
         if self.replica.halted_reason is not None:
@@ -102,14 +104,18 @@ class ShardLife(ABC):
 
     @property
     def is_following(self) -> bool:
-        """Another node leads, and this one has once been level with it."""
+        """Whether another node leads and this one has caught up with it since the start."""
         leader_id = self.replica.leader_id
         return leader_id is not None and leader_id != self._node_id and self.replica.is_current
 
     @property
     def is_readable(self) -> bool:
-        """Whether the projection may be looked at: it has been as new as the leader's since the start, and is
-        not being built again. The index alone does not tell: all of a snapshot has that of its end."""
+        """Whether the projection may be read.
+
+        It must have been as new as the leader's since the start, and must not be in the middle of a rebuild.
+        The applied index alone does not show this: every record of a snapshot is applied at the index of the
+        snapshot's end.
+        """
         replica = self.replica
         is_whole = not replica.is_rebuilding and self.machine.applied_index >= self._whole_from_index
         return is_whole and replica.is_current
@@ -123,7 +129,7 @@ class ShardLife(ABC):
         return len(self._held)
 
     def status(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return the status of the shard, ready for JSON."""
         log = self.replica.status()
         return {
             "shard": self.shard,
@@ -145,19 +151,19 @@ class ShardLife(ABC):
         }
 
     def when_committed(self, index: int, fn: Callable[[], None]) -> Waiter:
-        """Calls `fn` once, in a later turn, when `index` is committed; `cancel` keeps it from that."""
+        """Call `fn` once, in a later turn, when `index` is committed, unless the waiter is cancelled."""
         return self._waiters.add(index, self._committed_index, fn)
 
-    # Its beginning and its end.
+    # Start and stop.
 
     def start(self) -> None:
-        """Loads the log in slices; clients are told to wait until it is known who leads."""
+        """Load the log in slices; clients are told to wait until the leader is known."""
         self.standing.began_ms = self.host.monotonic_ms()
         self._move(ShardEvent.LOADING)
         self.replica.start()
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Takes nothing more, syncs and answers what that decides, leaves the marker of a clean stop."""
+        """Refuse new requests, sync, answer those that this decides, leave the marker of a clean stop."""
         self._stand_down()
         self._move(ShardEvent.DEPOSED)
 
@@ -167,7 +173,7 @@ class ShardLife(ABC):
 
         self.replica.stop(stopped)
 
-    # What the replica calls (raftlog.machine.StateMachine): what is in the log.
+    # Called by the replica (raftlog.machine.StateMachine): the content of the log.
 
     def restore(self, records: list[RawRecord], header: SnapshotHeader) -> None:
         self.machine.apply_all(records, header.last_index)
@@ -179,7 +185,7 @@ class ShardLife(ABC):
         self._decided(index, raws)
 
     def committed(self, index: int) -> None:
-        """Lets go, in order: what the node learns from it, then the replies, then those who wait for more."""
+        """Take note of a commit: first the node learns from it, then replies and waiters are released."""
         if index > self._committed_index:
             self._committed_index = index
         self._learned(index)
@@ -191,8 +197,11 @@ class ShardLife(ABC):
             self.node.shard_moved(self)
 
     def reset(self) -> None:
-        """The log will tell everything once more: a snapshot was installed, or entries that this node had
-        applied as a leader were never committed."""
+        """Start from an empty projection, which the log will fill again.
+
+        Happens if a snapshot was installed, or if entries that this node had applied as leader were never
+        committed.
+        """
         LOG.info("%s is built from its log again", self.name)
         self._stand_down()
         self._whole_from_index = self._committed_index
@@ -211,10 +220,10 @@ class ShardLife(ABC):
     @abstractmethod
     def catalog_version(self) -> int: ...
 
-    # What the replica calls: who leads.
+    # Called by the replica: leadership.
 
     def followed(self, leader_id: int | None) -> None:
-        """The leader is known, or not any more."""
+        """Take note that the leader became known, or unknown."""
         is_other = leader_id is not None and leader_id != self._node_id
         if is_other:
             LOG.info("%s: node %d leads term %d", self.name, leader_id, self.replica.term)
@@ -224,9 +233,9 @@ class ShardLife(ABC):
             self.node.shard_moved(self)
 
     def leading(self, term: int) -> None:
-        """Elected; `ready` follows."""
+        """Take note that this node was elected; `ready` follows."""
         self.counters.elections_won += 1
-        if not self._is_alone:  # who is alone begins to serve with its start
+        if not self._is_alone:  # a node that is alone counts from its start
             self.standing.began_ms = self.host.monotonic_ms()
         self._move(ShardEvent.LEADING)
 
@@ -235,7 +244,7 @@ class ShardLife(ABC):
         self.check_ready()
 
     def proven(self, proven_ms: float) -> None:
-        """A quorum has acknowledged this node's leadership since that moment: reads may be answered."""
+        """Answer reads, because a quorum has acknowledged this node's leadership since that time."""
         self._proven_ms = proven_ms
         self._held.release(self._committed_index, proven_ms)
 
@@ -255,7 +264,7 @@ class ShardLife(ABC):
     # Becoming Ready.
 
     def check_ready(self) -> None:
-        """Goes on to Ready if everything is there: to be called whenever something of it may have changed."""
+        """Become Ready if all conditions are met; to be called whenever one of them may have changed."""
         if self.standing.state is not ShardState.CATCH_UP or not self._is_log_ready:
             return
         if self._becoming is None and self.may_serve():
@@ -263,7 +272,7 @@ class ShardLife(ABC):
             self.node.slices.run(steps, lambda: steps is self._becoming, OWN)
 
     def _become(self) -> Iterator[None]:
-        """The way to Ready; dropped when the shard has stood down meanwhile."""
+        """Yield the steps to Ready; they are dropped if the shard stands down meanwhile."""
         try:
             yield from self._become_ready()
         except Exception as error:
@@ -275,11 +284,11 @@ class ShardLife(ABC):
         self._began_to_serve()
 
     def _stand_down(self) -> None:
-        """Ends what only a leader does; replies are held until their outcome is known."""
+        """End what only a leader does; replies stay held until their outcome is known."""
         self._is_log_ready = False
         self._becoming = None
 
-    # What the two kinds of shards do differently.
+    # The differences between the two kinds of shards.
 
     @abstractmethod
     def may_serve(self) -> bool:
@@ -287,37 +296,42 @@ class ShardLife(ABC):
 
     @property
     def can_lead(self) -> bool:
-        """Whether this node, apart from its log, has all that a leader of the shard needs to answer every
-        request: asked of leaders and of followers. A leader that lacks something refuses some or all."""
+        """Whether this node has, apart from the log, all that a leader of the shard needs to answer every
+        request.
+
+        It applies to leaders and followers. A leader that lacks something refuses some requests or all.
+        """
         return True
 
     @abstractmethod
     def obstacle(self) -> Obstacle:
-        """The reason, apart from log and disk, for which this node has not been able to serve the shard for a
-        while, or would not be if it led it."""
+        """Return why, apart from log and disk, this node has been unable to serve the shard for a while.
+
+        On a follower: why it would be unable if it led the shard.
+        """
 
     @abstractmethod
     def _become_ready(self) -> Iterator[None]:
-        """What has to be done before the first request, in steps well below a slice."""
+        """Yield the steps that must be done before the first request; each takes much less than a slice."""
 
     @abstractmethod
     def _began_to_serve(self) -> None:
-        """The shard is Ready."""
+        """Take note that the shard is Ready."""
 
     @abstractmethod
     def _decided(self, index: int, raws: Iterable[RawRecord]) -> None:
-        """An entry was applied; perhaps it is not committed yet."""
+        """Take note of an entry that was applied and perhaps is not committed yet."""
 
     @abstractmethod
     def _restored(self, raws: Iterable[RawRecord], index: int) -> None:
-        """A chunk of a snapshot was applied."""
+        """Take note of a part of a snapshot that was applied."""
 
     @abstractmethod
     def _learned(self, index: int) -> None:
-        """Everything up to `index` is committed."""
+        """Take note that everything up to `index` is committed."""
 
     def shift_deadlines(self, gap_ms: float) -> None:
-        """The loop stood still for `gap_ms`."""
+        """Move the deadlines after the loop stood still for `gap_ms`."""
         self._held.shift_deadlines(gap_ms)
 
     def _move(self, event: ShardEvent) -> None:

@@ -1,17 +1,18 @@
-"""One shard on one node: requests in, decisions to the log, replies when they may be given.
+"""One shard on one node: requests in, decisions to the log, replies once they may be given.
 
-A request is decided against the latest projection, the decision's records become one log entry in the same
+A request is decided against the latest projection. The decision's records become one log entry in the same
 turn of the loop, and the reply is held until that entry is committed. A decision without records waits for
-the last entry before it, so that nobody reads what could be taken back, and for a proof, obtained after the
-request arrived, that this node still leads: so nobody reads what another leader has replaced. One round to
-the peers proves it for all requests of a turn. A request that is too much for one decision takes several,
-each in a turn of its own, and is answered with the last.
+the last entry before it, so that no client reads what could be taken back, and for a proof, obtained after
+the request arrived, that this node still leads, so that no client reads what another leader has replaced. One
+round to the peers proves it for all requests of a turn. A request that is too large for one decision takes
+several, each in a turn of its own, and is answered with the last.
 
 What must stay true:
-- A decision's records are appended at the index that it was told, in the turn in which they were applied;
-  if that fails the node stops, for its projection is ahead of its log.
-- Each reply is called exactly once, on the loop, and never before what it says is committed.
-- Refusals for want of room come before the first record; what never writes needs no room in the log.
+
+- A decision's records are appended at the index that it was given, in the turn in which they were applied; if
+  that fails the node stops, because its projection is ahead of its log.
+- Each reply is called exactly once, on the loop, and never before its content is committed.
+- Refusals for want of room come before the first record; requests that never write need no room in the log.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ LOG = logging.getLogger("quorate.runtime")
 
 
 NO_ROOM_PAUSE_MS: Final = 50.0
-"""What can wait does so for this long while the disk has no room for more: several syncs of a slow disk."""
+"""Delay of work that can wait while the disk has no room for more: several syncs of a slow disk."""
 
 
 @dataclass(slots=True)
 class Unfinished:
-    """A request that takes more than one decision, by whom, and until when it may."""
+    """A request that takes more than one decision, its client, and its deadline."""
 
     question: Question
     client: ClientInfo
@@ -74,7 +75,7 @@ class ShardRuntime(ShardLife):
     def submit(
         self, api_key: int, api_version: int, request: object, client: ClientInfo, reply: Reply
     ) -> None:
-        """Decides, appends, and answers when that is durable; `reply` is called exactly once."""
+        """Decide, append, and answer once that is durable; `reply` is called exactly once."""
         self.counters.requests += 1
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
@@ -103,8 +104,11 @@ class ShardRuntime(ShardLife):
     def _conclude(
         self, question: Question, client: ClientInfo, deadline_ms: float, outcome: Outcome, ctx: Context
     ) -> None:
-        """One decision of a request: it is appended, and the last one's reply is held. What fails in this
-        leaves the shard in an unknown state: it must not come back to whoever read the request."""
+        """Append one decision of a request and hold the reply if it is the last.
+
+        A failure in here leaves the shard in an unknown state, so it must not propagate to whoever read the
+        request.
+        """
         api_key, now_ms = question.api_key, ctx.monotonic_ms
         self._append(outcome, ctx)
         has_written = bool(outcome.records)
@@ -123,8 +127,7 @@ class ShardRuntime(ShardLife):
         self._handled(api_key, question.request, outcome.reply, now_ms)
 
     def _go_on(self) -> None:
-        """The next decision of the oldest unfinished request; one that may write waits while the log has no
-        room for it."""
+        """Take the next decision of the oldest unfinished request; if it may write, once there is room."""
         self._going_on = None
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
@@ -150,11 +153,11 @@ class ShardRuntime(ShardLife):
 
     @property
     def requests_waiting(self) -> int:
-        """Requests between two of the decisions that they take."""
+        """The number of requests that have had some of their decisions, but not all."""
         return len(self._unfinished)
 
     def _stand_down(self) -> None:
-        """What took several decisions and did not get to the last: nobody here knows what comes of it."""
+        """Refuse unfinished requests, as this node will not learn their outcome."""
         super()._stand_down()
         unfinished, self._unfinished = self._unfinished, deque()
         for asked in unfinished:
@@ -179,11 +182,11 @@ class ShardRuntime(ShardLife):
         return Why.DISK_FULL if self.replica.is_disk_full else Why.OVERLOADED
 
     def _why_not_by_name(self, api_key: int, api_version: int, now_ms: float) -> Why | None:
-        """Why what a request names cannot be told from another thing of that name."""
+        """Return why a name in the request cannot be resolved reliably, or None if it can."""
         return None
 
     def _has_room(self) -> bool:
-        """Asked before the first record of a decision: afterwards there is no way back."""
+        """Whether a decision may write; checked before its first record, which cannot be taken back."""
         return self._can_hold and self.replica.can_append
 
     @property
@@ -209,7 +212,7 @@ class ShardRuntime(ShardLife):
         )
 
     def _append(self, outcome: Outcome, ctx: Context) -> None:
-        """One decision, one entry. A projection that is ahead of its log ends the node."""
+        """Append one decision as one entry. The node stops if its projection gets ahead of its log."""
         if outcome.trouble is not None:
             self._note_trouble(outcome.trouble)
         self.counters.assignor_failures += outcome.has_assignor_failed
@@ -231,8 +234,11 @@ class ShardRuntime(ShardLife):
         self._decided(index, outcome.records)
 
     def when_consistent(self, told: Callable[[Why | None], None]) -> None:
-        """Calls `told(None)`, perhaps at once, when a read that had arrived now would be answered: everything
-        applied so far is committed, and this node was the leader meanwhile. Else `told(why)`."""
+        """Call `told(None)`, perhaps at once, when a read that arrives now would be answered; else
+        `told(why)`.
+
+        By then everything applied so far is committed, and this node was proven to lead meanwhile.
+        """
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
         barrier = Barrier(told)
@@ -241,12 +247,16 @@ class ShardRuntime(ShardLife):
             return
         try:
             self._hold(now_ms, barrier, None, has_written=False)
-        except Exception as error:  # whoever asks would take it for a failure of its own
+        except Exception as error:  # the caller would mistake it for a failure of its own
             self.host.fatal(f"{self.name}: a read cannot be held: {in_one_line(error)}")
 
     def _hold(self, now_ms: float, question: Question, response: object, has_written: bool) -> None:
-        """Waits for the last entry so far: the decision's own, or the newest that it has seen. The commit of
-        its own entry also proves the lead; who wrote nothing waits for a proof."""
+        """Hold the reply until the last entry so far is committed: the decision's own, or the newest it has
+        seen.
+
+        The commit of its own entry also proves the lead; a decision that wrote nothing waits for a separate
+        proof.
+        """
         index = self.replica.last_index
         proof_ms = NO_PROOF if has_written else now_ms
         if index <= self._committed_index and proof_ms <= self._proven_ms:
@@ -260,14 +270,14 @@ class ShardRuntime(ShardLife):
             self._held_timer = self.host.call_later(self._settings.held_reply_timeout_ms, self._expire_held)
 
     def _note_trouble(self, trouble: Trouble) -> None:
-        """Work for a group failed: the node's log says so, and whoever explains the group later."""
+        """Report failed work in the node's log, and as evidence for whoever explains the group later."""
         LOG.warning("%s: %s", self.name, trouble.words)
         self.node.evidence.trouble(
             trouble.group_id, trouble.words, work=trouble.work, member_id=trouble.member_id
         )
 
     def _note_refusal(self, question: Question, client: ClientInfo, response: object) -> None:
-        """Keeps the reason of a refusal as evidence, for whoever explains the group later."""
+        """Keep the reason of a refusal as evidence for later explanations of the group."""
         error = first_error(response)
         if error is not None:
             self.node.evidence.refused(
@@ -281,7 +291,7 @@ class ShardRuntime(ShardLife):
             )
 
     def _report(self, error: BaseException | None, api_key: int) -> str:
-        """Logs a failure under an id that the client gets too."""
+        """Log a failure under an id that the client is given too."""
         trace_id = self.host.fresh_id()
         self.counters.failures += 1
         LOG.error("%s: request to API %d failed, trace %s", self.name, api_key, trace_id, exc_info=error)
@@ -298,7 +308,7 @@ class ShardRuntime(ShardLife):
 
     @abstractmethod
     def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
-        """A request was decided: deadlines may have moved."""
+        """Take note that a request was decided: deadlines may have moved."""
 
     def _cancel_timers(self) -> None:
         for timer in (self._held_timer, self._going_on):

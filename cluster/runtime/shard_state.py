@@ -1,9 +1,9 @@
-"""Down, CatchUp, Ready: whether a shard serves on this node, as a table.
+"""Down, CatchUp, Ready: the states of a shard on a node, as a table.
 
-Down: another node leads the shard, or nobody. CatchUp: this node leads, but the first entry of its own term
-is not yet committed and applied, or the catalog is older than what the shard's groups were decided on; also a
-node that has just started, reads its log and has not heard of a leader. Ready: it serves. The three and the
-moments of their changes are shown in the node's status.
+Down: another node leads the shard, or none does. CatchUp: this node leads, but the first entry of its own
+term is not yet committed and applied, or the catalog is older than the one that the shard's groups were
+decided on; also a node that has just started, reads its log and knows of no leader. Ready: it serves. The
+state and the times of its changes are shown in the node's status.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ TRANSITIONS: Final[dict[tuple[ShardState, ShardEvent], ShardState]] = {
 
 @dataclass(slots=True)
 class Standing:
-    """The state of one shard on this node and since when (wall clock, epoch ms).
+    """The state of one shard on this node, and since when (wall clock, epoch ms).
 
-    `entered_ms` has the newest entry into each state that there has been. `began_ms` is when this node began
-    to load the shard, by the monotonic clock, and `load_ms` how long it then took to be Ready."""
+    `entered_ms` holds the latest entry into each state so far. `began_ms` is the monotonic time at which this
+    node began to load the shard, and `load_ms` how long it then took to become Ready.
+    """
 
     state: ShardState = ShardState.DOWN
     since_ms: int = 0
@@ -56,7 +57,7 @@ class Standing:
     load_ms: float = 0.0
 
     def on(self, event: ShardEvent, wall_ms: int) -> bool:
-        """Moves by the table; True when the state changed. An event that the table lacks is a bug."""
+        """Change the state by the table; return whether it changed. A missing transition is a bug."""
         following = TRANSITIONS[self.state, event]
         if following is self.state:
             return False

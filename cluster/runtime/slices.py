@@ -1,27 +1,28 @@
-"""One budget per turn of the loop for all slow work of a node together, so that nobody waits for all of it.
+"""One budget per turn of the loop for all slow work of a node, so that no request waits for all of it.
 
-Three kinds of work are handed in: a connection's requests; an answer that may be long, as an iterator that
-stops every fraction of a millisecond; and what shards do of themselves, as when they begin to lead or
-something is due. What comes while the turn has time left is done at once. What comes later waits in a lane.
-That of the shards (`own`) goes first, as clients wait for it: it has the time that a turn else spends on what
-comes, a share for each in its turn. Of the other three lanes every turn does one share, a millisecond:
+There are three kinds of work: the requests of a connection; an answer that may be long, as an iterator that
+yields every fraction of a millisecond; and the shards' own work, such as beginning to lead or handling what
+is due. Work that arrives while the turn has time left is done at once. Later work is queued in a lane. The
+shards' lane (`own`) goes first, because clients wait for it: it may use the time that a turn otherwise spends
+on arriving work, in shares, round-robin. The other three lanes together get one share (a millisecond) per
+turn:
 
-- `soon`: what came just now, and is little;
-- `more`: what is not over after its share. Each gets a share in its turn, round and round;
-- `long`: answers that have had a slice and are not over. One after the other, so that only one of them is
-  more than begun, however many are asked for.
+- `soon`: work that has just arrived and is small;
+- `more`: work that was not finished after its share. These get shares round-robin;
+- `long`: answers that have used a slice and are not finished. They are done one after the other, so that only
+  one of them at a time is further than its beginning, however many are requested.
 
-Each lane is the first in some of the turns, and has what the others leave in the rest. So one small request
-goes before the two thousandth of another connection, an answer of a few milliseconds does not wait for those
-that take a second, and the links between nodes, which are read in every turn, do not wait for more than that.
+The lanes take turns in being first; the others get what it leaves. So one small request goes before the two
+thousandth of another connection, an answer of a few milliseconds does not wait for those that take a second,
+and the links between nodes, which are read in every turn, do not wait for more than that.
 
-Nobody begins with the little that is left of a slice or a share: a batch of requests that is cut is answered
-in two writes and comes back in two reads, and costs more from then on.
+No work begins in a small remainder of a slice or share: a batch of requests that is cut is answered in two
+writes, comes back in two reads, and costs more from then on.
 
-What must stay true: a turn spends a slice on what comes in it and on what is the shards' own, and a share on
-what else waits, and beyond that what cannot be divided: one request, one decision, or one step. Work that
-nobody waits for any more is let go of; what one work raises keeps no other from being done. How much may wait
-is bounded by whoever hands it in: each connection is in one lane once, and makes one answer at a time.
+What must stay true: a turn spends a slice on arriving work and the shards' own, and a share on queued work;
+it exceeds that only by what cannot be divided: one request, one decision, or one step. Work whose result is
+no longer wanted is dropped, and an exception in one piece of work does not keep others from being done. The
+callers bound the queue: each connection is in one lane once, and makes one answer at a time.
 """
 
 from __future__ import annotations
@@ -36,16 +37,15 @@ from raftlog.host import Host
 LOG = logging.getLogger("quorate.runtime")
 
 SLICE_MS: Final = 5.0
-"""The time that a turn spends at once on work that comes in it: a tenth of the longest turn allowed."""
+"""Time that a turn spends at once on arriving work: a tenth of the longest turn allowed."""
 
 SHARE_MS: Final = 1.0
-"""The time that one piece of work gets before the next one has its turn, some twenty requests or a part of an
-answer; and the time that a turn spends on work that waits. A turn without work takes some hundredths of a
-millisecond."""
+"""Time that one piece of work gets before the next one, some twenty requests or a part of an answer; and the
+time that a turn spends on queued work. A turn without work takes some hundredths of a millisecond."""
 
 LONG, MORE, SOON, OWN = range(4)
 ORDERS: Final = tuple((first, SOON, MORE, LONG) for first in (SOON, MORE, SOON, LONG))
-"""Which lane comes first in the turns, round and round, and which have what it leaves."""
+"""The order of the lanes in successive turns, round-robin; each lane gets what those before it leave."""
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ _OVER: Final = object()
 
 
 def finished(work: Generator[None, None, T]) -> T:
-    """What the work returns, done at a stroke: for those who have no loop to spare."""
+    """Run the work to its end and return its result, for callers that have no loop to share."""
     while True:
         try:
             next(work)
@@ -67,17 +67,17 @@ def _note(error: Exception) -> None:
 
 
 class Work(Protocol):
-    """Slow work that can be stopped and gone on with."""
+    """Slow work that can be interrupted and resumed."""
 
     @property
     def is_long(self) -> bool:
-        """Whether it has had so much that it is done in one go, when its turn comes."""
+        """Whether the work has used so much time that it belongs in the lane `long`, one after the other."""
 
     def go_on(self, now_ms: float, end_ms: float) -> float | None:
-        """Works until about `end_ms`; the time when nothing was left to do, None if something is."""
+        """Work until about `end_ms`; return the time at which the work was finished, or None if it is not."""
 
     def failed(self, error: Exception) -> None:
-        """Takes note that `go_on` raised; there is nothing left to do."""
+        """Take note that `go_on` raised; the work is not resumed."""
 
 
 class _Answer:
@@ -113,17 +113,17 @@ class Slices:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._lanes: tuple[deque[Work], ...] = (deque(), deque(), deque(), deque())
-        self._at_once_ms = 0.0  # spent on what came, since the last turn of the lanes
-        self._until_ms: float | None = None  # set while something works: what it hands in has part in it
+        self._at_once_ms = 0.0  # spent on arriving work since the last turn of the lanes
+        self._until_ms: float | None = None  # set while something works; what it submits shares its time
         self._turns = 0
         self._is_due = False
 
     def __len__(self) -> int:
-        """How much work waits."""
+        """The number of queued pieces of work."""
         return sum(map(len, self._lanes))
 
     def run(self, steps: Iterator[None], is_wanted: Callable[[], bool], lane: int = SOON) -> bool:
-        """Makes an answer; whether it is there already. `is_wanted` is asked before each later share."""
+        """Make an answer; return whether it is finished. `is_wanted` is checked before each later share."""
         if self._until_ms is None and self._at_once_ms >= SLICE_MS:
             return self.submit(_Answer(steps, is_wanted, self._host), lane)
         before_ms = self._at_once_ms
@@ -138,8 +138,10 @@ class Slices:
         return is_done
 
     def _is_over_at_once(self, steps: Iterator[None]) -> bool:
-        """The first step of an answer, which is nearly always the only one: done before anything is made for
-        it to wait with."""
+        """Run the first step of an answer and return whether it was the last, as it nearly always is.
+
+        It runs before any object is created for queuing the rest.
+        """
         outer_ms = self._until_ms
         try:
             if outer_ms is not None:
@@ -158,7 +160,7 @@ class Slices:
             self._until_ms = outer_ms
 
     def submit(self, work: Work, lane: int = SOON) -> bool:
-        """Does the work in this turn if there is time left, else when its turn comes; whether it is done."""
+        """Do the work in this turn if there is time left, otherwise queue it; return whether it is done."""
         is_late = self._at_once_ms > SLICE_MS - SHARE_MS or (self._is_due and lane != SOON)
         if self._until_ms is not None or is_late:
             self._lanes[lane].append(work)
@@ -177,7 +179,7 @@ class Slices:
         return True
 
     def _does(self, work: Work, now_ms: float, end_ms: float) -> float | None:
-        """The time when nothing was left of it, None if something is, once it has had its share."""
+        """Give the work its time; return when it was finished, or None if it is not."""
         outer_ms, self._until_ms = self._until_ms, end_ms
         try:
             return work.go_on(now_ms, end_ms)
@@ -188,7 +190,7 @@ class Slices:
             self._until_ms = outer_ms
 
     def _wait(self, work: Work, lane: int) -> None:
-        """It has had a share in this lane, and is not over."""
+        """Queue work that has had a share and is not finished."""
         if lane != OWN:
             lane = LONG if work.is_long else MORE
         self._lanes[lane].append(work)
@@ -200,7 +202,7 @@ class Slices:
             self._host.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """A slice of what is the shards' own, of which what comes has the rest, and a share of what waits."""
+        """Spend a slice on the shards' own work and then on arriving work, and a share on queued work."""
         self._is_due = False
         self._turns += 1
         self._at_once_ms = self._spend(SLICE_MS, (OWN,)) if self._lanes[OWN] else 0.0
@@ -209,8 +211,11 @@ class Slices:
             self._go_on_soon()
 
     def _spend(self, most_ms: float, order: tuple[int, ...]) -> float:
-        """What was spent on the first of these lanes that has something, again and again. Work that is not
-        over has had its share, whatever the clock says: it may be bounded in other ways."""
+        """Work on the first of these lanes that has something, repeatedly, and return the time spent.
+
+        Unfinished work counts as a full share, whatever the clock says, because it may be bounded in other
+        ways.
+        """
         spent_ms, now_ms = 0.0, self._host.monotonic_ms()
         while spent_ms <= most_ms - SHARE_MS / 2:
             lane = next((lane for lane in order if self._lanes[lane]), None)

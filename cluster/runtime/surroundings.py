@@ -1,4 +1,4 @@
-"""What a shard's runtime is given: its settings, what it takes from its node, what every projection has."""
+"""The surroundings of a shard's runtime: its settings, the interface of its node and of every projection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Projection(Protocol):
-    """What every shard's state machine has."""
+    """The interface of every shard's state machine."""
 
     def apply_all(self, raws: Iterable[RawRecord], index: int) -> None: ...
 
@@ -67,19 +67,19 @@ class TurnCounter:
 
 
 class Surroundings(Protocol):
-    """What a shard's runtime takes from its node."""
+    """The interface of a node towards the runtimes of its shards."""
 
     host: Host
     evidence: Evidence
     turns: TurnCounter
     slices: Slices
-    """For whatever takes long, of clients and of shards."""
+    """Budget for slow work of clients and of shards."""
     group_settings: SettingsView
     runtime_settings: RuntimeSettings
     job_slots: dict[JobKind, JobSlots]
     clock: AgreedClock
     links: Links | None
-    """To the other nodes; None where there are none."""
+    """Links to the other nodes; None if there are no others."""
 
     @property
     def catalog(self) -> CatalogView: ...
@@ -88,25 +88,25 @@ class Surroundings(Protocol):
         """Whether the committed catalog is at least this new."""
 
     def is_catalog_fresh(self, now_ms: float) -> bool:
-        """Whether the committed catalog is so new that a topic's name means the same everywhere."""
+        """Whether the committed catalog is so new that a topic's name means the same on every node."""
 
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
-        """The committed catalog moved; not `is_complete`: there may have been topics that came and went."""
+        """Take note of changed topics. Unless `is_complete`, others may have been created and deleted."""
 
     def configs_changed(self, group_ids: Sequence[str]) -> None:
-        """The committed configs of these groups changed."""
+        """Take note that the committed configs of these groups changed."""
 
     def catalog_moved(self) -> None:
-        """The committed catalog is at a newer version, perhaps with the same topics."""
+        """Take note that the committed catalog is at a newer version, perhaps with the same topics."""
 
     def observe_clock(self, now_ms: float) -> None:
-        """A fresh reading, before any deadline is compared with it."""
+        """Take a fresh reading of the clock, before any deadline is compared with it."""
 
     def quiet_ms(self, now_ms: float) -> float:
-        """How much longer no timer may act, after a gap."""
+        """Return for how many more milliseconds no timer may act, after a gap."""
 
     def shard_moved(self, runtime: ShardLife) -> None:
-        """The state of a shard, its leader, or how current its follower is, changed."""
+        """Take note that the state of a shard, its leader, or the currency of its follower changed."""
 
     def shard_given_away(self, runtime: ShardLife) -> None:
-        """The lead of a shard was handed over on purpose."""
+        """Take note that the lead of a shard was handed over on purpose."""

@@ -1,4 +1,4 @@
-"""Those who want to know when an index is committed: long polls of the log, reads of a standby."""
+"""Functions to call when an index is committed: long polls of the log, reads of a standby."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from raftlog.host import Host
 
 
 class Waiter:
-    """One of them; `cancel` is for good."""
+    """One registered function; `cancel` is final."""
 
     __slots__ = ("fn", "index", "others")
 
@@ -28,7 +28,7 @@ class Waiter:
 
 
 class Waiters:
-    """All of one shard. Each is called once, in a turn of its own."""
+    """The waiters of one shard. Each is called once, in a turn of its own."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -46,7 +46,7 @@ class Waiters:
         return waiter
 
     def reached(self, index: int) -> None:
-        """Everything up to `index` is committed."""
+        """Call the waiters up to `index`, which is committed now."""
         for waiter in [waiter for waiter in self._waiting if waiter.index <= index]:
             del self._waiting[waiter]
             self._host.call_soon(waiter.wake)
