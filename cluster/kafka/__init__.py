@@ -1,5 +1,9 @@
-"""The Kafka port: `listener` accepts, `connection` keeps order and bounds, `dispatch` finds who answers,
-`cluster_apis`, `topic_pages` and `fetching` answer what needs no shard, `waiting` bounds who waits."""
+"""The Kafka port.
+
+`listener` accepts connections, `connection` keeps order and bounds, `dispatch` finds the handler of a
+request, `cluster_apis`, `topic_pages` and `fetching` answer requests that need no shard, `waiting` bounds
+those that wait.
+"""
 
 from cluster.kafka.listener import KafkaListener
 

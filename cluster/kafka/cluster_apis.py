@@ -1,12 +1,12 @@
-"""What a client asks before it knows whom to ask: versions, nodes, topics, coordinators.
+"""The requests that a client sends to find its way: versions, nodes, topics, coordinators.
 
-All of it is read from the node's catalog, its list of nodes in contact, and who leads what. Topics have
-partitions and no messages, so one node is named as leader of all of them: the one that leads the metadata
-shard, in its term. Every node answers alike, so that any one of them will do as a bootstrap.
+They are answered from the node's catalog, its list of nodes in contact, and the leader of each shard. Topics
+have partitions but no messages, so one node is named as leader of all of them: the leader of the metadata
+shard, in its term. Every node gives the same answers, so any of them can serve as a bootstrap.
 
-What must stay true: an absent topic is never invented (`allow_auto_topic_creation` is ignored), and while the
-catalog is not loaded nobody is told that a topic is absent, see `with_catalog`. No node is named as leader or
-coordinator that this one has no link to; while there is none, an answer waits for one (`waiting`).
+What must stay true: an absent topic is never created (`allow_auto_topic_creation` is ignored), and no topic
+is reported absent while the catalog is not loaded, see `with_catalog`. A node that this one has no link to is
+never named as leader or coordinator; while there is no other, an answer waits for one (`waiting`).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from cluster.node_info import NodeInfo
 
 KEYS_MAX = 10_000
-"""Groups of one FindCoordinator: an admin client that describes that many at once is a large one. A frame of
-empty keys holds a million, and the answer would be fifty times as long as the frame."""
+"""At most this many groups in one FindCoordinator, which is generous for an admin client. A frame of empty
+keys holds a million, and the answer would be fifty times as long as the frame."""
 
 NOT_ASKED = -(2**31)
-"""Kafka's value for authorized operations that were not asked for."""
+"""Kafka's value for authorized operations that were not requested."""
 
 TOPIC_OPERATIONS = 0b1101_1111_1000
 """KIP-430 bits of READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: all that
@@ -65,7 +65,7 @@ IDEMPOTENT_WRITE."""
 
 GROUP_COORDINATOR = 0
 NO_NODE = -1
-"""Where a node id belongs and there is no node."""
+"""Placeholder for a node id if there is no node."""
 
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
@@ -73,13 +73,13 @@ CONTROLLER_ENDPOINTS = 2
 NO_LEADER = "the group's shard has no leader at the moment; ask again"
 
 CATALOG_POLL_MS = 20
-"""How often a request that came before the catalog was loaded looks again; a load takes milliseconds."""
+"""Milliseconds between two checks while a request waits for the catalog; loading takes milliseconds."""
 
 
 def with_catalog(listener: KafkaListener, exchange: Exchange, then: Callable[[], None]) -> None:
-    """Runs `then` when the catalog is loaded; closes the connection if that takes as long as a reply may.
+    """Run `then` when the catalog is loaded; close the connection if that takes longer than a reply may.
 
-    An answer from a half-loaded catalog would take topics away from every consumer that asks.
+    An answer from a half-loaded catalog would take topics away from the consumers that ask.
     """
     exchange.timer = None
     connection = exchange.connection
@@ -95,11 +95,11 @@ def with_catalog(listener: KafkaListener, exchange: Exchange, then: Callable[[],
 
 
 EXTENSIONS_FOR = "quorate"
-"""How the software names of clients begin that are told of the extensions (docs/protocol-extensions.md)."""
+"""Prefix of the software names of clients that are shown the extensions (docs/protocol-extensions.md)."""
 
 
 def served(client_software_name: str = "") -> list[ApiVersion]:
-    """What is advertised: exactly what is served, the extensions only to clients that know them."""
+    """Return the advertised APIs: exactly those served, the extensions only to clients that know them."""
     knows_extensions = client_software_name.startswith(EXTENSIONS_FOR)
     return [
         ApiVersion(api_key=api_key, min_version=low, max_version=high)
@@ -109,15 +109,16 @@ def served(client_software_name: str = "") -> list[ApiVersion]:
 
 
 GROUP_VERSION: Final = "group.version"
-"""Kafka's feature that switches the consumer protocol of KIP-848 on, at level 1."""
+"""Kafka's feature that enables the consumer protocol of KIP-848, at level 1."""
 
 
 def api_versions(listener: KafkaListener, exchange: Exchange, request: ApiVersionsRequest) -> None:
-    """KIP-511. Client software names are not checked beyond their encoding: they decide only whether the
-    extensions are shown.
+    """Answer ApiVersions (KIP-511).
 
-    There is one feature, and it is on: its least level is 1 too, as clients before 4.0 refuse a feature
-    whose range begins at 0. That never changes, so the epoch of what is finalized is 0."""
+    Client software names are not checked beyond their encoding: they only decide whether the extensions are
+    shown. There is one feature, and it is on. Its minimum level is 1 too, because clients before 4.0 refuse a
+    feature whose range begins at 0. That never changes, so the epoch of the finalized features is 0.
+    """
     response = ApiVersionsResponse(
         api_keys=served(request.client_software_name),
         supported_features=[SupportedFeatureKey(name=GROUP_VERSION, min_version=1, max_version=1)],
@@ -133,7 +134,7 @@ def api_versions(listener: KafkaListener, exchange: Exchange, request: ApiVersio
 
 
 def metadata(listener: KafkaListener, exchange: Exchange, request: MetadataRequest) -> None:
-    """Metadata 0–13: all topics, by name, or (from version 12) by id (KIP-516)."""
+    """Answer Metadata 0–13: all topics, by name, or (from version 12) by id (KIP-516)."""
 
     def answer() -> None:
         exchange.reply_in_slices(metadata_answer(listener.node, exchange.api_version, request))
@@ -144,7 +145,7 @@ def metadata(listener: KafkaListener, exchange: Exchange, request: MetadataReque
 def with_leader(
     listener: KafkaListener, exchange: Exchange, num_topics: int, then: Callable[[], None]
 ) -> None:
-    """Runs `then` when the catalog is loaded and its shard has a leader, or may not have one for longer."""
+    """Run `then` when the catalog is loaded and its shard has a leader, or the wait for one is over."""
     with_catalog(
         listener, exchange, lambda: listener.leaders.when_led(exchange, (METADATA_SHARD,), num_topics, then)
     )
@@ -152,7 +153,7 @@ def with_leader(
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """What every partition's entry says: who leads it and in which term, who has a copy of the catalog."""
+    """The part that all partitions' entries share: leader, term, and the nodes with a copy of the catalog."""
 
     error_code: ErrorCode
     leader_id: int
@@ -179,7 +180,7 @@ class Leadership:
 def metadata_answer(
     node: KafkaNode, version: int, request: MetadataRequest
 ) -> Generator[None, None, MetadataResponse]:
-    """The catalog as it is at the first step: topics do not change, others take their place."""
+    """Describe the catalog as it is at the first step: topics are not changed in place, but replaced."""
     topic_operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     cluster_operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
     led = Leadership.of(node)
@@ -210,11 +211,11 @@ def metadata_answer(
 
 
 Found = CatalogTopic | tuple[ErrorCode, str | None, bytes]
-"""A topic, or why it is not one: error, the name and the id that were asked for."""
+"""A topic, or why there is none: the error, and the name and id in the request."""
 
 
 def _asked(catalog: CatalogView, version: int, topics: list[MetadataRequestTopic] | None) -> list[Found]:
-    """Every topic asked for, each once. None asks for all; in version 0, which has no null, an empty list."""
+    """Return every requested topic once. None requests all; so does an empty list in version 0."""
     if topics is None or (version == 0 and not topics):
         return list(catalog.topics())
     asked = dict.fromkeys((topic.topic_id, topic.name) for topic in topics)
@@ -232,17 +233,17 @@ def _lookup(catalog: CatalogView, version: int, topic_id: bytes, name: str | Non
 
 
 def absent(name: str) -> ErrorCode:
-    """The error of a name that is in no catalog: an illegal one can never be, any other may come."""
+    """Return the error for a name that is in no catalog: illegal, or perhaps created later."""
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_topic(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 TOPIC_NAME_MAX = 249
-"""Kafka's: a file name of 255 less the suffix of a partition's directory."""
+"""Kafka's limit: a file name of 255 characters less the suffix of a partition's directory."""
 
 
 def is_legal_topic(name: str) -> bool:
-    """Kafka's rule for topic names."""
+    """Whether a name obeys Kafka's rule for topic names."""
     return 0 < len(name) <= TOPIC_NAME_MAX and name not in (".", "..") and _LEGAL.issuperset(name)
 
 
@@ -271,10 +272,10 @@ def _partition(led: Leadership, partition: int) -> MetadataResponsePartition:
 
 
 def find_coordinator(listener: KafkaListener, exchange: Exchange, request: FindCoordinatorRequest) -> None:
-    """FindCoordinator 0–6: the leader of each group's shard; other key types have no coordinator here.
+    """Answer FindCoordinator 0–6: the leader of each group's shard; other key types have no coordinator here.
 
     An empty key is a group like any other, as in Kafka (measured: it answers 0). A batch is answered as a
-    whole, but each key has its own answer: one shard without a leader costs the others a wait, not an error.
+    whole, but each key has its own answer: a shard without a leader costs the others a wait, not an error.
     """
     keys = [request.key] if exchange.api_version < 4 else request.coordinator_keys
     if len(keys) > KEYS_MAX:
@@ -308,7 +309,7 @@ def _no_coordinator(key: str, code: ErrorCode, message: str) -> Coordinator:
 
 
 def _reply_coordinators(exchange: Exchange, found: list[Coordinator]) -> None:
-    """Up to version 3 the only coordinator stands at the top."""
+    """Reply with the coordinators. Up to version 3 the only one stands at the top level."""
     if exchange.api_version >= 4:
         exchange.reply(FindCoordinatorResponse(coordinators=found))
         return
@@ -325,7 +326,7 @@ def _reply_coordinators(exchange: Exchange, found: list[Coordinator]) -> None:
 
 
 def describe_cluster(listener: KafkaListener, exchange: Exchange, request: DescribeClusterRequest) -> None:
-    """DescribeCluster 0–2 (KIP-700, 919): the nodes' Kafka endpoints; controllers have none of their own."""
+    """Answer DescribeCluster 0–2 (KIP-700, 919) with the nodes' Kafka endpoints; controllers have none."""
     if request.endpoint_type == BROKER_ENDPOINTS:
         listener.leaders.when_led(
             exchange, (METADATA_SHARD,), 0, lambda: exchange.reply(_described(listener.node, request))

@@ -1,12 +1,12 @@
-"""DescribeConfigs, ListConfigResources, and who answers IncrementalAlterConfigs.
+"""DescribeConfigs, ListConfigResources, and the routing of IncrementalAlterConfigs.
 
-Every node describes alike what groups and topics are configured to, from the committed catalog; a broker's
+Every node describes the configs of groups and topics in the same way, from the committed catalog; a broker's
 settings are those of the node that is asked. A request can change nothing of a broker, and of a topic only
-the racks of its replicas; one that changes nothing is answered here, whoever leads. Codes and shapes are
-those that Kafka 4.3 was seen to use.
+the racks of its replicas. A request that changes nothing is answered here, whoever leads. Codes and shapes
+are those that Kafka 4.3 was observed to use.
 
-What must stay true: what a setting keeps secret is never in an answer; a request names a bounded number of
-resources, and what it repeats is described once.
+What must stay true: the value of a sensitive setting is never in an answer; a request names a bounded number
+of resources, and a resource that it repeats is refused without being described.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ if TYPE_CHECKING:
     from cluster.kafka.node_view import KafkaNode
 
 RESOURCES_MAX: Final = 1_000
-"""Resources in one request, some 50 µs each: more than admin tools ask for. A frame holds 200,000."""
+"""At most this many resources in one request, about 50 µs each. Admin tools ask for less; a frame holds
+200,000."""
 
 
 class Source(IntEnum):
-    """Where a value comes from, in Kafka's numbers."""
+    """The source of a value, in Kafka's numbers."""
 
     TOPIC = 1
     STATIC_BROKER = 4
@@ -58,7 +59,7 @@ class Source(IntEnum):
 
 
 KAFKA_TYPES: Final[dict[type, int]] = {bool: 1, str: 2, int: 3, tuple: 7}
-"""Kafka's numbers for what a value is; those of 64 bits are LONG."""
+"""Kafka's numbers for the types of values; 64-bit integers are LONG."""
 
 LONG: Final = 5
 INT32_MAX: Final = 2**31 - 1
@@ -74,13 +75,16 @@ class _Unknown(Exception):
 
 
 def describe_configs(listener: KafkaListener, exchange: Exchange, request: DescribeConfigsRequest) -> None:
-    """DescribeConfigs 1–4 for brokers, topics and groups."""
+    """Answer DescribeConfigs 1–4 for brokers, topics and groups."""
     if _is_bounded(exchange, request.resources):
         with_catalog(listener, exchange, lambda: exchange.reply(described(listener.node, request)))
 
 
 def _is_bounded(exchange: Exchange, resources: Sequence[object]) -> bool:
-    """Closes the connection of whoever asks for too much: an error for each of so many would be as long."""
+    """Whether the request names few enough resources; closes the connection if not.
+
+    An answer with an error for each of so many resources would be just as long.
+    """
     if len(resources) <= RESOURCES_MAX:
         return True
     assert exchange.connection is not None
@@ -113,7 +117,7 @@ def described(node: KafkaNode, request: DescribeConfigsRequest) -> DescribeConfi
 def _trimmed(
     config: DescribeConfigsResourceResult, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
-    """Without what was not asked for."""
+    """Return the config without the parts that were not requested."""
     if not request.include_synonyms:
         config.synonyms = []
     if not request.include_documentation:
@@ -142,7 +146,7 @@ def _configs_of(
 
 
 def _of_topic(node: KafkaNode, name: str) -> Iterator[DescribeConfigsResourceResult]:
-    """Its replicas' racks, if they were set; topics hold no data here, so there is nothing else."""
+    """Yield the racks of a topic's replicas if they were set. Topics hold no data, so that is all."""
     text = topicracks.text_of(node.catalog.racks(name))
     if not text:
         return
@@ -158,7 +162,7 @@ def _of_topic(node: KafkaNode, name: str) -> Iterator[DescribeConfigsResourceRes
 
 
 def _of_group(node: KafkaNode, group_id: str) -> Iterator[DescribeConfigsResourceResult]:
-    """The group's own value where it has one, else the broker's, with the other as synonym."""
+    """Yield each config with the group's own value, or else the broker's. Both are among its synonyms."""
     own = node.catalog.configs.of(group_id)
     broker = _broker_settings()
     for config in GROUP_CONFIGS.values():
@@ -184,7 +188,7 @@ def _broker_settings() -> dict[str, Setting]:
 
 
 def _of_broker(node: KafkaNode, name: str) -> Iterator[DescribeConfigsResourceResult]:
-    """Every setting of this node; the empty name asks for what is common to all, and that is nothing."""
+    """Yield every setting of this node. The empty name asks for what all brokers share, which is nothing."""
     if not name:
         return
     own = str(node.info.node_id)
@@ -231,7 +235,7 @@ def _kafka_type(setting: Setting) -> int:
 def alter_configs(
     listener: KafkaListener, exchange: Exchange, request: IncrementalAlterConfigsRequest
 ) -> None:
-    """IncrementalAlterConfigs 0–1: what may change something goes to the controller, whoever is asked."""
+    """Answer IncrementalAlterConfigs 0–1; a request that may change something goes to the controller."""
     if not _is_bounded(exchange, request.resources):
         return
     if any(one.resource_type == ConfigType.GROUP or sets_racks(one) for one in request.resources):
@@ -245,7 +249,7 @@ def alter_configs(
 def list_config_resources(
     listener: KafkaListener, exchange: Exchange, request: ListConfigResourcesRequest
 ) -> None:
-    """ListConfigResources 0–1. Version 0 asks for client metrics alone, of which there are none."""
+    """Answer ListConfigResources 0–1. Version 0 asks for client metrics alone, of which there are none."""
     with_catalog(
         listener, exchange, lambda: exchange.reply(listed(listener.node, exchange.api_version, request))
     )

@@ -1,27 +1,28 @@
 """One client's connection: frames in, replies out in the order of their requests, everything bounded.
 
 A read may hold many frames. They are served in shares of the turns of the loop (`runtime.slices`), so that
-clients that pipeline thousands of requests, however many, do not hold up the others. The replies of one turn
-leave in one write.
+clients that pipeline thousands of requests, however many there are, do not delay the others. The replies of
+one turn leave in one write.
 
-What must stay true
+What must stay true:
+
 - Replies leave in the order of the requests, whenever they become ready.
-- Memory is bounded: every byte that is kept for a connection counts, towards its bound and the listener's.
-  These are what was read and not served, the frames of requests without an answer, replies that wait (for an
-  earlier one, or for time to pass), replies that the client does not read, and cached heartbeats. At the
-  first bound the connection is no longer read; at the last it is closed. Frames that were read and not served
-  yet are at most one read's worth.
-- What comes behind a request that may be decided in several parts, or whose answer is made in slices, waits
-  until it is answered (`serve_alone`): a later commit must not be overtaken by the rest of an earlier one,
-  and a connection has one long answer in the making.
-- While something waits to be served the connection is in one lane of the slices, or it is blocked and comes
-  back with the reply that ends that; until then it is not read.
-- After a planned hand-over of a shard that it used (`drain`) a connection takes nothing more, gives the
-  replies that it owes, and closes: its client then looks for the new coordinator at once.
-- What fails while a connection's bytes are read or its replies written ends that connection, and no other.
-- The fast path (a heartbeat equal to an earlier one after its correlation id) answers what the slow path
-  answered, while the coordinator's entry, taken *before* the slow path ran, is still valid: so nothing
-  changed in between, and the cached reply, itself sent only when it was durable, tells committed state.
+- Memory is bounded: every byte kept for a connection counts towards its bound and the listener's. These are
+  bytes read and not served, the frames of unanswered requests, replies that wait (for an earlier one, or for
+  time to pass), replies that the client does not read, and cached heartbeats. At the first bound the
+  connection is no longer read; at the last it is closed. Frames read and not yet served are at most one
+  read's worth.
+- Requests after one that may be decided in several parts, or whose answer is made in slices, wait until that
+  is answered (`serve_alone`): a later commit must not overtake the rest of an earlier one, and a connection
+  has only one long answer in the making.
+- A connection with frames to serve is either in one lane of the slices, or blocked until a reply unblocks it;
+  until then it is not read.
+- After a planned hand-over of a shard that it used (`drain`) a connection takes no more requests, delivers
+  the outstanding replies, and closes, so that its client looks for the new coordinator at once.
+- An error while the bytes of a connection are read or its replies written ends that connection and no other.
+- The fast path (a heartbeat equal to an earlier one after its correlation id) repeats the answer of the slow
+  path while the coordinator's entry, taken *before* the slow path ran, is still valid. So nothing changed in
+  between, and the cached reply, itself sent only once it was durable, reports committed state.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 SHARE_REQUESTS = 256
-"""A connection's share of a turn is bounded by the clock, and in requests: some are cheaper than a look at
-the clock, and in simulation no time passes within a turn."""
+"""A connection's share of a turn is bounded by the clock, and by this many requests: some take less time than
+reading the clock, and in simulation no time passes within a turn."""
 
 LITTLE_BYTES = 16_384
-"""A client that sends more at once has much more than one share of work for the node, and waits in the lane
-`more`: four commits of a hundred partitions each are less."""
+"""A client that sends more than this at once has much more work for the node than one share, and waits in the
+lane `more`. Four commits of a hundred partitions each are less."""
 
 COUNTED_BYTES_MIN = 4096
 """A connection that keeps less counts as keeping nothing: its own objects and buffers take as much."""
@@ -64,11 +65,11 @@ LINGER_MS = 5_000
 """How long a closed connection may take to deliver what was written before it is aborted."""
 
 FIRST_BYTES = 4
-"""A protocol shows itself in as many bytes as a frame's length has."""
+"""Bytes by which other protocols are recognised: as many as the length of a frame has."""
 
 
 def _own_end(call: Callable[Concatenate[Connection, P], None]) -> Callable[Concatenate[Connection, P], None]:
-    """A call in which nothing but this connection is at stake: what fails in it ends the connection."""
+    """Decorate a call that concerns only this connection: an exception in it ends the connection."""
 
     @functools.wraps(call)
     def called(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -123,35 +124,35 @@ class Connection:
         self.peer = "?"
         self.client = ClientInfo()
         self.active_ms = 0.0
-        self.kept_bytes = 0  # as the listener has counted it
+        self.kept_bytes = 0  # as last reported to the listener
         self.closed = False
-        self.patient: dict[Exchange, Callable[[], None]] = {}  # who waits of its own accord, and how it ends
-        self.shards_used = 0  # a bit for each shard of a group that it asked for
+        self.patient: dict[Exchange, Callable[[], None]] = {}  # waiting voluntarily, and how to end it
+        self.shards_used = 0  # a bit for each shard of a group that it named
         self._last_group: str | None = None
         self._num_shards = settings.cluster_shards
-        self._draining = ""  # why it closes when everything is answered
+        self._draining = ""  # why it closes once everything is answered
         self._transport: Stream
         self._framer = Framer(settings.socket_request_max_bytes)
         self._requests_max = settings.connection_requests_max
         self._pause_bytes = settings.connection_buffered_pause_bytes
         self._waiting: deque[Exchange] = deque()
-        self._alone: set[Exchange] = set()  # nothing behind these is served until they have their answers
-        self._asked_bytes = 0  # frames of requests without an answer
+        self._alone: set[Exchange] = set()  # later requests are not served until these are answered
+        self._asked_bytes = 0  # frames of unanswered requests
         self._early_bytes = 0  # replies that wait for an earlier one
         self._patient_bytes = 0  # replies that wait for time to pass
         self._backlog_bytes = 0
         self._ready: list[bytes] = []
         self._backlog: list[bytes] = []
         self._fast = FastReplies()
-        self._has_more = False  # whole frames in the framer, perhaps
+        self._has_more = False  # the framer may hold whole frames
         self._is_queued = False  # in a lane of the slices
         self._flush_due = False
         self._reading = True
         self._unread = False  # the client leaves more than the pause bound unread
-        self._first_bytes = b""  # until there was a whole frame: to tell what else it may be
+        self._first_bytes = b""  # until the first whole frame: to recognise other protocols
         self._is_new = True
 
-    # What the host calls
+    # Called by the host.
 
     @_own_end
     def connection_made(self, transport: Stream) -> None:
@@ -170,7 +171,7 @@ class Connection:
         self.closed = True
         try:
             self._let_go()
-        except Exception as error:  # the listener would count it for ever
+        except Exception as error:  # otherwise the listener would count it for ever
             self.listener.host.fatal(f"the end of the connection of {self.peer} failed: {in_one_line(error)}")
 
     def _let_go(self) -> None:
@@ -205,7 +206,7 @@ class Connection:
             if self._is_new:
                 self._first_bytes = (self._first_bytes + data)[:FIRST_BYTES]
             frames = self._framer.feed(data, 0 if self._is_queued else SHARE_REQUESTS)
-            if self._is_queued:  # what waits already comes first
+            if self._is_queued:  # earlier frames come first
                 self._has_more = True
                 self._read(False)
             elif frames:
@@ -226,14 +227,14 @@ class Connection:
         except Exception as error:
             self.failed(error)
 
-    # Requests
+    # Requests.
 
     @property
     def is_long(self) -> bool:
         return False
 
     def go_on(self, now_ms: float, end_ms: float) -> float | None:
-        """Serves frames in order until a bound or the end of this connection's share (`slices.Work`)."""
+        """Serve frames in order until a bound or the end of this connection's share (`slices.Work`)."""
         self._is_queued = False
         if self.closed:
             return now_ms
@@ -266,7 +267,7 @@ class Connection:
         return done_ms if is_done else None
 
     def _serve(self, frames: list[bytes], now_ms: float, end_ms: float) -> int | None:
-        """How many of them could be served; None if the connection was closed on one."""
+        """Serve frames and return how many could be served; None if the connection was closed on one."""
         host = self.listener.host
         wall_ms = self.listener.node.clock.wall_at(now_ms)
         fast = self._fast.by_tail
@@ -312,37 +313,37 @@ class Connection:
         dispatch.serve(self, exchange, payload)
 
     def _put_off(self, frames: list[bytes]) -> None:
-        """Keeps frames that are served later."""
+        """Keep frames to be served later."""
         self._backlog = frames
         self._backlog_bytes = sum(map(len, frames)) if frames else 0
 
     def serve_alone(self, exchange: Exchange) -> None:
-        """What the client sends behind this request stays unread until it is answered."""
+        """Leave the client's later requests unread until this one is answered."""
         self._alone.add(exchange)
 
     def uses(self, group_id: str) -> None:
-        """A request names a group: remembers its shard."""
+        """Remember the shard of a group that a request names."""
         if group_id != self._last_group:
             self._last_group = group_id
             self.shards_used |= 1 << shard_of(group_id, self._num_shards)
 
     def remember(self, exchange: Exchange, body: Any, data: bytes) -> None:
-        """Caches a steady heartbeat's reply, if nothing in its group changed since before its handling."""
+        """Cache the reply to a steady heartbeat if its group has not changed since before it was handled."""
         entry, exchange.entry = exchange.entry, None
         if entry is None or body.error_code or body.assignment is not None or not entry.is_valid():
             return
         self._fast.put(exchange, data, entry)
 
     def client_named(self, client_id: str | None) -> ClientInfo:
-        """Who asks; one object as long as the client id stays the same, as it does."""
+        """Return the sender of a request; the same object as long as the client id is the same."""
         if (client_id or "") != self.client.client_id:
             self.client = ClientInfo(client_id=client_id or "", host=self.client.host)
         return self.client
 
-    # Replies
+    # Replies.
 
     def answered(self, exchange: Exchange) -> None:
-        """An exchange has its bytes: sends what is now at the head of the queue, in this turn's one write."""
+        """Take the bytes of a reply, and send those now at the head of the queue in this turn's one write."""
         data = exchange.data
         assert data is not None
         self.listener.observe(exchange)
@@ -365,8 +366,8 @@ class Connection:
         return not self._patient_bytes or self._patient_bytes + num_bytes <= self._pause_bytes
 
     def waits_with(self, exchange: Exchange, num_bytes: int) -> None:
-        """A reply is there and waits for time to pass; negative: it does not any more."""
-        self._asked_bytes -= exchange.asked_bytes  # the request itself is not needed any more
+        """Count a reply that waits for time to pass; a negative number ends the wait."""
+        self._asked_bytes -= exchange.asked_bytes  # the request itself is no longer needed
         exchange.asked_bytes = 0
         self._patient_bytes += num_bytes
         self._flush_soon()
@@ -393,21 +394,21 @@ class Connection:
             self._serve_soon()
         self._count()
 
-    # Memory
+    # Memory.
 
     def unread_bytes(self) -> int:
-        """Replies written that the client has not taken yet."""
+        """Return the number of bytes of replies written that the client has not taken yet."""
         return self._transport.get_write_buffer_size()
 
     def kept_now(self) -> int:
-        """All bytes that the node keeps for this connection."""
+        """Return the number of bytes that the node keeps for this connection."""
         num_bytes = (
             len(self._framer.rest)
             + self._backlog_bytes
             + self._fast.num_bytes
             + self._transport.get_write_buffer_size()
         )
-        if self._waiting:  # else nothing is asked
+        if self._waiting:  # otherwise no request is unanswered
             num_bytes += self._asked_bytes + self._early_bytes + self._patient_bytes
         return num_bytes if num_bytes >= COUNTED_BYTES_MIN else 0
 
@@ -417,7 +418,7 @@ class Connection:
             self.listener.keeps(self, num_bytes)
 
     def give_up(self, how: str) -> None:
-        """It makes the node keep too much: closed at once, with all that was kept."""
+        """Close the connection at once, with everything kept for it, because that is too much."""
         unread = self.unread_bytes()
         unserved = len(self._framer.rest) + self._backlog_bytes
         waiting = self._early_bytes + self._patient_bytes
@@ -430,7 +431,7 @@ class Connection:
             at_once=True,
         )
 
-    # Flow
+    # Flow control.
 
     def _is_blocked(self) -> bool:
         if self._unread or self._draining:
@@ -444,7 +445,7 @@ class Connection:
         )
 
     def _serve_soon(self) -> None:
-        """Goes on with what waits to be served, or reads on, unless something is in the way."""
+        """Continue serving, or reading if nothing is left to serve, unless the connection is blocked."""
         if self.closed or self._is_queued:
             return
         if self._is_blocked():
@@ -465,11 +466,11 @@ class Connection:
             else:
                 self._transport.pause_reading()
 
-    # Ends
+    # Closing.
 
     @property
     def num_unserved(self) -> int:
-        """Requests that were read whole, and wait for their turn."""
+        """The number of requests read whole that have not been served yet."""
         return len(self._backlog)
 
     @property
@@ -478,7 +479,7 @@ class Connection:
         return bool(self._waiting)
 
     def drain(self, why: str) -> None:
-        """Takes no more requests, gives the replies that it owes, then closes; all within LINGER_MS.
+        """Take no more requests, deliver the outstanding replies, then close; all within LINGER_MS.
 
         What the client still sends is read and dropped: a socket that is closed with unread bytes resets its
         peer, which may then lose the last replies.
@@ -498,11 +499,11 @@ class Connection:
         self.listener.host.call_later(LINGER_MS, self.close, why)
 
     def failed(self, error: Exception) -> None:
-        """A fault while its bytes were read or its replies written (`slices.Work`)."""
+        """Close after an exception while bytes were read or replies written (`slices.Work`)."""
         self.refuse("failed", f"a fault of this program: {in_one_line(error)}")
 
     def refuse(self, why: str, message: str, *, at_once: bool = False) -> None:
-        """Closes because of what the client did; `why` is counted, `message` goes to the log."""
+        """Close because of what the client did; `why` is counted, `message` is logged."""
         if self.closed:
             return
         name = f", client id {self.client.client_id[:80]!r}" if self.client.client_id else ""
@@ -510,7 +511,7 @@ class Connection:
         self.close(why, at_once=at_once)
 
     def close(self, why: str, *, at_once: bool = False) -> None:
-        """Delivers the replies that are ready, then closes; a client that does not read is cut off."""
+        """Deliver the replies that are ready, then close; a client that does not read is cut off."""
         if self.closed:
             return
         self.closed = True

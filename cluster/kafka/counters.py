@@ -1,6 +1,6 @@
-"""What the Kafka listener counts: plain integers, so that counting costs nothing on the way of a request.
+"""The counters of the Kafka listener: plain integers, so that counting costs a request nothing.
 
-The HTTP listener reads them when somebody asks for /metrics; nothing here knows Prometheus.
+The HTTP listener reads them for /metrics; nothing here knows Prometheus.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections import defaultdict
 
 LATENCY_BUCKETS_MS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 5000.0)
-"""Upper bounds; what is slower falls into one more bucket. From below one sync of a good disk to the
-timeout of a held reply."""
+"""Upper bounds of the buckets; slower replies fall into one more. They range from less than one sync of a
+good disk to the timeout of a held reply."""
 
 
 class Latency:
@@ -28,7 +28,7 @@ class Latency:
 
 
 class KafkaCounters:
-    """Totals since the start of the node. Keys of the dictionaries are API keys, Kafka error codes, words."""
+    """Totals since the start of the node, in dictionaries by API key, Kafka error code, or reason."""
 
     __slots__ = (
         "bytes_received",
@@ -48,7 +48,7 @@ class KafkaCounters:
         self.latency: dict[int, Latency] = defaultdict(Latency)
         self.fast_heartbeats = 0
         self.serving_ms = 0.0
-        """Of the loop, spent on frames that were read: decoding, deciding, answering what is ready."""
+        """Milliseconds of the loop spent on frames that were read: decoding, deciding, sending."""
         self.bytes_received = 0
         self.bytes_sent = 0
         self.connections_opened = 0

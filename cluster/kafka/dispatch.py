@@ -1,10 +1,10 @@
-"""From a frame to whoever answers it, and what to say when nobody does.
+"""From a frame to its handler, and the answer if there is none.
 
-The table `HANDLERS` is the whole list of what this listener answers by itself; every other served API goes to
-the node, which knows shards. What is not served is not advertised, and a client that asks all the same is
-told in the log what to change, because over the wire Kafka can only close the connection on it.
+The table `HANDLERS` lists everything that this listener answers itself; every other served API goes to the
+node, which knows the shards. An API that is not served is not advertised. If a client uses it all the same,
+the log says what to change, because over the wire Kafka can only close the connection.
 
-What must stay true: every frame is answered, or its connection closed with one log line; never a hang.
+What must stay true: every frame is answered, or its connection closed with one log line; no request hangs.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ LOG = logging.getLogger("quorate.kafka")
 Handler = Callable[["KafkaListener", "Exchange", Any], None]
 
 LONG_READS = frozenset({ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS})
-"""Whose answers may be as large as what the node holds, whatever the size of the question."""
+"""APIs whose answers may be as large as everything the node holds, whatever the size of the request."""
 
 LONG_READS_MAX = 64
-"""Such questions without an answer at once, of all connections: each may take some ten megabytes on its way.
-Who administers a cluster asks a few."""
+"""At most this many such requests are unanswered at once, over all connections: each may take some ten
+megabytes in the making. An administrator sends a few."""
 
 FAST_FRAME_BYTES_MAX = 1024
-"""The largest heartbeat whose reply is cached (see `connection`): a steady one names its group and its member
-and little else."""
+"""Largest heartbeat whose reply is cached (see `connection`): a steady one names group, member and little
+else."""
 
 SERVED_ALONE = LONG_READS | {
     ApiKey.CREATE_TOPICS,
@@ -50,9 +50,9 @@ SERVED_ALONE = LONG_READS | {
     ApiKey.DELETE_GROUPS,
     ApiKey.LEAVE_GROUP,
 }
-"""Those that may take several decisions, or have very long answers: what the client sends behind them waits,
-as all requests of a connection do in Kafka. So nothing overtakes the rest of a change, and each connection
-has one very long answer in the making."""
+"""Requests that may take several decisions, or have very long answers. The client's later requests wait, as
+all requests of a connection do in Kafka. So nothing overtakes the rest of a change, and each connection has
+one very long answer in the making."""
 
 HANDLERS: dict[int, Handler] = {
     ApiKey.API_VERSIONS: cluster_apis.api_versions,
@@ -94,7 +94,7 @@ HINTS: dict[int, str] = {
     ApiKey.SHARE_GROUP_HEARTBEAT: _NO_GROUP_TYPE,
     ApiKey.STREAMS_GROUP_HEARTBEAT: _NO_GROUP_TYPE,
 }
-"""What to do about it, for the APIs that clients send although they are not advertised."""
+"""Advice for clients that send these APIs although they are not advertised."""
 
 _FIRST_BYTES = {
     b"\x16\x03": "; this looks like TLS: set security.protocol=PLAINTEXT",
@@ -105,12 +105,12 @@ _FIRST_BYTES = {
 
 
 def hint_of_first_bytes(data: bytes) -> str:
-    """What a connection that never was Kafka's probably is."""
+    """Return a guess at the protocol of a connection that is not Kafka's, as a hint for the log."""
     return next((hint for start, hint in _FIRST_BYTES.items() if data.startswith(start)), "")
 
 
 def serve(connection: Connection, exchange: Exchange, payload: bytes) -> None:
-    """Answers one frame through `exchange`, at once or later, or closes the connection."""
+    """Answer one frame through `exchange`, at once or later, or close the connection."""
     try:
         header, body = decode_request(payload)
     except MalformedFrame as error:
@@ -143,8 +143,10 @@ def serve(connection: Connection, exchange: Exchange, payload: bytes) -> None:
 
 
 def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: bytes) -> None:
-    """Hands a request about groups or the catalog to the node; notes a heartbeat that may be a steady one,
-    and whose groups the connection serves."""
+    """Pass a request about groups or the catalog to the node.
+
+    Marks a heartbeat that may be a steady one, and the shards that the connection uses.
+    """
     api_key, connection = exchange.api_key, exchange.connection
     assert connection is not None
     fan = FANS.get(api_key)
@@ -169,13 +171,13 @@ def submit(listener: KafkaListener, exchange: Exchange, body: Any, payload: byte
         if api_key == ApiKey.OFFSET_COMMIT and is_in_parts(body, len(payload)):
             connection.serve_alone(exchange)
     elif api_key == ApiKey.OFFSET_FETCH:
-        for group in body.groups or (body,):  # up to version 7 one group stands at the top
+        for group in body.groups or (body,):  # up to version 7 a single group is at the top level
             connection.uses(group.group_id)
     listener.node.submit(api_key, exchange.api_version, body, exchange.client, exchange.reply)
 
 
 def fail(exchange: Exchange, body: Any, code: ErrorCode, message: str) -> None:
-    """Answers with an error in the API's own shape, unless there was an answer already."""
+    """Answer with an error in the API's own shape, unless there was an answer already."""
     if exchange.connection is not None and not exchange.is_answered:
         exchange.entry = None
         exchange.reply(refuse(ApiKey(exchange.api_key), exchange.api_version, body, code, message))
@@ -208,6 +210,6 @@ def _first_api(payload: bytes) -> str:
 
 
 def _client_id(payload: bytes) -> str:
-    """The client id of a request that is not understood: every header since version 1 has it here."""
+    """Return the client id of a request that is not understood: every header since version 1 has it here."""
     length = int.from_bytes(payload[8:10], "big", signed=True)
     return payload[10 : 10 + max(0, length)].decode(errors="replace")

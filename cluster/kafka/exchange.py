@@ -1,13 +1,12 @@
 """One request and the reply that it waits for.
 
-An exchange is the place in a connection's queue that a reply must take: Kafka clients match replies by order,
-so a reply that is ready early waits here as bytes until those before it have gone.
+An exchange is a reply's place in the queue of a connection: Kafka clients match replies by order, so a reply
+that is ready early waits here as bytes until those before it have gone.
 
-What must stay true: a reply is given at most once; after the connection is gone it goes nowhere, and nothing
-that is held elsewhere (a shard that waits for the disk, a timer) keeps the connection alive. An answer may
-have a hundred thousand elements, so it is made and encoded in slices (`runtime.slices`), and what it is made
-of must not change meanwhile: whoever answers takes what it refers to first, and hands over nothing that
-anybody changes later.
+What must stay true: a reply is given at most once; after the connection is gone it is dropped, and nothing
+held elsewhere (by a shard that waits for the disk, by a timer) keeps the connection alive. An answer may have
+a hundred thousand elements, so it is made and encoded in slices (`runtime.slices`), and its sources must not
+change meanwhile: whoever answers collects them first, and passes on nothing that is changed later.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ LOG = logging.getLogger("quorate.kafka")
 NOBODY = ClientInfo()
 
 ELEMENTS_AT_ONCE: Final = 1_000
-"""Of an answer, made or looked at between two stops: about a millisecond."""
+"""Elements of an answer that are made or checked in one step: about a millisecond."""
 
 Answer = Generator[None, None, object]
 """Makes the body of a response, which it returns, in steps of about `ELEMENTS_AT_ONCE`."""
 
 
 class Exchange:
-    """`body -> bytes -> its place in the queue`. `data` is None until the reply is there."""
+    """`body -> bytes -> its place in the queue`. `data` is None until the reply is ready."""
 
     __slots__ = (
         "api_key",
@@ -69,21 +68,23 @@ class Exchange:
         self.is_answered = False  # or is being answered, if `data` is None
         self.entry: FastEntry | None = None  # taken before the heartbeat was handled, see `connection`
         self.tail = b""  # the heartbeat's bytes after its correlation id
-        self.timer: Timer | None = None  # of a reply that waits for time to pass; ended with the connection
-        self.on_drop: Callable[[], object] | None = None  # gives back what the wait had taken
+        self.timer: Timer | None = None  # of a reply that waits for time to pass; ends with the connection
+        self.on_drop: Callable[[], object] | None = None  # releases what the wait occupies
 
     @property
     def listener(self) -> KafkaListener | None:
-        """None once the connection is gone."""
+        """The listener; None once the connection is gone."""
         return None if self.connection is None else self.connection.listener
 
     def reply(self, body: object) -> None:
-        """Answers with a response dataclass of this API, which must not change any more."""
+        """Answer with a response dataclass of this API, which must not change any more."""
         self._begin(self._encoding(body, self.send))
 
     def reply_in_slices(self, answer: Answer, deliver: Callable[[bytes], None] | None = None) -> None:
-        """Answers with the response that `answer` makes; within this turn, if that is short. With `deliver`
-        that one gets the whole frame, to `send` it when its time has come."""
+        """Answer with the response that `answer` makes, within this turn if that is short.
+
+        With `deliver`, that function gets the whole frame and calls `send` with it later.
+        """
         self._begin(self._making(answer, deliver or self.send))
 
     def _begin(self, work: Iterator[None]) -> None:
@@ -121,18 +122,18 @@ class Exchange:
             self._failed()
 
     def _failed(self) -> None:
-        """An exception of ours, not the client's: says so, and does not leave it waiting."""
+        """Log an exception of our own, and do not leave the client waiting."""
         LOG.exception("the reply to %s version %d cannot be given", api_name(self.api_key), self.api_version)
         if (connection := self.connection) is not None:
             connection.refuse("failed", "the node failed to answer; its log says why")
 
     def be_patient(self, end: Callable[[], None]) -> None:
-        """Waits of its own accord, until `end` is called because a request behind it cannot (`waiting`)."""
+        """Wait voluntarily, until `end` is called because a later request must not be delayed (`waiting`)."""
         if self.connection is not None:
             self.connection.patient[self] = end
 
     def send(self, data: bytes) -> None:
-        """Answers with a whole frame."""
+        """Answer with a whole frame."""
         connection = self.connection
         if connection is None:
             return
@@ -145,7 +146,7 @@ class Exchange:
         connection.answered(self)
 
     def drop(self) -> None:
-        """The connection is gone: whoever still answers talks to nobody."""
+        """Detach from a connection that is gone: whatever is answered later is dropped."""
         if (listener := self.listener) is not None and listener.long_reads:
             listener.long_reads.pop(self, None)
         self.connection = None
@@ -178,11 +179,12 @@ _NESTED_ERRORS: dict[int, tuple[str, str]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: ("groups", ""),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("topics", ""),
 }
-"""Where a response has its error codes, besides at the top: in each of these, or of those within them."""
+"""Fields whose items, or the items within those, have error codes, besides a response's own code at the
+top."""
 
 
 def count_errors(counters: KafkaCounters, api_key: int, body: Any) -> Iterator[None]:
-    """Counts every error code of a response, one per group, topic or partition that has one."""
+    """Count every error code of a response, one per group, topic or partition that has one."""
     code = getattr(body, "error_code", 0)
     if code:
         counters.errors[api_key, code] += 1

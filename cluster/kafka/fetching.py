@@ -1,19 +1,19 @@
-"""The empty log behind every partition: ListOffsets and Fetch, so that unmodified consumers have a life.
+"""The empty log of every partition: ListOffsets and Fetch, so that unmodified consumers work.
 
-Topics hold no messages, but consumers fetch between heartbeats, and they do it from offsets that they
-committed elsewhere. So every offset that a client asks for *is* the end of the log: the high watermark is the
-fetch offset, and nobody ever hears OFFSET_OUT_OF_RANGE, which would reset his position. A fetch waits as long
-as it asked for (`max_wait_ms`), like one at the end of a real log, or until its connection has something else
-to do: a client that has lost its coordinator must not wait half a second behind its own fetch.
+Topics hold no messages, but consumers fetch between heartbeats, and from offsets that they committed
+elsewhere. So every requested offset *is* the end of the log: the high watermark is the fetch offset, and no
+consumer gets OFFSET_OUT_OF_RANGE, which would reset its position. A fetch waits as long as requested
+(`max_wait_ms`), like one at the end of a real log, or until its connection has other work: a client that has
+lost its coordinator must not wait half a second for its own fetch.
 
-Every node answers, whoever leads: an empty log reads the same everywhere. So a change of leaders costs
-consumers nothing here, where NOT_LEADER_OR_FOLLOWER would make each of them ask for metadata and wait a
+Every node answers, whoever leads, because an empty log reads the same everywhere. So a change of leader costs
+consumers nothing here, whereas NOT_LEADER_OR_FOLLOWER would make each of them request metadata and wait a
 second (librdkafka) or spin until there is a leader.
 
 What must stay true: a waiting fetch costs its encoded reply and a timer; their number is bounded, and their
-replies count as bytes that are kept for their connections. A frame may name a partition 65,000 times: answers
-are made in slices. Leader
-epochs are not checked and not given: they would make clients ask for epochs of a log that is not there.
+replies count among the bytes kept for their connections. A frame may name a partition 65,000 times, so
+answers are made in slices. Leader epochs are neither checked nor given: they would make clients ask for
+epochs of a log that does not exist.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ TOPIC_IDS_SINCE = 13
 
 
 def list_offsets(listener: KafkaListener, exchange: Exchange, request: ListOffsetsRequest) -> None:
-    """ListOffsets 1–10: both ends are 0, and no timestamp has a message."""
+    """Answer ListOffsets 1–10: both ends are 0, and no timestamp has a message."""
     with_catalog(
         listener, exchange, lambda: exchange.reply_in_slices(_offsets(listener.node.catalog, request))
     )
@@ -83,7 +83,7 @@ def _offsets(catalog: CatalogView, request: ListOffsetsRequest) -> Answer:
 
 
 def _some_at_once(partitions: list[T]) -> Iterator[list[T]]:
-    """The partitions of one topic, at least one list of them."""
+    """Yield the partitions of one topic in lists, at least one."""
     yield partitions[:ELEMENTS_AT_ONCE]
     for first in range(ELEMENTS_AT_ONCE, len(partitions), ELEMENTS_AT_ONCE):
         yield partitions[first : first + ELEMENTS_AT_ONCE]
@@ -106,7 +106,7 @@ def _offset(topic: CatalogTopic | None, asked: ListOffsetsPartition) -> ListOffs
 
 
 def fetch(listener: KafkaListener, exchange: Exchange, request: FetchRequest) -> None:
-    """Fetch 4–17: empty, after the wait that was asked for. Sessions (KIP-227) are not kept: session id 0."""
+    """Answer Fetch 4–17: empty, after the requested wait. Sessions (KIP-227) are not kept: session id 0."""
     if request.session_id != 0:
         exchange.reply(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         return
@@ -130,7 +130,7 @@ def _fetch(listener: KafkaListener, exchange: Exchange, request: FetchRequest) -
 
 
 def _has_room(listener: KafkaListener, num_bytes: int) -> bool:
-    """Whether a reply of this size may wait: not beyond half of what all connections may keep."""
+    """Whether a reply of this size may wait: only within half of what all connections may keep."""
     settings = listener.settings
     return (
         listener.fetches_waiting < settings.fetch_waiting_max
@@ -164,7 +164,7 @@ def _end(listener: KafkaListener, exchange: Exchange, data: bytes) -> None:
 
 
 def _fetched(catalog: CatalogView, request: FetchRequest, by_id: bool, failures: list[int]) -> Answer:
-    """The response; `failures` gets one of its errors, if there are any: such an answer does not wait."""
+    """Make the response; `failures` receives one of its errors, if any: such an answer does not wait."""
     responses: list[FetchableTopicResponse] = []
     num_made = 0
     for asked in request.topics:

@@ -1,13 +1,14 @@
-"""Hands a request on to the controller, for clients that may ask any node.
+"""Forward a request to the controller, for clients that may ask any node.
 
 Kafka's own clients send IncrementalAlterConfigs for groups to whichever broker is least busy, and take
-NOT_CONTROLLER for final, since Kafka's brokers pass such requests on. So does this node: over a connection of
-its own to the address that the controller advertises, one request each, then closed. The controller sees
-this node as the client; the client id tells which one that is, and for whom it asks, and so does the cause of
-what is written. While nobody is known to lead, the request waits a moment, as others do (`waiting`).
+NOT_CONTROLLER as final, since Kafka's brokers forward such requests. So does this node: over a separate
+connection to the address that the controller advertises, with one request each, then closed. The controller
+sees this node as the client. The client id names the node and the original client, and so does the cause of
+what is written. While no leader is known, the request waits a moment, as others do (`waiting`).
 
-What must stay true: each request is answered once; one that was passed on already is not passed on again, so
-two nodes that take each other for the controller do not play ball; their number at once is bounded.
+What must stay true: each request is answered once; a forwarded request is not forwarded again, so that two
+nodes that take each other for the controller do not send it back and forth; the number of open forwards is
+bounded.
 """
 
 from __future__ import annotations
@@ -27,21 +28,24 @@ if TYPE_CHECKING:
     from cluster.kafka.listener import KafkaListener
 
 CLIENT_ID: Final = "quorate-node-"
-"""How a node names itself, with its id, in what it passes on."""
+"""Prefix of the client id in forwarded requests; the node id follows."""
 
 CLIENT_CHARS_MAX: Final = 200
-"""Of the client id and the address of the one who asked, as the controller is told them."""
+"""At most this many characters of the original client's id and address are passed to the controller."""
 
 FORWARDS_MAX: Final = 64
-"""At once: an admin's changes come one by one. Beyond it a client is told to ask the controller itself."""
+"""At most this many forwards at once; administrators send changes one by one. Beyond it, the client is told
+to ask the controller itself."""
 
 WAIT_SPARE_MS: Final = 1_000
-"""Longer than the controller holds a reply, so that its answer comes before this node gives up."""
+"""Added to the time for which the controller may hold a reply, so that this node does not give up first."""
 
 
 def submit_or_forward(listener: KafkaListener, exchange: Exchange, request: Any, num_named: int) -> None:
-    """To this node's metadata shard if it leads it, or if nobody better is known; else to the controller.
-    `num_named` is how many resources the request names."""
+    """Submit to this node's metadata shard if it leads it or knows no other leader, else to the controller.
+
+    `num_named` is how many resources the request names.
+    """
     listener.leaders.when_led(
         exchange, (METADATA_SHARD,), num_named, lambda: _submit_or_forward(listener, exchange, request)
     )
@@ -69,7 +73,7 @@ def _submit_or_forward(listener: KafkaListener, exchange: Exchange, request: Any
 
 
 class _Forward:
-    """One request on its way; a `raftlog.host.StreamHandler`."""
+    """One request being forwarded; a `raftlog.host.StreamHandler`."""
 
     def __init__(self, listener: KafkaListener, exchange: Exchange, request: Any) -> None:
         self._listener = listener
@@ -112,10 +116,10 @@ class _Forward:
         return None
 
     def pause_writing(self) -> None:
-        """One request, of a size that a listener takes."""
+        """Do nothing: this is a single request, of a size that a listener accepts."""
 
     def resume_writing(self) -> None:
-        """As above."""
+        """Do nothing, see `pause_writing`."""
 
     def _fail(self, code: ErrorCode) -> None:
         message = (

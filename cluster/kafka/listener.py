@@ -1,11 +1,11 @@
-"""The Kafka port of a node: accepts connections up to a bound, watches over what all of them hold together.
+"""The Kafka port of a node: accepts connections up to a bound, and bounds what all of them hold together.
 
 It knows no API (see `dispatch`) and no socket: connections come as streams from the Host, so that the same
 code runs in a process and in virtual time.
 
-What must stay true: a connection is in `connections` from `opened` until it is lost or dismissed; what all
-connections together make the node keep stays below its bound, by closing whoever makes it keep most; whoever
-waits for an answer, or has asked something lately, never makes room for somebody else.
+What must stay true: a connection is in `connections` from `opened` until it is lost or dismissed; the memory
+kept for all connections together stays within its bound, by closing those with the most; a connection that
+waits for an answer, or has recently sent a request, is never closed to make room for another.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("quorate.kafka")
 
 ROOM_AFTER_CLOSING = 8
-"""When all connections keep too much, some are closed until this part of the bound is free: such a look goes
-through all of them, and must not come again with the next reply."""
+"""When all connections together keep too much, some are closed until this part of the bound is free. The
+check visits every connection, so it must not recur with the next reply."""
 
 FIRST_REQUEST_MS = 10_000
-"""The time for the first whole request. Clients send it as soon as they are connected, and it is small."""
+"""Time for the first whole request. Clients send it as soon as they are connected, and it is small."""
 
 UNUSED_MS = 30_000
-"""A connection that has asked nothing for this long makes room when all places are taken. Members ask every
-few seconds, and any other client connects again when it has something to ask."""
+"""A connection that has sent no request for this long may be closed to make room. Members send one every few
+seconds, and any other client reconnects when it needs to."""
 
 DISMISSED_PER_TURN = 256
-"""How many silent connections are closed before others have the loop: some milliseconds."""
+"""Silent connections closed in one turn of the loop: some milliseconds."""
 
 SWEEPS_PER_IDLE_TIME = 4
-"""How often idle connections are looked for within connections.max.idle.ms: at most a quarter late."""
+"""Sweeps for idle connections within connections.max.idle.ms: they are closed at most a quarter late."""
 
 SWEEP_MAX_MS = 30_000
-"""And at least this often."""
+"""Longest time between two sweeps."""
 
 
 class KafkaListener:
@@ -62,20 +62,20 @@ class KafkaListener:
         self.connections: dict[Connection, None] = {}  # in the order in which they were accepted
         self._newcomers: dict[Connection, None] = {}  # those without a whole request, in the same order
         self._newcomers_timer: Timer | None = None
-        self._unused_from_ms = 0.0  # nobody has asked nothing for long before
+        self._unused_from_ms = 0.0  # no connection has been silent long enough before this time
         self.fetches_waiting = 0
-        self.long_reads: dict[Exchange, None] = {}  # without an answer yet, see `dispatch.LONG_READS`
+        self.long_reads: dict[Exchange, None] = {}  # not answered yet, see `dispatch.LONG_READS`
         self.leaders = LeaderWaits(self)
         self.slices = Slices(host)
-        self.kept_bytes = 0  # of all connections, at most: what has left since it was counted is in it
+        self.kept_bytes = 0  # upper bound over all connections: what was sent since is included
         self._server: Listener | None = None
         self._sweep_timer: Timer | None = None
         self._stopped = False
 
-    # Life
+    # Start and stop.
 
     def start(self, done: Callable[[BaseException | None], None]) -> None:
-        """Listens; `done(None)` once connections are accepted, `done(error)` if the address cannot be had."""
+        """Listen; `done(None)` once connections are accepted, `done(error)` if binding the address fails."""
         bound = self.settings.kafka_host
 
         def listening(server: Listener | None, error: BaseException | None) -> None:
@@ -96,7 +96,7 @@ class KafkaListener:
         return self.settings.kafka_host, self._server.port if self._server else self.settings.kafka_port
 
     def stop(self) -> None:
-        """Accepts nothing more and closes every connection, delivering the replies that are ready."""
+        """Accept nothing more and close every connection, delivering the replies that are ready."""
         self._stopped = True
         if self._server is not None:
             self._server.close()
@@ -106,14 +106,16 @@ class KafkaListener:
         self.close_connections()
 
     def close_connections(self) -> None:
-        """Closes every connection: clients then look for their coordinator at once."""
+        """Close every connection, so that clients look for their coordinator at once."""
         for connection in list(self.connections):
             connection.close("stopped")
 
     def close_users_of(self, shard: int) -> None:
-        """A group shard was handed over: closes the connections that asked for its groups, once they have
-        their replies. Clients notice that sooner than an error."""
-        if shard < 0:  # nobody is bound to the node that leads the metadata shard
+        """Close the connections that used a shard that was handed over, once they have their replies.
+
+        Clients notice that sooner than an error.
+        """
+        if shard < 0:  # no client is bound to the node that leads the metadata shard
             return
         users = [connection for connection in self.connections if connection.shards_used >> shard & 1]
         for connection in users:
@@ -121,11 +123,14 @@ class KafkaListener:
         if users:
             LOG.info("shard %d was handed over: closing %d connections that used it", shard, len(users))
 
-    # What connections report
+    # Called by connections.
 
     def opened(self, connection: Connection) -> bool:
-        """Whether the connection may stay. When there are too many, the oldest that has not asked anything
-        makes room, else the one that has asked nothing for longest: whoever connects gets a word in."""
+        """Return whether the connection may stay.
+
+        If there are too many, the oldest that has not sent a request yet is closed, or else the one that has
+        been silent for longest, so that a new client can send its request.
+        """
         is_full = len(self.connections) >= self.settings.max_connections
         if self._stopped or (is_full and not self._make_place()):
             self.counters.connections_closed["too many"] += 1
@@ -142,7 +147,7 @@ class KafkaListener:
         return True
 
     def asked(self, connection: Connection) -> None:
-        """Its first request has come, whole."""
+        """Take note of a connection's first whole request."""
         self._newcomers.pop(connection, None)
 
     def lost(self, connection: Connection) -> None:
@@ -151,7 +156,7 @@ class KafkaListener:
         self._note_kept(connection, 0)
 
     def keeps(self, connection: Connection, num_bytes: int) -> None:
-        """Notes how much the node keeps for this connection now."""
+        """Take note of how much the node keeps for this connection now."""
         self._note_kept(connection, num_bytes)
         if num_bytes > self.settings.connection_buffered_max_bytes:
             connection.give_up("more than connection.buffered.max.bytes")
@@ -159,12 +164,12 @@ class KafkaListener:
             self._make_room()
 
     def _note_kept(self, connection: Connection, num_bytes: int) -> None:
-        """The sum over all connections moves with each of them."""
+        """Update the sum over all connections along with the number of one."""
         self.kept_bytes += num_bytes - connection.kept_bytes
         connection.kept_bytes = num_bytes
 
     def _make_room(self) -> None:
-        """Counts anew, since replies leave without a word; then closes whoever keeps most."""
+        """Count again, because replies leave without notice; then close the connections that keep most."""
         open_ones = [connection for connection in self.connections if not connection.closed]
         for connection in open_ones:
             self._note_kept(connection, connection.kept_now())
@@ -182,22 +187,22 @@ class KafkaListener:
 
     @property
     def num_unserved(self) -> int:
-        """Requests of all connections that wait for their turn."""
+        """The number of requests of all connections that have not been served yet."""
         return sum(connection.num_unserved for connection in self.connections)
 
     def fetch_ended(self) -> None:
-        """An empty fetch no longer waits."""
+        """Take note that an empty fetch no longer waits."""
         self.fetches_waiting -= 1
 
     def observe(self, exchange: Exchange) -> None:
-        """A reply is ready."""
+        """Take note of a reply that is ready."""
         if self.long_reads:
             self.long_reads.pop(exchange, None)
         elapsed_ms = self.host.monotonic_ms() - exchange.started_ms
         self.counters.latency[exchange.api_key].observe(elapsed_ms)
 
     def _make_place(self) -> bool:
-        """Whether a connection could be dismissed."""
+        """Make room for a connection by closing another; return whether that was possible."""
         why = f"{len(self.connections)} are open (max.connections)"
         if self._newcomers:
             self._dismiss_newcomer(why)
@@ -219,7 +224,7 @@ class KafkaListener:
         self._dismiss(oldest, "silent", f"it has not sent a whole request, and {why}")
 
     def _dismiss(self, connection: Connection, kind: str, why: str) -> None:
-        """It goes, and its place is free at once."""
+        """Close a connection and free its place at once."""
         del self.connections[connection]
         self._newcomers.pop(connection, None)
         connection.refuse(kind, why)

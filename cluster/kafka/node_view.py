@@ -1,4 +1,4 @@
-"""What the listeners ask of a node, and nothing more: here tests put a small node of their own."""
+"""The interface of a node towards its listeners, and nothing more: tests use a small node of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Reply = Callable[[object], None]
 
 
 class FastEntry(Protocol):
-    """The coordinator's word that a member is steady; docs/architecture.md, "The life of one request"."""
+    """The coordinator's entry for a steady member; docs/architecture.md, "The life of one request"."""
 
     def is_valid(self) -> bool: ...
 
@@ -21,10 +21,10 @@ class FastEntry(Protocol):
 
 
 class WallClock(Protocol):
-    """The wall clock, as most nodes say."""
+    """The wall clock as agreed by most nodes."""
 
     def wall_at(self, now_ms: float) -> int:
-        """What it shows at this time of the monotonic one."""
+        """Return the wall time at this monotonic time."""
 
 
 class KafkaNode(Protocol):
@@ -42,7 +42,7 @@ class KafkaNode(Protocol):
 
     @property
     def nodes(self) -> Sequence[NodeInfo]:
-        """The nodes in contact, this one included, by id."""
+        """The nodes in contact, this one included, ordered by id."""
 
     @property
     def voters(self) -> Sequence[int]:
@@ -53,7 +53,7 @@ class KafkaNode(Protocol):
 
     @property
     def is_catalog_current(self) -> bool:
-        """Whether `catalog` has been as new as that of its leader since this node started."""
+        """Whether `catalog` has caught up with that of its leader since this node started."""
 
     @property
     def metadata_term(self) -> int: ...
@@ -63,13 +63,13 @@ class KafkaNode(Protocol):
         """The leader of the metadata shard."""
 
     def leader_of(self, shard: int) -> NodeInfo | None:
-        """Who leads the shard, as far as this node knows; never a node that it has no link to."""
+        """Return the leader of the shard as far as this node knows, if it has a link to it."""
 
     @property
     def clock(self) -> WallClock: ...
 
     def observe_clock(self, now_ms: float) -> None:
-        """A fresh reading, before anything is compared with it: a gap of the loop moves every deadline."""
+        """Take a fresh reading before anything is compared with it: a gap of the loop moves deadlines."""
 
     def submit(
         self, api_key: int, api_version: int, body: object, client: ClientInfo, reply: Reply

@@ -1,11 +1,11 @@
-"""Produce, which is served so that it can be refused, and so that librdkafka's consumers can rest.
+"""Produce, which is served in order to refuse it, and to keep librdkafka's consumers from spinning.
 
-Topics hold no messages, so nothing can be produced, and every batch is told so: for good, not to be tried
-again. It is advertised all the same because librdkafka takes a node without Produce 3 for one that predates
-the message format which Fetch 4 carries, and then fetches in a busy loop (docs/architecture.md).
+Topics hold no messages, so nothing can be produced, and every batch is refused with an error that is not
+retried. The API is advertised all the same, because librdkafka takes a node without Produce 3 for one that
+predates the message format of Fetch 4, and then fetches in a busy loop (docs/architecture.md).
 
-What must stay true: a producer that waits for an answer gets one at once, and one that does not (`acks` 0)
-learns it in the only way that Kafka has for it, by losing its connection. Nothing that it sent is kept.
+What must stay true: a producer that waits for an answer gets one at once, and one that does not (`acks` 0) is
+notified in the only way that Kafka has for it, by losing its connection. Nothing that it sent is kept.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 NO_MESSAGES = "topics here have partitions to share out and hold no messages; produce to a Kafka cluster"
 
 PARTITIONS_MAX = 20_000
-"""In one request: what fits into a producer's max.request.size (1 MiB) at 61 bytes, the smallest batch there
-is. A frame of empty ones holds a hundred times as many, and the answer, with a sentence for each, would be
-twenty times as long as the frame."""
+"""At most this many partitions in one request: what fits into a producer's max.request.size (1 MiB) at 61
+bytes, the smallest possible batch. A frame of empty batches holds a hundred times as many, and the answer,
+with a sentence for each, would be twenty times as long as the frame."""
 
 
 def produce(listener: KafkaListener, exchange: Exchange, request: ProduceRequest) -> None:
-    """Produce 3–13: POLICY_VIOLATION for every partition, also of topics that do not exist."""
+    """Answer Produce 3–13: POLICY_VIOLATION for every partition, also of topics that do not exist."""
     connection = exchange.connection
     assert connection is not None
     num_partitions = sum(len(topic.partition_data) for topic in request.topic_data)

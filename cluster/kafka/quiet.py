@@ -1,6 +1,6 @@
 """Log lines about clients, bounded: a client that misbehaves a thousand times a second costs ten lines.
 
-What is held back is counted, and the next line that may go says how many went unsaid.
+Suppressed lines are counted, and the next line that is written says how many there were.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable
 LOG = logging.getLogger("quorate.kafka")
 
 BURST_LINES = 10
-"""Lines at once: enough to see a few clients go wrong together."""
+"""Lines in a burst: enough to see a few clients go wrong together."""
 
 REFILL_MS = 1_000.0
-"""One line more per second after the burst: visible for as long as it lasts, 86,400 lines a day at most."""
+"""Milliseconds per further line: the trouble stays visible, at no more than 86,400 lines a day."""
 
 
 class QuietLog:

@@ -1,6 +1,6 @@
 """The cached replies of one connection's steady heartbeats, see `connection`.
 
-What must stay true: they are few, and their bytes are known.
+What must stay true: they are few, and their size in bytes is known.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from cluster.kafka.exchange import Exchange
 from cluster.kafka.node_view import FastEntry
 
 FAST_REPLIES_MAX = 64
-"""Kept for one connection: a consumer needs one, a load generator that stands for many a few."""
+"""Replies kept for one connection: a consumer needs one, a load generator that acts for many a few."""
 
 CORRELATION_END = 8
-"""API key, version (2 bytes each) and correlation id (4) open every request."""
+"""Every request begins with API key, version (2 bytes each) and correlation id (4)."""
 
 
 class FastReply:
-    """A steady heartbeat's cached reply, all but the correlation id, and the entry that vouches for it."""
+    """The cached reply to a steady heartbeat, without its correlation id, and the entry that validates it."""
 
     __slots__ = ("entry", "head", "length", "rest")
 
@@ -28,7 +28,7 @@ class FastReply:
 
 
 class FastReplies:
-    """The replies, by the bytes behind the correlation id of their requests."""
+    """The replies, by the bytes of their requests after the correlation id."""
 
     __slots__ = ("by_tail", "num_bytes")
 

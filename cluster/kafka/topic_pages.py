@@ -1,8 +1,8 @@
 """DescribeTopicPartitions (KIP-966): topics with their partitions, in pages.
 
-A page ends after `response_partition_limit` partitions, or after the bound of ours; `next_cursor` then names
-the partition with which the next page begins. Topics come in the order of their names, whatever order they
-were asked for in, so that a cursor means the same in every request.
+A page ends after `response_partition_limit` partitions, or at our own limit; `next_cursor` then names the
+first partition of the next page. Topics come in the order of their names, not of the request, so that a
+cursor means the same in every request.
 """
 
 from __future__ import annotations
@@ -60,8 +60,10 @@ def describe_topic_partitions(
 def page(
     node: KafkaNode, request: DescribeTopicPartitionsRequest
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
-    """One page: from the cursor, as many partitions as the limit allows. Names that are in no catalog count
-    for nothing there, and may be many."""
+    """Make one page: from the cursor, as many partitions as the limit allows.
+
+    Names that are not in the catalog do not count towards the limit, and there may be many.
+    """
     catalog, cursor, led = node.catalog, request.cursor, Leadership.of(node)
     names = {topic.name for topic in request.topics} or {topic.name for topic in catalog.topics()}
     left = max(1, min(request.response_partition_limit, PAGE_PARTITIONS_MAX))

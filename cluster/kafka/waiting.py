@@ -1,9 +1,9 @@
-"""Requests that wait of their own accord: for a leader, or (a fetch) for time to pass.
+"""Requests that wait voluntarily: for a leader, or (a fetch) for time to pass.
 
-A client that asks for a coordinator in the middle of an election is better served by an answer half a second
-later than by an error, after which it waits longer than that by itself. But replies leave a connection in
-the order of its requests, so whatever waits here holds up what comes behind it. Hence two rules: no wait is
-longer than its bound, and a request that cannot do with waiting ends the waits before it (`hurry`).
+A client that looks for a coordinator in the middle of an election is better served by an answer half a second
+later than by an error, after which it would wait even longer. But replies leave a connection in the order of
+its requests, so whatever waits here delays later requests. Hence two rules: no wait is longer than its bound,
+and a request that cannot wait ends the waits before it (`hurry`).
 
 What must stay true: an election costs one timer and one bounded list, however many clients ask.
 """
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("quorate.kafka")
 
 LEADER_WAIT_MS = 1_000
-"""Twice what a failover takes. Clients time out and ask elsewhere only after seconds."""
+"""Longest wait for a leader: twice what a failover takes. Clients time out only after seconds."""
 
 LEADER_POLL_MS = 10
-"""How often the nodes' leaders are looked at while somebody waits: small beside an election."""
+"""Milliseconds between two checks for leaders while requests wait: little compared with an election."""
 
 LEADER_WAITS_MAX = 8_192
-"""What all waiting requests together may ask about, each counting one and the groups or topics that it names:
-a request with one group for each connection by default. Beyond it the answer, an error that clients try
-again on, comes at once, so that no election fills the memory."""
+"""Bound on the waiting requests, where each counts one plus the groups or topics that it names; enough for a
+request with one group on each connection by default. Beyond it the answer, an error that clients retry, comes
+at once, so that an election cannot fill the memory."""
 
 PATIENT_APIS = frozenset(
     (
@@ -49,8 +49,8 @@ PATIENT_APIS = frozenset(
         ApiKey.PRODUCE,
     )
 )
-"""Requests that may stand behind one that waits for a leader. Heartbeats and commits may not: their members'
-time is running."""
+"""Requests that may queue after one that waits for a leader. Heartbeats and commits may not: the sessions of
+their members are running out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class _Wait:
 
 
 class LeaderWaits:
-    """The requests of one listener that wait until every shard that they ask about has a leader."""
+    """The requests of one listener that wait until every shard that they need has a leader."""
 
     def __init__(self, listener: KafkaListener) -> None:
         self._listener = listener
@@ -76,9 +76,9 @@ class LeaderWaits:
     def when_led(
         self, exchange: Exchange, shards: Iterable[int], num_named: int, then: Callable[[], None]
     ) -> None:
-        """Runs `then` when all of `shards` have leaders, at once if they do, after LEADER_WAIT_MS at most.
+        """Run `then` when all of `shards` have leaders: at once if they do, and after LEADER_WAIT_MS at most.
 
-        `num_named` is how many groups or topics the request names: what it costs to keep it.
+        `num_named` is how many groups or topics the request names, which is the cost of keeping it.
         """
         asked, weight = frozenset(shards), 1 + num_named
         if self._are_led(asked) or self._weight + weight > LEADER_WAITS_MAX:
@@ -128,10 +128,10 @@ class LeaderWaits:
 
 
 def hurry(connection: Connection, api_key: int) -> None:
-    """Ends the waits that a request of this API must not stand behind.
+    """End the waits that must not delay a request of this API.
 
-    A fetch that waits for messages that never come holds up nobody but another fetch: two on one connection
-    would else chase each other in a busy loop.
+    A fetch ends no wait, not even that of an earlier fetch: two on one connection would otherwise end each
+    other in a busy loop.
     """
     if api_key == ApiKey.FETCH:
         return
@@ -143,7 +143,7 @@ def hurry(connection: Connection, api_key: int) -> None:
 
 
 def end_fetches(connection: Connection) -> None:
-    """Empty fetches of this connection do not wait any longer."""
+    """End the waits of this connection's empty fetches."""
     for exchange, end in list(connection.patient.items()):
         if exchange.api_key == ApiKey.FETCH:
             end()
