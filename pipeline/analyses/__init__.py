@@ -1,19 +1,12 @@
-"""Functions DataFrame -> DataFrame over records and tables; each is held to what `history` answers.
+"""Analyses: functions DataFrame -> DataFrame over records and tables, each tested against `history`.
 
-registry     what an analysis is, and its words
-compaction   what compaction keeps
-state        groups as they were at some time
-rebalances   every epoch with its cause and its moments
-ownership    who had which partition; whether two ever had one
-unowned      how long nobody had one
-commits      commits that stopped, lag, or go backwards
-members      members that come and go
-storms       many groups that rebalance at one time
-capacity     what there is and what is written, by the hour
-replicas     do the nodes hold the same?
-whatif       each group under other settings
-keys         what they share
-streams      groups one at a time, for what is Python
+registry     what an analysis is, and its description compaction   the records that compaction keeps state
+groups as they were at a given time rebalances   every epoch with its cause and its timestamps ownership
+which member had which partition; whether two ever had the same one unowned      how long partitions had no
+owner commits      commits that stopped, lag, or go backwards members      members that repeatedly leave and
+rejoin storms       many groups that rebalance at the same time capacity     members, groups and writes by the
+hour replicas     whether the nodes hold the same log whatif       each group under other settings keys
+helpers shared by the others streams      iteration group by group, for analyses in Python
 """
 
 from __future__ import annotations
@@ -50,9 +43,9 @@ ANALYSES: dict[str, Analysis] = by_name(
         *whatif.ANALYSES,
     )
 )
-"""Every analysis by name, in the order in which documents tell of them."""
+"""Every analysis by name, in the order in which the documentation lists them."""
 
 
 def analyses_text() -> Iterator[str]:
-    """All of them as docs/pipeline.md has them, in Markdown."""
+    """All analyses in Markdown, as in docs/pipeline.md."""
     return text_of(ANALYSES.values())

@@ -1,8 +1,8 @@
-"""How much a cluster carries, hour by hour and shard by shard: what to size nodes and disks by.
+"""Load of a cluster by hour and shard, as a basis for sizing nodes and disks.
 
-A steady heartbeat leaves no trace in the log; what is counted is what heartbeats wrote, as members move from
-target to target. Who was a member at an hour's end is told by the records that made and removed members, so
-the count is right where the log is read from its beginning, or with the rows of the snapshot before it.
+A steady heartbeat leaves no trace in the log. Only the records that heartbeats caused, as members moved from
+target to target, are counted. Membership at the end of an hour follows from the records that created and
+removed members, so it is correct if the log is read from its beginning or from a snapshot.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _COMMITS = [int(RecordType.OFFSET_COMMIT_LEGACY), int(RecordType.OFFSET_COMMIT)]
 
 
 def capacity(records: DataFrame, hour_ms: int = HOUR_MS) -> DataFrame:
-    """A row for each hour of each shard in which something was written."""
+    """One row for each hour of each shard in which anything was written."""
     needed(records, "capacity", "member_id", "trigger", "is_tombstone")
-    records = records.where(f.col("type").isNotNull())  # of a damaged range there is a row without one
+    records = records.where(f.col("type").isNotNull())  # a damaged range is a row without a type
     hour = (f.floor(f.col("timestamp_ms") / hour_ms) * hour_ms).alias("hour_ms")
     is_first, is_commit = f.col("sequence") == 0, f.col("type").isin(_COMMITS)
     written = records.groupBy(*_SHARD, hour).agg(
@@ -56,7 +56,7 @@ def capacity(records: DataFrame, hour_ms: int = HOUR_MS) -> DataFrame:
 
 
 def _changes(records: DataFrame, keys: Iterable[str], types: Iterable[RecordType]) -> DataFrame:
-    """+1 where a key came to be, -1 where it was deleted."""
+    """The change in the number of keys that each record makes: +1 created, -1 deleted, 0 updated."""
     in_order = Window.partitionBy(*keys).orderBy("raft_index", "sequence")
     mine = records.where(f.col("type").isin([int(one) for one in types]))
     mine = mine.select(*keys, "raft_index", "sequence", "timestamp_ms", "is_tombstone")

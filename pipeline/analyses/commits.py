@@ -1,7 +1,7 @@
-"""Offset commits by partition: which stopped though somebody owns the partition, how fast and how far behind.
+"""Offset commits by partition: commits that stopped on owned partitions, commit rates, and lag.
 
-What a stalled partition is stands in `history.answers.stalls`, and is the same here: the same words, the same
-thresholds, the same rows. The log does not hold how many messages a topic has; whoever knows gives it as
+The definition of a stalled partition, with its wording, thresholds and rows, is that of
+`history.answers.stalls`. The log does not know a topic's end offsets; a caller that does passes them as
 ``end_offsets``.
 """
 
@@ -33,14 +33,14 @@ def stalled_commits(
     times: int = STALL_TIMES,
     quiet_ms_min: int = STALL_MS_MIN,
 ) -> DataFrame:
-    """The partitions that somebody owns and whose commits have stopped."""
+    """Partitions that have an owner but whose commits have stopped."""
     needed(records, "stalled_commits", "topic", "partition", "is_tombstone")
     if at_ms is not None:
         records = records.where(f.col("timestamp_ms") <= at_ms)
     ends = f.broadcast(records.groupBy("cluster_id", "shard").agg(f.max("timestamp_ms").alias("end_ms")))
     usual = _usual(records)
     of_group = f.broadcast(_median_of_groups(usual))
-    quiet = f.col("end_ms") - f.greatest("owned_since_ms", "last_commit_ms")  # null is the lesser one
+    quiet = f.col("end_ms") - f.greatest("owned_since_ms", "last_commit_ms")  # greatest() ignores nulls
     return (
         _owned(ownership, at_ms)
         .join(ends, ["cluster_id", "shard"])
@@ -55,7 +55,7 @@ def stalled_commits(
 
 
 def _owned(ownership: DataFrame, at_ms: int | None) -> DataFrame:
-    """What is owned at the end, or was at a moment."""
+    """Partitions owned at ``at_ms``, by default at the end."""
     is_open = f.col("to_ms").isNull()
     if at_ms is not None:
         is_open = (f.col("from_ms") <= at_ms) & (is_open | (f.col("to_ms") > at_ms))
@@ -64,9 +64,9 @@ def _owned(ownership: DataFrame, at_ms: int | None) -> DataFrame:
 
 
 def _usual(records: DataFrame) -> DataFrame:
-    """By partition: its last commit, and the median of its last intervals where there are enough of them.
+    """Each partition's last commit and, given enough commits, the median of its last intervals.
 
-    A removal ends what it removes: the commit behind it makes no interval, and it is no last commit.
+    A tombstone ends the series: no interval is measured across it, and it is not a last commit.
     """
     newest_first = Window.partitionBy(*PARTITION).orderBy(f.desc("raft_index"), f.desc("sequence"))
     follows = ~f.col("is_tombstone") & ~f.lead("is_tombstone", 1, True).over(newest_first)
@@ -76,7 +76,7 @@ def _usual(records: DataFrame) -> DataFrame:
         .select(*PARTITION, "raft_index", "sequence", "timestamp_ms", "is_tombstone")
         .withColumn("interval_ms", f.when(follows, f.greatest(f.col("timestamp_ms") - before_ms, f.lit(0))))
         .withColumn("place", f.row_number().over(newest_first))
-        .withColumn("number", f.count("interval_ms").over(newest_first))  # of intervals, from the newest on
+        .withColumn("number", f.count("interval_ms").over(newest_first))  # intervals so far, newest first
     )
     kept = f.when(f.col("number") <= INTERVALS_KEPT, f.col("interval_ms"))
     is_last = (f.col("place") == 1) & ~f.col("is_tombstone")
@@ -87,24 +87,25 @@ def _usual(records: DataFrame) -> DataFrame:
 
 
 def _median_of_groups(usual: DataFrame) -> DataFrame:
-    """By group: what is usual among its partitions; without it nothing is said of any."""
+    """The typical interval of each group, the median over its partitions; a group without one is left out."""
     known = usual.where(f.col("own_ms").isNotNull())
     return known.groupBy(*GROUP).agg(_median(f.col("own_ms")).alias("others_ms"))
 
 
 def _median(values: Column) -> Column:
-    """As `statistics.median` rounded by Python has it: halves go to the even number."""
+    """The median, with halves rounded to even as `statistics.median` and Python's round do."""
     return f.bround(f.percentile(values, 0.5)).cast("bigint")
 
 
 def lagging_commits(commits: DataFrame, end_offsets: DataFrame | None = None) -> DataFrame:
-    """How the commits of each partition go on: how often, how fast, how often backwards, how far behind.
+    """Each partition's commit rate, offset rate, regressions and lag.
 
-    Of two records in one entry the later one counts; rows of an older release do not say which that is.
+    Of two records in one entry the later one counts. Rows written by an older release do not say which that
+    is.
     """
     in_order = Window.partitionBy(*PARTITION).orderBy("raft_index", "sequence")
     place = f.struct("raft_index", "sequence")
-    before = f.lag("offset").over(in_order)  # null behind a removal, which begins anew
+    before = f.lag("offset").over(in_order)  # null after a removal, which starts a new series
     seconds = (f.col("last_commit_ms") - f.col("first_commit_ms")) / 1000
     rows = (
         commits.withColumn("back_by", f.when(f.col("offset") < before, before - f.col("offset")))

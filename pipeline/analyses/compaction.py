@@ -1,7 +1,7 @@
-"""What compaction keeps: the newest record of each key, tombstones left out.
+"""The records that compaction keeps: the newest of each key, without tombstones.
 
-The rule is that of `records.compaction`: a key is a type and bytes, whatever they mean, and types 0 and 1 are
-one, since both are the same offsets. Kept rows have the columns that they came with.
+The rule is that of `records.compaction`. A key is a type and its bytes, which are not interpreted; types 0
+and 1 count as one, since both hold the same offsets. The kept rows retain all their columns.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ if TYPE_CHECKING:
 
 
 def compacted(records: DataFrame) -> DataFrame:
-    """The newest record of each key of each shard, without those that a tombstone deleted.
+    """The newest record of each key of each shard, without keys that a tombstone deleted.
 
-    ``records`` needs the raw columns. Rows of a snapshot may be among them: they have its last index.
+    ``records`` needs the raw columns. It may include rows of a snapshot, which carry the snapshot's last
+    index.
     """
     needed(records, "compacted", "key_bytes")
     return newest(records.drop("damage")).where(~f.col("is_tombstone"))
 
 
 def newest(records: DataFrame) -> DataFrame:
-    """The newest record of each key, tombstones too."""
+    """The newest record of each key, including tombstones."""
     legacy, current = int(RecordType.OFFSET_COMMIT_LEGACY), int(RecordType.OFFSET_COMMIT)
     type_ = f.when(f.col("type") == legacy, f.lit(current)).otherwise(f.col("type"))
     key = ("cluster_id", "shard", type_, "key_bytes")
-    of_key = Window.partitionBy(f.xxhash64(*key), *key)  # sorted by one number before all others
+    of_key = Window.partitionBy(f.xxhash64(*key), *key)  # the hash comes first: it sorts faster than the keys
     by_age = of_key.orderBy(f.desc("raft_index"), f.desc("sequence"))
     rank = f.row_number().over(by_age)
     return records.withColumn("_rank", rank).where(f.col("_rank") == 1).drop("_rank")

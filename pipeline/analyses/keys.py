@@ -1,4 +1,4 @@
-"""What several analyses share: the keys of a group, topics by name, moments and spans as columns."""
+"""Helpers shared by several analyses: group keys, topic names, time bounds and durations as columns."""
 
 from __future__ import annotations
 
@@ -17,32 +17,35 @@ if TYPE_CHECKING:
     from pyspark.sql.window import WindowSpec
 
 GROUP = ("cluster_id", "shard", "group_id")
-"""One group of one cluster; a group never changes its shard."""
+"""The key of one group in one cluster; a group never moves to another shard."""
 
 _INTEGER = "(?:[0-7].|CC..|CD.{4}|CE.{8})"
-"""A msgpack integer that is not negative, in hexadecimal."""
+"""Matches the hexadecimal form of a non-negative msgpack integer."""
 _TOPIC_VALUE = f"^(?:9.|DC.{{4}}){_INTEGER}C410(.{{32}})"
-"""A topic's record begins with its number of partitions and its id."""
+"""Captures the topic id in a topic record's value, which starts with the number of partitions and the id."""
 
 
 def by_group(records: DataFrame, types: Collection[int], *columns: str) -> DataFrame:
-    """Records of some types, these columns of them, each group's in one partition.
+    """Records of the given types with the given columns, repartitioned by group.
 
-    What is partitioned by more than the group afterwards is not exchanged again.
+    A later partitioning by the group and further columns then needs no other exchange.
     """
     wanted = f.col("type").isin([int(type_) for type_ in types]) & f.col("group_id").isNotNull()
     return records.where(wanted).select(*GROUP, *columns).repartition(*GROUP)
 
 
 def by(*columns: str) -> WindowSpec:
-    """A window over rows that are equal in these columns; they are sorted by one number before all others."""
+    """A window partitioned by these columns; a hash comes first because it sorts faster than the columns."""
     return Window.partitionBy(f.xxhash64(*columns), *columns)
 
 
 def until(
     records: DataFrame, at_index: int | Mapping[int, int] | None = None, at_ms: int | None = None
 ) -> DataFrame:
-    """The records up to an index or a moment, both included; a mapping has an index for some shards."""
+    """The records up to and including an index or a time.
+
+    A mapping gives one index per shard; shards without one are left out.
+    """
     if isinstance(at_index, Mapping):
         if not at_index:
             raise OptionError("at_index names no shard", "give an index, or an index by shard")
@@ -56,20 +59,20 @@ def until(
 
 
 def topic_names(records: DataFrame) -> DataFrame:
-    """``cluster_id, topic_id, topic``: every topic that the metadata shard ever told of."""
+    """``cluster_id, topic_id, topic`` for every topic that ever appeared in the metadata shard."""
     hexadecimal = f.regexp_extract(f.hex("value_bytes"), _TOPIC_VALUE, 1)
     text = f.rtrim(f.translate(f.base64(f.unhex(hexadecimal)), "+/", "-_"), f.lit("="))
-    catalog = records.where(f.col("shard") == METADATA_SHARD)  # a part of the table of its own
+    catalog = records.where(f.col("shard") == METADATA_SHARD)  # prunes to a single partition of the table
     topics = catalog.where((f.col("type") == int(RecordType.TOPIC)) & ~f.col("is_tombstone"))
     named = topics.select("cluster_id", text.alias("topic_id"), "topic")
     return named.groupBy("cluster_id", "topic_id").agg(f.max("topic").alias("topic"))
 
 
 def with_topic_names(frame: DataFrame, records: DataFrame) -> DataFrame:
-    """Adds ``topic`` to what has a ``topic_id``: its name, or the id where the records do not name it."""
+    """Add ``topic`` to a frame with ``topic_id``: its name, or the id where the records do not name it."""
     if "value_bytes" not in records.columns:
         return frame.withColumn("topic", f.col("topic_id"))
-    names = f.broadcast(topic_names(records))  # all topics of a cluster: a name and an id each
+    names = f.broadcast(topic_names(records))  # small: one name and one id per topic of a cluster
     named = frame.join(names, ["cluster_id", "topic_id"], "left")
     return named.withColumn("topic", f.coalesce("topic", "topic_id"))
 

@@ -1,8 +1,8 @@
-"""Members that come and go: the rule of `history.diagnoses.members`, asked of the table of their stays.
+"""Members that repeatedly leave and rejoin: the rule of `history.diagnoses.members` on `member_sessions`.
 
-It is the very same code on one group's stays at a time. One thing differs: the table says how often a member
-joined again while it was one, and not when. Who only does that, and never goes, is found by the rule
-`FLAPPING_MEMBER` in table `findings` alone; so is what a process held.
+The same code runs on one group's sessions at a time, with one difference: the table records how often a
+member rejoined within a session, but not when. A member that only rejoins and never leaves is therefore only
+found by the rule `FLAPPING_MEMBER` in table `findings`, as are the partitions that a process held.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _TAKEN = (
 
 
 def flapping_members(member_sessions: DataFrame) -> DataFrame:
-    """The processes that joined, went and joined again, time after time."""
+    """Processes that repeatedly joined, left and joined again."""
     stays = in_groups(member_sessions.select(*_TAKEN), GROUP, "from_index", "member_id")
     return stays.mapInArrow(flapping_of, spark_type(FLAPPING_COLUMNS))
 
 
 def flapping_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same of rows that come group by group."""
+    """Flapping processes in batches whose rows are ordered by group."""
     schema = arrow_type(FLAPPING_COLUMNS)
     for key, rows in groups_of(batches, GROUP):
         found = [_row(key, one) for one in flaps([_session(row) for row in rows])]
@@ -55,7 +55,7 @@ def flapping_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _session(row: Row) -> MemberSession:
-    """What the rule looks at; the rest of a stay is not asked for."""
+    """The fields that the rule uses; all others get placeholder values."""
     return MemberSession(
         **{name: row[name] for name in _TAKEN if name not in ("cluster_id", "end")},
         end=_end(row["end"]),
@@ -68,7 +68,7 @@ def _session(row: Row) -> MemberSession:
 
 
 def _end(word: str | None) -> SessionEnd:
-    """How a stay ended; a word of a newer release says no more than that it did."""
+    """The way a session ended; a value unknown to this release becomes `UNKNOWN`."""
     return SessionEnd(word) if word in _ENDS else SessionEnd.UNKNOWN
 
 

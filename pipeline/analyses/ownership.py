@@ -1,8 +1,9 @@
-"""Who had which partition, member by member: what each member's own records say, whatever others say.
+"""Partition ownership from each member's own records, independently of the other members' records.
 
-Table `ownership` has one hand for a partition at any index, as the later entry wins. Here each member speaks
-for itself, so that two who claim one partition are both seen: an independent second opinion, equal to the
-table where a log is sound. Entries that are missing are not noticed: an interval goes on across a gap.
+Table `ownership` has exactly one owner of a partition at any index, since a later entry wins. Here each
+member's records are read separately, so that two members that claim one partition both show. The result is an
+independent check, equal to the table on a sound log. Missing entries are not detected: an interval continues
+across a gap.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
 
 PARTITION = (*GROUP, "topic_id", "partition")
 NEVER = (1 << 63) - 1
-"""An index behind every other: there ends, while spans are compared, what has not ended (``end``)."""
+"""An index above all others: the ``end`` of an interval that is still open, while intervals are compared."""
 _CURRENT = int(RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT)
 _MEMBER = int(RecordType.CONSUMER_GROUP_MEMBER_METADATA)
 _EPOCH = int(RecordType.CONSUMER_GROUP_METADATA)
 
 
 def ownership_intervals(records: DataFrame) -> DataFrame:
-    """Each time that a member had a partition: from the entry that gave it to the one that took it away.
+    """Intervals in which a member had a partition, from the entry that assigned it to its removal.
 
-    Being told to give it up begins another interval.
+    A request to revoke the partition starts a new interval.
     """
     needed(records, "ownership_intervals", "assigned", "pending")
     intervals = _with_epoch(_intervals(_held(records), "kind"), records)
@@ -42,9 +43,9 @@ def ownership_intervals(records: DataFrame) -> DataFrame:
 
 
 def double_ownership(records: DataFrame) -> DataFrame:
-    """Each time that a member took a partition while another one had it; a sound log has none.
+    """Intervals in which a member was assigned a partition that another one still had; a sound log has none.
 
-    Where several have it, the row names the one who keeps it longest, then who had it first.
+    If several members have it, the row names the one that keeps it longest, then the one that had it first.
     """
     needed(records, "double_ownership", "assigned", "pending")
     in_order = by(*PARTITION).orderBy("from_index", "end", "member_id")
@@ -66,9 +67,10 @@ def double_ownership(records: DataFrame) -> DataFrame:
 
 
 def _suspects(held: DataFrame) -> DataFrame:
-    """Of `_held` only the partitions that somebody has before another's time with it is over: mostly none.
+    """The rows of `_held` for partitions that were assigned before a previous interval ended; usually none.
 
-    What is made of them costs nothing then. A member never overlaps itself: a row ends where the next begins.
+    The later steps then cost almost nothing. A member never overlaps itself: each of its rows ends where the
+    next one starts.
     """
     of_partition = by(*PARTITION)
     until_now = of_partition.orderBy("from_index", "end").rowsBetween(Window.unboundedPreceding, -1)
@@ -78,11 +80,12 @@ def _suspects(held: DataFrame) -> DataFrame:
 
 
 def _held(records: DataFrame) -> DataFrame:
-    """A row for each partition that a member has behind an entry that names the member, up to the next one.
+    """One row per partition that a member has after an entry about that member, up to the next such entry.
 
-    Of several records in one entry the last one counts: what holds in between was never so.
+    Of several records in one entry only the last counts; the states in between never existed.
     """
-    is_said = (f.col("type") == _CURRENT) | f.col("is_tombstone")  # a record 5 says that there is a member
+    # a record 5 only says that the member exists
+    is_said = (f.col("type") == _CURRENT) | f.col("is_tombstone")
     columns = ("member_id", "raft_index", "sequence", "timestamp_ms", "is_tombstone", "assigned", "pending")
     said = by_group(records.where(is_said), (_CURRENT, _MEMBER), *columns)
     of_member = by(*GROUP, "member_id").orderBy("raft_index", "sequence")
@@ -104,13 +107,13 @@ def _held(records: DataFrame) -> DataFrame:
 
 
 def _of_kind(parts: str, kind: str) -> Column:
-    """Partitions with how the member has them."""
+    """An SQL expression that tags topic partitions with a kind."""
     tagged = f"transform({parts}, one -> struct(one.topic_id, one.partitions, '{kind}' AS kind))"
     return f.expr(f"coalesce({tagged}, array())")
 
 
 def _intervals(held: DataFrame, *same: str) -> DataFrame:
-    """What follows one another without a gap and is the ``same``, as one row: gaps and islands."""
+    """Merge adjacent rows with equal ``same`` columns into one interval (gaps and islands)."""
     hand = (*PARTITION, "member_id")
     in_order = by(*hand).orderBy("from_index")
     goes_on = f.lag("end").over(in_order) == f.col("from_index")
@@ -127,18 +130,18 @@ def _intervals(held: DataFrame, *same: str) -> DataFrame:
 
 
 def _with_epoch(intervals: DataFrame, records: DataFrame) -> DataFrame:
-    """Adds the group epoch behind the entry with which each began: the newest one written until then."""
+    """Add the group epoch at the entry that starts each interval: the newest one written by then."""
     epochs = by_group(records, (_EPOCH,), "raft_index", "sequence", "epoch")
     marks = epochs.withColumnsRenamed({"raft_index": "from_index", "epoch": "newest"})
     all_of_them = intervals.unionByName(marks, allowMissingColumns=True)
-    # An entry's own epoch counts for it: those without a sequence are the intervals, and come last.
+    # An epoch written by the same entry counts. Rows without a sequence are the intervals, and sort last.
     in_order = Window.partitionBy(*GROUP).orderBy("from_index", f.asc_nulls_last("sequence"))
     epoch = f.last("newest", ignorenulls=True).over(in_order)
     return all_of_them.withColumn("epoch", epoch).where(f.col("sequence").isNull())
 
 
 def _told(spans: DataFrame, columns: tuple[ResultColumn, ...]) -> DataFrame:
-    """Spans with an ``end`` as they are handed out: null is what has not ended."""
+    """Intervals in their final columns; the end of one that is still open becomes null."""
     is_over = f.col("end") < NEVER
     ended = spans.withColumn("to_index", f.when(is_over, f.col("end")))
     ended = ended.withColumn("to_ms", f.when(is_over, f.col("to_ms")))

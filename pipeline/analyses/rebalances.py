@@ -1,8 +1,8 @@
-"""Every epoch of every group: what caused it, when its target was there, when all were stable.
+"""Every epoch of every group: its cause, when its target was computed, when all members were stable.
 
-The same moments as in table `group_epochs`, found by counting instead of by replay: how many members there
-are and how many of them are STABLE at the epoch, after each entry. On a log without missing entries the two
-are equal; the table has more (moves, waits, relapses, who was there) and knows where entries are missing.
+The timestamps equal those of table `group_epochs`, but come from counting instead of replay: the number of
+members, and of members STABLE at the epoch, after each entry. The two agree on a log without missing entries.
+The table has more (moves, waits, relapses, membership) and knows where entries are missing.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _TARGET = int(RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA)
 _CURRENT = int(RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT)
 _CAUSE = ("trigger", "reasons", "cause_member_id", "principal", "address")
 _NONE = -1
-"""No epoch."""
+"""Stands for "no epoch"."""
 
 
 def rebalance_timeline(records: DataFrame) -> DataFrame:
-    """A row for each epoch of each group, in no order."""
+    """One row for each epoch of each group, unordered."""
     needed(records, "rebalance_timeline", "member_state", *_CAUSE)
     columns = ("raft_index", "sequence", "timestamp_ms", "type", "is_tombstone", "member_id", "epoch")
     of_groups = by_group(
@@ -43,11 +43,11 @@ def rebalance_timeline(records: DataFrame) -> DataFrame:
 
 
 def _entries(of_groups: DataFrame) -> DataFrame:
-    """A row for each entry of a group: what it says of the group, how it changes the counts of members."""
+    """One row per entry of a group: what it changes about the group and about the counts of members."""
     type_, is_value = f.col("type"), ~f.col("is_tombstone")
     of_member = by(*GROUP, "member_id").orderBy("raft_index", "sequence")
     joined = f.when(type_ == _MEMBER, is_value.cast("int"))
-    # A member that is gone is stable nowhere, whatever is left of its records 8.
+    # A member that has left is not stable at any epoch, even if records 8 of it remain.
     is_stable = is_value & (f.col("member_state") == "STABLE") & (f.col("epoch") >= 0)
     stable = f.when(is_stable, f.col("epoch")).otherwise(_NONE)
     stable = f.when(type_ == _CURRENT, stable).when((type_ == _MEMBER) & ~is_value, _NONE)
@@ -66,7 +66,7 @@ def _entries(of_groups: DataFrame) -> DataFrame:
     )
 
     def said(of_type: int, value: Column) -> Column:
-        """By the entry's last record of the type; null: it has none."""
+        """The value in the entry's last record of the type; null if it has none."""
         return f.max_by(value, f.when(type_ == of_type, f.col("sequence")))
 
     epoch = f.when(is_value, f.col("epoch")).otherwise(_NONE)
@@ -82,7 +82,7 @@ def _entries(of_groups: DataFrame) -> DataFrame:
 
 
 def _states(entries: DataFrame) -> DataFrame:
-    """Adds what is so behind each entry, and whether an epoch begins with it or the group ends."""
+    """Add the group's state after each entry, and whether the entry starts an epoch or ends the group."""
     in_order = by(*GROUP).orderBy("raft_index")
     exists = (f.col("epoch") != _NONE) | (f.col("members") > 0) | f.col("is_classic")
     begins = (f.col("epoch") != f.col("epoch_before")) & (f.col("epoch") != _NONE)
@@ -103,7 +103,7 @@ def _states(entries: DataFrame) -> DataFrame:
         .withColumn("is_gone", f.lag("exists", 1, False).over(in_order) & ~f.col("exists"))
         .withColumn("span", _running((f.col("begins") | f.col("is_gone")).cast("int"), in_order))
     )
-    # No member is at an epoch before it begins, so all that are STABLE at it are counted from there.
+    # No member reaches an epoch before it starts, so the count of STABLE members can start there.
     of_span = by(*GROUP, "span").orderBy("raft_index")
     state = (
         f.when(f.col("is_classic"), "Classic")
@@ -117,7 +117,7 @@ def _states(entries: DataFrame) -> DataFrame:
 
 
 def _epochs(states: DataFrame) -> DataFrame:
-    """The entries that begin an epoch, close a target or end the group; when that was settled and ended."""
+    """Entries that start an epoch, complete a target or end the group, with the epoch's settling and end."""
     of_span = by(*GROUP, "span")
     is_settled = f.col("state").isin("Stable", "Empty")
     marks = (
@@ -136,16 +136,16 @@ def _epochs(states: DataFrame) -> DataFrame:
 
 
 def _targets(epochs: DataFrame) -> DataFrame:
-    """The entries that begin an epoch, each with the first one that closed a target for that epoch.
+    """Entries that start an epoch, each with the first entry that completed a target for that epoch.
 
-    That may be an entry of a later epoch: the target was computed while the group went on.
+    The latter may belong to a later epoch: the target was computed while the group went on.
     """
     begun = f.struct(f.col("epoch").alias("of_epoch"), f.lit(False).alias("closes"))
     closed = f.struct(f.col("target").alias("of_epoch"), f.lit(True).alias("closes"))
     both = f.array_compact(f.array(f.when(f.col("begins"), begun), f.when(f.col("is_target"), closed)))
     marks = epochs.select("*", f.inline(both))
     in_order = by(*GROUP, "of_epoch").orderBy("raft_index", "closes")
-    # A group that was deleted and founded again has its first epochs twice.
+    # A group that was deleted and created again has its first epochs twice.
     times = marks.withColumn("time", _running((~f.col("closes")).cast("int"), in_order))
     of_one = by(*GROUP, "of_epoch", "time")
     closing = f.struct("raft_index", "timestamp_ms", "trigger")
@@ -179,7 +179,7 @@ def _told(epochs: DataFrame) -> DataFrame:
 
 
 def _newest(value: Column, window: WindowSpec, before: object) -> Column:
-    """The last value until now that is not null; ``before`` the first one."""
+    """The last non-null value up to the current row, or ``before`` if there is none."""
     until_now = window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return f.coalesce(f.last(value, ignorenulls=True).over(until_now), f.lit(before))
 

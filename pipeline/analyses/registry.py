@@ -1,9 +1,9 @@
-"""What an analysis is: a function from data frames to one, with the words that documents are made of.
+"""The definition of an analysis: a function from data frames to one, with the text for its documentation.
 
-An analysis is found by its name in `pipeline.analyses.ANALYSES`. What must stay true of each: it is Spark
-SQL from end to end, or code of `history` on one group at a time (`streams`); it exchanges rows by (cluster,
-shard, group or key), collects no rows, and gives the columns that it announces. The cluster is in every key,
-so the tables of several clusters may be put together.
+Analyses are looked up by name in `pipeline.analyses.ANALYSES`. The invariants of each: it is Spark SQL from
+end to end, or code of `history` on one group at a time (`streams`); it exchanges rows by cluster and shard,
+group or key; it collects no rows; it returns the columns it declares. The cluster is part of every key, so
+that tables of several clusters can be combined.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RECORDS = "records"
-"""Rows of `RECORD_COLUMNS`: what the source reads, or the table."""
+"""Input with the columns `RECORD_COLUMNS`: the source's rows, or the table."""
 ENTRIES = "entries"
-"""Rows of `ENTRY_COLUMNS`: what the source reads with ``option("rows", "entries")``."""
+"""Input with the columns `ENTRY_COLUMNS`: the source's rows under ``option("rows", "entries")``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """One question to the log and the function that answers it."""
+    """A question about the log, and the function that answers it."""
 
     name: str
     takes: tuple[str, ...]
-    """What the function is given, in order: `RECORDS`, `ENTRIES`, or names of `pipeline.schema.TABLES`."""
+    """The function's inputs, in order: `RECORDS`, `ENTRIES`, or names in `pipeline.schema.TABLES`."""
     answers: str
     columns: tuple[Column, ...]
     run: Callable[..., DataFrame]
     options: Mapping[str, str] = field(default_factory=dict)
-    """The function's other arguments, each with what it does."""
+    """The function's other arguments and their descriptions."""
     needs_raw: bool = False
-    """It reads the raw columns of `records` too: the source gives them with ``option("raw", "true")``."""
+    """Whether it needs the raw columns of `records` (``option("raw", "true")`` of the source)."""
 
 
 def column(name: str, kind: Kind, means: str, unit: str = "") -> Column:
-    """A column of a result."""
+    """A column of an analysis's result."""
     return Column(name=name, kind=kind, means=means, unit=unit)
 
 
 def by_name(analyses: Iterable[Analysis]) -> dict[str, Analysis]:
-    """Raises `ValueError` where two have one name."""
+    """Analyses by name; raises `ValueError` if two share a name."""
     found: dict[str, Analysis] = {}
     for one in analyses:
         if one.name in found:
@@ -56,7 +56,7 @@ def by_name(analyses: Iterable[Analysis]) -> dict[str, Analysis]:
 
 
 def text_of(analyses: Iterable[Analysis]) -> Iterator[str]:
-    """The analyses as docs/pipeline.md has them, in Markdown."""
+    """The analyses in Markdown, as in docs/pipeline.md."""
     for one in analyses:
         call = ", ".join((*one.takes, *(f"{name}=" for name in one.options)))
         yield f"### Analysis {one.name}"
@@ -82,7 +82,7 @@ def columns_text(columns: Iterable[Column]) -> Iterator[str]:
 
 
 def needed(frame: DataFrame, analysis: str, *names: str) -> None:
-    """Raises `OptionError` where the input lacks a column, and says how to have it."""
+    """Raise `OptionError` if the input lacks a column; the hint says how to get it."""
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise OptionError(

@@ -1,13 +1,14 @@
-"""Do the nodes of a cluster hold the same log? Entry by entry, from what `option("rows", "entries")` reads.
+"""Compares the logs of a cluster's nodes entry by entry, as read with `option("rows", "entries")`.
 
-Blocks of 4,096 indexes are compared by a hash of their entries' CRCs, which cover every byte; only those that
-are not equal everywhere are looked at entry by entry. What was never decided may differ: entries above the
-last decided index, and the tail of a leader that fell before its entries reached a quorum. How far the log is
-decided is `history.reading.quorum`'s to say, as with `quorate log compare`, whose differences these are.
+Blocks of 4,096 indexes are compared by a hash of their entries' CRCs, which cover every byte. Only blocks
+that differ are then compared entry by entry. Entries that were never decided may differ: those above the last
+decided index, and the tail of a leader that failed before its entries reached a quorum.
+`history.reading.quorum` determines the decided index, as it does for `quorate log compare`; both report the
+same differences.
 
-What only `compare` sees, since it is not in entries: a snapshot or a hash chain that does not fit its log, a
-commit that a snapshot or the marker of a clean stop names, and whether a node is only joining. It stops at a
-shard's first difference; here all of them are told.
+Only `compare` sees what is not in entries: a snapshot or a hash chain that does not match its log, a commit
+index named only by a snapshot or by the marker of a clean stop, and whether a node is still joining.
+`compare` stops at a shard's first difference; this analysis reports all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BLOCK = 4096
-"""Indexes that are hashed together: a row of each node's for some hundred kilobytes of its log."""
+"""Indexes that are hashed together: one row per node for some hundred kilobytes of its log."""
 DIFFERS, MISSING, BEHIND = "differs", "missing", "behind"
 _SHARD = ("cluster_id", "shard")
 _VARIANT = ("term", "timestamp_ms", "size", "crc")
@@ -40,9 +41,9 @@ _NOWHERE = 1 << 62
 
 
 def replica_divergence(entries: DataFrame, num_voters: int | None = None) -> DataFrame:
-    """Where the nodes of a cluster do not hold the same decided entries."""
+    """Ranges in which the nodes of a cluster do not hold the same decided entries."""
     needed(entries, "replica_divergence", "node_id", "crc", "commit_index")
-    entries = entries.where(f.col("crc").isNotNull())  # of a damaged range there is a row without one
+    entries = entries.where(f.col("crc").isNotNull())  # a damaged range is a row without a CRC
     block = f.floor(f.col("raft_index") / BLOCK).cast("bigint").alias("block")
     hashed = f.xxhash64("raft_index", "term", "size", "crc")
     blocks = entries.groupBy(*_SHARD, "node_id", block, "term").agg(
@@ -72,11 +73,11 @@ def replica_divergence(entries: DataFrame, num_voters: int | None = None) -> Dat
     return exact.unionByName(ranges, allowMissingColumns=True)
 
 
-# One block: the entries of all nodes go in, up to where each node's are decided.
+# One block: the entries of all nodes, up to each node's last decided one.
 
 
 def _exact(table: pa.Table) -> pa.Table:
-    """Entries that are not the same everywhere, and those that are missing between two of a node."""
+    """Entries that differ between nodes, and entries that a node lacks between two that it has."""
     rows = table.to_pylist()
     said = {name: rows[0][name] for name in _SHARD}
     by_index: dict[int, dict[tuple[int, ...], list[int]]] = {}
@@ -107,12 +108,12 @@ def _exact(table: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(found, arrow_type(COLUMNS))
 
 
-# One shard: a row for each block of each node goes in.
+# One shard: a row for each block of each node.
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What a node has of a block, of one term."""
+    """A node's entries of one term in one block."""
 
     block: int
     term: int
@@ -124,7 +125,7 @@ class _Piece:
 
 
 _Pieces = dict[int, list[_Piece]]
-"""By node."""
+"""Pieces by node."""
 _SUSPECT = "suspect"
 
 
@@ -143,7 +144,7 @@ def _judged(table: pa.Table, num_voters: int | None) -> pa.Table:
 
 
 def _judgements(pieces: _Pieces, num_voters: int) -> Iterator[tuple[str, int, int, int]]:
-    """(kind, node, first, last): a block to look at up to ``last``, or indexes that a node lacks."""
+    """Yield (kind, node, first, last): a block to compare up to ``last``, or indexes that a node lacks."""
     runs = {node: list(_runs(mine)) for node, mine in pieces.items()}
     index, known = _decided(pieces, runs, num_voters)
     of_block: dict[int, list[tuple[int, _Piece, int]]] = {}
@@ -175,7 +176,7 @@ def _place(piece: _Piece) -> tuple[int, int]:
 
 
 def _as_one(held: Sequence[_Piece]) -> _Piece:
-    """All terms of a node's block together; the term is not looked at any more."""
+    """All terms of a node's block merged into one piece, whose term is no longer meaningful."""
     return _Piece(
         block=held[0].block,
         term=held[0].term,
@@ -188,18 +189,18 @@ def _as_one(held: Sequence[_Piece]) -> _Piece:
 
 
 _Run = tuple[int, int, int]
-"""First and last index, term."""
+"""First index, last index, term."""
 
 
 def _runs(mine: Sequence[_Piece]) -> Iterator[_Run]:
-    """Of each term of a node; terms rise along a log, so that a term is one run."""
+    """One run per term of a node; terms rise along a log, so each term is contiguous."""
     for term, of_term in groupby(sorted(mine, key=lambda one: one.term), key=lambda one: one.term):
         run = list(of_term)
         yield min(one.first for one in run), max(one.last for one in run), term
 
 
 def _decided(pieces: _Pieces, runs: dict[int, list[_Run]], num_voters: int) -> tuple[int, dict[int, int]]:
-    """How far the shard is decided, and how far each node's own entries surely are."""
+    """The shard's last decided index, and by node the last index known to be decided."""
     named = {node: max(one.commit_index for one in mine) for node, mine in pieces.items()}
     above = max(named.values())
     tails = []
@@ -224,8 +225,11 @@ def _decided(pieces: _Pieces, runs: dict[int, list[_Run]], num_voters: int) -> t
 
 
 def _cut(node: int, runs: dict[int, list[_Run]], known: dict[int, int], index: int) -> int:
-    """From where on a node holds what was never decided: an entry that is not known to be decided, of another
-    term than those there that are."""
+    """The first index from which a node's entries were never decided.
+
+    It is the first entry beyond those known to be decided whose term differs from that of a decided entry at
+    the same index on another node.
+    """
     cut = _NOWHERE
     for first, last, term in runs[node]:
         at, end = max(first, known[node] + 1), min(last, index)

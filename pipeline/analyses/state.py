@@ -1,7 +1,8 @@
-"""The groups as they were behind an index or at a moment: members, targets, epochs and offsets.
+"""Groups as they were after an index or at a time: members, targets, epochs and offsets.
 
-A group is a function of the newest record of each of its keys (`coordinator.state.model`); so is this, and no
-order between keys matters. It equals `history.state.replay`, which goes through the coordinator's own code.
+A group is a function of the newest record of each of its keys (`coordinator.state.model`), so the order
+between keys does not matter here either. The result equals that of `history.state.replay`, which runs the
+coordinator's own code.
 """
 
 from __future__ import annotations
@@ -36,22 +37,22 @@ _OF_SAID = ("client_id", "client_host", "instance_id")
 _OF_CURRENT = ("epoch", "previous_epoch", "member_state", "assigned", "pending")
 _OF_COMMIT = ("offset", "leader_epoch", "metadata")
 _OF_GROUPS = ("classic", "group_epoch", "topics", "target_epoch", "said", "target", "current")
-"""A group is there that has one of these records."""
+"""Record kinds that make a group exist."""
 
 
 def state_as_of(
     records: DataFrame, at_index: int | Mapping[int, int] | None = None, at_ms: int | None = None
 ) -> DataFrame:
-    """A row for each group (kind `group`), each of its members and each committed offset.
+    """One row for each group (kind `group`), each of its members and each committed offset.
 
-    Without an index and a moment it is the state at the end.
+    Without an index or a time, this is the state at the end.
     """
     needed(records, "state_as_of", "assigned", "pending")
     return _told(_groups(_things(until(records, at_index, at_ms))))
 
 
 def _things(records: DataFrame) -> DataFrame:
-    """A row for each group, member and offset: the newest record of each of its keys, null where deleted."""
+    """One row per group, member and offset, with the newest record of each of its keys, null if deleted."""
     type_ = f.col("type")
     kind = f.when(type_.isin(*_OFFSETS), "offset").when(type_.isin(_MEMBER, _TARGET, _CURRENT), "member")
     place = f.struct("raft_index", "sequence")
@@ -64,7 +65,8 @@ def _things(records: DataFrame) -> DataFrame:
     keys = (*GROUP, "kind", "member_id", "topic", "partition")
     return (
         of_groups.withColumn("kind", kind.otherwise("group"))
-        .groupBy(f.xxhash64(*keys).alias("hash"), *keys)  # sorted by one number before all others
+        # the hash comes first: it sorts faster than the keys
+        .groupBy(f.xxhash64(*keys).alias("hash"), *keys)
         .agg(
             f.max("raft_index").alias("raft_index"),
             f.max("timestamp_ms").alias("timestamp_ms"),
@@ -81,7 +83,7 @@ def _things(records: DataFrame) -> DataFrame:
 
 
 def _groups(things: DataFrame) -> DataFrame:
-    """Adds what is true of a group as a whole to all its rows, and a row of its own to each that is there."""
+    """Add group-wide values to all of a group's rows, and one row of kind `group` if the group exists."""
     of_group = Window.partitionBy(*GROUP)
     written = [f.col(part).isNotNull() for part in _OF_GROUPS]
     is_settled = (f.col("member_state") == "STABLE") & (f.col("epoch") == f.col("assignment_epoch"))
@@ -92,7 +94,7 @@ def _groups(things: DataFrame) -> DataFrame:
         .withColumn("group_epoch", f.coalesce(f.max("group_epoch.epoch").over(of_group), f.lit(0)))
         .withColumn("assignment_epoch", f.coalesce(f.max("target_epoch.epoch").over(of_group), f.lit(0)))
         .withColumn("num_members", f.count("said").over(of_group))
-        # A member without a record 8 has nothing, at epoch 0.
+        # A member without a record 8 has no partitions and is at epoch 0.
         .withColumn("member_state", f.coalesce("current.member_state", f.lit("STABLE")))
         .withColumn("epoch", f.coalesce("current.epoch", f.lit(0)))
         .withColumn("num_settled", f.count(f.when(f.col("said").isNotNull() & is_settled, 1)).over(of_group))
@@ -108,7 +110,7 @@ def _groups(things: DataFrame) -> DataFrame:
 
 
 def _told(rows: DataFrame) -> DataFrame:
-    """Each row with the columns of its kind, the others null."""
+    """The final columns: each row has those of its kind, and null in the others."""
     is_group, is_member, is_offset = (f.col("kind") == kind for kind in ("group", "member", "offset"))
     protocol = (
         f.when(f.col("is_classic"), "classic").when(f.col("has_records"), "consumer").otherwise("simple")

@@ -1,8 +1,9 @@
-"""Rebalance storms: many groups at one time, or one group time after time.
+"""Rebalance storms: many groups at the same time, or one group again and again.
 
-Many groups that rebalance within a minute have one cause, mostly: a node fell, a service was deployed, a
-topic grew. Of a single group a storm is many epochs in a minute, half of them overtaken before the group was
-stable; the rule `REBALANCE_STORM` asks besides that members went and came, so what it finds is among these.
+Many groups that rebalance within a minute usually share a cause: a node failed, a service was deployed, a
+topic grew. For a single group, a storm is many epochs within a minute, half of them superseded before the
+group was stable. The rule `REBALANCE_STORM` also requires that members left and joined, so its findings are a
+subset of these.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 GROUPS_MIN = 3
-"""Groups of one minute: two may meet by chance."""
+"""Groups within one window that make a storm; two may coincide by chance."""
 
 
 def rebalance_storms(
@@ -39,11 +40,11 @@ def rebalance_storms(
 
 
 def _across(began: DataFrame, window_ms: int, groups_min: int) -> DataFrame:
-    """Windows in which enough groups rebalanced; those that follow one another are one storm."""
+    """Windows in which enough groups rebalanced; adjacent windows are one storm."""
     began = began.withColumn("window", f.floor(f.col("timestamp_ms") / window_ms))
     of_cluster = Window.partitionBy("cluster_id").orderBy(
         "window"
-    )  # of stormy windows: a few of a day's 1,440
+    )  # only stormy windows: a few of a day's 1,440
     windows = (
         began.groupBy("cluster_id", "window")
         .agg(f.count_distinct("group_id").alias("groups"))
@@ -55,7 +56,7 @@ def _across(began: DataFrame, window_ms: int, groups_min: int) -> DataFrame:
 
 
 def _alone(began: DataFrame, window_ms: int, epochs_min: int) -> DataFrame:
-    """Runs of epochs of one group that are in a window with enough of them; windows that overlap are one."""
+    """Runs of epochs of one group within windows that hold enough of them; overlapping windows are merged."""
     in_group = Window.partitionBy(*GROUP).orderBy("timestamp_ms")
     ahead, behind = in_group.rangeBetween(0, window_ms), in_group.rangeBetween(-window_ms, 0)
     before = in_group.rangeBetween(-window_ms, -1)
@@ -72,7 +73,7 @@ def _alone(began: DataFrame, window_ms: int, epochs_min: int) -> DataFrame:
 
 
 def _summed(epochs: DataFrame, *storm: str) -> DataFrame:
-    """A row for each storm; first by trigger, so that triggers can be told by how many epochs they made."""
+    """One row per storm; grouping by trigger first lets triggers be ordered by their number of epochs."""
     by_trigger = epochs.groupBy(*storm, f.coalesce("trigger", f.lit("unknown")).alias("trigger")).agg(
         f.count(f.lit(1)).alias("n"),
         f.min("timestamp_ms").alias("first_ms"),

@@ -1,4 +1,4 @@
-"""Rows that come as Arrow batches in order, taken group by group: memory holds one group's."""
+"""Iteration over ordered Arrow batches group by group, with one group's rows in memory at a time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Row = dict[str, Any]
 
 
 def in_groups(frame: DataFrame, keys: tuple[str, ...], *order: str) -> DataFrame:
-    """Each group's rows one behind the other, in order: for `groups_of` in `mapInArrow`."""
+    """Sort a frame so that each group's rows are consecutive, for `groups_of` in `mapInArrow`."""
     return frame.repartition(*keys).sortWithinPartitions(*keys, *order)
 
 
 def groups_of(
     batches: Iterable[pa.RecordBatch], keys: tuple[str, ...]
 ) -> Iterator[tuple[tuple[Any, ...], Iterator[Row]]]:
-    """The keys of each group and its rows, which must be taken before the next group is."""
+    """The keys and rows of each group; its rows must be consumed before the next group is taken."""
     rows = (row for batch in batches for row in batch.to_pylist())
     return groupby(rows, key=itemgetter(*keys))

@@ -1,4 +1,4 @@
-"""How long nobody had the partitions that a group subscribes to."""
+"""How long the partitions that a group subscribes to had no owner."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ _TOPIC = ("cluster_id", "group_id", "shard", "topic")
 
 
 def unowned_partition_seconds(ownership: DataFrame, at_ms: int | None = None) -> DataFrame:
-    """Sums of the spans in which nobody had a partition, by group and topic, and the longest of them.
+    """Total time without an owner, and the longest such span, by group and topic.
 
-    What has not ended lasts until ``at_ms``, by default the newest moment that the table tells of its shard.
+    A span that is still open lasts until ``at_ms``, by default the newest timestamp in the table for its
+    shard.
     """
     spans = ownership.where(f.col("kind").isin("owned", "revoking", "unowned"))
     if at_ms is None:
         newest = ownership.groupBy(*_SHARD).agg(f.max(f.greatest("from_ms", "to_ms")).alias("at_ms"))
-        spans = spans.join(f.broadcast(newest), [*_SHARD])  # one row a shard
+        spans = spans.join(f.broadcast(newest), [*_SHARD])  # one row per shard
     else:
         spans = spans.withColumn("at_ms", f.lit(at_ms).cast("bigint")).where(
             f.col("from_ms") < f.col("at_ms")
         )
     until_ms = f.least(f.coalesce("to_ms", "at_ms"), "at_ms")
-    spans = spans.withColumn("ms", f.greatest(until_ms - f.col("from_ms"), f.lit(0)))  # clocks go back, too
+    # clocks may go backwards
+    spans = spans.withColumn("ms", f.greatest(until_ms - f.col("from_ms"), f.lit(0)))
     unowned = f.when(f.col("kind") == "unowned", f.col("ms"))
-    longest = f.when(unowned.isNotNull(), f.struct(unowned, -f.col("partition")))  # of several the first one
+    # ties: the lowest partition
+    longest = f.when(unowned.isNotNull(), f.struct(unowned, -f.col("partition")))
     sums = spans.groupBy(*_TOPIC).agg(
         f.count_distinct("topic_id", "partition").cast("int").alias("num_partitions"),
         f.count(unowned).cast("int").alias("num_spans"),

@@ -1,13 +1,13 @@
-"""Thousands of groups under other settings: `history.whatif` on one group at a time, where its records are.
+"""Thousands of groups under other settings: `history.whatif` on one group at a time, in Spark's workers.
 
-A group's records go through the same extractor and the same replay as with `quorate log whatif`, so the
-figures are the same. Terms belong to shards and not to groups: they go to every executor beforehand, some
-bytes for each failover; so does the evidence beside the log, if it is given.
+A group's records go through the same extractor and the same replay as in `quorate log whatif`, so the figures
+are the same. Terms belong to shards rather than groups: they are sent to every executor beforehand, a few
+bytes per failover, as is the evidence beside the log if it is given.
 
-Groups are exchanged without their commits: of those only the first counts, as it says that there is a group.
+Commits are not exchanged, except for a group's first one, which shows that the group exists.
 
-A story is told as far as it is known: it begins with the newest snapshot whose rows are among the records,
-if there are any, and ends before the first loss behind that (a row of `damage`).
+A replay covers what is known: it starts at the newest snapshot whose rows are among the records, if any, and
+ends before the first loss after that (a row of `damage`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 TERMS_MAX = 1_000_000
-"""Terms of all shards together: a failover a minute for two years. They are with every executor."""
+"""Limit on the terms of all shards together: a failover a minute for two years. Every executor holds them."""
 _COMMITS = [int(RecordType.OFFSET_COMMIT_LEGACY), int(RecordType.OFFSET_COMMIT)]
 _COLUMNS = ("raft_index", "sequence", "timestamp_ms", "type", "version")
 _BYTES = ("key_bytes", "value_bytes", "cause_bytes")
@@ -51,15 +51,15 @@ Notes = Sequence[Mapping[str, Any]]
 
 @dataclass(slots=True)
 class _Shard:
-    """What all groups of a shard have in common."""
+    """Data shared by all groups of a shard."""
 
     terms: list[tuple[int, int, TermStartValue]] = field(default_factory=list)
-    """(index, ms, what began), in order."""
+    """(index, ms, term start), in order."""
     last_ms: int = -1
     begins_index: int = 0
-    """That of the snapshot with which it begins; 0: none."""
+    """Index of the snapshot at which the shard's records start; 0: no snapshot."""
     notes: dict[str, list[Mapping[str, Any]]] | None = None
-    """By group; ``None``: there is no evidence."""
+    """Notes by group; ``None``: there is no evidence."""
     evidence_from_ms: int | None = None
 
 
@@ -69,7 +69,7 @@ _Shards = dict[tuple[str, int], _Shard]
 def whatif(
     records: DataFrame, change: WhatIf | None = None, evidence: Mapping[int, Notes] | None = None
 ) -> DataFrame:
-    """What really happened to each group, and what would have under other settings."""
+    """Each group's actual course, and its simulated course under other settings."""
     needed(records, "whatif", "trigger", *_BYTES)
     change = change or WhatIf()
     shards, records = _shards_of(records, evidence or {})
@@ -89,8 +89,10 @@ def whatif(
 
 
 def _shards_of(records: DataFrame, evidence: Mapping[int, Notes]) -> tuple[_Shards, DataFrame]:
-    """The terms and the ends of each shard: small, and all that comes to the driver; and the records between
-    its ends."""
+    """The terms and bounds of each shard, and the records within these bounds.
+
+    Only the terms and bounds are collected on the driver; both are small.
+    """
     found: _Shards = {}
     is_of_snapshot = f.col("type").isNotNull() & f.col("trigger").isNull()
     snapshot = f.max(f.when(is_of_snapshot, f.col("raft_index"))).alias("snapshot")
@@ -132,7 +134,7 @@ def _last_ms() -> Column:
 
 
 def _check_evidence(shards: _Shards, evidence: Mapping[int, Notes]) -> None:
-    """Evidence says of which shard it is, and not of which cluster."""
+    """Raise `OptionError` for several clusters: evidence names its shard but not its cluster."""
     clusters = sorted({cluster_id for cluster_id, _ in shards})
     if evidence and len(clusters) > 1:
         raise OptionError(
@@ -142,7 +144,7 @@ def _check_evidence(shards: _Shards, evidence: Mapping[int, Notes]) -> None:
 
 
 def _between_ends(records: DataFrame, shards: _Shards, is_of_snapshot: Column) -> DataFrame:
-    """The records from each shard's snapshot on, up to what is lost; the shards are told when that is."""
+    """Records from each shard's snapshot up to its first loss; updates ``last_ms`` of shards with losses."""
     for (cluster_id, number), one in shards.items():
         if one.begins_index:
             is_behind = (f.col("raft_index") > one.begins_index) | (
@@ -167,7 +169,7 @@ def _is_elsewhere(cluster_id: str, shard: int) -> Column:
 
 
 def _row(key: tuple[Any, ...], rows: Iterable[Row], shard: _Shard, change: WhatIf) -> Row:
-    """One group: its records through the extractor, and what that recorded through both courses."""
+    """Replay one group: extract its recorded membership, then simulate it with and without the change."""
     cluster_id, number, group_id = key
     made = Extractor(group_id, number, _notes(shard, group_id), shard.evidence_from_ms or 0)
     terms = iter(shard.terms)
@@ -175,12 +177,12 @@ def _row(key: tuple[Any, ...], rows: Iterable[Row], shard: _Shard, change: WhatI
     is_met = False
     for index, of_entry in groupby(rows, key=itemgetter("raft_index")):
         while term is not None and term[0] < index:
-            if is_met:  # a term before the group is not of it
+            if is_met:  # terms before the group existed do not concern it
                 made.term(*term)
             term = next(terms, None)
         is_met = True
-        records = [row for row in of_entry if row["key_bytes"] is not None]  # not the mark of a commit
-        if records and records[0]["cause_bytes"] is None:  # of a snapshot
+        records = [row for row in of_entry if row["key_bytes"] is not None]  # skip the marker of a commit
+        if records and records[0]["cause_bytes"] is None:  # a snapshot
             made = Extractor(group_id, number, _notes(shard, group_id), shard.evidence_from_ms or 0)
             made.begin_with(_raws(records), index, records[0]["timestamp_ms"])
         elif records:
@@ -201,7 +203,7 @@ def _notes(shard: _Shard, group_id: str) -> list[Mapping[str, Any]] | None:
 
 
 def _entry(made: Extractor, index: int, rows: Sequence[Row]) -> None:
-    """One entry about the group; what cannot be decoded is passed over, as `verify` reports it."""
+    """Feed one entry about the group; one that cannot be decoded is skipped, since `verify` reports it."""
     try:
         cause = load_cause(rows[0]["cause_bytes"])
     except RecordsError:
