@@ -1,11 +1,11 @@
-"""Facts by group: epochs, moves, ownership, sessions, waits and findings, in memory of one group at a time.
+"""Facts by group: epochs, moves, ownership, sessions, waits and findings, one group in memory at a time.
 
-`history.facts` and `history.diagnoses` make the rows, entry by entry; here is what carries entries to them
-and rows away, and lets a later run go on where an earlier one ended.
+`history.facts` and `history.diagnoses` derive the rows, entry by entry. This package feeds entries to them,
+takes rows away, and saves the state from which a later run continues.
 
-    shared     what every group of a shard needs beside its own records
+    shared     data that every group of a shard needs besides its own records
     group      one group: its stored state and new records in, rows and the next state out
     batches    Arrow batches in, Arrow batches out
-    derive     the same as a plan of Spark
+    derive     the same as a Spark plan
     here       the same for few records, in this process
 """

@@ -1,7 +1,8 @@
-"""Groups out of Arrow batches, and their rows into others: what runs in a task of Spark.
+"""Groups out of Arrow batches and their rows into others: the code that runs in a Spark task.
 
-Rows in come sorted by shard and group: what is stored first, then by index, origin and sequence. A batch out
-holds rows of one kind only, since every table has a struct column of its own: the others are null in it.
+Input rows are sorted by shard and group, then stored rows before others, then index, origin and sequence. A
+batch of output holds rows of one kind only: every table has a struct column of its own, and those of the
+other tables are null.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ IN_COLUMNS = (
     ("value", "binary"),
     ("cause", "binary"),
 )
-"""A stored row has its sequence and, as its value, its blob; of a record everything is there."""
+"""Input columns. A stored row only fills sequence and, with its blob, value; a record fills all of them."""
 RAW = {"key": "key_bytes", "value": "value_bytes", "cause": "cause_bytes"}
-"""What these are called among the records."""
+"""The names of these columns among the records."""
 STORED_ORIGINS = {STATE: 0, NOTES: 1, PART: 2}
 BRIDGE_ORIGIN, RECORD_ORIGIN = 3, 4
 _KINDS = {origin: kind for kind, origin in STORED_ORIGINS.items()}
 
 FACT_TABLES = ("group_epochs", "moves", "ownership", "member_sessions", "waits", "findings")
 ROWS_AT_ONCE = 500
-"""So many rows of a batch are Python objects at a time: a stored one may have some hundred kilobytes."""
+"""At most this many rows of a batch are Python objects at a time: a stored row may take some 100 kB."""
 BATCH_ROWS = 5_000
-"""Rows of one kind are held so long: some megabytes."""
+"""Rows of one kind that are buffered before a batch is emitted: some megabytes."""
 BATCH_BYTES = 8 << 20
-"""Blobs are held so long."""
+"""Bytes of blobs that are buffered before a batch is emitted."""
 _STRUCTS = {name: pa.struct(list(arrow_type(TABLES[name].columns))) for name in FACT_TABLES}
 _STORED = (
     Column(name="kind", kind=Kind.TEXT, means="State, notes or part."),
@@ -62,7 +63,7 @@ _STORED = (
     Column(name="blob", kind=Kind.BYTES, means="What was written down."),
 )
 STORED = arrow_type(_STORED)
-"""Rows that are stored, and handed in again."""
+"""Schema of the rows that are stored and passed in again by the next run."""
 _OUT = pa.schema(
     [
         *STORED,
@@ -72,7 +73,7 @@ _OUT = pa.schema(
 
 
 def out_type() -> StructType:
-    """Spark's type of the rows out."""
+    """Spark type of the output rows."""
     found = stored_type()
     for name in FACT_TABLES:
         found = found.add(name, TABLES[name].spark())
@@ -80,14 +81,14 @@ def out_type() -> StructType:
 
 
 def stored_type() -> StructType:
-    """Spark's type of `STORED`."""
+    """Spark type of `STORED`."""
     return spark_type(_STORED)
 
 
 def derive_batches(
     shared: Shared,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What `mapInArrow` is given."""
+    """The function to pass to `mapInArrow`."""
 
     def derived(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _derived(shared, batches)
@@ -127,7 +128,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
 
 
 class Batches:
-    """A `Sink` that makes batches of what it is given."""
+    """A `Sink` that collects its input into record batches."""
 
     def __init__(self, cluster_id: str) -> None:
         self.shard = -1
@@ -194,7 +195,7 @@ class Batches:
 
 
 def _array(column: list[Any], type_: pa.DataType) -> pa.Array:
-    """Texts that UTF-8 cannot hold are written as an export does."""
+    """An Arrow array; text that UTF-8 cannot encode is escaped as an export does."""
     try:
         return pa.array(column, type_)
     except UnicodeEncodeError:

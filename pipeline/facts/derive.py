@@ -1,8 +1,7 @@
-"""Facts as a plan of Spark: records and stored states are brought together by group, and each group is pushed
-through `history.facts` by itself.
+"""Facts as a Spark plan: records and stored states are brought together by group and fed to `history.facts`.
 
-Groups that nothing happened to are left alone: they are in no row of the result. There is one shuffle of the
-membership records (offset commits take no part in it) and of what is stored of the groups in question.
+Groups to which nothing happened do not appear in the result. There is one shuffle, of the membership records
+(not of offset commits) and of the stored rows of the groups concerned.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ def derive(
     bridges: DataFrame | None = None,
     tasks: int | None = None,
 ) -> DataFrame:
-    """The rows of all groups that anything happened to; ``kind`` says what to do with each.
+    """The rows of all groups to which anything happened; ``kind`` says what to do with each.
 
-    ``rows:TABLE`` is to be appended; ``open:TABLE`` and ``findings`` take the place of the group's earlier
-    ones, ``state`` too, of which every group that was looked at has one; ``notes`` and ``part`` are appended
-    to ``stored`` (`batches.stored_type`). ``records`` are those of the source with their raw columns,
-    ``bridges`` those of the snapshots in ``shared``. ``tasks``: so many share the groups; else Spark decides
-    by bytes, and of these records a megabyte is seconds of work.
+    ``rows:TABLE`` is to be appended. ``open:TABLE`` and ``findings`` replace the group's earlier ones, as
+    does ``state``, of which every group that was processed has one. ``notes`` and ``part`` are appended to
+    ``stored`` (`batches.stored_type`). ``records`` are rows of the source with their raw columns, ``bridges``
+    those of the snapshots in ``shared``. ``tasks`` is the number of tasks that share the groups; by default
+    Spark decides by bytes, although a megabyte of these records takes seconds.
     """
     inputs = [_of_records(records, RECORD_ORIGIN)]
     if bridges is not None:
@@ -86,7 +85,7 @@ def _typed(found: dict[str, Column]) -> list[Column]:
 
 
 def _due(stored: DataFrame, with_records: DataFrame, shared: Shared) -> DataFrame:
-    """What is stored of groups to which something may have happened; `GroupRun` looks closer."""
+    """The stored rows of groups to which something may have happened; `GroupRun` decides exactly."""
     spark = stored.sparkSession
     all_of = [shard for shard, span in shared.shards.items() if span.is_news_to_all]
     due = [with_records]

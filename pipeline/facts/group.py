@@ -1,7 +1,7 @@
-"""One group in one run: what earlier runs stored of it and its new records in, rows and its next state out.
+"""One group in one run: its stored state and its new records in, rows and its next state out.
 
-Rows are pushed in the order of their entries: first what was stored, then records. What must stay true: the
-rows of all runs together, the open ones of the last run with them, are those of one walk over the whole log.
+Rows are pushed in the order of their entries: stored ones first, then records. The invariant: the rows of all
+runs together, with the open rows of the last run, equal those of a single walk over the whole log.
 """
 
 from __future__ import annotations
@@ -24,30 +24,32 @@ from records.packing import pack, unpack_nested
 from .shared import Bridge, GroupNames, Shared
 
 DRAIN_ROWS = 256
-"""Concluded rows stay in the state, and among the open rows, until there are so many more: a group that each
-run tells a little of has one part for several of them."""
+"""Concluded rows stay in the state, and among the open rows, until there are this many.
+
+A group to which each run adds only a little thus gets one part for several runs.
+"""
 TOO_MANY_ROWS = "TOO_MANY_ROWS"
-"""Kind of the row in `findings` that says why a group has none."""
+"""Kind of the row in `findings` that says why a group has no other findings."""
 STATE, NOTES, PART, FINDINGS = "state", "notes", "part", "findings"
 STATE_VERSION = f"1.{VERSION}"
-"""Of what is stored of a group: the form of this module, and that of the builder in it."""
+"""Version of a group's stored state: the format of this module, then that of the builder."""
 SETTLED, RESTLESS = 0, 1
-"""The sequence of a state says whether time alone may make a finding of it."""
+"""Sequence of a state row: RESTLESS if the mere passing of time may produce a finding."""
 _EVERYTHING = Window()
 
 
 class Sink(Protocol):
-    """Takes what a group gives."""
+    """Receives a group's output."""
 
     def rows(self, kind: str, table: str, rows: Iterable[Any]) -> None:
-        """Rows of a table, as `history.export` has them."""
+        """Take rows of a table in the form of `history.export`."""
 
     def blob(self, kind: str, sequence: int, blob: bytes) -> None:
-        """What a later run needs."""
+        """Take data that a later run needs."""
 
 
 class GroupRun:
-    """Pushed the rows of one group; `finish` gives the rest to the sink, or nothing where nothing is new."""
+    """Processes the rows of one group; `finish` emits the rest, or nothing if nothing is new."""
 
     def __init__(self, shared: Shared, shard: int, group_id: str, sink: Sink) -> None:
         self._shard = shard
@@ -60,7 +62,7 @@ class GroupRun:
         self._is_started = self._is_restless = False
         self._has_records = False
         self._happened: list[Bridge | TermRow] | None = None
-        """What concerns all groups and is still to come, the last first."""
+        """Pending events that concern all groups, the last first."""
         self._parts: list[bytes] = []
         self._new_parts: list[GroupFacts] = []
         self._num_parts = self._num_concluded = self._num_rows = 0
@@ -71,10 +73,10 @@ class GroupRun:
         self._cause: bytes | None = None
         self._raws: list[RawRecord] = []
 
-    # What earlier runs stored.
+    # Stored by earlier runs.
 
     def stored(self, kind: str, sequence: int, blob: bytes) -> None:
-        """A row that an earlier run gave to its sink; the state comes first."""
+        """Take a row that an earlier run stored; the state comes first."""
         if kind == STATE:
             self._is_started, self._is_restless = True, sequence == RESTLESS
             self._load(blob)
@@ -107,19 +109,19 @@ class GroupRun:
         numbers = (self._num_parts, self._num_concluded, self._num_rows)
         return pack([dump_builder(self._builder), own, *numbers])
 
-    # What is new.
+    # New in this run.
 
     def record(
         self, index: int, ms: int, raw: RawRecord, cause: bytes | None, *, is_bridge: bool = False
     ) -> None:
-        """The next record of `MEMBERSHIP_TYPES`, of an entry or of a snapshot that bridges."""
+        """Take the next record of `MEMBERSHIP_TYPES`, from an entry or from a bridging snapshot."""
         if index != self._at[0] or is_bridge is not self._is_bridge:
             self._entry()
             self._at, self._is_bridge, self._cause = (index, ms), is_bridge, cause
         self._raws.append(raw)
 
     def _entry(self) -> None:
-        """The records that were pushed are one entry, or a snapshot."""
+        """Process the pushed records as one entry or one snapshot."""
         if not self._raws:
             return
         (index, ms), raws, self._raws = self._at, self._raws, []
@@ -143,7 +145,7 @@ class GroupRun:
             self._drain()
 
     def _to_come(self, first_index: int) -> list[Bridge | TermRow]:
-        """A group that is new is not told of what happened before it, but for the newest term."""
+        """Pending events, newest first; of those before a new group, only the newest term counts."""
         known = self._builder.last.index
         happened = [one for one in self._span.happened() if one.index > known]
         if not self._is_started:
@@ -153,7 +155,7 @@ class GroupRun:
         return happened[::-1]
 
     def _catch_up(self, index: int) -> None:
-        """Tells the builder what happened before an entry."""
+        """Feed the builder the events before an entry."""
         assert self._happened is not None
         while self._happened and self._happened[-1].index < index:
             one = self._happened.pop()
@@ -183,16 +185,16 @@ class GroupRun:
             self._sink.blob(PART, self._num_parts, dump_facts(drained))
             self._num_parts += 1
 
-    # The end.
+    # The end of a run.
 
     def finish(self) -> None:
-        """All rows of the group were pushed."""
+        """Finish the group after its last row."""
         self._entry()
         known = frozenset(self._notes)
         fresh = [note for note in self._noted if note not in known]
         if self._happened is None:
             if not self._is_started:
-                return  # noted, and not in the log
+                return  # noted, but not in the log
             self._happened = self._to_come(self._span.to_index + 1)
         is_due = self._has_records or fresh or self._happened
         is_later = self._span.to_ms > self._builder.last.ms

@@ -1,6 +1,6 @@
-"""`derive` for few records: the same groups are pushed through the same code, in this process.
+"""`derive` for few records: the same groups go through the same code, in this process.
 
-A plan of Spark takes a second or two however little it is about, and most runs of a stream are about little.
+A Spark plan takes a second or two however small its input, and most batches of a stream are small.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _ORDER = ("shard", "group_id", "place", "raft_index", "origin", "sequence")
 
 
 def of_groups(records: pa.Table) -> pa.Table:
-    """The records that facts are made of."""
+    """The records from which facts are derived."""
     types = pa.array([int(one) for one in MEMBERSHIP_TYPES], records.schema.field("type").type)
     is_mine = pc.and_(pc.is_in(records.column("type"), types), pc.is_valid(records.column("group_id")))
     return records.filter(is_mine)
 
 
 def derive_here(records: pa.Table, stored: pa.Table | None, shared: Shared) -> Iterator[pa.RecordBatch]:
-    """The batches of `derive`; ``records`` are `of_groups`, ``stored`` of all groups that are due."""
+    """The batches of `derive`; ``records`` come from `of_groups`, ``stored`` covers all due groups."""
     inputs = [conformed(records, _IN, known={"origin": RECORD_ORIGIN}, names=RAW)]
     if stored is not None:
         for kind, origin in STORED_ORIGINS.items():

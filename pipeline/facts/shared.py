@@ -1,4 +1,4 @@
-"""What the groups of a shard need beside their own records, as plain data that goes to every task."""
+"""Data that the groups of a shard need besides their own records, as plain objects sent to every task."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from records.ids import topic_id_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bridge:
-    """Entries are missing behind ``after_index``, and the snapshot of ``index`` stands in for them.
+    """Entries after ``after_index`` are missing, and the snapshot at ``index`` replaces them.
 
-    Its records come as rows of their own; whatever there is of entries between the two is passed over.
+    Its records come as separate rows. Any entries between the two indexes are ignored.
     """
 
     after_index: int
@@ -36,19 +36,19 @@ class ShardShared:
     to_index: int
     to_ms: int
     terms: tuple[TermRow, ...] = ()
-    """The newest one before what is new, and all that are new; by index."""
+    """The newest term before the new entries, and all new ones, by index."""
     bridges: tuple[Bridge, ...] = ()
-    """Those that are new, by index."""
+    """New bridges, by index."""
 
     def happened(self) -> list[Bridge | TermRow]:
-        """What concerns every group, in order; terms that are missing did not happen."""
+        """Events that concern every group, in order, without terms inside a bridged gap."""
         terms = [term for term in self.terms if not any(one.covers(term.index) for one in self.bridges)]
         happened: list[Bridge | TermRow] = [*terms, *self.bridges]
         return sorted((one for one in happened if one.index <= self.to_index), key=_index)
 
     @property
     def is_news_to_all(self) -> bool:
-        """Something is new that concerns every group."""
+        """Whether a new event concerns every group."""
         return any(one.index >= self.from_index for one in self.happened())
 
 
@@ -61,15 +61,15 @@ class Shared:
     cluster_id: str
     shards: Mapping[int, ShardShared]
     names: Mapping[bytes, str] = field(default_factory=dict)
-    """Topic id -> name, of every topic that the metadata shard tells of."""
+    """Topic id -> name, for every topic in the metadata shard."""
     notes: Mapping[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
-    """Shard and group -> what the nodes noted of the group beside the log (`note_text`)."""
+    """Shard and group -> notes about the group that nodes wrote beside the log (`note_text`)."""
     are_notes_new: bool = True
-    """False: groups without a new record have been told of them."""
+    """False: earlier runs passed these notes to groups without new records."""
 
 
 def note_text(note: Mapping[str, Any]) -> str:
-    """A note as a line; equal notes have equal lines."""
+    """A note as one line; equal notes give equal lines."""
     return json.dumps(note, sort_keys=True, separators=(",", ":"))
 
 
@@ -83,9 +83,9 @@ def notes_by_group(shard: int, notes: Iterable[Mapping[str, Any]]) -> dict[tuple
 
 
 class GroupNames:
-    """What topics are called, for one group: the metadata shard's word, else the group's own (`TopicNames`).
+    """Topic names for one group: from the metadata shard, else from the group's own (`TopicNames`).
 
-    ``own`` has every name that the group came across: the metadata shard forgets topics that are deleted.
+    ``own`` holds every name that the group came across, since the metadata shard forgets deleted topics.
     """
 
     def __init__(self, names: Mapping[bytes, str], own: dict[bytes, str]) -> None:
