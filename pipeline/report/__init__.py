@@ -1,6 +1,5 @@
-"""One HTML file of the tables: findings first, then charts.
+"""A single HTML report of the tables: findings first, then charts.
 
-figures    what is shown, counted by Spark: every answer has a bounded number of rows
-charts     pictures of it by matplotlib, as SVG in the page's own colours
-page       the file: `report_page`
+figures    the figures, aggregated by Spark into a bounded number of rows charts     matplotlib charts as SVG
+in the page's own colours page       the file: `report_page`
 """

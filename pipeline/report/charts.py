@@ -1,9 +1,9 @@
-"""Charts by matplotlib, as SVG that a page can hold: in the page's colours, without a style of its own.
+"""Matplotlib charts as SVG for embedding in the page, without inline styles.
 
-The page's policy allows no ``style=`` attributes and no fonts from elsewhere, and it is dark or light as its
-reader likes. So every colour here is a stand-in for a class of the style sheet (`STAND_INS`), text stays
-text, and what matplotlib writes as styles becomes attributes. Each picture says in words what it shows
-(``label``), since nothing may be told by a picture alone.
+The page's policy forbids ``style=`` attributes and external fonts, and the page is dark or light as its
+reader prefers. So every colour here is a stand-in for a class of the style sheet (`STAND_INS`), text stays
+text, and the styles that matplotlib writes become attributes. Each chart also describes itself in words
+(``label``), since no information may be in a picture alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STAND_INS = {
     "#00aa00": ("stroke", "axis"),
     "#00aa01": ("stroke", "axis soft"),
 }
-"""A colour of the drawing -> the attribute that it is, and the class that says it instead."""
+"""Stand-in colour -> the SVG attribute it may appear in, and the class that replaces it."""
 AXIS, GRID = "#00aa00", "#00aa01"
 TICKS_MAX = 8
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
@@ -38,14 +38,14 @@ TICK_STEPS_MS = (
     *(one * _HOUR for one in (1, 2, 3, 6, 12)),
     *(one * _DAY for one in (1, 2, 5, 10, 30, 100, 365, 1_000)),
 )
-"""Between two marks of a time axis, which are at round moments."""
+"""Steps between two ticks of a time axis, in milliseconds; ticks are at round times."""
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _SETTINGS: Any = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "quorate",  # the same figures make the same bytes
+    "svg.hashsalt": "quorate",  # equal figures give equal bytes
     "font.size": 9,
-    "text.parse_math": False,  # a name with two dollars is no formula
+    "text.parse_math": False,  # two dollar signs in a name are no formula
     "axes.edgecolor": AXIS,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -64,7 +64,7 @@ def stacked_bars(
     style: TimeStyle,
     label: str,
 ) -> str:
-    """Counts by bucket of time, one series on the other."""
+    """A bar chart of counts by time bucket, with the series stacked."""
 
     def draw(axes: Axes) -> None:
         below = [0] * buckets
@@ -88,7 +88,7 @@ def line(
     label: str,
     colour: int = 0,
 ) -> str:
-    """One count by bucket of time, as an area."""
+    """One count by time bucket, as an area."""
 
     def draw(axes: Axes) -> None:
         heights = [counts.get(bucket, 0) for bucket in range(buckets)]
@@ -102,7 +102,7 @@ def line(
 
 
 def histogram(steps: Mapping[int, int], *, label: str) -> str:
-    """How many came within which doubling of 10 ms."""
+    """A histogram of counts by powers of two times 10 ms."""
 
     def draw(axes: Axes) -> None:
         first, last = min(steps), max(steps)
@@ -125,7 +125,7 @@ def bars(rows: Sequence[tuple[str, float]], *, label: str, unit: str) -> str:
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_xlabel(unit)
         axes.xaxis.set_major_formatter(_number)
-        axes.locator_params(axis="x", nbins=5)  # of ten digits each, if it comes to that
+        axes.locator_params(axis="x", nbins=5)  # labels may have ten digits
         axes.grid(axis="x", linewidth=0.6)
         axes.set_axisbelow(True)
 
@@ -133,7 +133,7 @@ def bars(rows: Sequence[tuple[str, float]], *, label: str, unit: str) -> str:
 
 
 def shortened(name: str, most: int = 40) -> str:
-    """A name for an axis: names that begin alike, as in one company many do, are told apart by their ends."""
+    """Shorten a name in the middle: names within one company often start alike and differ at their ends."""
     printable = "".join(one if one.isprintable() else "·" for one in name)
     if len(printable) <= most:
         return printable
@@ -142,7 +142,7 @@ def shortened(name: str, most: int = 40) -> str:
 
 
 def _number(value: float, _place: float = 0) -> str:
-    """What a mark of an axis says: 30,000,000 and not 3.0 under a 1e7 somewhere else."""
+    """A tick label: 30,000,000 rather than 3.0 with a 1e7 elsewhere."""
     return f"{value:,.10g}"
 
 
@@ -157,7 +157,7 @@ def _time_axis(axes: Axes, buckets: int, from_ms: int, step_ms: int, style: Time
 
 
 def _time_marks(from_ms: int, span_ms: int, style: TimeStyle) -> Iterator[tuple[int, str]]:
-    """Round moments, each in as few words as tell it from the others."""
+    """Ticks at round times, each with the shortest label that is unambiguous."""
     steps = (one for one in TICK_STEPS_MS if span_ms // one < TICKS_MAX)
     step = next(steps, span_ms // TICKS_MAX + 1)
     first = -(-from_ms // step) * step
@@ -185,13 +185,14 @@ def _chart(
             axes.yaxis.set_major_formatter(_number)
         draw(axes)
         file = io.BytesIO()
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # it only measures: the browser has the fonts
+        # text is only measured here: the browser has the fonts
+        warnings.filterwarnings("ignore", "Glyph .* missing")
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     return _for_page(file.getvalue(), label)
 
 
 def _for_page(svg: bytes, label: str) -> str:
-    """The drawing without what only a file of its own needs, and without styles."""
+    """The SVG without styles and without parts that only a standalone file needs."""
     root = ET.fromstring(svg)
     kept = {found for one in root.iter() for found in _references(one)}
     salt = re.sub(r"\W+", "-", label.lower())[:40]
@@ -218,7 +219,7 @@ def _references(one: ET.Element) -> list[str]:
 
 
 def _restyle(one: ET.Element) -> None:
-    """Styles become attributes, colours become classes."""
+    """Turn styles into attributes and colours into classes."""
     classes: list[str] = []
     for rule in one.attrib.pop("style", "").split(";"):
         name, _, value = (part.strip() for part in rule.partition(":"))
@@ -233,7 +234,7 @@ def _restyle(one: ET.Element) -> None:
 
 
 def _rename(one: ET.Element, kept: set[str], salt: str) -> None:
-    """Ids are the page's: only those that are referred to stay, with the chart's name."""
+    """Keep only the ids that are referenced, prefixed with the chart's name."""
     if "id" in one.attrib:
         if one.attrib["id"] in kept:
             one.set("id", f"{salt}-{one.attrib['id']}")

@@ -1,9 +1,9 @@
-"""What the report shows, counted by Spark: of any number of rows a bounded number comes to the driver.
+"""The figures of the report, aggregated by Spark into a bounded number of rows for the driver.
 
-Each figure is one aggregate over one table, partitioned by group, by bucket of time or by kind. They are
-named as in `quorate log stats` and mean the same, but that each epoch's time to stable counts for itself, and
-that a group which lapses within an epoch counts as stable. Times are in ms; what is open counts until the
-end of its shard's log, however far others go.
+Each figure is one aggregate over one table, partitioned by group, time bucket or kind. Names and meanings are
+those of `quorate log stats`, except that each epoch's time to stable counts separately, and that a group
+which lapses within an epoch counts as stable. Times are in ms. An open span counts until the end of its own
+shard's log, however far other shards go.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
 Tables = Callable[[str], "DataFrame"]
-"""A table by its name (`pipeline.schema.TABLES`)."""
+"""Looks up a table by its name (`pipeline.schema.TABLES`)."""
 
 BUCKETS = 96
-"""Parts of the time that the charts over time have: a quarter of an hour each, of a day."""
+"""Number of buckets on a chart's time axis: a quarter of an hour each, for a day."""
 GROUPS_SHOWN = 30
 FINDINGS_SHOWN = 200
 FAILOVERS_SHOWN = 50
 KINDS_MAX = 200
-"""Of rules, triggers and ends of sessions: there are some dozens, and an import may bring unknown ones."""
+"""Limit on distinct rules, triggers and session ends: there are some dozens; imports may add unknown ones."""
 STEPS_MAX = 64
-"""Doublings of 10 ms: more than any time has."""
+"""Limit on doublings of 10 ms: more than any duration needs."""
 SEVERITIES = ("error", "warning", "note")
 
 
@@ -44,44 +44,47 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """All that is shown. ``buckets`` are of ``step_ms`` each from ``from_ms`` on."""
+    """All figures of the report; each bucket covers ``step_ms``, starting at ``from_ms``."""
 
     from_ms: int
     until_ms: int
     step_ms: int
     num_groups: int
     num_epochs: int
-    """Rebalances: epochs that left a group with members, and whose begin is in the log."""
+    """Rebalances: epochs that left the group with members and whose start is in the log."""
     unstable_ms: int
     moves: int
-    """Partitions that went from one member to another."""
+    """Partitions that moved from one member to another."""
     by_trigger: Mapping[str, Mapping[int, int]]
     """Trigger -> bucket -> rebalances."""
     groups_at_once: Mapping[int, int]
     """Bucket -> groups that rebalanced in it."""
     commits: Mapping[int, int]
     settled: Mapping[int, int]
-    """Step -> epochs that took at most ``10 ms · 2**step`` to be stable."""
+    """Step -> epochs that took at most ``10 ms · 2**step`` to become stable."""
     never_settled: int
     groups: tuple[Row, ...]
-    """Those that were not stable longest: group_id, rebalances, unstable_ms, p50_ms and p99_ms to stable,
-    changes (of places in targets)."""
+    """The groups that were unstable longest.
+
+    Columns: group_id, rebalances, unstable_ms, p50_ms and p99_ms to stable, changes (partitions moved in
+    targets).
+    """
     unowned: tuple[Row, ...]
-    """group_id, unowned_ms; the most first."""
+    """Columns group_id and unowned_ms, the largest first."""
     unowned_ms: int
     kinds: tuple[Kind, ...]
     findings: tuple[Row, ...]
-    """The most severe and then the newest."""
+    """The most severe first, then the newest."""
     ends: Mapping[str, int]
-    """How sessions ended."""
+    """Session ends by kind."""
     failovers: tuple[Row, ...]
-    """Takeovers, the newest first."""
+    """Leader changes, the newest first."""
     num_failovers: int
     num_commits: int
 
 
 def figures_of(tables: Tables) -> Figures | None:
-    """Asks the tables; ``None`` where they hold nothing."""
+    """Compute all figures; ``None`` if the tables are empty."""
     records = tables("records")
     spans = _spans(records)
     if not spans:
@@ -93,7 +96,7 @@ def figures_of(tables: Tables) -> Figures | None:
     by_bucket = _bucket("timestamp_ms", begin, step)
     epochs = tables("group_epochs").filter("num_members > 0").join(ends, "shard")
     unstable = F.greatest(F.lit(0), F.coalesce("settled_ms", "end_ms", "until_ms") - F.col("timestamp_ms"))
-    begun = epochs.filter("is_begin_known")  # the others were met on the way, behind what is missing
+    begun = epochs.filter("is_begin_known")  # the others start after missing entries
     is_overtaken = F.col("is_begin_known") & F.col("overtaken_by").isNotNull()
     whole = epochs.agg(
         F.count_if("is_begin_known").alias("epochs"),
@@ -160,7 +163,7 @@ def _least_stable(epochs: DataFrame, unstable: Column) -> tuple[Row, ...]:
 
 
 def _unowned(ownership: DataFrame) -> tuple[tuple[Row, ...], int]:
-    """The groups with the most, and how much it is in all."""
+    """The groups with the most time without an owner, and the total of all groups."""
     lasted = F.greatest(F.lit(0), F.coalesce("to_ms", "until_ms") - F.col("from_ms"))
     unowned = ownership.filter("kind = 'unowned'").groupBy("group_id").agg(F.sum(lasted).alias("unowned_ms"))
     rows = unowned.filter("unowned_ms > 0").orderBy(F.desc("unowned_ms"), "group_id").limit(GROUPS_SHOWN)
@@ -169,7 +172,7 @@ def _unowned(ownership: DataFrame) -> tuple[tuple[Row, ...], int]:
 
 
 def _spans(records: DataFrame) -> list[Row]:
-    """One row a shard: its first moment and its last one, and the moment of its last entry."""
+    """One row per shard: its earliest and latest timestamps, and that of its last entry."""
     moment = F.col("timestamp_ms")
     by_shard = records.groupBy("shard").agg(
         F.min(moment).alias("first_ms"),
@@ -184,7 +187,7 @@ def _bucket(column: str, begin: int, step: int) -> Column:
 
 
 def _step(column: str) -> Column:
-    """The first doubling of 10 ms that is not exceeded."""
+    """The smallest number of doublings of 10 ms that is not exceeded."""
     tens = F.greatest(F.lit(1), F.ceil(F.col(column) / 10))
     return F.when(tens == 1, 0).otherwise(F.length(F.bin(tens - 1))).cast("int")  # a logarithm is not exact
 

@@ -1,7 +1,8 @@
-"""The report: what is wrong first, then how much, over time and by group.
+"""The report page: findings first, then figures over time and by group.
 
-One file that asks for nothing, in the frame that all of our pages have (`history.pages.frame`). It is
-complete without script, and every picture's figures stand in words or in a table beside it.
+The page is a single file without external resources, in the frame shared by all our pages
+(`history.pages.frame`). It is complete without script, and the figures behind every chart also appear in text
+or in a table.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
 TRIGGERS_SHOWN = charts.COLOURS - 1
-"""As many colours as can be told apart; all others are one."""
+"""Triggers with a colour of their own, as many as can be told apart; all others share one."""
 FINDINGS_OPEN_MAX = 20
-"""So many are shown one by one at once; of more a reader sees the sum first."""
+"""At most this many findings are shown unfolded; beyond that a reader sees the summary first."""
 _CODE = re.compile("`([^`]*)`")
 
 
@@ -36,7 +37,10 @@ def report_page(
     meanings: Mapping[str, tuple[str, str]] | None = None,
     style: TimeStyle = UTC_STYLE,
 ) -> str:
-    """The whole file. ``meanings``: what it is and what to do, of findings that no rule of history makes."""
+    """The whole page.
+
+    ``meanings`` gives explanation and advice for kinds of findings that are not rules of `history`.
+    """
     if figures is None:
         body = section("Nothing to report", "<p>The tables hold no record.</p>")
         return page(title=title, body=body, rests_on=rests_on)
@@ -254,7 +258,7 @@ def _more(rest: int, table: str) -> str:
 
 
 def _prose(words: str) -> str:
-    """A sentence with what stands between backticks as code."""
+    """A sentence as HTML, with text in backticks as code."""
     return _CODE.sub(r"<code>\1</code>", escaped(words))
 
 
