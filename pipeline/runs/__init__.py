@@ -1,1 +1,1 @@
-"""From an input to fresh tables: once (`run`), or on and on (`stream`)."""
+"""From an input to up-to-date tables: once (`run`) or continuously (`stream`)."""

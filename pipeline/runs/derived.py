@@ -1,4 +1,4 @@
-"""What the groups of a run gave, by kind: staged by Spark, or, of few records, in this process."""
+"""The facts that a run derived, by kind: staged by Spark or, if few, held in this process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Derived:
-    """The rows of each kind, as an Arrow table where they are few or as a frame."""
+    """The rows of each kind, as an Arrow table if they are few, or as a frame."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -39,7 +39,7 @@ class Derived:
 
     @classmethod
     def staged(cls, spark: SparkSession, facts: DataFrame, folder: str) -> Derived:
-        """Computed once, by one query that writes them to ``folder``."""
+        """Compute the facts once, with one query that writes them to ``folder``."""
         made, seen = cls(spark), Observation()
         made._folder = folder
         counted = facts.observe(seen, F.count(F.lit(1)).alias("rows"))
@@ -54,10 +54,10 @@ class Derived:
 
     @classmethod
     def here(cls, spark: SparkSession, batches: Iterable[pa.RecordBatch]) -> Derived:
-        """Of `pipeline.facts.here`."""
+        """Take batches from `pipeline.facts.here`."""
         made = cls(spark)
         by_kind: dict[str, list[pa.RecordBatch]] = {}
-        for batch in batches:  # each is of one kind
+        for batch in batches:  # each batch has one kind
             by_kind.setdefault(batch.column("kind")[0].as_py(), []).append(batch)
         made._tables = {kind: pa.Table.from_batches(found) for kind, found in by_kind.items()}
         return made
@@ -66,22 +66,22 @@ class Derived:
         return sum(self._size(kind)[0] for kind in kinds)
 
     def is_few(self, *kinds: str) -> bool:
-        """Whether `table` may be asked for."""
+        """Whether these kinds are few enough for `table`."""
         rows, sizes = zip(*(self._size(kind) for kind in kinds), strict=True)
         return bool(self._tables) or few.is_few(sum(rows), sum(sizes))
 
     def size(self, *kinds: str) -> int:
-        """In bytes of files; those of an Arrow table are too few to matter."""
+        """Bytes of the staged files; 0 for an Arrow table, which is too small to matter."""
         return sum(path.stat().st_size for kind in kinds for path in self._files(kind))
 
     def table(self, *kinds: str) -> pa.Table:
-        """Rows as they are to be written, of kinds that go into one table."""
+        """The rows of kinds that belong to one table, in the columns that are written."""
         schema = arrow_of(kinds[0])
         found = [_to_write(rows, kind).cast(schema) for kind in kinds for rows in self._read(kind)]
         return pa.concat_tables(found) if found else schema.empty_table()
 
     def frame(self, *kinds: str) -> DataFrame:
-        """The same as a frame."""
+        """The same rows as a frame."""
         if self._tables:
             return self._spark.createDataFrame(self.table(*kinds), spark_of(kinds[0]))
         rows = read_staged(self._spark, self._folder, out_type()).where(F.col("kind").isin(*kinds))
@@ -89,7 +89,7 @@ class Derived:
         return rows.select(*stored_type().names if in_table is None else [f"{in_table}.*"])
 
     def groups(self) -> pa.Table:
-        """Shard and id of every group that was looked at: where they are few."""
+        """Shard and id of every group that was processed; only for few groups."""
         if self._groups is None:
             self._groups = pa.Table.from_batches(list(self._each_group()))
         return self._groups
@@ -98,7 +98,7 @@ class Derived:
         return self.frame(STATE).select(GROUP)
 
     def hashed(self) -> set[tuple[int, int]]:
-        """Of every group that was looked at the shard and the hash (`pipeline.tables.buckets`)."""
+        """Shard and hash (`pipeline.tables.buckets`) of every group that was processed."""
         found = set()
         for batch in self._each_group():
             shards, group_ids = (batch.column(name).to_pylist() for name in GROUP)
@@ -133,19 +133,19 @@ class Derived:
 
 
 def _in_table(kind: str) -> str | None:
-    """The table that rows of this kind go into; None: they are stored for the next run."""
+    """The table for rows of this kind; None if they are stored for the next run."""
     table = kind.rpartition(":")[2]
     return table if table in FACT_TABLES else None
 
 
 def spark_of(kind: str) -> StructType:
-    """Spark's type of the rows of a kind, as they are written."""
+    """Spark type of the rows of a kind, as they are written."""
     table = _in_table(kind)
     return stored_type() if table is None else TABLES[table].spark()
 
 
 def arrow_of(kind: str) -> pa.Schema:
-    """The same to Arrow."""
+    """Arrow type of the rows of a kind, as they are written."""
     table = _in_table(kind)
     return STORED if table is None else arrow_type(TABLES[table].columns)
 
@@ -159,7 +159,7 @@ def _to_write(rows: pa.Table, kind: str) -> pa.Table:
 
 
 def without(rows: pa.Table, groups: pa.Table) -> pa.Table:
-    """The rows of all groups but these."""
+    """The rows of all groups except these."""
     for shard in pc.unique(groups.column("shard")).to_pylist():
         mine = groups.filter(pc.equal(groups.column("shard"), shard)).column("group_id")
         is_in = pc.is_in(rows.column("group_id"), pc.unique(mine))

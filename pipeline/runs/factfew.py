@@ -1,6 +1,6 @@
-"""What the facts of a run are made of, where it is little: read by this process, without Spark.
+"""The inputs of a run's facts if they are small: read in this process, without Spark.
 
-Of what is stored only the buckets of groups that something may have happened to are read.
+Of the stored rows, only buckets with groups to which something may have happened are read.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .factspans import Span
 from .step import Step
 
 RECORDS_MAX = 10_000
-"""Of groups, in one run: less than a second of Python, which a plan of Spark takes at least."""
+"""Limit on group records in one run: under a second of Python, which a Spark plan takes at least."""
 GROUPS_MAX = 1_000
-"""That are due, with records or without: a new term concerns every group, and each takes a millisecond."""
+"""Limit on due groups, with or without new records: a new term makes every group due, at 1 ms each."""
 BYTES_MAX = 4 << 20
-"""Of these records, and of what is stored of these groups: thousands of partitions take their time."""
+"""Limit on the bytes of these records and of these groups' stored rows: large groups take time."""
 Groups = dict[int, set[str]]
 """Group ids by shard."""
 
@@ -36,11 +36,11 @@ Groups = dict[int, set[str]]
 def few_inputs(
     step: Step, spans: Mapping[int, Span], shared: Shared
 ) -> tuple[pa.Table, pa.Table | None] | None:
-    """New records of groups, and what is stored of all that are due; None: it is not little."""
+    """New group records, and the stored rows of all groups that are due; None if they are not small."""
     progress = step.output.manifest.progress
     goes_on = {shard for shard, span in spans.items() if span.to_index >= span.from_index}
     if any(progress[shard].facts_to != progress[shard].records_to for shard in goes_on & {*progress}):
-        return None  # records of earlier runs are new to facts
+        return None  # facts have not processed the records of earlier runs either
     new = step.few if step.ranges else arrow_type(RECORD_COLUMNS).empty_table()
     if new is None:
         return None
@@ -56,7 +56,7 @@ def few_inputs(
 
 
 def _stored(step: Step, due: Groups, shared: Shared) -> pa.Table | None:
-    """What is stored of the groups that are due, those named and others; None: it is not little."""
+    """The stored rows of groups that are due, in ``due`` or otherwise; None if they are not small."""
     root = step.output.root
     states = [file for file in step.output.manifest.of(STATES, "states") if file.shard in shared.shards]
     if sum(file.rows for file in states) > few.FEW_ROWS:
@@ -74,7 +74,7 @@ def _stored(step: Step, due: Groups, shared: Shared) -> pa.Table | None:
     wanted = {shard: pa.array(sorted(group_ids), pa.string()) for shard, group_ids in due.items()}
 
     def of_due(rows: pa.Table) -> pa.Table:
-        """Rows of a file are of one shard."""
+        """Keep the rows of groups that are due; all rows of a file belong to one shard."""
         return rows.filter(pc.is_in(rows.column("group_id"), wanted[rows.column("shard")[0].as_py()]))
 
     files = [file for file in (*states, *step.output.manifest.of(PARTS)) if may_hold(file, hashed)]
@@ -83,7 +83,7 @@ def _stored(step: Step, due: Groups, shared: Shared) -> pa.Table | None:
 
 
 def _due_in(root: str, file: TableFile, *, is_news_to_all: bool) -> list[str]:
-    """The groups of a file of states that are due without a record of theirs."""
+    """The groups in a file of states that are due without a new record."""
     rows = few.read_file(root, file.path, ["group_id", "sequence"])
     if not is_news_to_all:
         rows = rows.filter(pc.equal(rows.column("sequence"), RESTLESS))

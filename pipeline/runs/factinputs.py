@@ -1,6 +1,6 @@
-"""What facts of a run are made of beside new records and terms: notes, and snapshots where entries are lost.
+"""Inputs of facts besides new records and terms: notes, and snapshots that replace lost entries.
 
-All of it is little: it is gathered on the driver or, snapshots, staged by Spark.
+All of it is small. Notes are gathered on the driver; snapshots are staged by Spark.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ if TYPE_CHECKING:
 STATES, PARTS, BRIDGES = "group_states", "group_parts", "fact_bridges"
 MARKS = "marks"
 BRIDGES_MAX = 10_000
-"""Snapshots that ever stood in for lost entries: as many as there may be losses."""
+"""Limit on snapshots that ever replaced lost entries: the same as the limit on losses."""
 NO_RECORD = -1
-"""The type of a row that stands for a whole snapshot."""
+"""Record type of a row that stands for a whole snapshot."""
 Notes = Mapping[tuple[int, str], tuple[str, ...]]
 
 
-# What is noted beside the log.
+# Notes beside the log.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What a run leaves for the next one to look at before it asks Spark."""
+    """A summary that a run leaves, which the next run checks before it starts Spark."""
 
     version: str
-    """Of the states."""
+    """Version of the stored states."""
     notes_crc: int
-    """Of all that was noted."""
+    """CRC of all notes."""
 
     @classmethod
     def of(cls, notes: Notes) -> Mark:
-        """What a run with these notes leaves."""
+        """The mark of a run with these notes."""
         return cls(version=STATE_VERSION, notes_crc=crc32(repr(sorted(notes.items())).encode()))
 
 
 def mark_of(output: Output) -> Mark | None:
-    """What the run before has left; ``None``: there was none."""
+    """The mark of the previous run; ``None`` if there is none."""
     for file in output.manifest.of(STATES, MARKS):
         for row in few.read_file(output.root, file.path).to_pylist():
             return Mark(version=row["version"], notes_crc=row["notes_crc"])
@@ -80,7 +80,7 @@ def write_mark(step: Step, mark: Mark) -> None:
 
 
 def notes_of(log: InputLog) -> Notes:
-    """What the nodes noted of each group: their files are the same for all shards, and bounded."""
+    """The nodes' notes by group. The note files are shared by all shards, and bounded."""
     found: dict[tuple[int, str], tuple[str, ...]] = {}
     group_shards = [shard for shard in log.shards if shard != METADATA_SHARD]
     if not group_shards:
@@ -97,12 +97,12 @@ def _is_in(group_id: object, shard: int, num_shards: int | None) -> bool:
         return False
     try:
         home = shard_of(group_id, num_shards or 1)
-    except UnicodeEncodeError:  # no group of a log is called so
+    except UnicodeEncodeError:  # no group in a log has such a name
         return False
     return num_shards is None or home == shard
 
 
-# Snapshots that stand in for lost entries.
+# Snapshots that replace lost entries.
 
 
 def crossed_before(step: Step) -> Mapping[int, Sequence[Bridge]]:
@@ -123,7 +123,7 @@ def crossed_before(step: Step) -> Mapping[int, Sequence[Bridge]]:
 def bridge_records(
     step: Step, spans: Mapping[int, Span], crossed: Mapping[int, Sequence[Bridge]]
 ) -> DataFrame | None:
-    """The records of the snapshots that spans need, those that are read anew kept for later."""
+    """The records of the snapshots that the spans need; newly read ones are kept for later runs."""
     if not any(span.bridges for span in spans.values()):
         return None
     fresh = {
@@ -140,7 +140,7 @@ def bridge_records(
 
 
 def _read(step: Step, bridges: Mapping[int, Bridge], number: int) -> DataFrame:
-    """The snapshots of one bridge of each shard, staged: a node may replace them at any time."""
+    """Read and stage one bridging snapshot per shard: a node may replace it at any time."""
     asked = {str(shard): [None, bridge.index] for shard, bridge in bridges.items()}
     reader = step.spark.read.format("quorate").option("rows", "snapshot").option("raw", "true")
     reader = reader.option("types", ",".join(str(int(type_)) for type_ in sorted(MEMBERSHIP_TYPES)))
@@ -161,7 +161,7 @@ def _read(step: Step, bridges: Mapping[int, Bridge], number: int) -> DataFrame:
 
 
 def _check_kept(step: Step, bridges: Mapping[int, Bridge]) -> None:
-    """Raises `InputError` where a snapshot may have gone before it was read."""
+    """Raise `InputError` if a snapshot may have been replaced before it was read."""
     for shard, bridge in bridges.items():
         if bridge.index not in (header.last_index for header in step.log.log.reader(shard).snapshots()):
             raise InputError(

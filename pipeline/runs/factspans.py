@@ -1,7 +1,7 @@
-"""How far facts go in one run, shard by shard, and the snapshots that stand in for what is lost on the way.
+"""How far facts advance in one run, by shard, and the snapshots that replace lost entries.
 
-As `history.reading.source.Walk` does: behind an entry that is lost a state can only be trusted from a
-snapshot on, and where there is none facts end. A later run goes on from there when there is one.
+The rule is that of `history.reading.source.Walk`: after a lost entry, state can only be trusted from a
+snapshot on, and without one, facts end at the loss. A later run continues once there is a snapshot.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What facts take in of one shard: from their first new entry to the last, with the bridges between."""
+    """The entries of one shard that facts take in, from first to last, with the bridges between."""
 
     from_index: int
     to_index: int
@@ -40,7 +40,7 @@ def spans(
     log: InputLog,
     crossed: Mapping[int, Sequence[Bridge]],
 ) -> dict[int, Span]:
-    """By group shard. ``crossed`` are the bridges of earlier runs, for one that begins anew."""
+    """Spans by group shard; ``crossed`` are the bridges of earlier runs, for a rebuild from the beginning."""
     found = {}
     for shard in sorted({*progress, *ranges} - {METADATA_SHARD}):
         known, asked = progress.get(shard, Progress()), ranges.get(shard)
@@ -58,7 +58,7 @@ def span_of(
     snapshots: Sequence[SnapshotHeader],
     crossed: Sequence[Bridge] = (),
 ) -> Span:
-    """One shard's, from what facts know already; ``lost`` by index."""
+    """The span of one shard, given its progress; ``lost`` is sorted by index."""
     to_index, to_ms = (known.records_to, known.last_ms) if asked is None else (asked.to_index, asked.to_ms)
     at, at_ms = known.facts_to, known.last_ms
     bridges: list[Bridge] = []
@@ -79,7 +79,7 @@ def span_of(
 
 
 def may_go_on(progress: Mapping[int, Progress], log: InputLog) -> bool:
-    """Whether there is a snapshot now for what facts wait behind."""
+    """Whether a new snapshot allows facts to continue past a loss."""
     for shard, known in progress.items():
         if shard != METADATA_SHARD and shard in log.shards and known.facts_to < known.records_to:
             for header in _sound_snapshots(log, shard):
@@ -89,7 +89,7 @@ def may_go_on(progress: Mapping[int, Progress], log: InputLog) -> bool:
 
 
 def _sound_snapshots(log: InputLog, shard: int) -> Iterator[SnapshotHeader]:
-    """Those that can be read to their ends; a header that is sound says nothing of that."""
+    """Snapshots that can be read to the end; a sound header does not guarantee that."""
     reader = log.log.reader(shard)
     for header in reader.snapshots():
         with contextlib.suppress(Damaged):

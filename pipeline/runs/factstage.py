@@ -1,16 +1,15 @@
-"""The second half of a run: facts of every group that anything happened to, and the states to go on from.
+"""The second half of a run: facts of every group to which anything happened, and the states to continue from.
 
-Groups are told what is new once (`pipeline.facts`), by a plan of Spark or, where it is little, in this
-process; every table takes its rows from what they give (`derived`). What groups have concluded is added to a
-table; what is open of a group takes the place of what was. For that the rows of open things are split by
-shard and, where there are many, into buckets by group: only buckets of groups that were looked at are written
-anew, so that a run over little costs little however many groups there are. What later runs need of a group is
-split likewise, since they read it. What must stay true: a state that another release wrote is never read;
-facts begin anew then, from the table `records`.
+New events are fed to each group once (`pipeline.facts`), by a Spark plan or, if they are few, in this
+process; the results are then distributed to the tables (`derived`). A group's concluded rows are appended to
+a table; its open rows replace the previous ones. Open rows are therefore split by shard and, if there are
+many, into buckets by group: only buckets of processed groups are rewritten, so that a small run is cheap
+however many groups there are. States are split in the same way, since later runs read them. The invariant: a
+state written by another release is never read; facts are then rebuilt from the table `records`.
 
-Internal tables: `group_states` (a row for each group; its part `marks` says by which release, and what was
-noted beside the log; its part `terms` is the newest term of each shard), `group_parts` (concluded rows and
-notes, as diagnoses need them) and `fact_bridges` (the snapshots that stood in for lost entries).
+Internal tables: `group_states` (one row per group; its part `marks` holds the release and a checksum of the
+notes beside the log; its part `terms` the newest term of each shard), `group_parts` (concluded rows and
+notes, for the diagnoses) and `fact_bridges` (the snapshots that replaced lost entries).
 """
 
 from __future__ import annotations
@@ -59,14 +58,14 @@ if TYPE_CHECKING:
     from pipeline.tables.output import Output
 
 OF_GROUPS = "groups"
-"""The part of table `findings` that is of groups."""
+"""The part of table `findings` with findings about groups."""
 OPENED = tuple(table for table in FACT_TABLES if table != FINDINGS)
 RECORDS_PER_TASK = 50_000
-"""Of all types: a tenth of them is about groups, and is a third of a second of Python."""
+"""Records of all types per task: about a tenth concern groups, and take a third of a second of Python."""
 
 
 def is_due(output: Output, log: InputLog) -> bool:
-    """Whether anything changed for facts without a new entry: cheap, and without Spark."""
+    """Whether facts can change without a new entry; a cheap check without Spark."""
     mark = mark_of(output)
     if mark is None:
         return False
@@ -74,7 +73,7 @@ def is_due(output: Output, log: InputLog) -> bool:
 
 
 def write_facts(step: Step) -> Mapping[int, int]:
-    """Stages the rows of all fact tables; the last entry of each shard that facts know of."""
+    """Stage the rows of all fact tables; returns the last entry of each shard that facts have processed."""
     mark, notes = mark_of(step.output), notes_of(step.log)
     stage = _Stage(step, notes, mark)
     if stage.spans:
@@ -106,7 +105,7 @@ class _Stage:
         self.spans = spans(self._known, step.ranges, step.lost, step.log, self._crossed)
 
     def run(self) -> None:
-        """Stages what is new of every table."""
+        """Stage the new rows of every table."""
         facts = self._derived()
         if not facts.count(STATE):
             return
@@ -130,14 +129,14 @@ class _Stage:
         return Derived.staged(step.spark, facts, join(step.tx.staging, "facts"))
 
     def _tasks(self) -> int | None:
-        """How many tasks share the groups, by the new records; None: those of earlier runs are new too."""
+        """The number of tasks that share the groups; None if facts have older records to process."""
         if not self._are_all_new():
             return None
         count = self._step.tx.rows.get(("records", "rows"), 0)
         return tasks_for(count, int(self._step.spark.conf.get("spark.sql.shuffle.partitions") or 1))
 
     def _add(self, facts: Derived, table: str, *kinds: str) -> None:
-        """What groups have concluded."""
+        """Append the groups' concluded rows."""
         gone = self._step.output.manifest.of(table, "rows") if self._begins_anew else ()
         if gone or facts.count(*kinds):
             rows = facts.table(*kinds) if facts.is_few(*kinds) else facts.frame(*kinds)
@@ -146,7 +145,7 @@ class _Stage:
     def _put(
         self, facts: Derived, table: str, part: str, *kinds: str, instead_of: Hashed = frozenset()
     ) -> None:
-        """Rows in buckets; of ``instead_of``, groups that were looked at, what earlier runs said goes."""
+        """Write rows in buckets, dropping older rows of the processed groups in ``instead_of``."""
         there = self._step.output.manifest.of(table, part)
         buckets = buckets_for(there, facts.count(*kinds), facts.size(*kinds), len(self.spans))
         gone = tuple(
@@ -162,7 +161,10 @@ class _Stage:
     def _with_kept(
         self, facts: Derived, table: str, kept: Sequence[TableFile], *kinds: str, are_of_others: bool
     ) -> DataFrame | pa.Table:
-        """The new rows and those in files that go: all, or those of groups that were not looked at."""
+        """The new rows, with the rows to keep from replaced files.
+
+        These are all of their rows, or with ``are_of_others`` those of groups that were not processed.
+        """
         root = self._step.output.root
         if facts.is_few(*kinds) and facts.is_few(STATE):
             before = few.read_few(root, kept, arrow_of(kinds[0]))
@@ -177,10 +179,10 @@ class _Stage:
             there.join(facts.groups_frame(), GROUP, "left_anti") if are_of_others else there
         )
 
-    # What goes in.
+    # Inputs.
 
     def _records(self) -> DataFrame:
-        """The records that facts do not know of yet; none of a shard in which they wait for a snapshot."""
+        """Records that facts have not processed, except in shards that wait for a snapshot."""
         step, goes_on = self._step, self._goes_on()
         if self._are_all_new():
             return step.records().where(F.col("shard").isin(list(goes_on)))
@@ -190,7 +192,7 @@ class _Stage:
         return {shard: span for shard, span in self.spans.items() if span.to_index >= span.from_index}
 
     def _are_all_new(self) -> bool:
-        """Whether all records that facts do not know of are this run's."""
+        """Whether all unprocessed records belong to this run."""
         known = (self._known.get(shard, Progress()) for shard in self._goes_on())
         return bool(self._step.ranges) and all(one.facts_to == one.records_to for one in known)
 
@@ -223,5 +225,5 @@ class _Stage:
 
 
 def tasks_for(records: int, most: int) -> int | None:
-    """How many tasks share so many records; None: as many as Spark thinks right."""
+    """The number of tasks for this many records; None leaves it to Spark."""
     return min(most, -(-records // RECORDS_PER_TASK)) or None

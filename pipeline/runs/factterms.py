@@ -1,7 +1,7 @@
-"""The terms that facts of a run are told of: new ones, and of each shard the newest before them.
+"""The terms that facts need: the new ones, and the newest before them in each shard.
 
-There may be a file of terms for every day of years, so a run notes the newest of each shard for the next one.
-What must stay true: what is noted counts only while the table has as many terms as there were then.
+There may be a file of terms for every day of several years, so each run notes the newest term of each shard
+for the next one. The invariant: the note only counts while the table has as many terms as it had then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pipeline.tables.output import Output
 
 NEWEST = "terms"
-"""The part of `STATES` that has them."""
+"""The part of `STATES` that holds the newest terms."""
 Term = Mapping[str, Any]
 """A row of table `failovers`."""
 
@@ -55,7 +55,7 @@ def terms_of(step: Step, spans: Mapping[int, Span]) -> Mapping[int, Sequence[Ter
 
 
 def newest_terms(output: Output) -> dict[int, Term]:
-    """The newest term of each shard in the tables: as a run has noted it, else looked for in all of them."""
+    """The newest term of each shard, from the note of the last run, else from all files of terms."""
     noted = few.read_all(output.root, output.manifest.of(STATES, NEWEST), _noted_type()).to_pylist()
     if noted and noted[0]["of_terms"] == _num_terms(output):
         return {row["shard"]: row for row in noted}
@@ -66,7 +66,7 @@ def newest_terms(output: Output) -> dict[int, Term]:
 
 
 def write_newest_terms(step: Step) -> None:
-    """Notes them for the next run, if there are any that are not noted."""
+    """Note the newest terms for the next run, unless they are noted already."""
     there, of_terms = step.output.manifest.of(STATES, NEWEST), _num_terms(step.output)
     new = _new_terms(step)
     if not new and (there or not of_terms):
@@ -80,7 +80,7 @@ def write_newest_terms(step: Step) -> None:
 
 
 def _noted_type() -> pa.Schema:
-    """A term, and how many there were: an older release adds others and notes none."""
+    """A term, and the total number of terms; an older release adds terms without updating the note."""
     return arrow_type(TABLES["failovers"].columns).append(pa.field("of_terms", pa.int64()))
 
 
@@ -89,7 +89,7 @@ def _num_terms(output: Output) -> int:
 
 
 def _terms(output: Output) -> Iterator[Term]:
-    """Every term of any run: a file at a time, of each day that had an election."""
+    """Every term of any run, read one file at a time; there is a file per day with an election."""
     schema = arrow_type(TABLES["failovers"].columns)
     for file in output.manifest.of("failovers"):
         yield from few.read_all(output.root, [file], schema).to_pylist()

@@ -1,6 +1,6 @@
-"""What `ingest` asks of new records, for few of them: of an Arrow table, in this process.
+"""The questions of `ingest` about few new records, answered from an Arrow table in this process.
 
-`losses` and `projections` ask the same of any number with Spark.
+`losses` and `projections` answer them with Spark for any number of records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .projections import SAID_NOTHING, START_COLUMNS, Place
 
 
 def reached_of(records: pa.Table) -> dict[int, Reached]:
-    """Of each shard; every entry has a record with the sequence 0."""
+    """Progress by shard; every entry has a record with sequence 0."""
     entries = _entries(records).sort_by([("shard", "ascending"), ("raft_index", "ascending")])
     asked = [
         ("raft_index", "count"),
@@ -40,13 +40,13 @@ def reached_of(records: pa.Table) -> dict[int, Reached]:
 
 
 def starts_of(records: pa.Table) -> list[dict[str, Any]]:
-    """The records that begin a term."""
+    """The records that start a term."""
     found = records.filter(pc.equal(records.column("type"), int(RecordType.TERM_START)))
     return list(_entries(found).select(START_COLUMNS).to_pylist())
 
 
 def times_of(records: pa.Table, places: Collection[Place]) -> dict[Place, int]:
-    """When entries were written, those of ``places`` that are there."""
+    """The timestamps of those entries of ``places`` that exist."""
     indexes = pa.array([index for _, index in places], pa.int64())
     found = _entries(records.filter(pc.is_in(records.column("raft_index"), indexes)))
     rows = found.select(["shard", "raft_index", "timestamp_ms"]).to_pylist()

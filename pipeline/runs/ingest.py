@@ -1,6 +1,6 @@
-"""The first half of a run: new entries become `records`, `commits` and `failovers`, and none is lost unseen.
+"""The first half of a run: stages `records`, `commits` and `failovers`, and accounts for all losses.
 
-The log is read once. Everything else is made of what was written, which the transaction hands back.
+The log is read once. Everything else derives from the written rows, which the transaction returns.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pipeline.tables.transaction import Transaction
 
 ONE_TASK_BYTES = 4 << 20
-"""Of segments: one task reads and writes so much (some 50,000 records) sooner than others are set up."""
+"""Bytes of segments (some 50,000 records) that one task reads and writes before more could be set up."""
 Say = Callable[[str], None]
-"""Given a line for whoever waits."""
+"""Receives a line about the progress."""
 
 
 def ingest(
@@ -41,9 +41,9 @@ def ingest(
     is_permissive: bool,
     on_progress: Say,
 ) -> Step:
-    """Stages the records of these entries and what they tell by themselves; what there is for the facts.
+    """Stage the records of these entries and their projections; returns the inputs of the facts.
 
-    Raises `InputError` for damage where that is not permitted, and for what vanished.
+    Raises `InputError` for damage unless ``is_permissive``, and for entries that vanished.
     """
     known = losses.lost_before(output)
     if not asked:
@@ -81,7 +81,7 @@ def ingest(
 
 
 def bytes_of(log: InputLog, asked: Mapping[int, Range]) -> int:
-    """Of the segments that hold any of these entries."""
+    """Bytes of the segments that hold any of these entries."""
     return sum(
         segment.size
         for shard, one in asked.items()
@@ -91,7 +91,7 @@ def bytes_of(log: InputLog, asked: Mapping[int, Range]) -> int:
 
 
 def _project(tx: Transaction, few: pa.Table | None, places: Mapping[projections.Place, int]) -> pa.Table:
-    """Stages the tables that the new records tell by themselves; the failovers."""
+    """Stage the tables that derive directly from the new records; returns the failovers."""
     if few is not None:
         starts = fewrecords.starts_of(few)
         times = fewrecords.times_of(few, projections.before(starts))
@@ -107,7 +107,7 @@ def _project(tx: Transaction, few: pa.Table | None, places: Mapping[projections.
 
 
 def _kept(log: InputLog, shard: int, asked: Range) -> Range:
-    """What of a range is not compacted away."""
+    """The part of a range that has not been compacted away."""
     return replace(asked, from_index=max(asked.from_index, log.shards[shard].begins_index))
 
 
@@ -120,7 +120,7 @@ def _missed(
     found: Mapping[int, losses.Reached],
     progress: Mapping[int, Progress],
 ) -> list[Lost]:
-    """The entries that were asked for and are not among the records."""
+    """The requested entries that are not among the records."""
     missed = []
     for shard, one in asked.items():
         if _kept(log, shard, one).from_index > one.from_index:
@@ -134,7 +134,7 @@ def _missed(
 def _settled(
     log: InputLog, asked: Mapping[int, Range], found: Mapping[int, losses.Reached], missed: list[Lost]
 ) -> Iterator[tuple[int, Range]]:
-    """How far each shard is done with: up to a loss at its end, maybe a file that is not whole yet."""
+    """The range each shard completed; a loss at its end is left out if its file may still be incomplete."""
     for shard, one in asked.items():
         at_end = (loss for loss in missed if loss.shard == shard and loss.last_index == one.to_index)
         torn = next((loss.first_index for loss in at_end if _may_come_back(loss)), None)
@@ -149,7 +149,7 @@ def _may_come_back(loss: Lost) -> bool:
 
 
 def _time_of(index: int, shard: InputShard, reached: losses.Reached | None) -> int:
-    """When an entry was written; of one that is lost as far as it is known."""
+    """The timestamp of an entry; for a lost one, the nearest known."""
     if reached is None or reached.last_index < index == shard.decided_index:
         return shard.last_ms
     return reached.last_ms
@@ -162,7 +162,7 @@ def _is_looked_at_again(lost: Lost, asked: Mapping[int, Range]) -> bool:
 def _places(
     log: InputLog, progress: Mapping[int, Progress], asked: Mapping[int, Range]
 ) -> dict[projections.Place, int]:
-    """When the run before ended and when snapshots did, for a term that begins right behind."""
+    """Timestamps of the previous run's end and of snapshot ends, for a term that starts right after."""
     places = {(shard, one.records_to): one.last_ms for shard, one in progress.items() if shard in asked}
     for shard in asked:
         for header in log.log.reader(shard).snapshots():
@@ -171,7 +171,7 @@ def _places(
 
 
 def _around(log: InputLog) -> str:
-    """What to do about damage: a shard is read from one node, and the others may have it whole."""
+    """A hint about damage: each shard is read from one node, and another one may hold it intact."""
     hint = "--mode permissive reads what can be read, and notes it as a finding"
     return (
         hint if len(log.members) == 1 else f"another node may have it whole: give its directory alone; {hint}"

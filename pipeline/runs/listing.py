@@ -1,4 +1,4 @@
-"""The tables in words: for docs/pipeline.md, for `quorate pipeline tables`, and for programs."""
+"""Descriptions of the tables: for docs/pipeline.md, `quorate pipeline tables`, and programs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pipeline.tables.reading import read_manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldTable:
-    """What a folder has of one table; dates are null where it has none."""
+    """Contents of one table in an output; dates are null if it is empty."""
 
     table: str
     rows: int
     size: int
-    """In bytes."""
+    """Size in bytes."""
     files: int
     from_date: str | None
     to_date: str | None
@@ -26,7 +26,7 @@ class HeldTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldShard:
-    """How far a folder has one shard: the last entry of its records and its time, and that of its facts."""
+    """Progress of one shard: its last record and that record's time, and the last entry in its facts."""
 
     shard: int
     records_to: int
@@ -36,7 +36,7 @@ class HeldShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a folder of tables holds."""
+    """Contents of an output."""
 
     output: str
     cluster_id: str
@@ -47,7 +47,7 @@ class Held:
 
 
 def held_in(output: str) -> Held:
-    """By the manifest; needs no Spark. Raises `OutputError`."""
+    """Contents of an output, from its manifest; needs no Spark. Raises `OutputError`."""
     manifest = read_manifest(output)
     return Held(
         output=output,
@@ -75,7 +75,7 @@ def _held(table: str, files: tuple[TableFile, ...]) -> HeldTable:
 
 
 def tables_text() -> Iterator[str]:
-    """The tables as they stand in docs/pipeline.md, in Markdown."""
+    """The tables in Markdown, as in docs/pipeline.md."""
     for table in TABLES.values():
         yield f"### Table {table.name}"
         yield ""
@@ -89,7 +89,7 @@ def tables_text() -> Iterator[str]:
 
 
 def tables_json(held: Held | None = None) -> dict[str, Any]:
-    """The same for programs, with what a folder holds."""
+    """The tables as JSON, with the contents of an output if given."""
     listed = [
         {
             "table": table.name,

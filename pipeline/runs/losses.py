@@ -1,8 +1,8 @@
-"""Every entry is accounted for: it is in the tables, or it is lost and a finding says so.
+"""Accounts for every entry: it is in the tables, or it is lost and a finding says so.
 
-What was written is counted against what the log is known to have, and only where something is missing it is
-looked for. The head of a log that was compacted is as it should be; damage is what the source says of it;
-what neither explains vanished while it was read, and the run is refused.
+The written entries are counted against those the log is known to have; only a difference triggers a search. A
+compacted beginning is expected; damage is as the source reports it. Entries explained by neither vanished
+while the log was read, and the run is refused.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ if TYPE_CHECKING:
     from pipeline.tables.output import Output
 
 HOLES_MAX = 10_000
-"""Places where entries are missing, of all runs: the driver handles them, and every one is a finding. A log
-with more is beyond use."""
+"""Limit on gaps over all runs: the driver handles them, and each is a finding.
+
+A log with more is unusable.
+"""
 PART = "log"
-"""The part of table `findings` that tells of the log itself, and of no group."""
+"""The part of table `findings` about the log itself rather than a group."""
 DAMAGED, GAP = "LOG_DAMAGED", "LOG_GAP"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """What was written of one shard."""
+    """The written entries of one shard."""
 
     entries: int
     first_ms: int
@@ -49,14 +51,14 @@ class Reached:
 
 
 def read_log(spark: SparkSession, path: str, ranges: Mapping[int, Range], *, raw: bool) -> DataFrame:
-    """The records of ranges, and rows of damage."""
+    """The records in ranges, and rows of damage."""
     asked = {str(shard): [one.from_index, one.to_index] for shard, one in ranges.items()}
     reader = spark.read.format("quorate").option("mode", "permissive").option("ranges", json.dumps(asked))
     return reader.option("raw", str(raw).lower()).load(path)
 
 
 def reached(records: DataFrame) -> dict[int, Reached]:
-    """Of each shard; every entry has a record with the sequence 0."""
+    """Progress by shard; every entry has a record with sequence 0."""
     by_shard = _entries(records).groupBy("shard")
     counted = by_shard.agg(
         F.count("*").alias("entries"),
@@ -64,12 +66,12 @@ def reached(records: DataFrame) -> dict[int, Reached]:
         F.max("raft_index").alias("last_index"),
         F.max_by("timestamp_ms", "raft_index").alias("last_ms"),
     )
-    rows = [row.asDict() for row in counted.collect()]  # one for each shard
+    rows = [row.asDict() for row in counted.collect()]  # one row per shard
     return {row.pop("shard"): Reached(**row) for row in rows}
 
 
 def not_kept(log: InputLog, shard: int, asked: Range, before_ms: int | None, first_ms: int) -> Lost:
-    """What is not there any more of a range's beginning; ``before_ms`` where a run has read before it."""
+    """The part of a range that is no longer kept; ``before_ms`` is set if an earlier run read up to it."""
     first, last = asked.from_index, min(log.shards[shard].begins_index - 1, asked.to_index)
     why = "" if before_ms is None else ": they were removed before a run had read them"
     return Lost(
@@ -86,7 +88,7 @@ def not_kept(log: InputLog, shard: int, asked: Range, before_ms: int | None, fir
 def damage(
     spark: SparkSession, log: InputLog, records: DataFrame, ranges: Mapping[int, Range]
 ) -> Iterator[Lost]:
-    """What these shards miss; raises `InputError` for what nobody has damaged."""
+    """The entries missing from these shards; raises `InputError` for any that damage does not explain."""
     said = _said(spark, log.path, ranges)
     every = (piece for hole in _holes(records, ranges) for piece in pieces(hole, said.get(hole.shard, ())))
     for hole, words in every:
@@ -109,7 +111,7 @@ def damage(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
-    """Entries that follow each other and are not among the records, both ends included."""
+    """Consecutive entries that are not among the records, both ends included."""
 
     shard: int
     first: int
@@ -119,10 +121,9 @@ class Hole:
 
 
 def pieces(hole: Hole, said: Sequence[tuple[int, str]]) -> Iterator[tuple[Hole, list[str]]]:
-    """Entries that cannot be decoded, each by itself, and what is lost between them; with what is said of it.
+    """Split a hole into single undecodable entries and lost ranges between them, each with its description.
 
-    Facts pass the former over and stop at the latter, so that one is not to be taken for the other where
-    they are neighbours.
+    Facts skip the former and stop at the latter, so neighbours of different kinds must not be merged.
     """
     within = [(at, what) for at, what in said if hole.first <= at <= hole.last]
     first = hole.first
@@ -136,7 +137,7 @@ def pieces(hole: Hole, said: Sequence[tuple[int, str]]) -> Iterator[tuple[Hole, 
 
 
 def _holes(records: DataFrame, ranges: Mapping[int, Range]) -> Iterator[Hole]:
-    """Where in the ranges there are no records."""
+    """Gaps between the records within the ranges."""
     in_order = Window.partitionBy("shard").orderBy("raft_index")
     entries = _entries(records).where(F.col("shard").isin(list(ranges)))
     jumps = entries.select(
@@ -160,7 +161,7 @@ def _holes(records: DataFrame, ranges: Mapping[int, Range]) -> Iterator[Hole]:
 
 
 def _said(spark: SparkSession, path: str, ranges: Mapping[int, Range]) -> dict[int, list[tuple[int, str]]]:
-    """What the source says of damage: by shard the first entry lost, and why."""
+    """Damage that the source reports: by shard, the first entry lost and the reason."""
     rows = read_log(spark, path, ranges, raw=False).where("damage IS NOT NULL")
     told: dict[int, list[tuple[int, str]]] = {}
     for row in _bounded(rows.select("shard", "raft_index", "damage").orderBy("shard", "raft_index")):
@@ -184,7 +185,7 @@ def _bounded(rows: DataFrame) -> Sequence[Any]:
 
 
 def findings(cluster_id: str, lost: Iterable[Lost]) -> pa.Table:
-    """The rows of table `findings` that tell of what is lost; they are of no group."""
+    """Rows of table `findings` for lost entries; they have no group."""
     rows: list[dict[str, Any]] = [
         {
             "cluster_id": cluster_id,
@@ -208,7 +209,7 @@ def findings(cluster_id: str, lost: Iterable[Lost]) -> pa.Table:
 
 
 def lost_before(output: Output) -> tuple[Lost, ...]:
-    """What earlier runs have missed, from their findings: no more than `HOLES_MAX`."""
+    """The losses of earlier runs, read from their findings; at most `HOLES_MAX`."""
     files = output.manifest.of("findings", PART)
     rows = read_all(output.root, files, arrow_type(TABLES["findings"].columns)).to_pylist()
     return tuple(

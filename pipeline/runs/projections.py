@@ -1,8 +1,8 @@
-"""Tables that a record tells by itself: `commits` and `failovers`.
+"""Tables that derive directly from records: `commits` and `failovers`.
 
-What must stay true: their rows are those of `quorate log export` of the same log. Records may come in any
-order and any cut: a row of either needs its own entry, and a failover the time of the entry before it.
-Commits are a projection of `records`; terms are so few that they are read out and told here.
+The invariant: their rows equal those of `quorate log export` of the same log. Records may arrive in any order
+and any split: a row needs only its own entry and, for a failover, the timestamp of the entry before it.
+Commits are a Spark projection of `records`; terms are few enough to be collected and converted here.
 """
 
 from __future__ import annotations
@@ -25,20 +25,22 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 TERMS_MAX = 100_000
-"""New terms of one run: the driver handles them, and they go to every task, as some ten megabytes. A cluster
-that has had more elections in the time of one run is beyond use."""
+"""Limit on new terms in one run: the driver handles them and sends them to every task, some ten megabytes.
+
+A cluster with more elections than that between two runs is unusable.
+"""
 TERMS_HINT = "no cluster that works has so many elections"
 Place = tuple[int, int]
 """Shard and index of an entry."""
 _NOBODY = -1
-"""How a log says that there is no epoch and no leader."""
+"""The value in the log for "no epoch" and "no leader"."""
 SAID_NOTHING: Mapping[str, tuple[str, int | str]] = {
     "leader_epoch": ("leader_epoch", _NOBODY),
     "metadata": ("metadata", ""),
     "member_id": ("cause_member_id", ""),
     "member_epoch": ("cause_member_epoch", _NOBODY),
 }
-"""Columns of `commits`: of which column of `records` they are, and what is null there."""
+"""Column of `commits` -> its column in `records`, and the value that becomes null."""
 START_COLUMNS = ["cluster_id", "shard", "raft_index", "timestamp_ms", "type", "version", "value_bytes"]
 
 
@@ -52,7 +54,7 @@ def commits(records: DataFrame) -> DataFrame:
 
 
 def starts(records: DataFrame) -> list[dict[str, Any]]:
-    """The records that begin a term; raises `InputError` where there are more than `TERMS_MAX`."""
+    """The records that start a term; raises `InputError` if there are more than `TERMS_MAX`."""
     is_start = (F.col("type") == int(RecordType.TERM_START)) & (F.col("sequence") == 0)
     rows = records.where(is_start).select(START_COLUMNS).limit(TERMS_MAX + 1).collect()
     if len(rows) > TERMS_MAX:
@@ -61,7 +63,7 @@ def starts(records: DataFrame) -> list[dict[str, Any]]:
 
 
 def times(records: DataFrame, places: Collection[Place]) -> dict[Place, int]:
-    """When entries were written, those of ``places`` that are there: no more than there are terms."""
+    """The timestamps of those entries of ``places`` that exist; there are no more of them than terms."""
     by_shard: dict[int, list[int]] = {}
     for shard, index in places:
         by_shard.setdefault(shard, []).append(index)
@@ -74,14 +76,14 @@ def times(records: DataFrame, places: Collection[Place]) -> dict[Place, int]:
 
 
 def before(begun: Iterable[Mapping[str, Any]]) -> set[Place]:
-    """The entries before these."""
+    """The places of the entries before these."""
     return {(row["shard"], row["raft_index"] - 1) for row in begun}
 
 
 def failovers(begun: Iterable[Mapping[str, Any]], times: Mapping[Place, int]) -> pa.Table:
-    """The rows of table `failovers`; a term behind no entry of ``times`` has no ``gap_ms``.
+    """The rows of table `failovers`; ``gap_ms`` is null for a term whose previous entry is not in ``times``.
 
-    One that this release cannot read says nothing.
+    A term that this release cannot decode is skipped.
     """
     rows = []
     for row in begun:

@@ -1,4 +1,4 @@
-"""The report of an output: its tables, and what they rest on."""
+"""The report of an output: its tables, and the limits of their data."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ MEANINGS = {
         "Ask `quorate log findings` for the group and a time.",
     ),
 }
-"""What findings that no rule makes are, and what to do."""
+"""Explanation and advice for kinds of findings that are not rules of `history`."""
 
 
 def report_of(spark: SparkSession, output: str, *, remarks: Sequence[str] = ()) -> str:
-    """The page, of all that the tables hold."""
+    """The HTML page for everything in the tables."""
     manifest = read_manifest(output)
     reach = [
         f"{shard_name(shard)}: entries up to {one.records_to} ({UTC_STYLE.full(one.last_ms)})"

@@ -1,13 +1,13 @@
 """One run: from an input to tables that reach up to its last committed entry.
 
-    input      what there is (`pipeline.source.inputs`), and which of it no run has read yet
-    records    those entries, read once and written; what is missing of them is accounted for (`losses`)
+    input      the log (`pipeline.source.inputs`), and the entries that no run has read yet
+    records    those entries, read once and written; missing ones are accounted for (`losses`)
     commits, failovers    projections of the new records
-    facts      epochs, ownership, sessions, waits and findings of every group that anything happened to
-    commit     all of it at once, or nothing
+    facts      epochs, ownership, sessions, waits and findings of every group to which anything happened
+    commit     everything at once, or nothing
 
-What must stay true: two runs in a row, wherever the first one ended, leave what one run leaves; a run that is
-killed or refused changes nothing; of segments that are done only the headers are looked at, which name the
+The invariants: two runs in a row, wherever the first one ended, leave what one run leaves; a run that is
+killed or refused changes nothing; of segments that were processed only the headers are read, which name the
 cluster.
 """
 
@@ -41,12 +41,12 @@ __all__ = ["MODES", "RunResult", "ShardDone", "advance", "open_output", "run"]
 
 MODES = ("fail", "permissive")
 Start = Callable[[int], "SparkSession"]
-"""Starts a session, given how many bytes of segments there are to read."""
+"""Starts a session, given the number of bytes of segments to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardDone:
-    """What a run took in of one shard: entries, both ends included; ``facts_to`` is how far facts go."""
+    """The entries of one shard that a run took in, both ends included; facts reach ``facts_to``."""
 
     shard: int
     from_index: int
@@ -57,21 +57,21 @@ class ShardDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What a run did."""
+    """The outcome of a run."""
 
     input: str
     output: str
     cluster_id: str
     is_empty: bool = True
-    """There was nothing new, and nothing was written."""
+    """Nothing was new, and nothing was written."""
     shards: tuple[ShardDone, ...] = ()
-    """Those that had anything new."""
+    """The shards with new entries."""
     rows: Mapping[str, int] = field(default_factory=dict)
-    """Rows written by table, with those that had to be written again beside them."""
+    """Rows written by table, including rewritten ones."""
     lost: tuple[str, ...] = ()
-    """What is missing of the log, of this run or an earlier one, in words."""
+    """Missing parts of the log, found by this or an earlier run, in words."""
     remarks: tuple[str, ...] = ()
-    """What limits every answer, in words: nodes that are not here, say."""
+    """Limits of every answer in words, such as nodes whose files are not in the input."""
     seconds: float = 0.0
 
 
@@ -87,11 +87,11 @@ def run(
     mode: str = "fail",
     on_progress: Say = _say_nothing,
 ) -> RunResult:
-    """Brings the tables at ``output_path`` up to the last committed entry of the log at ``input_path``.
+    """Bring the tables at ``output_path`` up to the last committed entry of the log at ``input_path``.
 
-    ``spark`` may be what starts a session: none is started where there is nothing to do.
-    Raises `pipeline.errors.PipelineError`, and changes nothing then. In mode ``fail`` damage is an
-    `InputError`; in ``permissive`` it is a row of `findings`, and everything that can be read is.
+    ``spark`` may be a function that starts a session; it is not called if there is nothing to do. Raises
+    `pipeline.errors.PipelineError`, in which case nothing changes. In mode ``fail`` damage is an
+    `InputError`; in ``permissive`` it is a row of `findings`, and everything readable is taken in.
     """
     if mode not in MODES:
         raise OptionError(f"{mode!r} is no mode", f"give {' or '.join(MODES)}")
@@ -101,7 +101,7 @@ def run(
 
 
 def open_output(path: str, log: InputLog) -> Output:
-    """The output for this log, which is only ever read: a folder in the log's own is refused."""
+    """Open the output for this log; one inside the log's own folder is refused, as the log is read-only."""
     root, home = Path(place_of(path)), Path(log.path).resolve()
     if root.is_relative_to(home):
         raise OutputError(f"the output {root} is in the input {home}", "name a folder outside of it")
@@ -117,9 +117,9 @@ def advance(
     ranges: Mapping[int, tuple[int, int]] | None = None,
     on_progress: Say = _say_nothing,
 ) -> RunResult:
-    """One run on an output that is open; ``ranges`` (shard -> first and last index) takes in less than all.
+    """One run on an open output; ``ranges`` (shard -> first and last index) limits the entries that it takes.
 
-    Entries that are in the tables already are passed over, so a batch may be done again.
+    Entries that the tables already hold are skipped, so a batch may be repeated.
     """
     begun = monotonic()
     before = output.manifest.progress
@@ -175,7 +175,7 @@ def _done(
 def _new_entries(
     before: Mapping[int, Progress], log: InputLog, ranges: Mapping[int, tuple[int, int]] | None
 ) -> Iterator[tuple[int, Range]]:
-    """What no run has read yet, of each shard that has any."""
+    """The entries that no run has read yet, for each shard with any."""
     for shard, there in log.shards.items():
         first, last = before.get(shard, Progress()).records_to + 1, there.decided_index
         if ranges is not None:
@@ -214,7 +214,7 @@ def _shard_done(shard: int, asked: Range, reached: Progress) -> ShardDone:
 
 
 def _by_table(rows: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    """Of the documented tables, in their order."""
+    """Row counts of the documented tables, in their order."""
     total: Counter[str] = Counter()
     for (table, _part), count in rows.items():
         total[table] += count

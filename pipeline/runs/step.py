@@ -1,4 +1,4 @@
-"""What one run adds to the tables: which entries, which of them are lost, and where it is written."""
+"""The contents of one run: its new entries, the lost ones, and the transaction they are written to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Range:
     from_index: int
     to_index: int
     to_ms: int = -1
-    """When the last one was written; -1: not looked at yet."""
+    """Timestamp of the last entry; -1: not read yet."""
 
     @property
     def count(self) -> int:
@@ -35,45 +35,45 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Entries of one shard that cannot be had, both ends included."""
+    """Entries of one shard that are missing, both ends included."""
 
     shard: int
     first_index: int
     last_index: int
     what: str
-    """Why, in words."""
+    """The reason, in words."""
     is_damage: bool
-    """False: they are not kept any more, which is as it should be."""
+    """False: they are no longer kept, which is expected."""
     from_ms: int
-    """The time of the last entry before them; of the first one behind them where there is none."""
+    """Timestamp of the last entry before them, or of the first one after them if there is none."""
     to_ms: int | None
-    """The time of the first entry behind them."""
+    """Timestamp of the first entry after them."""
 
     @property
     def is_unreadable(self) -> bool:
-        """A sound entry that cannot be decoded: facts pass it over, as `history` does."""
+        """Whether this is a sound entry that cannot be decoded; facts skip it, as `history` does."""
         return self.first_index == self.last_index and is_undecodable(self.first_index, self.what)
 
 
 def is_undecodable(index: int, what: str) -> bool:
-    """Whether the source says of an entry that its frame is sound and what it holds cannot be read."""
+    """Whether the source reports that an entry's frame is sound but its contents cannot be decoded."""
     return f"entry {index} cannot be decoded" in what
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What the stages of a run work on."""
+    """The data that the stages of a run work on."""
 
     spark: SparkSession
     output: Output
     tx: Transaction
     log: InputLog
     ranges: Mapping[int, Range]
-    """The new entries of each shard that has any: their records are staged."""
+    """The new entries of each shard with any; their records are staged."""
     lost: tuple[Lost, ...]
-    """All that any run has missed, this one too, by shard and index."""
+    """All losses found by this and earlier runs, by shard and index."""
     few: pa.Table | None = None
-    """The new records, where they are few."""
+    """The new records, if they are few."""
     terms: pa.Table | None = None
     """The new rows of table `failovers`."""
 
@@ -82,7 +82,7 @@ class Step:
         return self.tx.staged("records")
 
     def records_beyond(self, index_by_shard: Mapping[int, int]) -> DataFrame:
-        """The records of these shards behind an entry of each, of earlier runs too."""
+        """The records after the given entry of each shard, including those of earlier runs."""
         beyond = F.lit(False)
         for shard, index in index_by_shard.items():
             beyond |= (F.col("shard") == shard) & (F.col("raft_index") > index)

@@ -1,12 +1,12 @@
-"""Tables that are kept fresh while the log grows.
+"""Tables that are kept up to date while the log grows.
 
-    catch up   what is new by now is taken as `run` takes it
-    follow     Spark's Structured Streaming asks the source where the log ends (`rows=spans`), notes it in its
-               checkpoint, and hands over what is new; each batch is one `advance`
+    catch up   entries that are new at the start are taken in as `run` does
+    follow     Spark's Structured Streaming asks the source where the log ends (`rows=spans`), writes that to
+               its checkpoint, and hands over the new range; each batch is one `advance`
 
-What must stay true: what the tables hold is what their manifest says, and a batch begins where that ends. The
-checkpoint only says that there is something to do: a batch that is repeated after a kill finds its entries in
-the tables and passes, and a checkpoint that is lost, or ahead of the tables, loses nothing.
+The invariant: the manifest defines the contents of the tables, and a batch starts where that ends. The
+checkpoint only says that there is work: a batch that is repeated after a kill finds its entries in the tables
+and does nothing, and a checkpoint that is lost, or ahead of the tables, loses no data.
 """
 
 from __future__ import annotations
@@ -36,29 +36,31 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "EveryBatch", "Stream"]
 
 CHECKPOINT = Path("_quorate", "checkpoint")
-"""Where the checkpoint is, in the folder of the tables, unless it is given."""
+"""Default location of the checkpoint, within the folder of the tables."""
 
 STOP_S_MAX = 15.0
-"""How long a stop waits for the batch under way: it looks between two jobs, and jobs are ended. If it has not
-noticed then, it dies with the process, and the next start discards what it had staged."""
+"""Seconds for which a stop waits for the current batch; running jobs are cancelled.
+
+The batch checks for a stop between jobs. One that has not noticed by then dies with the process, and the next start discards what it staged.
+"""
 
 NUDGE_S = 1
-"""How often, while it waits, jobs that were begun in the meantime are ended."""
+"""Seconds between cancellations of jobs that have started since, while a stop waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one batch brought."""
+    """The outcome of one batch."""
 
     number: int
-    """From 1, of this process."""
+    """Counts from 1 within this process."""
     entries: int
     to: Mapping[int, int]
-    """The last entry that the tables hold now, of each shard that had any."""
+    """The last entry now in the tables, for each shard with new ones."""
     rows: Mapping[str, int]
     lost: tuple[str, ...]
     lag_ms: int
-    """From the writing of its newest entry on the node to its rows in the tables."""
+    """Milliseconds from the writing of its newest entry on the node to its rows in the tables."""
     seconds: float
 
 
@@ -66,13 +68,13 @@ EveryBatch = Callable[[Batch], None]
 
 
 class _Stopped(Exception):
-    """Somebody asked for the end while a batch was under way."""
+    """A stop was requested while a batch was running."""
 
 
 class Stream:
-    """The tables in ``output``, kept up with the log at ``input_path`` until `stop`, from any thread.
+    """Keeps the tables in ``output`` up to date with the log at ``input_path`` until `stop`, from any thread.
 
-    Opening it takes the output, so that no run writes to it meanwhile. Raises `PipelineError`: `InputError`,
+    Opening it locks the output, so that no other run writes to it. Raises `PipelineError`: `InputError`,
     `OutputBusy`, …
     """
 
@@ -100,15 +102,15 @@ class Stream:
         self._failure: Exception | None = None
 
     def close(self) -> None:
-        """Let go of the output."""
+        """Release the output."""
         self._output.close()
 
     def stop(self) -> None:
-        """Have `run` return soon; may be called by a signal's handler."""
+        """Make `run` return soon; safe to call from a signal handler."""
         self._stopped.set()
 
     def run(self, spark: SparkSession, *, every_s: float | None) -> None:
-        """Catches up and, unless ``every_s`` is None, goes on until `stop`, with a batch so often at most."""
+        """Catch up, then continue until `stop`, a batch at most every ``every_s`` seconds (None: end)."""
         if is_remote(spark):
             hint = "use local[*], spark://, yarn or k8s; or `pipeline run` from time to time"
             raise OptionError("tables are not kept fresh over Spark Connect", hint)
@@ -128,15 +130,15 @@ class Stream:
             self._catch_up(spark)
             if every_s is not None and not self._stopped.is_set():
                 self._wait_for(self._follow(spark, every_s))
-        except Exception as error:  # told by `run`, in the thread of whoever waits
+        except Exception as error:  # raised by `run`, in the caller's thread
             self._failure = self._failure or error
 
     def _catch_up(self, spark: SparkSession) -> None:
-        """Everything that is decided by now, in batches as large as they may be."""
+        """Take everything that is decided now, in batches as large as allowed."""
         latest = {shard: one.index + 1 for shard, one in self._following.look().items()}
         taken: Offsets | None = None
         while (begin := self._begin()) != taken and not self._stopped.is_set():
-            taken = begin  # a batch that brings nothing, as of a file that is not whole yet, is not repeated
+            taken = begin  # a batch that yields nothing, as from an incomplete file, is not repeated
             self._take(spark, begin.to(admitted(begin, latest, self._entries_max)))
 
     def _follow(self, spark: SparkSession, every_s: float) -> StreamingQuery:
@@ -156,16 +158,16 @@ class Stream:
                 query.stop()
 
     def _on_spans(self, spark: SparkSession, rows: DataFrame) -> None:
-        """What Spark has noted as the next batch: one row for each shard."""
+        """Process Spark's next batch: one row per shard."""
         try:
             spans = {row["shard"]: (row["from_index"], row["to_index"]) for row in rows.collect()}
             self._take(spark, spans)
         except Exception as error:
-            self._failure = error  # as it is: what Spark makes of it is pages long
+            self._failure = error  # the original: Spark's wrapper runs to pages
             raise
 
     def _take(self, spark: SparkSession, spans: Mapping[int, tuple[int, int]]) -> None:
-        """One batch: whatever of it the tables do not have yet."""
+        """Process one batch, without the entries that the tables already have."""
         if not spans:
             return
         log = self._following.up_to({shard: last for shard, (_, last) in spans.items()})
@@ -181,7 +183,7 @@ class Stream:
             raise _Stopped
 
     def _begin(self) -> Offsets:
-        """Where the tables end."""
+        """The offsets at which the tables end."""
         progress = self._output.manifest.progress
         shards = self._following.opened.shards
         return Offsets(
@@ -191,7 +193,7 @@ class Stream:
 
 
 def _as_url(folder: str) -> str:
-    """A folder of this machine, whatever Spark's file system is; what has a scheme is left alone."""
+    """A file:// URL for a local folder, whatever Spark's default file system; URLs are left unchanged."""
     return folder if "://" in folder else f"file://{Path(folder).absolute()}"
 
 
