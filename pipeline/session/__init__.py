@@ -1,13 +1,12 @@
-"""A SparkSession as users expect one, and what it takes.
+"""The SparkSession: the caller's if there is one, else a new one, and everything needed to start it.
 
-    sessions   the session that there is, or one of ours: local, on a cluster, through Connect
-    settings   what a session of ours is told: defaults that yield to the user's, the options of the commands
-    java       the Java that Spark runs on: found, checked, or explained
-    jvm        the driver's JVM: started with its output in a file, not on the terminal
-    shipping   our code as one zip, for executors that have only its dependencies
-    failures   what Spark raises as one line of ours
+    sessions   the existing session, or a new one: local, on a cluster, through Connect
+    settings   configuration of a new session: defaults that yield to the user's, options of the commands
+    java       the Java that Spark runs on: found and checked, or an error that explains
+    jvm        the driver's JVM, started with its output in a file rather than on the terminal
+    shipping   our code as one zip, for executors that only have its dependencies
+    failures   Spark's exceptions as one-line errors of ours
 
-What must stay true: a session that was there before us is used as it is and never stopped; what we need of
-Spark beyond DataFrames (contexts, gateways, artifacts) is asked for here and nowhere else, since Spark
-Connect has none of it.
+The invariants: an existing session is used unchanged and never stopped; whatever Spark Connect lacks
+(contexts, gateways, artifacts) is only used in this package.
 """

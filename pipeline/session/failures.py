@@ -1,8 +1,8 @@
-"""What Spark raises, as one line of ours.
+"""Turns Spark's exceptions into one-line errors of ours.
 
-What a Python worker raises reaches the driver as text: a traceback inside the exception of the task, inside
-that of the stage, inside that of the query. One of ours is found by the last line of its traceback; of the
-others, those are told apart that a user can do something about.
+An error raised in a Python worker reaches the driver as text: a traceback inside the task's exception, inside
+the stage's, inside the query's. One of our errors is recognised by the last line of its traceback; of the
+others, those that a user can act on are recognised by patterns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .jvm import kept_logs
 __all__ = ["unwrapped"]
 
 LINE_MAX = 500
-"""Characters of a message from Spark; more is not one line any more."""
+"""At most this many characters of a message from Spark are shown, so that it stays one line."""
 
 _ABOUT = ("at ", "Traceback", "An error occurred while calling ")
 _OURS = re.compile(r"^(?:\s*\S*Exception: )?pipeline\.errors\.(\w+): (.+)$", re.MULTILINE)
@@ -25,7 +25,7 @@ _SETTING = re.compile(
     r"""The value '([^']*)' in the config "([^"]+)" is invalid\. *([^\n]*?)\.? *(?:SQLSTATE|\n|$)"""
 )
 SAYS_NOTHING = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)*(?:Spark\w*|IllegalArgument)Exception: ")
-"""What Java calls a failure that Spark tells in words."""
+"""Java class names in front of a message from Spark that is clear without them."""
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r"No module named '(?:records|coordinator|raftlog|history|pipeline)\b",
@@ -66,7 +66,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
 
 
 def unwrapped(error: BaseException) -> PipelineError | None:
-    """The failure that ``error`` is about; None: it does not come from Spark."""
+    """The pipeline's error for an exception; None if it does not come from Spark."""
     if isinstance(error, PipelineError):
         return error
     text = _text_of(error)
@@ -89,7 +89,7 @@ def unwrapped(error: BaseException) -> PipelineError | None:
 
 
 def _text_of(error: BaseException) -> str | None:
-    """All that an exception of Spark, or of the way to it, says."""
+    """The message of the first exception in the chain that comes from Spark or its transport."""
     for one in _chain(error):
         if type(one).__module__.partition(".")[0] in ("pyspark", "py4j", "grpc"):
             return str(one)
@@ -106,7 +106,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _first_words(text: str) -> str:
-    """The first line that says something, of a report that may be pages long."""
+    """The first informative line of a report that may run to pages."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if not line.endswith(":") and not line.startswith(_ABOUT)]
     words = (said or lines or ["it does not say why"])[0].removeprefix(": ")

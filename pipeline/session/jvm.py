@@ -1,7 +1,7 @@
 """The driver's JVM: started with the right Java and environment, its output in a folder, not on the terminal.
 
-The folder is private and goes when this process ends, except for the logs of a session that failed: whoever
-tells the user of a failure asks for their place with `kept_logs`.
+The folder is private and removed when this process ends, unless a session failed: code that reports the
+failure calls `kept_logs`, which keeps the logs and returns their location.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = ["environment", "kept_logs", "launch", "private_folder", "python_varia
 
 SPARK_LOG = "spark.log"
 OUTPUT = "output.log"
-"""What the JVM and Python workers print, and what Java says before there is a log."""
+"""Output of the JVM and the Python workers, and of Java before logging is set up."""
 
 _THROWN = re.compile(r"^(?:Exception in thread \S+|Caused by:) (?:[\w.$]+\.)(?:SparkException: )?")
-"""How Java begins a report; the exception's own name stays, where it says something."""
+"""The start of a Java report; the exception's own name stays where it is informative."""
 _BESIDES = ("Error: ", "WARNING: ", "at ", "... ")
 
 _folder: Path | None = None
@@ -41,7 +41,7 @@ _keeps_logs = False
 
 
 def private_folder() -> Path:
-    """A folder of this process that only its user can read."""
+    """A temporary folder of this process, readable by its user only."""
     global _folder
     if _folder is None:
         _folder = Path(tempfile.mkdtemp(prefix="quorate-spark-"))
@@ -50,7 +50,7 @@ def private_folder() -> Path:
 
 
 def kept_logs() -> Path | None:
-    """Where Spark's logs are, which stay there from now on; None: they went elsewhere, or there are none."""
+    """The folder with Spark's logs, kept from now on; None if they went elsewhere or do not exist."""
     global _keeps_logs
     if _folder is None or not (_folder / OUTPUT).exists():
         return None
@@ -61,7 +61,7 @@ def kept_logs() -> Path | None:
 def launch(
     spark_home: Path, conf: Mapping[str, str], variables: Mapping[str, str | None], *, is_quiet: bool
 ) -> Any:
-    """A py4j gateway to a new JVM that was told ``conf``; raises `NoSpark`, `PipelineError`."""
+    """Start a JVM with ``conf`` and return a py4j gateway to it; raises `NoSpark`, `PipelineError`."""
     from pyspark import SparkConf
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
@@ -93,18 +93,18 @@ def launch(
 
 
 def _end_processes_of(error: BaseException) -> None:
-    """Ends what PySpark was starting: a JVM that comes up and finds nobody to tell would stay for good."""
+    """Kill the process PySpark was starting: a JVM that cannot report back would run forever."""
     for frame, _ in walk_tb(error.__traceback__):
         for process in frame.f_locals.values():
             if isinstance(process, Popen):
-                with process:  # till it has ended; one that has is left alone
+                with process:  # waits until it has ended; does nothing to one that has
                     process.kill()
 
 
 def python_variables(*, is_local: bool) -> dict[str, str | None]:
-    """What tells the JVM which Python to run; other machines have a Python of their own.
+    """Environment variables that tell the JVM which Python to run; other machines have their own.
 
-    What the user has set stands. Workers on this machine get our packages on their path.
+    Variables set by the user are left alone. Workers on this machine get our packages on their path.
     """
     variables: dict[str, str | None] = {"PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local:
@@ -119,7 +119,7 @@ def python_variables(*, is_local: bool) -> dict[str, str | None]:
 
 @contextmanager
 def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """These environment variables (None: without it), for as long as it takes to start a child."""
+    """Set environment variables (None: unset) while a child process is started."""
     before = {name: os.environ.get(name) for name in variables}
     _set(variables)
     try:
@@ -138,7 +138,7 @@ def _set(variables: Mapping[str, str | None]) -> None:
 
 @contextmanager
 def _output(path: Path, *, is_quiet: bool) -> Iterator[dict[str, Any]]:
-    """Where a child is to print: into a file, or where we do."""
+    """Popen arguments for a child's output: to a file, or inherited."""
     if not is_quiet:
         yield {}
         return
@@ -147,7 +147,7 @@ def _output(path: Path, *, is_quiet: bool) -> Iterator[dict[str, Any]]:
 
 
 def _logging_options(folder: Path, spark_home: Path, conf: Mapping[str, str]) -> str:
-    """Java options for our logging; none where the user has a configuration of their own."""
+    """Java options for our logging; none if the user configured logging."""
     theirs = list(conf_directory(spark_home).glob("log4j2*"))
     if theirs or any("log4j" in value for value in conf.values()):
         return ""
@@ -157,7 +157,7 @@ def _logging_options(folder: Path, spark_home: Path, conf: Mapping[str, str]) ->
 
 
 def _last_words(output: Path) -> str:
-    """Why Java did not start: the last line that is neither of a trace nor about programs that end."""
+    """Why Java did not start: the last output line that is not a trace or about exiting programs."""
     lines = [line.strip() for line in output.read_text(errors="replace").splitlines() if line.strip()]
     reasons = [line for line in lines if not line.startswith(_BESIDES)] or lines
     return f": {_THROWN.sub('', reasons[-1])}" if reasons else ""

@@ -1,7 +1,7 @@
-"""Getting a SparkSession: the one that there is, or one of ours.
+"""Obtaining a SparkSession: the existing one, or a new one.
 
-Where ours runs is, the first that is said: the master that was asked for (``sc://…`` is Spark Connect),
-spark-submit's, SPARK_REMOTE, spark-defaults.conf's, this machine's cores.
+A new session's master is the first of: the one requested (``sc://…`` is Spark Connect), spark-submit's,
+SPARK_REMOTE, the one in spark-defaults.conf, all cores of this machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["present_session", "session_for", "spark_session"]
 
 PYSPARK = "pyspark"
 REACHING_S = 10.0
-"""A server that does not take a connection in this time is not there; Spark itself tries for minutes."""
+"""Seconds within which a server must accept a connection; Spark itself would try for minutes."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def session_for(
     spark_logs: bool = False,
     is_brief: bool = False,
 ) -> Iterator[SparkSession]:
-    """The session that there is, which goes on afterwards, or a new one, which is stopped."""
+    """The existing session, left running afterwards, or a new one, which is stopped."""
     present = present_session()
     if present is not None:
         yield present
@@ -64,11 +64,11 @@ def spark_session(
     spark_logs: bool = False,
     is_brief: bool = False,
 ) -> SparkSession:
-    """The session that there is (nothing else is looked at then), or a new one.
+    """The existing session, whatever the arguments, or a new one.
 
-    ``conf`` is stronger than any default; ``spark_logs`` leaves what Spark prints on the terminal;
-    ``is_brief`` is for work of seconds, where a local JVM had better not get ready for more. Raises
-    `NoSpark` where PySpark or Java is missing, `PipelineError` where Spark cannot be reached or started.
+    ``conf`` overrides all defaults. ``spark_logs`` leaves Spark's output on the terminal. ``is_brief``
+    optimises a local JVM for work of a few seconds. Raises `NoSpark` if PySpark or Java is missing,
+    `PipelineError` if Spark cannot be reached or started.
     """
     require_pyspark()
     present = present_session()
@@ -88,10 +88,10 @@ def spark_session(
 def present_session() -> SparkSession | None:
     """The active session of this thread or process, classic or of Connect."""
     for module in ("pyspark.sql.session", "pyspark.sql.connect.session"):
-        if module in sys.modules:  # without it nobody has a session
+        if module in sys.modules:  # there can be no session before it is imported
             try:
                 session: SparkSession = sys.modules[module].SparkSession.active()
-            except Exception:  # it says so by raising, each kind of session in its own way
+            except Exception:  # no session; each kind raises its own exception
                 continue
             if not _is_stopped(session):
                 return session
@@ -99,7 +99,7 @@ def present_session() -> SparkSession | None:
 
 
 def is_submitted() -> bool:
-    """True: spark-submit started this process, and its JVM, master and settings are there already."""
+    """Whether spark-submit started this process and set up its JVM, master and settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -134,7 +134,7 @@ def _submitted(name: str, told: Mapping[str, str]) -> SparkSession:
 
 
 def _remote(master: str | None) -> str | None:
-    """The Connect server that was asked for, or ``local…`` for one in a JVM of ours."""
+    """The requested Connect server, or ``local…`` for one in a JVM of ours."""
     if master is not None:
         return master if master.startswith("sc://") else None
     return os.environ.get("SPARK_REMOTE")
@@ -150,7 +150,7 @@ def _connected(url: str, told: Mapping[str, str]) -> SparkSession:
         _reach(url.removeprefix("sc://").partition("/")[0], 15002, "the Spark Connect server")
     from pyspark.sql import SparkSession
 
-    with environment({"SPARK_REMOTE": url}):  # another one there would be a contradiction to Spark
+    with environment({"SPARK_REMOTE": url}):  # another value there would conflict in Spark
         session = SparkSession.builder.remote(url).getOrCreate()
     with _stopped_on_failure(session):
         for key, value in {"spark.sql.session.timeZone": "UTC", **told}.items():
@@ -168,7 +168,7 @@ def _started(
     is_remote: bool,
     is_brief: bool,
 ) -> SparkSession:
-    """A session whose driver is a JVM of ours, which other sessions of this process use after it."""
+    """A session whose driver is a new JVM, which later sessions of this process share."""
     import pyspark
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -181,7 +181,8 @@ def _started(
     if is_local(master):
         defaults |= local_defaults(master, is_brief=is_brief)
         defaults["spark.sql.warehouse.dir"] = str(private_folder() / "warehouse")
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # PySpark looks whenever a function is sent
+        # PySpark reads it whenever a function is sent
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     elif master.startswith("spark://"):
         _reach(master.removeprefix("spark://"), 7077, "the Spark master")
     conf = {key: value for key, value in defaults.items() if key not in theirs}
@@ -190,7 +191,7 @@ def _started(
         variables = python_variables(is_local=is_local(master))
         gateway = launch(spark_home, {**conf, "spark.master": master}, variables, is_quiet=is_quiet)
         SparkContext._ensure_initialized(gateway=gateway)
-    if is_remote:  # a Connect server in that JVM, which was told everything
+    if is_remote:  # a Connect server in that JVM, already configured
         return SparkSession.builder.remote(master).getOrCreate()
     settings = SparkConf().setMaster(master)
     for key, value in conf.items():
@@ -212,7 +213,7 @@ def _stopped_on_failure(session: SparkSession) -> Iterator[None]:
 
 
 def _reach(addresses: str, default_port: int, what: str) -> None:
-    """Raises `PipelineError` unless one of ``host:port,host:port`` takes a connection."""
+    """Raise `PipelineError` unless one of ``host:port,host:port`` accepts a connection."""
     reasons = []
     for address in addresses.split(","):
         try:
@@ -234,8 +235,8 @@ def _reach(addresses: str, default_port: int, what: str) -> None:
 
 
 def _hush() -> None:
-    """What PySpark and py4j log of a failure is said once, by us; py4j logs an interrupt as the root."""
-    logging.getLogger().addFilter(_is_not_of_py4j)  # again is nothing new
+    """Silence PySpark's and py4j's logs of failures that we report; py4j also uses the root logger."""
+    logging.getLogger().addFilter(_is_not_of_py4j)  # has no effect if repeated
     for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 

@@ -1,7 +1,7 @@
-"""What a session of ours is told: defaults of ours that yield to the user's, and the options of the commands.
+"""Configuration of a new session: defaults that yield to the user's settings, and command options.
 
-The user's are, the later the stronger: spark-defaults.conf, then what the command was given. A default of
-ours is only set where neither says anything, since what is told to the launcher hides the file's.
+The user's settings are, with later ones taking precedence, spark-defaults.conf and the command's options. Our
+default for a key is only set if neither sets it, since the launcher's settings override the file.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = [
 
 DEFAULT_MASTER = "local[*]"
 DRIVER_SHARE = 4
-"""A local driver gets this part of the memory, as the Python workers and the page cache need theirs."""
+"""A local driver's share of the memory, 1 in 4; Python workers and the page cache need the rest."""
 DRIVER_MIN_MB, DRIVER_MAX_MB = 1_024, 8_192
-"""Below, Spark has no room to sort; above, a larger heap was no faster."""
+"""Bounds of a local driver's memory: below, Spark has no room to sort; above, a larger heap was no faster."""
 PARTITIONS_PER_CORE = 4
-"""Of a shuffle in a local session: enough that one large group does not hold up the rest."""
+"""Shuffle partitions per core in a local session, enough that one large group does not delay the rest."""
 
 COMMON = {
     "spark.ui.enabled": "false",
@@ -38,7 +38,7 @@ COMMON = {
 
 
 def conf_from_options(driver_memory: str | None = None, conf: Sequence[str] = ()) -> dict[str, str]:
-    """What ``--driver-memory`` and each ``--conf KEY=VALUE`` say; raises `OptionError`."""
+    """Settings from ``--driver-memory`` and each ``--conf KEY=VALUE``; raises `OptionError`."""
     told: dict[str, str] = {}
     for pair in conf:
         key, equals, value = pair.partition("=")
@@ -61,7 +61,7 @@ def conf_from_options(driver_memory: str | None = None, conf: Sequence[str] = ()
 
 
 def check_master(master: str) -> None:
-    """Raises `OptionError` for what Spark would not take, before a JVM is started to say so."""
+    """Raise `OptionError` for a master that Spark would reject, before a JVM is started."""
     if not _MASTER.fullmatch(master):
         raise OptionError(
             f"{master!r} is no Spark master",
@@ -75,29 +75,31 @@ _MASTER = re.compile(
 
 
 def is_local(master: str) -> bool:
-    """True: driver and executors are one process on this machine."""
+    """Whether driver and executors are one process on this machine."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
 BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a session of seconds: Java's second compiler, which makes long work fast, takes more than it gives then
-(a first run over a thousand records took 42 s of the processor with it, 22 s without)."""
+"""Java options for a session of seconds, whose second compiler costs more than it gains in that time.
+
+With it a first run over a thousand records took 42 s of processor time, without it 22 s.
+"""
 
 
 def local_defaults(master: str, *, is_brief: bool = False) -> dict[str, str]:
-    """What a session whose driver and executors are one process here needs beside `COMMON`."""
+    """Defaults besides `COMMON` for a session whose driver and executors are one local process."""
     told = {"spark.driver.extraJavaOptions": BRIEF_JAVA} if is_brief else {}
     return told | {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.authenticate": "true",  # other users of this machine reach loopback too
+        "spark.authenticate": "true",  # other users of this machine can reach loopback
         "spark.driver.memory": f"{driver_mb()}m",
         "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * _cores(master)),
     }
 
 
 def user_defaults(spark_home: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What the user's spark-defaults.conf says."""
+    """The settings in the user's spark-defaults.conf."""
     try:
         lines = (conf_directory(spark_home, environ) / "spark-defaults.conf").read_text().splitlines()
     except OSError:
@@ -107,17 +109,17 @@ def user_defaults(spark_home: Path, environ: Mapping[str, str] = os.environ) -> 
 
 
 def conf_directory(spark_home: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the user keeps Spark's configuration."""
+    """The folder of the user's Spark configuration."""
     return Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf")
 
 
 def driver_mb() -> int:
-    """The default memory of a local driver."""
+    """The default memory of a local driver, in MiB."""
     return max(DRIVER_MIN_MB, min(DRIVER_MAX_MB, _memory_bytes() // DRIVER_SHARE // 2**20))
 
 
 def _memory_bytes() -> int:
-    """The machine's, or what the container may use of it."""
+    """The machine's memory, or the container's limit if lower."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         allowed = Path("/sys/fs/cgroup/memory.max").read_text().strip()

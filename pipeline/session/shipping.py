@@ -1,8 +1,8 @@
 """Our code as one zip, for executors that have its dependencies but not the code.
 
-Spark puts a zip on the path of Python workers (``--py-files``, `addPyFile`, `addArtifacts`); it does not take
-a wheel. What is compiled (msgpack, crc32c, google-re2, numpy, pyarrow, pandas) cannot be imported from a zip
-and must be installed where executors run. The bytes of the zip depend on the code alone.
+Spark puts a zip on the path of Python workers (``--py-files``, `addPyFile`, `addArtifacts`); it does not
+accept a wheel. Compiled packages (msgpack, crc32c, google-re2, numpy, pyarrow, pandas) cannot be imported
+from a zip and must be installed where executors run. The zip's bytes depend on the code alone.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["ROOMS", "ship_code", "write_zip"]
 
 ROOMS = ("records", "wire", "coordinator", "raftlog", "history", "pipeline")
-"""The packages that the pipeline is made of."""
+"""The packages in the zip."""
 OLDEST = (1980, 1, 1, 0, 0, 0)
-"""The first moment that a zip can name; all files bear it."""
+"""The earliest timestamp that a zip can hold; all files have it."""
 
 
 def ship_code(spark: SparkSession) -> None:
-    """Let the executors of ``spark``, classic or of Connect, import our packages; again is nothing new."""
+    """Make our packages importable on the executors of ``spark``, classic or Connect; may be repeated."""
     staged = private_folder() / "quorate.zip"
     if not staged.exists():
         write_zip(staged)
@@ -47,7 +47,7 @@ def ship_code(spark: SparkSession) -> None:
 
 
 def write_zip(path: Path) -> None:
-    """Write the zip, whole or not at all; raises `OutputError`."""
+    """Write the zip atomically; raises `OutputError`."""
     partial = path.with_name(path.name + ".partial")
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
