@@ -11,7 +11,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``format("quorate")`` known to a session; may be repeated."""
+    """Register ``format("quorate")`` with a session; may be repeated."""
     from .datasource import QuorateSource
 
     spark.dataSource.register(QuorateSource)

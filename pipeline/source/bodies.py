@@ -1,8 +1,9 @@
-"""The records in the bodies of many frames at once: where each one's key and value are, undecoded.
+"""Finds the records in the bodies of many frames at once: the positions of each key and value, undecoded.
 
-A record's header is fixed in width but says where the next one begins, so the walk goes by place: the first
-records of all frames, then the second ones. What must stay true is what `records.iter_records` checks: every
-length within its frame, and the last record at its end. A frame that does not add up is odd.
+A record's header has a fixed width, but the next record's position depends on its lengths. The walk therefore
+goes by sequence: the first records of all frames, then the second ones, and so on. It must make the checks of
+`records.iter_records`: every length lies within its frame, and the last record ends where the frame ends. A
+frame that fails a check is odd.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from .frames import Data, Flags, Frames, Ints, fixed, places_of, structs
 
 _CAUSE_LENGTH_BYTES = 4
 _RECORD = struct.Struct(">hhIi")
-"""As `records.entry` lays it out: type, version, length of the key, of the value (-1: a tombstone)."""
+"""A record's header as in `records.entry`: type, version, key length, value length (-1: a tombstone)."""
 
 _HEADER = np.dtype([("type", ">i2"), ("version", ">i2"), ("key", ">u4"), ("value", ">i4")])
-"""The same, for many at once."""
+"""The same header as a numpy type."""
 
 FEW = 24
-"""Frames that still have records: below so many one by one is quicker than all at once."""
+"""Below this many frames with records left, a loop over them is faster than numpy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records in the order of the log; ``frame`` is the place of theirs among the frames that were walked.
+    """Records in the order of the log; ``frame`` is the place of a record's frame among those walked.
 
-    The key is from ``key`` to ``value``, the value from there to ``end``.
+    The key lies between ``key`` and ``value``, the value between ``value`` and ``end``.
     """
 
     frame: Ints
@@ -47,14 +48,14 @@ class Records:
         return len(self.frame)
 
     def of(self, chosen: Flags | Ints) -> Records:
-        """Some of them."""
+        """A selection of the records."""
         places = places_of(chosen)
         return Records(*(getattr(self, one.name)[places] for one in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """What the bodies of some frames hold; of odd frames nothing is said."""
+    """The records and causes of frames; those of odd frames are undefined."""
 
     records: Records
     cause: Ints
@@ -63,7 +64,7 @@ class Bodies:
 
 
 def walk(data: Data, frames: Frames) -> Bodies:
-    """The records of frames that are within ``data``, whose CRCs were checked."""
+    """The records of frames that lie within ``data`` and passed their CRC check."""
     body = frames.offset + HEADER_BYTES
     end = body + frames.length
     cause = body + _CAUSE_LENGTH_BYTES
@@ -99,7 +100,7 @@ def walk(data: Data, frames: Frames) -> Bodies:
 
 
 def _next(data: Data, at: Ints, end: Ints) -> tuple[Ints, Flags]:
-    """Behind each of these records, and which of them do not add up."""
+    """The end of each of these records, and which of them are malformed."""
     wrong = at + _RECORD.size > end
     heads = structs(data, _HEADER, np.where(wrong, 0, at))
     value_length = heads["value"].astype(np.int64)
@@ -108,7 +109,7 @@ def _next(data: Data, at: Ints, end: Ints) -> tuple[Ints, Flags]:
 
 
 def _one_by_one(data: Data, at: int, end: int, starts: Ints) -> bool:
-    """Fills in where the remaining records of one frame begin; whether they add up."""
+    """Fill in the positions of one frame's remaining records; returns whether the frame is well-formed."""
     for place in range(len(starts)):
         if at + _RECORD.size > end:
             return False

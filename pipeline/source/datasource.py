@@ -1,6 +1,6 @@
-"""``format("quorate")``: Spark's side of the source; what it reads is in the modules beside.
+"""``format("quorate")``: the classes that Spark calls; the neighbouring modules do the reading.
 
-There are no pushed filters, on purpose (`options` says why).
+Filter pushdown is deliberately not supported (`options` explains why).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .reading import read_task, settle
 
 
 class QuorateSource(DataSource):
-    """A log of Quorate's, as rows."""
+    """A Quorate log as rows."""
 
     @classmethod
     def name(cls) -> str:
@@ -43,13 +43,13 @@ class QuorateSource(DataSource):
 
 @dataclass
 class SegmentPartition(InputPartition):
-    """One segment, or one snapshot."""
+    """One segment or one snapshot."""
 
     task: Task
 
 
 class LogReader(DataSourceReader):
-    """Plans one partition for each segment, and reads one."""
+    """Plans one partition per segment, and reads one."""
 
     def __init__(self, options: SourceOptions) -> None:
         for name in options.of_stream:
@@ -64,6 +64,7 @@ class LogReader(DataSourceReader):
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, SegmentPartition):  # of an empty plan Spark makes a partition of its own
+        # Spark passes a partition of its own if the plan is empty
+        if isinstance(partition, SegmentPartition):
             yield from read_task(partition.task)
         settle()

@@ -1,4 +1,4 @@
-"""An input that grows while it is read: opened once in full, then looked at for the price of what is new."""
+"""An input that grows while it is read: opened in full once, after which each look costs only what is new."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tail import LogTail, Reached
 
 
 class Following:
-    """A node's directory, or a cluster's folder; raises `InputError` as `open_input` does."""
+    """A node's directory or a cluster's folder; raises `InputError` as `open_input` does."""
 
     def __init__(self, path: str) -> None:
         self.opened: InputLog = open_input(path)
@@ -32,14 +32,14 @@ class Following:
         return self._tail.is_alone
 
     def look(self) -> dict[int, Reached]:
-        """How far each shard is decided by now."""
+        """The last decided entry of each shard as of now."""
         return self._tail.look()
 
     def up_to(self, ends: Mapping[int, int]) -> InputLog:
-        """The input as far as a batch goes, in its shards: what is behind is not looked at, damaged or not.
+        """The input up to the end of a batch, in the batch's shards; later entries are not read.
 
-        A batch was decided when it was begun. So after a restart it is enough that a directory holds it,
-        whatever its files name as committed now. Raises `InputError` where none does.
+        A batch was already decided when it started. After a restart it therefore suffices that a directory
+        holds it, whatever commit index its files name. Raises `InputError` if no directory does.
         """
         reached = self.look()
         for shard, last in ends.items():
@@ -54,7 +54,7 @@ class Following:
         return self.listed({**reached, **batch})
 
     def listed(self, reached: Mapping[int, Reached]) -> InputLog:
-        """The input as it is at the moment, decided as far as a look has said; raises `InputError`."""
+        """The input as of now, decided up to the given entries; raises `InputError`."""
         try:
             log = open_node(self.opened.path)
             shards = {shard: self._listed(shard, one) for shard, one in reached.items()}

@@ -1,9 +1,8 @@
-"""The whole frames of a segment as arrays, and what is lost between them.
+"""The complete frames of a segment as arrays, and the ranges lost between them.
 
-Each frame is found by its magic and checked by itself. What must stay true is what
-`history.reading.source.Walk` says of a stateless walk: an entry is read when its frame is whole and the next
-one due; behind damage it goes on with the next whole frame of a later entry; what a crash may have torn at
-the end of a log is no damage.
+Each frame is found by its magic and checked separately. The rules are those of `history.reading.source.Walk`
+for a stateless walk: an entry is read if its frame is complete and it is the next index; after damage,
+reading resumes at the next complete frame of a later entry; a tail that a crash may have torn is not damage.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from raftlog.segments import HEADER_BYTES_MAX, decode_header, proof_of_loss
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Data = bytes | memoryview
-"""What a segment holds, or a part of it."""
+"""The bytes of a segment, or a part of them."""
 
 CHECKED_AT_ONCE = 4096
-"""Frames whose CRCs are made before the first is looked at: so many at most are in vain before damage."""
+"""Frames whose CRCs are computed before any is compared, the most computed in vain before damage."""
 
 LOOKED_AT_ONCE = 1 << 18
-"""Bytes in which the magic is looked for: what is found of so many stays in the processor's cache."""
+"""Bytes searched for the magic at once, so that temporary arrays stay in the processor's cache."""
 
 _HEADER = np.dtype(
     [
@@ -43,7 +42,7 @@ _HEADER = np.dtype(
         ("timestamp_ms", "<i8"),
     ]
 )
-"""`raftlog.frames.HEADER`, for many at once."""
+"""`raftlog.frames.HEADER` as a numpy type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class Frames:
 
     @classmethod
     def at(cls, data: Data, offset: Ints) -> Frames:
-        """Those whose headers are at these offsets, all within ``data``."""
+        """Frames whose headers are at these offsets, all within ``data``."""
         heads = structs(data, _HEADER, offset)
         names = [one.name for one in fields(cls)][1:]
         return cls(offset, *(heads[name].astype(np.int64) for name in names))
@@ -71,39 +70,37 @@ class Frames:
 
     @property
     def end(self) -> Ints:
-        """Where each one ends, as its header says."""
+        """The end of each frame according to its header."""
         return self.offset + HEADER_BYTES + self.length
 
     def of(self, chosen: Flags | Ints | slice) -> Frames:
-        """Some of them."""
+        """A selection of the frames."""
         places = places_of(chosen)
         return Frames(*(getattr(self, one.name)[places] for one in fields(self)))
 
     def moved(self, by: int) -> Frames:
-        """The same, in a buffer that begins ``by`` bytes later."""
+        """The same frames in a buffer that starts ``by`` bytes later."""
         return Frames(self.offset - by, *(getattr(self, one.name) for one in fields(self)[1:]))
 
 
 def places_of(chosen: Flags | Ints | slice) -> Ints | slice:
-    """Where flags are set; by place numpy takes several times as quickly as by flag."""
+    """The places where flags are set; numpy indexes by place several times faster than by flag."""
     if isinstance(chosen, slice):
         return chosen
     return np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.int64, copy=False)
 
 
 def structs(data: Data, kind: np.dtype[Any], at: Ints) -> npt.NDArray[Any]:
-    """Structures of one width at any offsets, every one of them within ``data``."""
+    """Structures of one width at arbitrary offsets, each of them within ``data``."""
     if not len(at):
         return np.zeros(0, kind)
-    opaque = np.dtype(
-        (np.void, kind.itemsize)
-    )  # of these numpy copies the bytes, of structures field by field
+    opaque = np.dtype((np.void, kind.itemsize))  # numpy copies these as bytes, but structures field by field
     unaligned = np.ndarray((len(data) - kind.itemsize + 1,), opaque, data, 0, (1,))
     return unaligned[at].view(kind)
 
 
 def fixed(data: Data, kind: str, at: Ints) -> Ints:
-    """Numbers of one width at any offsets, every one of them within ``data``."""
+    """Numbers of one width at arbitrary offsets, each of them within ``data``."""
     if kind == "u1":
         return np.frombuffer(data, np.uint8)[at].astype(np.int64)
     return structs(data, np.dtype(kind), at).astype(np.int64)
@@ -111,10 +108,10 @@ def fixed(data: Data, kind: str, at: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a segment is expected to hold.
+    """The expected contents of a segment.
 
-    ``following`` is the first index of the next segment, ``None`` of the newest; ``decided`` the last entry
-    that is committed (``None``: what is whole is).
+    ``following`` is the first index of the next segment, ``None`` for the newest one. ``decided`` is the last
+    committed entry; ``None`` counts every complete entry as committed.
     """
 
     first: int
@@ -124,14 +121,14 @@ class Bounds:
 
 
 def scan(data: Data, path: str, bounds: Bounds) -> tuple[Frames, list[Gap]]:
-    """The whole frames of a segment, each checked, up to what is decided; and what is lost."""
+    """The checked, complete frames of a segment up to the last decided one, and the gaps."""
     gaps: list[Gap] = []
     at, expected = 0, bounds.first
     what = _missing(expected)
     try:
         at = decode_header(memoryview(data)[:HEADER_BYTES_MAX], path).frames_offset
     except Corrupt as damage:
-        what = damage.what  # a header is never torn: the first entry is given up, the rest proves itself
+        what = damage.what  # headers are never torn: the first entry is lost, later ones are checked anyway
     found = _Found(data, at)
     while at < len(data):
         at, expected = found.run(at, expected)
@@ -152,7 +149,7 @@ def scan(data: Data, path: str, bounds: Bounds) -> tuple[Frames, list[Gap]]:
 
 
 class _Found:
-    """Where frames may be in a file, by their magic, and which of them were taken."""
+    """Candidate frames in a file, found by their magic, and those of them that were accepted."""
 
     def __init__(self, data: Data, start: int) -> None:
         self._view = memoryview(data)
@@ -163,7 +160,7 @@ class _Found:
         self._following = np.searchsorted(self._all.offset, self._end)
         is_next = (self._following == place) & (self._end == np.append(self._all.offset[1:], -1))
         self._breaks = np.flatnonzero(~is_next)
-        """Those that no other one begins right behind: the last, and where the magic is in a body too."""
+        """Candidates not directly followed by another: the last, and those with a magic in their body."""
         self._taken: list[slice] = []
 
     def frames(self) -> Frames:
@@ -172,8 +169,7 @@ class _Found:
         return self._all.of(np.r_[tuple(self._taken)] if self._taken else slice(0))
 
     def run(self, at: int, expected: int) -> tuple[int, int]:
-        """Takes the whole frames that follow each other from ``at`` on, where entry ``expected`` is due;
-        where that ends, and which entry is due there."""
+        """Accept complete frames from ``at``, where ``expected`` is due; returns the end and next index."""
         place = int(np.searchsorted(self._all.offset, at))
         while place < len(self._all) and self._all.offset[place] == at:
             last = int(self._breaks[np.searchsorted(self._breaks, place)]) + 1
@@ -190,7 +186,7 @@ class _Found:
         return at, expected
 
     def next_after(self, at: int, index: int) -> tuple[int, int] | None:
-        """(offset, index) of the next whole frame at or behind ``at`` with an index above ``index``."""
+        """(offset, index) of the next complete frame at or after ``at`` with an index above ``index``."""
         place = int(np.searchsorted(self._all.offset, at))
         later = place + np.flatnonzero((self._all.index[place:] > index) & (self._end[place:] <= self._size))
         for one in later.tolist():
@@ -199,7 +195,7 @@ class _Found:
         return None
 
     def _whole(self, first: int, last: int) -> int:
-        """How many of these, all within the file, are whole up to the first that is not."""
+        """The number of complete frames among these, all within the file, before the first that is not."""
         view = self._view
         for start in range(first, last, CHECKED_AT_ONCE):
             upto = min(start + CHECKED_AT_ONCE, last)
@@ -214,7 +210,7 @@ class _Found:
 
 
 def _magics(data: Data, start: int) -> Ints:
-    """Where a frame's magic is, with room for its header behind."""
+    """Offsets of the frame magic that leave room for a header."""
     octets = np.frombuffer(data, np.uint8)
     stop = len(data) - HEADER_BYTES + 1
     parts = [
@@ -228,7 +224,7 @@ def _magics(data: Data, start: int) -> Ints:
 
 
 def gap(path: str, offset: int, first: int, what: str, goes_on_at: int | None) -> Gap:
-    """Entries from ``first`` on are lost."""
+    """A gap that starts with entry ``first``."""
     return Gap(
         after_index=first - 1, bridged_by=None, goes_on_at=goes_on_at, file=path, offset=offset, what=what
     )
@@ -239,7 +235,7 @@ def _missing(expected: int) -> str:
 
 
 def _may_be_torn(data: Data, at: int, expected: int, bounds: Bounds) -> bool:
-    """At the end of a log: what is there was never acknowledged, as far as anything tells."""
+    """Whether this is the end of a log whose remaining bytes were, as far as known, never acknowledged."""
     if bounds.following is not None or (bounds.decided is not None and expected <= bounds.decided):
         return False
     return proof_of_loss(bytes(data[at:]), expected, is_alone=bounds.is_alone) is None

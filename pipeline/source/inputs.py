@@ -1,9 +1,9 @@
-"""What there is to read: a node's directory, a cluster's folder or a copy, listed segment by segment.
+"""The input: a node's directory, a cluster's folder or a copy, listed segment by segment.
 
-Plain Python on the driver. Segments are listed by their names and what the archive's checked manifest says of
-them, so that of a long history only headers are read to plan; the executors check every byte that they read.
-What must stay true: a shard is read as `history` reads it, from the node that is furthest, up to what is
-decided by all directories together; and a path never mixes two clusters.
+Plain Python on the driver. Segments are listed from their names and the archive's checked manifest, so that
+planning a long history only reads headers; the executors check every byte they read. The invariants: a shard
+is read as `history` reads it, from the most advanced node, up to the last entry decided by all directories
+together; and a path never mixes two clusters.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .frames import Bounds, scan
 from .kept import Kept
 
 KEPT_MAX = 1 << 14
-"""Files of which the header and the end are kept: a terabyte of log, and some megabytes of memory."""
+"""Files whose header and end are cached: a terabyte of log, in some megabytes of memory."""
 
 _headers: Kept[SegmentHeader | None] = Kept(KEPT_MAX)
 _ends: Kept[tuple[int, int] | None] = Kept(KEPT_MAX)
@@ -41,10 +41,10 @@ HINT = "give a node's directory, or the folder of a cluster (node-1, node-2, ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSegment:
-    """One file of a log, wherever it is at the moment.
+    """One segment file of a log, live or archived.
 
-    ``last_index`` is known of all but the newest. The times and types are those that the archive's manifest
-    says; ``None`` where it does not, and a reader finds out.
+    ``last_index`` is known for all but the newest. Timestamps and types are those in the archive's manifest;
+    ``None`` where it has none, and the reader finds out.
     """
 
     path_live: str
@@ -62,8 +62,8 @@ class InputSegment:
 class InputShard:
     """One shard's log, in the directory that it is read from.
 
-    ``begins_index`` is the oldest entry kept; ``decided_index`` the last one that is known to be committed,
-    written at ``last_ms`` (-1: there is none).
+    ``begins_index`` is the oldest entry kept; ``decided_index`` the last one known to be committed, written
+    at ``last_ms`` (-1: none).
     """
 
     shard: int
@@ -74,7 +74,7 @@ class InputShard:
     last_ms: int
     segments: tuple[InputSegment, ...]
     is_alone: bool
-    """The directory is the whole cluster: what is whole in it is decided."""
+    """Whether the directory is the whole cluster, so that every complete entry in it is decided."""
 
     @property
     def home(self) -> str:
@@ -83,7 +83,7 @@ class InputShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputLog:
-    """All that a path holds; ``log`` is the same for the readers of `history`."""
+    """Everything at a path; ``log`` is the same data for the readers of `history`."""
 
     path: str
     cluster_id: str
@@ -96,9 +96,9 @@ class InputLog:
 
 
 def open_input(path: str) -> InputLog:
-    """What there is below ``path``; never writes.
+    """Open the input at ``path``; never writes.
 
-    Raises `InputError` where there is no log, one of a newer format, or logs of two clusters.
+    Raises `InputError` if there is no log, one of a newer format, or logs of two clusters.
     """
     try:
         log = open_node(path)
@@ -129,7 +129,7 @@ def open_input(path: str) -> InputLog:
 
 
 def node_shards(found: InputLog) -> Iterator[InputShard]:
-    """Every node's own log of every shard, for those who compare them; decided is what all together prove."""
+    """Every node's own log of every shard, for comparison; decided by all nodes together."""
     files = OsFiles()
     for member in found.members:
         for shard in shards_in(member.path, files):
@@ -138,7 +138,7 @@ def node_shards(found: InputLog) -> Iterator[InputShard]:
 
 
 def _cluster_of(files: Files, path: str, members: Sequence[Member], shards: Mapping[int, InputShard]) -> str:
-    """The one cluster that everything below ``path`` says it is of."""
+    """The one cluster that all files under ``path`` belong to; raises `InputError` otherwise."""
     said = {member.cluster_id: member.path for member in members if member.cluster_id is not None}
     for shard in shards.values():
         for segment in shard.segments:
@@ -156,7 +156,7 @@ def _cluster_of(files: Files, path: str, members: Sequence[Member], shards: Mapp
 
 
 def _header(files: Files, path: str) -> SegmentHeader | None:
-    """Who wrote a segment; ``None`` where it is not there, or does not say it soundly."""
+    """A segment's header; ``None`` if the file or a sound header is missing."""
     try:
         file = files.open(path, "r")
     except OSError:
@@ -187,12 +187,12 @@ def _shard(files: Files, reader: ShardFiles, member: Member, decided_to: int | N
 
 
 def segments_in(files: Files, home: str) -> Iterator[InputSegment]:
-    """The segments of the shard in ``home``, archived and live, as they are named at the moment."""
+    """The segments of the shard in ``home``, archived and live, under their current names."""
     archive = join(home, ARCHIVE)
     try:
         firsts = valid_segments(files, home)
     except Damaged:
-        firsts = all_segments(files, home)  # what is damaged beside the log is of no concern to its entries
+        firsts = all_segments(files, home)  # damage beside the log does not affect its entries
     kept: dict[int, Sealed] = {}
     with contextlib.suppress(Damaged):
         kept = {one.first_index: one for one in read_manifest(files, archive).segments}
@@ -224,7 +224,7 @@ def _size(files: Files, path: str) -> int:
 def _end(
     files: Files, reader: ShardFiles, segments: Sequence[InputSegment], decided_to: int | None
 ) -> tuple[int, int]:
-    """The last decided entry and its time, from the newest segment that holds one."""
+    """Index and timestamp of the last decided entry, from the newest segment that holds one."""
     for place in range(len(segments) - 1, -1, -1):
         one = segments[place]
         following = segments[place + 1].first_index if place + 1 < len(segments) else None
@@ -238,7 +238,7 @@ def _end(
 
 
 def _end_within(files: Files, home: str, bounds: Bounds) -> tuple[int, int] | None:
-    """The last decided entry of one segment and its time."""
+    """Index and timestamp of the last decided entry in one segment."""
     try:
         path, data = read_segment(files, home, bounds.first)
     except Damaged:

@@ -1,9 +1,9 @@
-"""What was learnt from a file, for as long as the file stays as it was.
+"""A cache of facts about files, valid as long as a file is unchanged.
 
-Spark plans the reads of one session in one process, so what the first read had to look up is there for the
-next. What must stay true: a file counts as unchanged by its inode, size and time of change, and only where
-that time has passed for long enough that a later change would show in it. Only plans rest on what is kept;
-whoever reads rows checks every byte of them.
+Spark plans all reads of a session in one process, so that one read's results are available to the next. The
+invariant: a file counts as unchanged if its inode, size and change time are, and only if that time is long
+enough ago that a later change would alter it. Only plans rely on the cache; code that reads rows checks every
+byte.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Generic, TypeVar
 Learnt = TypeVar("Learnt")
 
 SETTLED_NS = 2_000_000_000
-"""The coarsest clock of a usual file system: within it, two changes may bear one time."""
+"""Nanoseconds of the coarsest clock of a common file system; two changes within it may have equal times."""
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A file as it is at the moment."""
+    """A file's identity and state as of now."""
 
     device: int
     inode: int
@@ -44,14 +44,14 @@ class _State:
 
 
 class Kept(Generic[Learnt]):
-    """What was learnt from at most ``most`` files, those asked for last; that nothing was is asked again."""
+    """Caches results for the ``most`` last requested files; a result of None is not cached."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._learnt: OrderedDict[tuple[str, Hashable], tuple[_State, Learnt]] = OrderedDict()
 
     def of(self, path: str, asked: Hashable, learn: Callable[[], Learnt]) -> Learnt:
-        """What ``learn`` says of the file, or said of it when ``asked`` the same before."""
+        """The result of ``learn`` for the file, cached by path and ``asked``."""
         state, key = _State.of(path), (path, asked)
         known = self._learnt.pop(key, None)
         learnt = known[1] if known is not None and known[0] == state else learn()

@@ -1,7 +1,7 @@
-"""Memory for the bytes of a segment, lent by one reading of a process to the next.
+"""Memory for the bytes of a segment, reused by successive reads of a process.
 
 Fresh memory for a whole segment costs more than copying the file into it, as the kernel clears it page by
-page. What must stay true: one reading has it at a time, and nothing that a reading hands out refers to it.
+page. The invariant: one reader has it at a time, and nothing it yields refers to it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from contextlib import contextmanager
 from raftlog.files import READ_BYTES_MAX, check_size, open_regular
 
 KEPT_BYTES_MAX = 1 << 27
-"""What a process keeps for its next reading at most: twice a segment of the usual size."""
+"""Limit on the memory a process keeps for its next read: twice a segment of the usual size."""
 
 _spare: list[bytearray] = []
 
 
 class Lent:
-    """Memory that grows to the largest file that is read into it."""
+    """Memory that grows to the largest file read into it."""
 
     def __init__(self, memory: bytearray) -> None:
         self.memory = memory
 
     def read(self, path: str) -> memoryview:
-        """The whole file, as it is till the next one is read; raises `OSError`, and `Damaged` for what is no
-        file, or too long for one."""
+        """The whole file, valid until the next read.
+
+        Raises `OSError`, and `Damaged` if the path is not a regular file or is too long.
+        """
         with open(open_regular(path), "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             check_size(path, size)
@@ -38,7 +40,7 @@ class Lent:
                 at += count
             if at == size and (
                 rest := file.read(READ_BYTES_MAX - at)
-            ):  # it has grown, or a mount told an old size
+            ):  # it has grown, or a mount reported an old size
                 self.memory = self.memory[:at] + rest
                 return memoryview(self.memory)
         return room[:at]
@@ -46,10 +48,10 @@ class Lent:
 
 @contextmanager
 def lent() -> Iterator[Lent]:
-    """Memory for one reading, which is left for the next one."""
+    """Memory for one read, returned for the next one."""
     try:
         mine = Lent(_spare.pop())
-    except IndexError:  # asked for, not looked for: another thread may take it in between
+    except IndexError:  # not checked beforehand: another thread may take it in between
         mine = Lent(bytearray())
     try:
         yield mine

@@ -1,9 +1,9 @@
-"""Many msgpack arrays of one layout at once: where each field is, and the numbers in it, by numpy.
+"""Decodes many msgpack arrays of one layout at once with numpy: the position of each field, and its numbers.
 
-The layouts are those of `records`: what a field may hold is read off the same kinds that decode one record.
-What must stay true: nothing is believed. Every step is checked against the end of its own array, every tag
-against its kind, every number against its range; an array that is not exactly what the newest writer writes
-is *odd*, and is left to the decoder of single records.
+The layouts are those of `records`, with the same kinds that decode a single record. The invariant: the input
+is not trusted. Every step is checked against the end of its array, every tag against its kind, every number
+against its range. An array that is not exactly what the newest writer produces is *odd*, and is left to the
+decoder of single records.
 """
 
 from __future__ import annotations
@@ -21,23 +21,21 @@ from .frames import Data, Flags, Ints, fixed
 Octets = npt.NDArray[np.uint8]
 
 SKIP_STEPS_MAX = 512
-"""Items of a nested field that are stepped over together; an array with more of them is odd."""
+"""Limit on the steps through a nested field; an array with more items is odd."""
 
 GUARD = bytes(16)
-"""Behind the bytes that are read: the longest tag with its number fits, so that the last one may be looked at
-before it is known to be whole."""
+"""Padding after the data, the size of the longest tag with its number, to allow unchecked reads."""
 
 _INT_BITS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64}
 _FIXARRAY, _ARRAY16, _NIL, _UNSIGNED64 = 0x90, 0xDC, 0xC0, 0xCF
 _ITEMS_MAX = 15
-"""What the first byte of a small array can say; every layout is smaller."""
+"""The most items that the first byte of an array can state; every layout is smaller."""
 _UUID_HEAD = b"\xc4\x10"
-"""A topic id: 16 bytes as msgpack's bin 8."""
+"""The head of a topic id: 16 bytes as msgpack's bin 8."""
 
 
 def _tables() -> tuple[bytes, bytes, bytes, bytes]:
-    """By an item's first byte: its size as far as that byte tells, its class, how many items it holds, and
-    whether a length follows."""
+    """Tables by an item's first byte: its known size, class, number of items, width of its length."""
     size, kind, items, is_long = bytearray(b"\1" * 256), bytearray(256), bytearray(256), bytearray(256)
     for tag in (*range(0x80), *range(0xE0, 0x100)):
         kind[tag] = _INT
@@ -56,16 +54,19 @@ def _tables() -> tuple[bytes, bytes, bytes, bytes]:
 
 _OTHER, _INT, _TEXT, _BYTES, _ARRAY, _NOTHING = range(6)
 _WIDE = {0xCC: "u1", 0xCD: ">u2", 0xCE: ">u4", 0xCF: ">i8", 0xD0: "i1", 0xD1: ">i2", 0xD2: ">i4", 0xD3: ">i8"}
-"""Numbers behind a tag; one of 64 bits without a sign that does not fit comes out negative: odd."""
+"""Number types by tag; an unsigned 64-bit number that does not fit becomes negative, and so odd."""
 _SIZE, _CLASS, _ITEMS, _LENGTH_BYTES = _tables()
 _IS_RARE = bytes(_CLASS[tag] == _OTHER or _LENGTH_BYTES[tag] > 0 or tag == _ARRAY16 for tag in range(256))
-"""Of what the first byte does not tell all."""
+"""Whether the first byte leaves something open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of every array: where it is with its tag, a number's ``value`` where it is wanted, and where
-    the contents of texts and bytes begin."""
+    """One field of every array.
+
+    ``at`` is the position of its tag, ``value`` a number's value if wanted, ``content`` the position of the
+    contents of texts and bytes.
+    """
 
     at: Ints
     end: Ints
@@ -86,9 +87,9 @@ def read_fields(
 ) -> tuple[list[Field], Flags]:
     """The fields of a layout in each array between ``begin`` and ``end``, and which arrays are odd.
 
-    ``data`` has `GUARD` behind what the arrays are in. Of the odd nothing else is right. With ``lead`` so
-    many items before the first field must each be the number 0 (a cause's version). Numbers that are not
-    ``wanted`` are checked, and not made.
+    ``data`` has `GUARD` after the arrays. All results for odd arrays are undefined. ``lead`` is the number of
+    items before the first field, each of which must be the number 0 (a cause's version). Numbers that are not
+    ``wanted`` are checked, but not returned.
     """
     octets = np.frombuffer(data, np.uint8)
     width = len(layout.columns) + lead
@@ -111,8 +112,10 @@ def read_fields(
 def read_items(
     layout: Layout, data: Data, begin: Ints, end: Ints, *, wanted: Collection[str]
 ) -> tuple[Ints, Ints, list[Field], Flags]:
-    """Arrays of arrays of one layout: how many items each has, whose each item is, the items' fields in the
-    order of the buffer, and which of the outer arrays are odd; the rest is as in `read_fields`.
+    """The fields of arrays of arrays of one layout.
+
+    Returns the number of items in each array, the array that each item belongs to, the items' fields in the
+    order of the buffer, and which of the outer arrays are odd. Otherwise as `read_fields`.
     """
     octets = np.frombuffer(data, np.uint8)
     tags = octets[begin]
@@ -143,11 +146,11 @@ def read_items(
 def _field(
     kind: str, data: Data, octets: Octets, at: Ints, end: Ints, odd: Flags, *, is_wanted: bool
 ) -> Field:
-    """The field at ``at``; ``odd`` is told. Positions never pass ``end``."""
+    """The field at ``at``; updates ``odd``. Positions never exceed ``end``."""
     name = kind.split(" ")[0]
     tags = octets[at]
     if len(tags) and (tags == tags[0]).all():
-        tags = tags[:1]  # most fields have one for all: what it tells is then found out once
+        tags = tags[:1]  # usually all tags are equal: evaluate just one
     if name in _INT_BITS:
         odd |= _told(_CLASS, tags) != _INT
         following = _behind(at, _told(_SIZE, tags), end, odd)
@@ -170,7 +173,7 @@ def _field(
 
 
 def _told(table: bytes, tags: Octets) -> Octets:
-    """What a table says of each of these bytes: several times as quick as an index of numpy's."""
+    """The table's entry for each byte; several times faster than numpy's indexing."""
     return np.frombuffer(tags.tobytes().translate(table), np.uint8)
 
 
@@ -184,7 +187,7 @@ def _behind(at: Ints, size: Ints | Octets | int, end: Ints, odd: Flags) -> Ints:
 
 
 def _numbers(data: Data, tags: Octets, at: Ints, bits: int, odd: Flags) -> Ints:
-    """The numbers whose tags these are, or is of all; a small one is its own tag."""
+    """The numbers with these tags (one tag: it is common to all); a small number is its own tag."""
     is_one = len(tags) < len(at)
     wide = np.flatnonzero(np.bincount(tags[(tags >= 0x80) & (tags < 0xE0)])).tolist()
     if is_one and wide:
@@ -206,7 +209,7 @@ def _numbers(data: Data, tags: Octets, at: Ints, bits: int, odd: Flags) -> Ints:
 
 
 def _text_size(data: Data, octets: Octets, tags: Octets, at: Ints) -> tuple[Ints | int, Ints | Octets]:
-    """Bytes before the contents, and of the whole; of what is neither text nor bytes, as its tag tells."""
+    """The size of the head and of the whole item; for other than text and bytes, as its tag says."""
     size = _told(_SIZE, tags)
     length_bytes = _told(_LENGTH_BYTES, tags)
     if not length_bytes.any():
@@ -220,7 +223,7 @@ def _text_size(data: Data, octets: Octets, tags: Octets, at: Ints) -> tuple[Ints
 
 
 def _skip(data: Data, octets: Octets, at: Ints, end: Ints, odd: Flags) -> Ints:
-    """Behind one item with all that it holds."""
+    """The position after one item and everything in it."""
     behind = at.copy()
     rows = np.flatnonzero(~odd)
     here, left, ends = at[rows], np.ones(len(rows), np.int64), end[rows]
@@ -248,8 +251,7 @@ def _skip(data: Data, octets: Octets, at: Ints, end: Ints, odd: Flags) -> Ints:
 def _item(
     data: Data, octets: Octets, at: Ints
 ) -> tuple[Ints | Octets, Ints | Octets, npt.NDArray[np.bool_] | bool]:
-    """Of the items at ``at``: their size without what they hold, how many they hold, and which are nothing
-    that a record has."""
+    """For the items at ``at``: their size without nested items, how many they nest, and which are invalid."""
     tags = octets[at]
     if not _told(_IS_RARE, tags).any():
         return _told(_SIZE, tags), _told(_ITEMS, tags), False

@@ -1,9 +1,8 @@
-"""Where a stream stands in a log: for each shard the index of the next entry, and what a batch may take.
+"""Stream offsets: the index of the next entry of each shard, and how much a batch may take.
 
-Plain Python; Spark keeps an offset as JSON in its checkpoint, so its form is for good:
-``{"cluster_id": "...", "shards": {"-1": 12, "0": 345}}``. What must stay true: an offset never goes back; a
-shard that a stored offset does not name is read from its beginning; an offset of one cluster is never used
-for another's log.
+Plain Python. Spark stores an offset as JSON in its checkpoint, so the format is permanent: ``{"cluster_id":
+"...", "shards": {"-1": 12, "0": 345}}``. The invariants: an offset never goes back; a shard missing from a
+stored offset is read from its beginning; an offset of one cluster is never used for another's log.
 """
 
 from __future__ import annotations
@@ -21,19 +20,22 @@ STARTING = ("earliest", "latest")
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """The next entry of each shard; all before it have been read."""
+    """The next entry of each shard; all entries before it have been read."""
 
     cluster_id: str
     shards: Mapping[int, int]
 
     def document(self) -> dict[str, Any]:
-        """As Spark stores it."""
+        """The JSON document that Spark stores."""
         named = {str(shard): index for shard, index in sorted(self.shards.items())}
         return {"cluster_id": self.cluster_id, "shards": named}
 
     @classmethod
     def read(cls, document: Mapping[str, Any], cluster_id: str, begins: Mapping[int, int]) -> Offsets:
-        """What `document` wrote, and where other shards begin; raises `InputError` for another cluster's."""
+        """An offset from its `document`, other shards at ``begins``.
+
+        Raises `InputError` for another cluster's.
+        """
         said = document["cluster_id"]
         if said != cluster_id:
             raise InputError(
@@ -44,16 +46,16 @@ class Offsets:
         return cls(said, {**begins, **stored})
 
     def to(self, end: Offsets) -> dict[int, tuple[int, int]]:
-        """First and last index of each shard that has entries between here and there."""
+        """First and last index of each shard with entries between this offset and ``end``."""
         spans = {shard: (index, end.shards.get(shard, index) - 1) for shard, index in self.shards.items()}
         return {shard: (first, last) for shard, (first, last) in spans.items() if first <= last}
 
 
 def admitted(start: Offsets, latest: Mapping[int, int], entries_max: int | None) -> Offsets:
-    """How far a batch goes that takes at most so many entries: all shards alike, and what one does not need
-    the others get.
+    """The end of a batch of at most ``entries_max`` entries, shared evenly by the shards.
 
-    No shard goes back: one whose log ends before the offset, as a node's may that is behind, waits.
+    What one shard does not need goes to the others. No shard goes back: one whose log ends before the offset,
+    as on a node that lags, waits.
     """
     behind = {shard: max(0, latest.get(shard, index) - index) for shard, index in start.shards.items()}
     left = sum(behind.values()) if entries_max is None else entries_max
@@ -69,9 +71,9 @@ def admitted(start: Offsets, latest: Mapping[int, int], entries_max: int | None)
 def starting_at(
     given: Mapping[str, str], begins: Mapping[int, int], latest: Mapping[int, int]
 ) -> dict[int, int]:
-    """Where a stream without a checkpoint begins, by its options; raises `OptionError`.
+    """Where a stream without a checkpoint starts, by its options; raises `OptionError`.
 
-    ``starting_index`` is one index for all shards or JSON by shard; ``starting`` is of those that
+    ``starting_index`` is one index for all shards, or JSON by shard; ``starting`` applies to the shards that
     it does not name.
     """
     where = given.get("starting", STARTING[0]).lower()
@@ -103,7 +105,7 @@ def _indexes(value: str, shards: Mapping[int, int]) -> dict[int, int]:
 
 
 def entries_max(given: Mapping[str, str]) -> int | None:
-    """What ``max_entries_per_trigger`` says; raises `OptionError`."""
+    """The value of ``max_entries_per_trigger``; raises `OptionError`."""
     value = given.get("max_entries_per_trigger")
     if value is None:
         return None

@@ -1,9 +1,9 @@
-"""The options of ``format("quorate")``: what is read of a log, and how damage is met.
+"""The options of ``format("quorate")``: which part of a log is read, and how damage is handled.
 
-Everything that narrows a reading is an option and not a pushed filter: Spark shares what is pushed between
-two scans of one DataFrame, and would hand the rows of one filter to the other. What must stay true: an
-option that is unknown, or whose value makes no sense, is refused with what there is; nothing is guessed.
-Options narrow together, and one that could have no effect beside another is refused as well.
+Reads are narrowed by options rather than pushed filters: Spark shares pushed filters between two scans of one
+DataFrame, and would return the rows of one filter for the other. The invariant: an unknown option or an
+invalid value is refused with a list of the valid ones; nothing is guessed. Options narrow a read together,
+and one that could have no effect beside another is refused too.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ OPTIONS = {
     "rows": "records, entries (of every node), snapshot (the records of one), or, of a stream, spans",
     "ranges": 'JSON: {"shard": [first index, last index or null]}; shards that are not named are not read',
 }
-"""Every option and what its value is."""
+"""Every option with a description of its value."""
 
 STREAM_OPTIONS = {
     "starting": "where a stream without a checkpoint begins: earliest, or latest",
     "starting_index": 'the first index that it reads, of all shards, or JSON by shard: {"0": 120, "-1": 5}',
     "max_entries_per_trigger": "how many entries of the log one batch takes; without it all that there are",
 }
-"""Those that only `readStream` knows."""
+"""Options that only `readStream` accepts."""
 
 FOREIGN = {
     "entries": (("types", "groups", "raw"), "an entry is of no type and no group, and has no raw columns"),
@@ -66,11 +66,11 @@ FOREIGN = {
         "a span tells which entries are new, whatever is in them",
     ),
 }
-"""By kind of rows: the options that say nothing of them, but for their defaults, and why."""
+"""By kind of rows: the options that have no effect on them, unless left at their default, and why."""
 _DEFAULTS = {"raw": "false", "mode": "fail"}
 
 TYPE_MIN, TYPE_MAX = -(1 << 15), (1 << 15) - 1
-"""A record type is an i16 in the log."""
+"""The range of a record type, which is an i16 in the log."""
 
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -90,7 +90,7 @@ class Rows(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Indexes and moments that are wanted, all ends included; ``None``: open."""
+    """Indexes and times that are wanted, both ends included; ``None``: unbounded."""
 
     from_index: int | None = None
     to_index: int | None = None
@@ -100,7 +100,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which records of a shard are wanted; ``None``: all."""
+    """The records of a shard that are wanted; ``None``: all."""
 
     span: Span = Span()
     types: frozenset[int] | None = None
@@ -109,21 +109,21 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What was asked for, checked."""
+    """The validated options."""
 
     path: str
     columns: tuple[Column, ...]
-    """As they are to be handed out, `DAMAGE` among them in permissive mode."""
+    """In the order of the output, with `DAMAGE` in permissive mode."""
     selection: Selection = Selection()
     shards: frozenset[int] | None = None
     ranges: Mapping[int, tuple[int | None, int | None]] | None = None
     mode: Mode = Mode.FAIL
     rows: Rows = Rows.RECORDS
     of_stream: Mapping[str, str] = field(default_factory=dict)
-    """What was said of `STREAM_OPTIONS`; a stream reads it."""
+    """Values of `STREAM_OPTIONS`, which a stream parses."""
 
     def span_of(self, shard: int) -> Span | None:
-        """What of a shard is wanted; ``None``: nothing."""
+        """The part of a shard that is wanted; ``None``: none of it."""
         span = self.selection.span
         if self.shards is not None and shard not in self.shards:
             return None
@@ -151,7 +151,7 @@ def _earliest(one: int | None, other: int | None) -> int | None:
 
 
 def parse_options(given: Mapping[str, str], schema: StructType | None = None) -> SourceOptions:
-    """Checks what ``.option(...)`` and ``.schema(...)`` said; raises `OptionError`."""
+    """Validate ``.option(...)`` and ``.schema(...)``; raises `OptionError`."""
     said = {name.lower(): value for name, value in given.items()}
     unknown = sorted(set(said) - set(OPTIONS) - set(STREAM_OPTIONS))
     if unknown:
@@ -168,7 +168,8 @@ def parse_options(given: Mapping[str, str], schema: StructType | None = None) ->
         groups=_groups(said),
     )
     return SourceOptions(
-        path=os.path.abspath(said["path"].removeprefix("file://")),  # executors run in folders of their own
+        # executors have other working directories
+        path=os.path.abspath(said["path"].removeprefix("file://")),
         columns=_columns(said, rows, mode) if schema is None else _columns_of(schema, said, rows, mode),
         selection=selection,
         shards=_listed(said, "shards", _shard_number),
@@ -187,7 +188,7 @@ def _one_of(names: type[_Choice], option: str, value: str) -> _Choice:
 
 
 def _check_of(said: Mapping[str, str], rows: Rows) -> None:
-    """Refuses what would have no effect on such rows."""
+    """Raise `OptionError` for options without effect on such rows."""
     names, why = FOREIGN.get(rows, ((), ""))
     for name in names:
         if name in said and said[name].lower() != _DEFAULTS.get(name):
@@ -244,7 +245,7 @@ def _listed(said: Mapping[str, str], name: str, read: Callable[[str], int]) -> f
 
 
 def _words(said: Mapping[str, str], name: str) -> list[str]:
-    """What stands between the commas; nothing at all is no list, and neither nothing nor everything."""
+    """The words between the commas; raises `OptionError` if there are none, which could mean none or all."""
     return _not_empty(name, [word.strip() for word in said[name].split(",") if word.strip()])
 
 
@@ -266,7 +267,7 @@ def _type_number(word: str) -> int:
 
 
 _TYPE_NUMBERS = {one.name.replace("_", "").lower(): int(one) for one in RecordType}
-"""By name, however it is written: OffsetCommit, OFFSET_COMMIT."""
+"""Type numbers by name in either spelling: OffsetCommit, OFFSET_COMMIT."""
 
 
 def _shard_number(word: str) -> int:
@@ -292,7 +293,7 @@ def _groups(said: Mapping[str, str]) -> frozenset[str] | None:
 
 
 def _ranges(said: Mapping[str, str], rows: Rows) -> Mapping[int, tuple[int | None, int | None]] | None:
-    """By shard. They may name none, or end before they begin: a program that has nothing to read says so."""
+    """Ranges by shard. They may be empty or inverted, which a program uses to read nothing."""
     if "ranges" not in said:
         return None
     ranges = _json(said, "ranges")
@@ -314,7 +315,7 @@ def _ranges(said: Mapping[str, str], rows: Rows) -> Mapping[int, tuple[int | Non
 
 
 class _Members(list[tuple[str, Any]]):
-    """A JSON object as it is written: one name may stand there twice."""
+    """A JSON object as a list of members, which keeps duplicate names."""
 
 
 def _json(said: Mapping[str, str], name: str) -> Any:
@@ -325,7 +326,7 @@ def _json(said: Mapping[str, str], name: str) -> Any:
 
 
 def _columns(said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, ...]:
-    """What is handed out, in which order; damage always last, so that nothing is lost unseen."""
+    """The output columns in order; damage is always the last, so that no loss goes unnoticed."""
     known = _known(rows)
     with_raw = _is_true(said, "raw")
     if "columns" not in said:
@@ -342,14 +343,14 @@ def _columns(said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, .
 
 
 def _promise(rows: Rows, mode: Mode) -> Presence:
-    """What a column must promise so that Spark need not look for nulls in such rows."""
+    """The presence that lets Spark treat a column of such rows as not nullable."""
     if mode is Mode.PERMISSIVE:
         return Presence.ALWAYS
     return Presence.READABLE if rows is Rows.SNAPSHOT else Presence.OF_ENTRIES
 
 
 def _columns_of(schema: StructType, said: Mapping[str, str], rows: Rows, mode: Mode) -> tuple[Column, ...]:
-    """The same of a schema that the user gave, or that Spark hands back as it was told."""
+    """The output columns for a schema given by the user, or returned by Spark."""
     if not schema.fields:
         raise OptionError("the schema names no column", "name what is wanted, or leave the schema out")
     chosen = _named((*_known(rows), DAMAGE), schema.fieldNames())

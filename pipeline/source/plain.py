@@ -1,6 +1,6 @@
-"""One record at a time, by the decoders of `records`: the rows of whatever is not as usual.
+"""Decodes one record at a time with the decoders of `records`, for all data that `vector` cannot handle.
 
-What must stay true: an entry of which something that is asked for cannot be read is in no row.
+The invariant: if anything requested in an entry cannot be decoded, none of the entry's rows are returned.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ VALUE_COLUMNS = (
 )
 
 CAUSES_MAX = 4096
-"""Decoded causes that are remembered: entries of one kind follow each other, and have few."""
+"""Decoded causes that are cached; consecutive entries of one kind share a few."""
 
 Row = dict[str, Any]
 
 
 def key_row(raw: RawRecord) -> Row:
-    """The columns of a key; raises `RecordsError`. Of a type that this release does not know: none."""
+    """The columns of a key, none for a type unknown to this release; raises `RecordsError`."""
     try:
         key = decode_key(raw)
     except UnknownType:
@@ -74,7 +74,7 @@ def key_row(raw: RawRecord) -> Row:
 
 
 def value_row(raw: RawRecord) -> Row:
-    """The columns of a value; raises `RecordsError`. Of a tombstone or a later release's value: none."""
+    """The columns of a value, none for a tombstone or a later version; raises `RecordsError`."""
     read = _READERS.get(raw.type)
     if read is None or raw.value is None:
         return {}
@@ -160,7 +160,7 @@ _READERS: Mapping[int, Callable[[Any], Row]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What of a record must be decoded, and which records are wanted."""
+    """Which records are wanted, and which parts of them must be decoded."""
 
     selection: Selection
     with_key: bool
@@ -178,7 +178,7 @@ class Reading:
         )
 
     def entry(self, body: bytes, count: int) -> list[Row]:
-        """The records of an entry that announces ``count``; raises `RecordsError`, then all of it is lost."""
+        """The rows of an entry with ``count`` records; raises `RecordsError` if any is unreadable."""
         raws = iter_records(body)
         if len(raws) != count:
             raise MalformedEntry(f"{count} records are announced, there are {len(raws)}")
@@ -187,7 +187,7 @@ class Reading:
         return [{**row, **cause} for row in self.records(raws)]
 
     def records(self, raws: Iterable[RawRecord]) -> Iterator[Row]:
-        """Those that are wanted, without what their entry says; raises `RecordsError` at one of them."""
+        """Rows of the wanted records, without the entry's columns; raises `RecordsError` at a bad one."""
         types, groups = self.selection.types, self.selection.groups
         for sequence, raw in enumerate(raws):
             if types is not None and raw.type not in types:

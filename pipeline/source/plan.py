@@ -1,4 +1,4 @@
-"""What is read by which task: one for each segment that may hold something wanted, made on the driver."""
+"""Plans a read on the driver: one task for each segment that may hold wanted records."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .inputs import InputLog, InputSegment, InputShard, node_shards, open_input
 from .options import Mode, Rows, Selection, SourceOptions
 
 ALIKE_BYTES = 1 << 20
-"""A full segment ends with the entry that fills it: so much they may differ, and count as equal in size."""
+"""Bytes that full segments may differ by, since each ends with the entry that fills it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One segment to read, or the snapshot at its end; plain data.
+    """One segment to read, or the snapshot at its end, as plain data.
 
-    ``size`` is the segment's when it was planned, in bytes; 0 of a snapshot.
+    ``size`` is the segment's size in bytes when it was planned; 0 for a snapshot.
     """
 
     cluster_id: str
@@ -43,10 +43,9 @@ class Task:
 
 
 def plan(options: SourceOptions, found: InputLog | None = None) -> list[Task]:
-    """The tasks of a reading of what is ``found`` at the path; raises `InputError` and `OptionError`.
+    """The tasks to read ``found``, by default the input at the path; raises `InputError` and `OptionError`.
 
-    The largest come first, so that in the end nobody waits for one that was begun last; those that were
-    filled alike stay in the order of the log.
+    The largest come first, so that no long task starts last; full segments stay in the order of the log.
     """
     found = open_input(options.path) if found is None else found
     unknown = sorted({*(options.shards or ()), *(options.ranges or ())} - set(found.shards))
@@ -106,19 +105,19 @@ def _task(
 
 
 def _groups_in(groups: frozenset[str] | None, num_shards: int | None, shard: int) -> frozenset[str] | None:
-    """Those of the groups whose records may be in the shard."""
+    """The groups whose records may be in the shard."""
     if groups is None:
         return None
     if num_shards is None or shard == METADATA_SHARD:
-        return groups  # the metadata shard holds the settings of groups
+        return groups  # the metadata shard holds groups' settings
     return frozenset(group for group in groups if shard_of(group, num_shards) == shard)
 
 
 def _may_hold(segment: InputSegment, shard: InputShard, selection: Selection) -> bool:
-    """By what is known without opening it."""
+    """Whether a segment may hold wanted records, as far as known without opening it."""
     span, last = selection.span, segment.last_index
     if last is not None and segment.first_index > shard.decided_index:
-        return False  # the newest is looked at in any case: its header may be damaged
+        return False  # the newest is always read: its header may be damaged
     if span.to_index is not None and segment.first_index > span.to_index:
         return False
     if span.from_index is not None and last is not None and last < span.from_index:

@@ -1,4 +1,4 @@
-"""What one task of a reading does, on an executor."""
+"""The work of one read task, on an executor."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .snapshot import snapshot_batches
 
 
 def read_task(task: Task) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, as batches of its columns; raises `InputError` in fail mode."""
+    """The rows of a task as batches of its columns; raises `InputError` in fail mode."""
     return snapshot_batches(task) if task.rows is Rows.SNAPSHOT else segment_batches(task)
 
 
 @cache
 def settle() -> None:
-    """Leaves what this process has imported out of its garbage collections.
+    """Exclude the modules imported so far from garbage collection.
 
-    It is a Python worker of Spark, which collects after each of their tasks: looking through some ten
-    thousand imported things, which stay anyway, took a seventh of what a reading took of the workers.
+    Spark's Python workers collect garbage after each task. Scanning some ten thousand imported objects, which
+    stay alive anyway, took a seventh of the workers' time for a read.
     """
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
-"""Sealed segments by their index: what of one is wanted is known before it is read; one CRC checks it all.
+"""Sealed segments with their index: finds the wanted records before reading, checks all with one CRC.
 
-An index is checked whole, and then trusted for what it says of a segment that matches its CRC. What must stay
-true: where index and segment do not fit each other, the segment alone counts.
+An index is checked as a whole, and then trusted about a segment that matches its CRC. The invariant: if index
+and segment do not match, only the segment counts.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _ROW = np.dtype(
         ("type", "<i4"),
     ]
 )
-"""`raftlog.sealed.ROW`, for many at once."""
+"""`raftlog.sealed.ROW` as a numpy type."""
 
 
 class SealedIndex:
-    """The index of one segment, and what of it is wanted."""
+    """The index of one segment, and the wanted part of it."""
 
     def __init__(self, sealed: Sealed, data: bytes, decided: int | None, selection: Selection) -> None:
         self._sealed = sealed
@@ -44,7 +44,7 @@ class SealedIndex:
 
     @classmethod
     def of(cls, files: Files, home: str, bounds: Bounds, selection: Selection) -> SealedIndex | None:
-        """The sound index of a segment; ``None`` where there is none that fits its place in the log."""
+        """The sound index of a segment; ``None`` if there is none that fits its place in the log."""
         found = sealed_index(files, home, bounds.first)
         if found is None:
             return None
@@ -55,12 +55,11 @@ class SealedIndex:
 
     @property
     def is_wanted(self) -> bool:
-        """Some record of the segment may be wanted."""
+        """Whether the segment may hold wanted records."""
         return bool(self._chosen.any())
 
     def frames(self, data: Data, path: str) -> Frames | None:
-        """The frames with what is wanted, of the segment whose bytes are ``data``; ``None`` where it is not
-        what was indexed."""
+        """The frames with wanted records in a segment's ``data``; ``None`` if it is not what was indexed."""
         sealed, rows = self._sealed, self._rows
         if len(data) != sealed.log_bytes or not len(rows) or crc32c(data) != sealed.log_crc:
             return None
@@ -83,9 +82,9 @@ class SealedIndex:
         return frames.of(has_chosen)
 
     def _choose(self, decided: int, selection: Selection) -> npt.NDArray[np.bool_]:
-        """Which records may be wanted: by index, time and type surely, by group as far as a CRC tells.
+        """Which records may be wanted: exact by index, time and type, by CRC for groups.
 
-        All of a sealed segment is decided; ``decided`` is how far that was known at the time of the plan.
+        All of a sealed segment is decided; ``decided`` is the index known when the read was planned.
         """
         rows, span = self._rows, selection.span
         chosen = rows["index"].astype(np.int64) <= decided

@@ -1,7 +1,7 @@
-"""One segment of a log as Arrow batches: its bytes read, its frames found, its records decoded.
+"""One segment of a log as Arrow batches: reads its bytes, finds its frames, decodes its records.
 
-Runs on an executor and trusts nothing: not that the file is still where it was, not its header, its index
-or its lengths. What must stay true: a row is what was written, or it is not there and damage says so.
+This runs on an executor and trusts nothing: the file may have moved, and its header, index and lengths may be
+wrong. The invariant: a row is what was written, or it is absent and reported as damage.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ FOREIGN_HINT = "the file was put here from another node or shard; take it away"
 NEWER_HINT = "a release that knows it is needed"
 
 BATCH_ROWS = 1 << 15
-"""Rows handed over at once: some megabytes, which is what the JVM takes into memory of them."""
+"""Rows per batch: some megabytes, which the JVM holds in memory."""
 
 
 def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
-    """The rows of a segment that are wanted; raises `InputError` in fail mode where something is damaged."""
+    """The wanted rows of a segment; raises `InputError` in fail mode if anything is damaged."""
     index = SealedIndex.of(OsFiles(), task.home, task.bounds, task.selection)
     if index is not None and not index.is_wanted:
         return
@@ -53,7 +53,7 @@ def segment_batches(task: Task) -> Iterator[pa.RecordBatch]:
 
 
 def segment_rows(task: Task, path: str, data: Data, index: SealedIndex | None) -> Iterator[pa.RecordBatch]:
-    """The same of its bytes; nothing that is handed out refers to them."""
+    """The wanted rows in a segment's bytes; no result refers to ``data``."""
     bounds = task.bounds
     if foreign := _foreign(task, path, data):
         yield from damage_rows(task, [gap(path, 0, bounds.first, foreign, bounds.following)], FOREIGN_HINT)
@@ -70,13 +70,13 @@ def segment_rows(task: Task, path: str, data: Data, index: SealedIndex | None) -
 
 
 def _foreign(task: Task, path: str, data: Data) -> str:
-    """What a sound header says that makes this another log's file; raises `InputError` for a newer format."""
+    """Why a sound header belongs to another log, or ""; raises `InputError` for a newer format."""
     try:
         header = decode_header(memoryview(data)[:HEADER_BYTES_MAX], path)
     except NewerFormat as newer:
         raise InputError(f"{path}: byte {newer.offset}: {newer.what}", newer.hint) from None
     except Corrupt:
-        return ""  # damage: `scan` tells, and what follows proves itself
+        return ""  # damage: `scan` reports it and checks each frame
     identity = header.identity
     said = (identity.cluster_id, identity.shard, header.first_index)
     is_ours = said == (task.cluster_id, task.shard, task.bounds.first)
@@ -97,7 +97,7 @@ def _wanted_frames(frames: Frames, selection: Selection) -> Frames:
 
 
 def damage_rows(task: Task, gaps: Sequence[Gap], hint: str) -> Iterator[pa.RecordBatch]:
-    """A row for each range that is lost and wanted, or its refusal."""
+    """A row for each wanted range that is lost; raises `InputError` in fail mode."""
     span = task.selection.span
     gaps = [
         one
@@ -117,14 +117,14 @@ def damage_rows(task: Task, gaps: Sequence[Gap], hint: str) -> Iterator[pa.Recor
 
 
 def batch_of(columns: tuple[Column, ...], rows: Sequence[Row]) -> pa.RecordBatch:
-    """A batch of rows by name; what a row does not name is null."""
+    """A batch of rows given by column name; missing columns are null."""
     schema = arrow_type(columns)
     arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def entry_batches(task: Task, frames: Frames) -> Iterator[pa.RecordBatch]:
-    """One row for each entry."""
+    """One row per entry."""
     schema = arrow_type(task.columns)
     for start in range(0, len(frames), BATCH_ROWS):
         some = frames.of(slice(start, start + BATCH_ROWS))
@@ -149,7 +149,7 @@ def entry_batches(task: Task, frames: Frames) -> Iterator[pa.RecordBatch]:
 
 
 def record_batches(task: Task, path: str, data: Data, frames: Frames) -> Iterator[pa.RecordBatch]:
-    """One row for each record that is wanted: most of them many at once, the odd ones one by one."""
+    """One row per wanted record: most are decoded many at once, odd ones individually."""
     wanted = Wanted(
         cluster_id=task.cluster_id, shard=task.shard, columns=task.columns, selection=task.selection
     )
@@ -160,7 +160,7 @@ def record_batches(task: Task, path: str, data: Data, frames: Frames) -> Iterato
             yield from plain_batches(task, path, data, stretch)
             continue
         if end + len(GUARD) <= len(data) <= BYTES_MAX:
-            part, moved = data, stretch  # what comes behind guards it as well
+            part, moved = data, stretch  # the following bytes serve as guard
         else:
             part, moved = b"".join((view[begin:end], GUARD)), stretch.moved(begin)
         batch, odd = columns_of(part, moved, wanted)

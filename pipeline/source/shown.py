@@ -1,4 +1,4 @@
-"""Which field of a key, a value or a cause each column shows, and the columns made of many at once."""
+"""Maps fields of keys, values and causes to columns, and builds those columns many rows at once."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from .slices import Numbers, Referred, Texts, distinct, edges_of, gather, number
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The field of a value or a cause that a column shows, and what of it says that there is none."""
+    """The field of a key, value or cause behind a column, and the field's value that stands for null."""
 
     column: str
     field: str
     none: int | str | None = None
     words: Callable[[int], str] | None = None
-    """Of a number with a name."""
+    """The name of a number, for a field shown by name."""
     each: Layout | None = None
-    """Of an array of such: the first field of each is shown."""
+    """The layout of each item of an array; the first field of each is shown."""
     load: Callable[[Any], Any] | None = None
-    """Of what else is nested: from what the layout makes of it to what Arrow takes."""
+    """For other nested fields: converts what the layout loads to what Arrow takes."""
 
 
 VALUES: Mapping[int, tuple[Shown, ...]] = {
@@ -79,13 +79,13 @@ KEYS = (
     Shown("topic", "name"),
     Shown("partition", "partition"),
 )
-"""Which of them a key has, its layout says."""
+"""Columns of keys; a type's layout decides which of them it has."""
 
 _KINDS = {field.name: field.type for field in arrow_type(RECORD_COLUMNS)}
 
 
 class Columns:
-    """Columns under way: rows of keys, values or causes, each filled by the layout of its type."""
+    """Columns being built: rows of keys, values or causes, each filled by the layout of its type."""
 
     def __init__(self, data: Data, rows: int, names: Collection[str]) -> None:
         self._data = data
@@ -96,10 +96,10 @@ class Columns:
     def fill(
         self, layout: Layout, shown: Sequence[Shown], rows: Ints, begin: Ints, end: Ints, lead: int = 0
     ) -> Flags:
-        """Fills some rows from their arrays, which are in the order of the buffer; which of those are odd."""
+        """Fill rows from their arrays, which are in buffer order; returns which of them are odd."""
         by_field = {one.field: one for one in shown if one.column in self._names}
         fields, odd = read_fields(layout, self._data, begin, end, lead, wanted=by_field)
-        if odd.any():  # of those no field is where it seems: the others are read without them
+        if odd.any():  # field positions of odd arrays are undefined: repeat without them
             sound = np.flatnonzero(~odd)
             odd[sound] = self.fill(layout, shown, rows[sound], begin[sound], end[sound], lead)
             return odd
@@ -114,8 +114,7 @@ class Columns:
         return odd
 
     def column(self, name: str, of_row: Ints | None = None) -> tuple[pa.Array, Ints]:
-        """One of the columns, and the rows here that turn out odd; ``of_row`` says which row here is each
-        row's of the batch."""
+        """A column, and its rows that turn out odd; ``of_row`` maps rows of the batch to rows here."""
         made = self._made.get(name)
         if isinstance(made, Texts):
             return made.column(self._data, of_row)
@@ -135,7 +134,7 @@ class Columns:
         made.put(rows[chosen], field.content[chosen], field.end[chosen])
 
     def _show(self, one: Shown, field: Field, load: Callable[[Any], Any], rows: Ints, odd: Flags) -> None:
-        """A column that is no text; what turns out not to be readable gets odd."""
+        """Fill in a column that is not text; values that cannot be loaded are marked in ``odd``."""
         if field.value is not None and one.words is None:
             assert not isinstance(one.none, str)
             numbers = self._made.setdefault(one.column, Numbers(self._rows, _KINDS[one.column]))
@@ -159,13 +158,13 @@ class Columns:
 
 
 def _worded(numbers: Ints, words: Callable[[int], str]) -> tuple[pa.Array, Ints]:
-    """The words of the distinct numbers, and which of them each number is."""
+    """The names of the distinct numbers, and each number's place among them."""
     known, places = numbered(numbers)
     return pa.array([words(number) for number in known.tolist()], pa.string()), places
 
 
 def _lists(pieces: pa.Array, each: Layout, words: Callable[[int], str]) -> tuple[pa.Array, Flags]:
-    """For each piece, an array of arrays, the words of the first number in each; and which are odd."""
+    """For each piece, an array of arrays: the name of each item's first number; and which pieces are odd."""
     buffer, begin, end = edges_of(pieces, GUARD)
     counts, owner, fields, odd = read_items(each, buffer, begin, end, wanted=[each.columns[0].name])
     item_odd = np.zeros(len(owner), np.bool_)
@@ -179,7 +178,7 @@ def _lists(pieces: pa.Array, each: Layout, words: Callable[[int], str]) -> tuple
 
 
 def _check(field: Field, kind: Kind, data: Data, odd: Flags) -> None:
-    """What no column shows must be readable all the same: an entry is whole, or it is damage."""
+    """Mark arrays with a field that cannot be loaded, shown or not: a partly readable entry is damage."""
     if field.content is not None and kind.name.startswith("string"):
         chosen = np.flatnonzero(field.end > field.content)
         _, wrong = texts(gather(data, field.content[chosen], field.end[chosen]))

@@ -1,7 +1,7 @@
-"""Many pieces of one buffer: gathered without a Python object for each, and columns made of them.
+"""Many pieces of one buffer: gathered without a Python object for each, and made into columns.
 
-Texts are copied from where they stand. What is costly to decode repeats, so it is decoded once for each
-distinct piece, and rows refer to it by number.
+Text is copied from the buffer. Values that are expensive to decode repeat, so each distinct one is decoded
+once, and rows refer to it by number.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import pyarrow as pa
 from .frames import Data, Flags, Ints
 
 NONE = -1
-"""A row without a value, where rows refer to values by number."""
+"""The number of a row without a value."""
 
 
 def gather(data: Data, begin: Ints, end: Ints) -> pa.Array:
     """The pieces as one binary array; they must be in the order of the buffer and not overlap.
 
-    Pieces and what is between them are one array without a copy; taking every second item is one pass in C++.
+    Pieces and the gaps between them form one array without a copy; taking every second item is one pass in
+    C++.
     """
     count = len(begin)
     if not count:
@@ -34,20 +35,20 @@ def gather(data: Data, begin: Ints, end: Ints) -> pa.Array:
 
 
 def distinct(data: Data, begin: Ints, end: Ints) -> tuple[Ints, pa.Array]:
-    """Which distinct piece each one is, and the distinct ones; pieces are as `gather` takes them."""
+    """The place of each piece among the distinct ones, and the distinct ones; pieces are as for `gather`."""
     coded = gather(data, begin, end).dictionary_encode()
     return coded.indices.to_numpy().astype(np.int64), coded.dictionary
 
 
 def edges_of(pieces: pa.Array, guard: bytes) -> tuple[bytes, Ints, Ints]:
-    """The buffer of a binary array with ``guard`` behind, and where its pieces begin and end."""
+    """The buffer of a binary array followed by ``guard``, and where its pieces begin and end."""
     edges = _offsets(pieces).astype(np.int64)
     values = pieces.buffers()[2]
     return (b"" if values is None else values.to_pybytes()) + guard, edges[:-1], edges[1:]
 
 
 def numbered(numbers: Ints) -> tuple[Ints, Ints]:
-    """The distinct of some numbers of 16 bits, and the place of each number among them."""
+    """The distinct values of 16-bit numbers, and each number's place among them."""
     slots = numbers & 0xFFFF
     is_there = np.zeros(1 << 16, np.bool_)
     is_there[slots] = True
@@ -58,7 +59,7 @@ def numbered(numbers: Ints) -> tuple[Ints, Ints]:
 
 
 def refer(values: pa.Array, places: Ints) -> pa.Array:
-    """Row by row the value that its number says; null for `NONE`."""
+    """The value that each row refers to; null for `NONE`."""
     if len(places) and places.min() < 0:
         rows = np.flatnonzero(places >= 0)
         return spread(values.take(pa.array(places[rows])), rows, len(places))
@@ -66,9 +67,9 @@ def refer(values: pa.Array, places: Ints) -> pa.Array:
 
 
 def spread(values: pa.Array, rows: Ints, count: int) -> pa.Array:
-    """A column of ``count`` rows: these values, none of them null, at ``rows``, and null at all others.
+    """A column of ``count`` rows with these non-null values at ``rows``, and null elsewhere.
 
-    Of texts, bytes and lists only the offsets are made anew, which is far quicker than to take with nulls.
+    For texts, bytes and lists only the offsets are rebuilt, which is far faster than `take` with nulls.
     """
     if len(rows) == count:
         return values
@@ -85,7 +86,7 @@ def spread(values: pa.Array, rows: Ints, count: int) -> pa.Array:
 
 
 def texts(pieces: pa.Array) -> tuple[pa.Array, Flags | None]:
-    """The pieces as texts, and which of them are none (``None``: all are); those are empty."""
+    """The pieces as text, and which of them are not valid text (``None``: all are); those become empty."""
     try:
         return pieces.cast(pa.string()), None
     except pa.ArrowInvalid:
@@ -113,19 +114,19 @@ def _is_text(piece: bytes) -> bool:
 
 
 class Texts:
-    """A column of texts that stand in the buffer, in the order of the rows; some rows have none."""
+    """A column of texts in the buffer, in the order of the rows; some rows have none."""
 
     def __init__(self, rows: int) -> None:
         self._begin = np.zeros(rows, np.int64)
         self._end = np.full(rows, NONE, np.int64)
 
     def put(self, rows: Ints, begin: Ints, end: Ints) -> None:
-        """These rows have the texts between these places."""
+        """Set the positions of these rows' texts."""
         self._begin[rows] = begin
         self._end[rows] = end
 
     def column(self, data: Data, of_row: Ints | None = None) -> tuple[pa.Array, Ints]:
-        """The column, and the rows whose bytes are no text; ``of_row`` is as in `Referred.column`."""
+        """The column, and the rows whose bytes are not text; ``of_row`` is as in `Referred.column`."""
         rows = np.flatnonzero(self._end >= 0)
         found, wrong = texts(gather(data, self._begin[rows], self._end[rows]))
         bad = rows[:0] if wrong is None else rows[wrong]
@@ -137,7 +138,7 @@ class Texts:
 
 
 class Referred:
-    """A column of one kind whose rows refer to values that come part by part."""
+    """A column whose rows refer to values that are added in parts."""
 
     def __init__(self, rows: int, kind: pa.DataType) -> None:
         self._kind = kind
@@ -146,19 +147,19 @@ class Referred:
         self._count = 0
 
     def put(self, rows: Ints, values: pa.Array, places: Ints) -> None:
-        """These rows have those of the values that ``places`` say."""
+        """Set these rows to the values at ``places``."""
         self._places[rows] = self._count + places
         self._parts.append(values.cast(self._kind))
         self._count += len(values)
 
     def column(self, of_row: Ints | None = None) -> pa.Array:
-        """The column; with ``of_row`` the rows of another table say which row here is theirs."""
+        """The column; ``of_row`` maps the rows of another table to rows here."""
         places = self._places if of_row is None else self._places[of_row]
         return refer(pa.concat_arrays(self._parts), places)
 
 
 class Numbers:
-    """A column of numbers of one kind, some of which are not there."""
+    """A column of numbers, some of which are null."""
 
     def __init__(self, rows: int, kind: pa.DataType) -> None:
         self._kind = kind
@@ -166,7 +167,7 @@ class Numbers:
         self._is_there = np.zeros(rows, np.bool_)
 
     def put(self, rows: Ints, value: Ints, none: int | None = None) -> None:
-        """These rows have these numbers, of which ``none`` says that there is none."""
+        """Set these rows to these numbers; a number equal to ``none`` becomes null."""
         self._value[rows] = value
         self._is_there[rows] = True if none is None else value != none
 

@@ -1,4 +1,4 @@
-"""The records of one snapshot as rows: a shard's state as it was at the snapshot's last entry."""
+"""The records of one snapshot as rows: a shard's state as of the snapshot's last entry."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .segment import BATCH_ROWS, NEWER_HINT, batch_of, damage_rows
 
 
 def snapshot_batches(task: Task) -> Iterator[pa.RecordBatch]:
-    """The newest sound snapshot within the span; nothing where there is none.
+    """The newest sound snapshot within the span, if any.
 
-    A snapshot is a short cut and no history: a damaged one is passed over for the one before it. One that is
-    sound, and of which a record cannot be decoded, is damage: the next one would say the same.
+    A snapshot is a shortcut rather than history, so a damaged one is skipped in favour of the one before it.
+    A sound one with a record that cannot be decoded is damage: other snapshots would hold the same record.
     """
     reader = ShardFiles(task.directory, task.shard)
     within = [header for header in reader.snapshots() if _is_within(header, task)]

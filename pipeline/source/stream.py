@@ -1,12 +1,12 @@
 """``spark.readStream.format("quorate")``: a log that is read while it grows.
 
-Spark asks where the log ends, notes in its checkpoint what a batch is to read, and only then has it read;
-after a failure the same batch is read again between the same two offsets. What must stay true:
+Spark asks where the log ends, writes the next batch's range to its checkpoint, and only then has it read.
+After a failure the same batch is read again between the same two offsets. The invariants:
 
-- Only decided entries are ever behind an offset: what is cut later was never shown.
-- A batch is the same rows whenever it is read: by its indexes, from whichever directory holds them, wherever
-  the files have moved in the meantime.
-- Entries that were removed before they were read are told, never passed over in silence.
+- Only decided entries are ever before an offset: an entry that is truncated later was never shown.
+- A batch consists of the same rows whenever it is read: by its indexes, from whichever directory holds them,
+  wherever the files have moved in the meantime.
+- Entries that were removed before they were read are reported, never skipped silently.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class TaskPartition(InputPartition):
 
 @dataclass
 class RowsPartition(InputPartition):
-    """Rows that need no reading: what is gone, or what is new, of each shard."""
+    """Rows that need no reading, about lost or new entries of each shard."""
 
     columns: tuple[Column, ...]
     rows: list[dict[str, Any]]
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives on the driver for as long as a query runs, and for a moment on each executor."""
+    """Lives on the driver while a query runs, and briefly on each executor."""
 
     def __init__(self, options: SourceOptions) -> None:
         if options.ranges is not None:
@@ -65,7 +65,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._entries_max = entries_max(options.of_stream)
         self._following: Following | None = None
         self._until: dict[int, int] | None = None
-        """With the trigger availableNow: where the log ended when the query began."""
+        """With the trigger availableNow: the end of the log when the query started."""
 
     def initialOffset(self) -> dict[str, Any]:
         reached = self._look()
@@ -114,10 +114,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         settle()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing is kept here for what has not been read."""
+        """Do nothing: no data is kept for batches that are not yet read."""
 
     def stop(self) -> None:
-        """No file stays open between two looks."""
+        """Do nothing: no file stays open between two looks."""
 
     @property
     def _log(self) -> Following:
@@ -134,9 +134,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offsets.read(document, self._log.cluster_id, dict.fromkeys(self._look(), 1))
 
     def _check_not_shorter(self, begin: Offsets, latest: dict[int, int]) -> None:
-        """Of a node alone all that is whole is decided: its log gets shorter only where entries are lost."""
+        """Raise `InputError` if a single node's log got shorter: everything complete in it was decided."""
         if not self._log.is_alone:
-            return  # this node may be behind the one that was read before: it catches up
+            return  # this node may lag behind the one read before, and will catch up
         for shard, index in begin.shards.items():
             if latest.get(shard, index) < index:
                 raise InputError(
@@ -146,7 +146,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
     def _lost(self, shard: InputShard, first: int, last: int) -> dict[str, Any]:
-        """What is not kept any more of a batch's span: a row about it, or its refusal; empty: nothing."""
+        """A row about the part of a batch that is no longer kept, or an error in fail mode; empty if none."""
         if first >= shard.begins_index:
             return {}
         gone = min(last, shard.begins_index - 1)
@@ -159,7 +159,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"raft_index": first, DAMAGE.name: what}
 
     def _rows(self, known: Mapping[int, Mapping[str, Any]]) -> list[RowsPartition]:
-        """One row for each shard, if there is any."""
+        """One row per shard in a partition of their own, if there are any."""
         of = {"cluster_id": self._log.cluster_id}
         rows = [{**of, "shard": shard, **row} for shard, row in known.items()]
         return [RowsPartition(self._options.columns, rows)] if rows else []

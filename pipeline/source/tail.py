@@ -1,15 +1,15 @@
-"""How far a log that grows is decided, asked again and again.
+"""Follows how far a growing log is decided.
 
-A look costs what was written since the one before: each directory remembers, per shard, where the first entry
-stands that is not *settled* (decided, and this directory holds it as decided), and reads on from there. What
-must stay true:
+A look costs as much as was written since the previous one: for each shard, each directory remembers the
+position of the first entry that is not *settled* (decided, and held by this directory as decided), and reads
+on from there. The invariants:
 
-- The answer is that of `history.reading.opening.open_node` for the same bytes, by the same rule (`quorum`).
-- Nothing settled is read again, everything else is at every look: a tail that is not decided may be cut and
-  written anew at the same length.
-- An answer never goes back: what was decided once stays so, also while a directory is away for a moment.
-- Files move to the archive, or are replaced by a snapshot of the leader, between two looks and within one:
-  then the place is looked for anew.
+- The result is that of `history.reading.opening.open_node` for the same bytes, by the same rule (`quorum`).
+- Settled entries are not read again, all others at every look: an undecided tail may be truncated and
+  rewritten at the same length.
+- A result never goes back: an entry that was decided stays so, even while a directory is briefly missing.
+- Files move to the archive, or are replaced by a snapshot of the leader, between two looks or during one; the
+  position is then determined anew.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ from raftlog.snapshots import SNAPSHOT_FILE
 from records.ids import METADATA_SHARD
 
 LOOKS_MAX = 5
-"""How often one look begins anew because a file moved under it: each time the node has sealed, archived or
-installed something, which takes it longer than a look."""
+"""Retries of a look because a file moved; each takes the node longer (seal, archive, install) than a look."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Behind entry ``index`` (of ``term``, written at ``timestamp_ms``): at ``offset`` of the segment that
-    begins with ``first``."""
+    """The position after entry ``index`` (of ``term``, written at ``timestamp_ms``).
+
+    It is ``offset`` in the segment that starts with entry ``first``.
+    """
 
     first: int
     inode: int
@@ -59,7 +60,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Consecutive whole entries behind ``before``, with where each begins; the last one ends at ``end``."""
+    """Consecutive complete entries after ``before``, with their offsets; the last one ends at ``end``."""
 
     before: Place
     offsets: array[int]
@@ -72,7 +73,7 @@ class _Stretch:
         return self.before.index + len(self.offsets)
 
     def behind(self, index: int) -> Place:
-        """The place behind one of the entries, or behind all for an index further on."""
+        """The position after one of the entries, or after the last one for an index further on."""
         count = min(index - self.before.index, len(self.offsets))
         if count <= 0:
             return self.before
@@ -82,7 +83,7 @@ class _Stretch:
 
 
 class _Moved(Exception):
-    """The file that was being read is not there any more."""
+    """The file being read was moved or replaced."""
 
 
 class ShardTail:
@@ -94,18 +95,18 @@ class ShardTail:
         self.shard = shard
         self.home = join(path, shard_name(shard))
         self.place: Place | None = None
-        """Behind the last entry that is settled; none before the first look, and while it is looked for."""
+        """The position after the last settled entry; None before the first look and while it is sought."""
         self.commit_index = 0
-        """The highest index that these files were ever seen to name as committed."""
+        """The highest commit index ever found in these files."""
         self.begins_index = 1
-        """The oldest entry that was kept when the place was last looked for; retention may have gone on."""
+        """The oldest entry when the position was last determined; retention may since have removed more."""
         self._snapshot: SnapshotHeader | None = None
         self._stretches: list[_Stretch] = []
 
     def look(self) -> None:
-        """Read what is behind the settled entries.
+        """Read the entries after the settled ones.
 
-        Raises `FileNotFoundError` where the shard's directory is not there.
+        Raises `FileNotFoundError` if the shard's directory is missing.
         """
         for _ in range(LOOKS_MAX):
             with contextlib.suppress(_Moved):
@@ -115,7 +116,7 @@ class ShardTail:
         raise FileNotFoundError(self.home)
 
     def tail(self, node_id: int, above: int) -> Tail:
-        """What the rule of the quorum wants to know; runs of terms from the entry behind ``above`` on."""
+        """The input of the quorum rule, with runs of terms for the entries after ``above``."""
         runs: list[TermRun] = []
         for index, term in self._entries(above):
             if runs and runs[-1].term == term and runs[-1].last_index == index - 1:
@@ -134,25 +135,25 @@ class ShardTail:
 
     @property
     def last(self) -> tuple[int, int]:
-        """Index and term of the last whole entry."""
+        """Index and term of the last complete entry."""
         for stretch in reversed(self._stretches):
             if stretch.offsets:
                 return stretch.last_index, stretch.terms[-1]
         place = self.place
-        # Without an entry before it, a log is empty, or begins behind the snapshot of a leader.
+        # Without an entry, a log is empty or starts after a leader's snapshot.
         if place is not None and place.term:
             return place.index, place.term
         return (self._snapshot.last_index, self._snapshot.last_term) if self._snapshot else (0, 0)
 
     @property
     def settled_ms(self) -> int:
-        """When the last entry that is settled was written; -1: there is none."""
+        """Timestamp of the last settled entry; -1: none."""
         if self.place is not None and self.place.term:
             return self.place.timestamp_ms
         return self._snapshot.last_timestamp_ms if self._snapshot else -1
 
     def settle(self, index: int) -> None:
-        """Entries up to ``index``, as they stand here, are decided: they are not read again."""
+        """Mark entries up to ``index`` in this directory as decided; they are not read again."""
         holding = [one for one in self._stretches if one.before.index <= index]
         if holding:
             self.place = holding[-1].behind(index)
@@ -180,8 +181,11 @@ class ShardTail:
             self.commit_index = max(self.commit_index, self._clean_stop())
 
     def _begin(self) -> Place:
-        """The place to read from without knowing one: behind the last segment that is sealed, or before it
-        if nothing is behind it yet, as the last entry's term must be known."""
+        """The position to start reading from if none is known.
+
+        It is after the last sealed segment, or before that one if nothing follows it yet, since the last
+        entry's term must be known.
+        """
         firsts = valid_segments(self.files, self.home)
         if not firsts:
             raise _Moved
@@ -199,7 +203,7 @@ class ShardTail:
         return self._start(firsts[begin - 1]) if is_empty else place
 
     def _start(self, first: int) -> Place:
-        """The place before the first entry of a segment; what is before that is not known (term 0)."""
+        """The position before a segment's first entry; the term of the entry before is unknown (0)."""
         path = self._path(first)
         with self._open(path) as file:
             head = file.pread(HEADER_BYTES_MAX, 0)
@@ -211,9 +215,9 @@ class ShardTail:
         return Place(first, self._inode(path), offset, first - 1, term=0, timestamp_ms=-1)
 
     def _read(self, path: str, place: Place, size: int) -> Place:
-        """Take the whole entries from a place on, also those behind damage; the place behind them."""
+        """Take the complete entries from a position on, even after damage; returns the final position."""
         with self._open(path) as file:
-            data = file.pread(size - place.offset, place.offset)  # at most a segment, and that once
+            data = file.pread(size - place.offset, place.offset)  # at most one segment, once
         view, base, at = memoryview(data), place.offset, 0
         while True:
             offsets, terms, times, commit_index = array("q"), array("q"), array("q"), 0
@@ -234,17 +238,17 @@ class ShardTail:
             place = replace(place, offset=base + at, index=found[1] - 1)
 
     def _following(self, place: Place, size: int) -> int | None:
-        """The first index of the segment behind a place, if there is one."""
+        """The first index of the segment after a position, if there is one."""
         if self.files.exists(join(self.home, log_name(place.index + 1))) and place.index >= place.first:
             return place.index + 1
         is_whole = size == place.offset and self.files.exists(join(self.home, log_name(place.first)))
         if is_whole and place.index >= place.first:
             return None
-        # A torn end, or a damaged one with more behind it; or the file has gone to the archive.
+        # A torn end, damage with more after it, or a file that moved to the archive.
         return next((one for one in valid_segments(self.files, self.home) if one > place.first), None)
 
     def _segment(self, place: Place) -> tuple[str, int]:
-        """(path, size) of the segment in which a place is; raises `_Moved` where it is another file now."""
+        """(path, size) of the segment of a position; raises `_Moved` if the file was replaced."""
         path = self._path(place.first)
         try:
             if self._inode(path) != place.inode or (size := self.files.size(path)) < place.offset:
@@ -275,12 +279,12 @@ class ShardTail:
             file.close()
 
     def _is_sealed(self, first: int) -> bool:
-        """Only segments whose every entry is committed get an index."""
+        """Whether a segment has an index, which only fully committed ones get."""
         name = index_name(first)
         return self.files.exists(join(self.home, name)) or self.files.exists(join(self.home, ARCHIVE, name))
 
     def _clean_stop(self) -> int:
-        """What the marker of a clean stop names as committed; 0 without one."""
+        """The commit index in the marker of a clean stop; 0 without one."""
         try:
             _, _, chain_index, _, *more = read_meta(self.files, join(self.home, CLEAN_FILE), CLEAN_KIND)
         except (FileNotFoundError, Damaged):
@@ -290,9 +294,11 @@ class ShardTail:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a shard is decided: entry ``index``, written at ``timestamp_ms`` (0 and -1: there is none), and
-    whose directory is read: ``member`` surely holds it, and of those that do, the longest history. Its last
-    whole entry, decided or not, is ``holds_to``."""
+    """How far a shard is decided, and the directory to read it from.
+
+    Entry ``index`` was written at ``timestamp_ms`` (0 and -1: none). ``member`` is the directory with the
+    longest history of those known to hold it, and ``holds_to`` its last complete entry, decided or not.
+    """
 
     index: int
     timestamp_ms: int
@@ -303,7 +309,7 @@ class Reached:
 class LogTail:
     """All shards of an input: a node's directory, or the folder of a cluster.
 
-    Raises `InputError` where there is no log, or more than one cluster's.
+    Raises `InputError` if there is no log, or logs of more than one cluster.
     """
 
     def __init__(self, path: str) -> None:
@@ -330,11 +336,11 @@ class LogTail:
 
     @property
     def is_alone(self) -> bool:
-        """The input is a whole cluster of one: everything whole is decided."""
+        """Whether the input is a whole cluster of one node, in which every complete entry is decided."""
         return self._voters == 1
 
     def look(self) -> dict[int, Reached]:
-        """How far each shard is decided, as of now."""
+        """The last decided entry of each shard as of now."""
         for shard in self.shards:
             found, before = self._look(shard), self._reached.get(shard)
             if before is None or (found is not None and found.index >= before.index):
@@ -349,7 +355,7 @@ class LogTail:
         return 1 if is_alone else max(2, len(member.voters))
 
     def _look(self, shard: int) -> Reached | None:
-        """What the directories prove that are there at the moment; none: none is."""
+        """The result from the directories that are present; None without any."""
         present = []
         for member, node_id, tail in self._tails[shard]:
             with contextlib.suppress(FileNotFoundError, Damaged):

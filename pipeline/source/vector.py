@@ -1,9 +1,9 @@
 """Records as Arrow columns, many at once: nothing here loops over records in Python.
 
-A stretch of frames is a batch. Numbers and texts are read where they stand; causes and sets of partitions
-repeat, so each distinct one is decoded once and rows refer to it. What must stay true: the rows are those of
-`plain`, which decodes record by record. A frame with anything that is not as the newest writer writes it is
-odd, and is handed to `plain` whole.
+A stretch of frames becomes a batch. Numbers and texts are read in place; causes and sets of partitions
+repeat, so each distinct one is decoded once and rows refer to it. The invariant: the rows equal those of
+`plain`, which decodes record by record. A frame with anything that the newest writer would not write is odd,
+and is handed to `plain` as a whole.
 """
 
 from __future__ import annotations
@@ -29,20 +29,23 @@ from .shown import CAUSES, KEYS, VALUES, Columns
 from .slices import distinct, edges_of, gather, numbered, refer, spread
 
 BATCH_RECORDS = 3 << 15
-"""Records and frames of one batch, about: twenty megabytes, which the JVM takes into memory. Half as many are
-6 % slower, a third more 5 %, and 9 % with their raw bytes: above 32 MiB malloc asks the kernel each time."""
+"""Records and frames in one batch, about twenty megabytes of the JVM's memory.
+
+Half as many are 6 % slower, a third more 5 %, and 9 % with raw bytes: above 32 MiB every malloc is a system
+call.
+"""
 
 RECORD_BYTES_MIN = 12
-"""A record's header: bounds what a frame may announce."""
+"""The size of a record's header; bounds how many records a frame may announce."""
 
 BYTES_MAX = (1 << 31) - 64
-"""Of one stretch: Arrow counts the bytes of short arrays with 32 bits."""
+"""Limit on one stretch, since Arrow's ordinary arrays have 32-bit offsets."""
 
 _CAUSE_LAYOUT = layout_of(Cause)
 
 
 def stretches(frames: Frames) -> Iterator[Frames]:
-    """Frames with about `BATCH_RECORDS` records each."""
+    """Split frames into stretches of about `BATCH_RECORDS` records."""
     ends = np.cumsum(np.minimum(frames.count, frames.length // RECORD_BYTES_MIN) + 1)
     at = 0
     while at < len(frames):
@@ -54,7 +57,7 @@ def stretches(frames: Frames) -> Iterator[Frames]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What of the records is wanted: the same of every stretch of a segment."""
+    """Which records and columns are wanted; the same for every stretch of a segment."""
 
     cluster_id: str
     shard: int
@@ -67,28 +70,28 @@ class Wanted:
 
 
 def columns_of(data: Data, frames: Frames, wanted: Wanted) -> tuple[pa.RecordBatch | None, Flags]:
-    """The wanted records of frames, and which frames are odd: only without those is the batch right.
+    """The wanted records of frames, and which frames are odd; the batch is only valid if there are none.
 
-    ``data`` has `GUARD` behind the last frame, and is no longer than `BYTES_MAX`.
+    ``data`` has `GUARD` after the last frame, and is no longer than `BYTES_MAX`.
     """
     return _Stretch(data, frames, wanted).batch()
 
 
 @dataclass(frozen=True, slots=True)
 class _Causes:
-    """The distinct causes of some records: few, as most entries are like others."""
+    """The distinct causes of some records: few, as most entries resemble others."""
 
     columns: Columns
     pieces: pa.Array
     frames: Ints
-    """Those that have records."""
+    """The frames that have records."""
     of_frame: Ints
-    """Which of the distinct causes each of these has."""
+    """The distinct cause of each of these frames."""
     of_record: Ints
 
 
 class _Stretch:
-    """A stretch of frames on its way to a batch."""
+    """A stretch of frames being made into a batch."""
 
     def __init__(self, data: Data, frames: Frames, wanted: Wanted) -> None:
         self._data = data
@@ -136,7 +139,7 @@ class _Stretch:
             self._records = self._records.of(is_in.to_numpy(zero_copy_only=False))
 
     def _columns(self, names: frozenset[str]) -> Columns:
-        """What the keys and values of the records show."""
+        """The columns from keys and values of the records."""
         records = self._records
         made = Columns(self._data, len(records), names)
         for type_ in {*numbered(records.type)[0].tolist()} & SCHEMAS.keys():
@@ -174,7 +177,7 @@ class _Stretch:
         return _Causes(made, pieces, used, codes, of_frame[self._records.frame])
 
     def _own(self, name: str, kind: pa.DataType) -> pa.Array:
-        """A column that says nothing of what a record holds."""
+        """A column that does not depend on a record's contents."""
         records, frames = self._records, self._frames
         if name in ("raft_index", "term", "timestamp_ms"):
             of = {"raft_index": frames.index, "term": frames.term, "timestamp_ms": frames.timestamp_ms}[name]
