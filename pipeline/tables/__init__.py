@@ -1,15 +1,11 @@
-"""Parquet tables on disk that only ever show whole commits, whatever is killed and whichever disk is full.
+"""Parquet tables on disk that only ever show complete commits, even after kills and full disks.
 
-names        where everything of an output stands
-disk         the file layer under it
-manifest     which files count, and how far the log is in them
-journal      a commit: decided by one rename, then carried out, by the next run if need be
-output       the folder, locked for one writer
-transaction  rows staged by Spark, committed together
-layout       partitioned by date and shard, sorted, zstd
-few          the same for few rows, without Spark
-merging      many small files become one
-reading      `read_table`: by the manifest, every column, whichever release wrote the files
+names        paths within an output disk         the file layer manifest     the files that count, and the
+progress they represent journal      a commit: decided by one rename, then carried out, if need be by the next
+run output       the folder, locked for one writer transaction  rows staged by Spark, committed together
+layout       partitioned by date and shard, sorted, zstd few          the same for few rows, without Spark
+merging      merges small files reading      `read_table`: by the manifest, with every column, for files of
+any release
 """
 
 from .manifest import Manifest, Progress, TableFile

@@ -1,9 +1,8 @@
-"""Buckets: a part of which runs need some groups only is split by a hash of the group.
+"""Buckets: parts of which runs need only some groups are split by a hash of the group.
 
-Each bucket is a part by itself (`names.bucket_part`), so that a run reads and replaces those of the groups
-that it is told of. What must stay true: numbers of buckets are powers of two up to `BUCKETS_MAX`, so that one
-hash tells a group's bucket among any number; and Spark (`layout.bucket_of_group`) puts a group where it is
-looked for here.
+Each bucket is itself a part (`names.bucket_part`), so that a run only reads and replaces the buckets of its
+groups. The invariants: the number of buckets is a power of two up to `BUCKETS_MAX`, so that one hash gives a
+group's bucket for any number; and Spark (`layout.bucket_of_group`) chooses the same bucket as this module.
 """
 
 from __future__ import annotations
@@ -15,37 +14,39 @@ from . import names
 from .manifest import TableFile
 
 BUCKETS_MAX = 64
-"""Of a part in a shard."""
+"""Limit on the buckets of a part within a shard."""
 BUCKET_BYTES = 1 << 20
-"""A bucket is about as large: written in some ten milliseconds, and most outputs need but one."""
+"""Target size of a bucket, written in some ten milliseconds; most outputs need only one."""
 BUCKET_ROWS = 50_000
-"""Or has so many rows: two of them are few (`few.FEW_ROWS`)."""
+"""Target rows of a bucket; two buckets are still few (`few.FEW_ROWS`)."""
 FILE_BYTES = 8 << 10
-"""What a file takes for hardly any rows. It does not count: each date has a file in each bucket, so that
-many buckets would be a reason for more."""
+"""Size of a file with hardly any rows, which is deducted.
+
+Each date has a file in each bucket, so that many buckets would otherwise call for even more.
+"""
 BUCKETS_GROW = 4
-"""A part gets more buckets when it needs so many times more; all of it is written anew then."""
+"""The number of buckets changes once this many times as many are needed; the whole part is then rewritten."""
 HASHED_BITS = 16
-"""Of a group's checksum: its lowest bits say which shard it is of, and are the same for all groups of one."""
+"""Low bits of a group's checksum to skip: they select its shard, so all its groups share them."""
 Hashed = Set[tuple[int, int]]
-"""Groups, of each its shard and hash."""
+"""Groups, each as its shard and hash."""
 
 
 def hash_of(group_id: str) -> int:
-    """The bucket among `BUCKETS_MAX`; among fewer the rest of a division by their number."""
+    """The bucket among `BUCKETS_MAX`; among fewer, take it modulo their number."""
     return (crc32(group_id.encode()) >> HASHED_BITS) % BUCKETS_MAX
 
 
 def may_hold(file: TableFile, groups: Hashed) -> bool:
-    """Whether rows of any of these groups may be in a file."""
+    """Whether a file may hold rows of any of these groups."""
     _, buckets, mine = names.bucket_of(file.part)
     return any((file.shard, at) in groups for at in range(mine, BUCKETS_MAX, buckets))
 
 
 def buckets_for(there: Collection[TableFile], rows: int, size: int, shards: int) -> int:
-    """Into how many a part is split, by its rows and bytes in a shard: as it is, until it has grown well.
+    """The number of buckets for a part, by rows and bytes per shard; changed only after much growth.
 
-    ``rows`` and ``size`` are those of what is new, which may be more than there is.
+    ``rows`` and ``size`` are those of the new rows, which may exceed what is there.
     """
     most_rows = max(sum(file.rows for file in there), rows) / max(shards, 1)
     most_bytes = max(_bytes(there), size) / max(shards, 1)

@@ -1,8 +1,8 @@
-"""The disk under an output: the log's own file layer, and what a folder of tables needs beside it.
+"""The disk under an output: the log's own file layer, with the additions that tables need.
 
-It is the layer that the log's durability is proved on (`raftlog.files`), so that a simulated disk can crash
-and fail a commit at every call. What differs: tables are for others to read, so files and folders get the
-usual permissions, and a folder of left-overs is removed whole.
+The log's durability is tested on this layer (`raftlog.files`): a simulated disk can crash or fail a commit at
+every call. The differences: tables are for others to read, so files and folders get the usual permissions,
+and a folder of leftovers is removed as a whole.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ __all__ = ["OsOutputFiles", "OutputFiles", "is_full", "join", "make_folders", "p
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_WORDS = ("No space left on device", "Disk quota exceeded")
-"""How an executor's error says it: by the time it is here it is text."""
+"""The same in an executor's error, which arrives as text."""
 
 
 class OutputFiles(Files, Protocol):
-    """`raftlog.files.Files`, and what only tables need."""
+    """`raftlog.files.Files` with the additions that only tables need."""
 
     def make_root(self, path: str) -> None:
-        """The folder at `path` with its parents; none of it need be missing."""
+        """Create the folder at `path` and its parents where missing."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove what can be removed of the folder; a killed run's executors may still be writing into it."""
+        """Remove as much of the folder as possible; a killed run's executors may still be writing into it."""
 
     def num_rows(self, path: str) -> int:
-        """The rows of a Parquet file, from its foot."""
+        """The number of rows of a Parquet file, from its footer."""
 
 
 class OsOutputFiles(OsFiles):
@@ -59,7 +59,7 @@ class OsOutputFiles(OsFiles):
 
 
 def make_folders(files: Files, root: str, folders: Iterable[str]) -> None:
-    """Those of ``folders`` (relative) that are missing, with what is above them; durable when it returns."""
+    """Create the missing ones of ``folders`` (relative) and their parents; durable on return."""
     changed: set[str] = set()
     for folder in folders:
         if files.exists(join(root, folder)):
@@ -83,7 +83,7 @@ def is_full(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def told(doing: str, hint: str = "") -> Iterator[None]:
-    """What the disk refuses, as `OutputError`: ``doing`` is what could not be done."""
+    """Turn an `OSError` into an `OutputError`; ``doing`` describes the operation that failed."""
     try:
         yield
     except OSError as error:

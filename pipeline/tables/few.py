@@ -1,8 +1,8 @@
-"""Few rows, read and written by this process: a query of Spark is planned for longer than they take.
+"""Few rows, read and written by this process: planning a Spark query takes longer than the work itself.
 
-They come to lie as Spark lays them out (`layout`): the same files, with the same columns in them, sorted in
-the same way but for nulls. What must stay true: whatever the size of the log, no more than `FEW_ROWS` rows,
-`FEW_BYTES` and `FEW_MEMORY` are read for one table.
+The files are like those that Spark writes (`layout`): same paths, same columns, same sort order except for
+nulls. The invariant: whatever the size of the log, no more than `FEW_ROWS` rows, `FEW_BYTES` and `FEW_MEMORY`
+are read for one table.
 """
 
 from __future__ import annotations
@@ -42,27 +42,30 @@ __all__ = [
 ]
 
 FEW_ROWS = 100_000
-"""Written in some tenths of a second."""
+"""Rows that are written within some tenths of a second."""
 FEW_BYTES = 32 << 20
-"""As files have them before compression: what must be taken to pieces."""
+"""Bytes in files before compression, the amount to decode."""
 FEW_MEMORY = 128 << 20
-"""As Arrow has them, where a value takes its place as often as it comes. A run may hold a dozen such tables,
-and `transaction.SIDE_BY_SIDE` of them twice, while they are sorted; each is mostly some ten MB."""
+"""Bytes in Arrow, where repeated values take their space each time.
+
+A run may hold a dozen such tables, and `transaction.SIDE_BY_SIDE` of them twice while they are sorted; most
+take about 10 MB.
+"""
 ROWS_AT_ONCE = 2_000
-"""Read between two looks at `FEW_MEMORY`."""
+"""Rows read between two checks of `FEW_MEMORY`."""
 LOOKED_THROUGH = 8
-"""So many times as much may be looked through for few rows: some tenths of a second too."""
+"""How many times as much may be scanned to find few rows; this also takes some tenths of a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Few:
-    """Rows as they are to be written; ``keys`` are the columns that say into which folder."""
+    """Rows ready to be written; ``keys`` are the columns that determine their folder."""
 
     rows: pa.Table
     keys: tuple[str, ...]
 
     def write(self, folder: str) -> int:
-        """Writes them to a new folder; how many rows."""
+        """Write them to a new folder; returns the number of rows."""
         os.makedirs(folder, exist_ok=True)
         for place, rows in self._by_place():
             os.makedirs(join(folder, place), exist_ok=True)
@@ -89,7 +92,7 @@ class Few:
 
 
 def laid_few(rows: pa.Table, schema: TableSchema | None, buckets: int = 1) -> Few:
-    """Rows of a documented table, or (None) of an internal one; raises `ValueError` for other columns."""
+    """Lay out rows of a documented or (None) internal table; raises `ValueError` if columns are missing."""
     keys = []
     if schema is not None:
         missing = [name for name in schema.names if name not in rows.column_names]
@@ -107,7 +110,7 @@ def laid_few(rows: pa.Table, schema: TableSchema | None, buckets: int = 1) -> Fe
 
 
 def in_order(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Sorted by ``keys``, then as `layout.sorted_for_files` sorts."""
+    """Rows sorted by ``keys``, then as by `layout.sorted_for_files`."""
     by = [*keys, *(name for name in SORTED_BY if name in rows.column_names and name not in keys)]
     return rows.sort_by([(name, "ascending") for name in by]) if by else rows
 
@@ -117,7 +120,7 @@ def is_few(rows: int, size: int) -> bool:
 
 
 def size_of(root: str, paths: Iterable[str]) -> tuple[int, int]:
-    """The rows of Parquet files and their bytes before compression, from their feet."""
+    """Rows and uncompressed bytes of Parquet files, from their footers."""
     rows = size = 0
     for path in paths:
         with _sound(root, path):
@@ -133,9 +136,9 @@ def read_few(
     schema: pa.Schema,
     only: Callable[[pa.Table], pa.Table] | None = None,
 ) -> pa.Table | None:
-    """The rows of these files; what a file of an older release lacks is null. None: they are not few.
+    """The rows of these files; None if they are not few. Columns that an older release's file lacks are null.
 
-    ``only`` leaves those that are wanted of some rows of a file.
+    ``only`` filters each chunk of rows read from a file.
     """
     rows, size = size_of(root, (file.path for file in files))
     times = 1 if only is None else LOOKED_THROUGH
@@ -151,24 +154,24 @@ def read_few(
 
 
 def read_all(root: str, files: Iterable[TableFile], schema: pa.Schema) -> pa.Table:
-    """The same of files that are known to be few."""
+    """The rows of files that are known to be few."""
     return pa.concat_tables([schema.empty_table(), *_read(root, files, schema)])
 
 
 def read_file(root: str, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a small file as they stand in it; raises `OutputError`."""
+    """The rows of a small file, unconverted; raises `OutputError`."""
     with _sound(root, path), pq.ParquetFile(join(root, path)) as file:
         return file.read(columns=columns)
 
 
 def schema_of(root: str, path: str) -> pa.Schema:
-    """The columns that a file has; raises `OutputError`."""
+    """The columns of a file; raises `OutputError`."""
     with _sound(root, path):
         return pq.read_schema(join(root, path)).remove_metadata()
 
 
 def _read(root: str, files: Iterable[TableFile], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Some rows at a time; what its path says of a file's rows is in columns, if ``schema`` has them."""
+    """Chunks of rows; date and shard are filled in from a file's path if ``schema`` has them."""
     for one in files:
         known = {"shard": one.shard, "date": day_of(one.date)}
         with _sound(root, one.path), pq.ParquetFile(join(root, one.path)) as file:
@@ -178,7 +181,7 @@ def _read(root: str, files: Iterable[TableFile], schema: pa.Schema) -> Iterator[
 
 @contextlib.contextmanager
 def _sound(root: str, path: str) -> Iterator[None]:
-    """What is wrong with a file of an output, as `OutputError`."""
+    """Turn a failure to read a file into `OutputError`."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -190,20 +193,20 @@ def _sound(root: str, path: str) -> Iterator[None]:
 
 
 def day_of(day: str | None) -> int:
-    """The day since 1970 that a file of this date is of, or the one that stands for none."""
+    """The day since 1970 of a file with this date, or the placeholder for rows without a date."""
     return (date.fromisoformat(day or names.UNDATED) - EPOCH).days
 
 
 def _buckets(group_ids: pa.ChunkedArray, buckets: int) -> pa.ChunkedArray:
-    """In which bucket each row is, as `layout.bucket_of_group` says it to Spark."""
+    """The bucket of each row, as Spark's `layout.bucket_of_group` gives it."""
     named = group_ids.combine_chunks().dictionary_encode()
     of_each = [hash_of(one) % buckets for one in named.dictionary.to_pylist()]
-    indices = named.indices.fill_null(len(of_each))  # rows of no group are in the first
+    indices = named.indices.fill_null(len(of_each))  # rows without a group go to the first
     return pa.chunked_array([pa.array([*of_each, 0], pa.int32()).take(indices)])
 
 
 def _days(moments_ms: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Of each moment the day since 1970, or the one that stands for none."""
+    """The day since 1970 of each timestamp, or the placeholder if it is missing or out of range."""
     nowhere = (DAYS[0] - 1) * DAY_MS
     days = moments_ms.fill_null(nowhere).to_numpy() // DAY_MS
     dated = np.where((days >= DAYS[0]) & (days <= DAYS[1]), days, day_of(None))

@@ -1,16 +1,16 @@
-"""A commit: decided by one rename, then carried out, by whoever opens the output next if need be.
+"""A commit: decided by one rename, then carried out, if need be by whoever opens the output next.
 
-Everything new is written aside first (`_quorate/staging`) and made durable: the Parquet files, the next list
-of files, the next manifest. Then the journal, which says what moves where and what goes, is written beside
-its place, synced, and renamed: with that rename the commit is decided. Before it the old tables stand and
-what is staged is nothing; after it the commit is carried out however often it is cut short, since each step
-may be done again. The journal is removed when all of it is durable.
+Everything new is first written to `_quorate/staging` and made durable: the Parquet files, the next list of
+files, the next manifest. Then the journal, which lists the files to move and to remove, is written under a
+temporary name, synced, and renamed; this rename decides the commit. Before it the old tables stand and the
+staged files mean nothing. After it the commit is carried out however often it is interrupted, since each step
+can be repeated. The journal is removed once all of it is durable.
 
-While a commit is carried out nothing waits for the disk: new files are renamed into their places, the last
-rename is the manifest's, then replaced files are removed, and only then folders are synced. Who reads by the
-manifest sees the old tables or the new ones. Who reads a folder without it may, for these renames and
-removals (tens of microseconds each), list new files beside those that they replace; those are gone when it
-comes to open them, so that it fails rather than counts twice.
+While a commit is carried out nothing waits for the disk: new files are renamed into place, the manifest last,
+then replaced files are removed, and only then are folders synced. A reader that uses the manifest sees the
+old tables or the new ones. A reader that lists the folder may, during these renames and removals (tens of
+microseconds each), see new files beside those that they replace; the latter are gone by the time it opens
+them, so that it fails rather than counts twice.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from .manifest import FORMAT
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a commit does to the folder; all paths are relative to it."""
+    """The file operations of a commit; all paths are relative to the folder."""
 
     moves: tuple[tuple[str, str], ...]
-    """From where to where, in this order; the manifest comes last."""
+    """Source and target, in this order; the manifest comes last."""
     removes: tuple[str, ...]
 
     def encoded(self) -> bytes:
@@ -42,9 +42,9 @@ class Change:
 
 
 def prepare(files: Files, root: str, change: Change) -> None:
-    """Everything that can fail for want of room: what is staged is made durable, and where it goes to.
+    """Do everything that may fail for lack of space: sync the staged files, and create the target folders.
 
-    Nothing that counts is changed.
+    No committed data changes.
     """
     for source, _ in change.moves:
         file = files.open(join(root, source), "r")
@@ -63,13 +63,13 @@ def prepare(files: Files, root: str, change: Change) -> None:
 
 
 def decide(files: Files, root: str) -> None:
-    """From here on the commit counts."""
+    """Decide the commit: from here on it counts."""
     files.rename(join(root, names.JOURNAL + TEMPORARY_SUFFIX), join(root, names.JOURNAL))
     files.fsync_dir(join(root, names.OURS))
 
 
 def carry_out(files: Files, root: str, change: Change) -> None:
-    """Does what is not done yet of a decided commit."""
+    """Carry out the remaining steps of a decided commit."""
     make_folders(files, root, sorted({parent(target) for _, target in change.moves}))
     for source, target in change.moves:
         try:
@@ -92,7 +92,7 @@ def carry_out(files: Files, root: str, change: Change) -> None:
 
 
 def complete(files: Files, root: str) -> bool:
-    """Carries out the commit that a killed run had decided, if there is one; whether there was."""
+    """Carry out the commit that a killed run had decided; returns whether there was one."""
     try:
         change = _decoded(files.read(join(root, names.JOURNAL)), root)
     except FileNotFoundError:
@@ -106,7 +106,7 @@ def complete(files: Files, root: str) -> bool:
 
 
 def _decoded(data: bytes, root: str) -> Change | None:
-    """None: it is not whole, so that nothing of it was carried out."""
+    """The change in a journal; None if it is incomplete, in which case nothing was carried out."""
     crc, _, body = data.partition(b"\n")
     if crc != b"%08x" % crc32(body):
         return None

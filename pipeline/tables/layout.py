@@ -1,10 +1,10 @@
 """How Spark lays rows out in files: by date and shard, sorted, zstd.
 
-Rows of one date and shard come together, so that a commit makes about as many files as there are dates and
-shards in it. Where that would be one task for most of the rows, adaptive execution splits them by size, and
-no file has more than ``ROWS_PER_FILE_MAX`` rows. What is made of rows that lie so already is not shuffled
-again. Within a file rows are sorted by group, then by index, so that Parquet's statistics (of row groups and
-pages) let a reader skip what is about other groups or times.
+Rows of one date and shard are brought together, so that a commit makes about one file for each date and
+shard. Where one task would get most of the rows, adaptive execution splits them by size, and no file has more
+than ``ROWS_PER_FILE_MAX`` rows. Rows derived from rows already laid out are not shuffled again. Within a file
+rows are sorted by group, then by index, so that Parquet's statistics (of row groups and pages) let a reader
+skip other groups and times.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from . import names
 from .buckets import HASHED_BITS
 
 ROWS_PER_FILE_MAX = 2_000_000
-"""Of records with their bytes some 50 MB: enough for a scan, and one task can sort it again."""
+"""Records with their bytes take some 50 MB per file: enough for a scan, and one task can still sort it."""
 SORTED_BY = ("group_id", "raft_index", "from_index", "target_index", "sequence", "topic", "partition")
-"""Those that a table has."""
+"""Sort columns, as far as a table has them."""
 DAY_MS = 86_400_000
 EPOCH = date(1970, 1, 1)
 DAYS = tuple((day - EPOCH).days for day in (date(1900, 1, 2), date(2199, 12, 31)))
-"""A moment outside is no moment of a log, and not every reader could say its date."""
+"""Days outside this range cannot occur in a log, and some readers could not represent them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """Rows as they are to be written."""
+    """Rows ready to be written."""
 
     df: DataFrame
     partition_by: list[str]
 
     def write(self, folder: str) -> int:
-        """Writes them to a new folder; how many rows."""
+        """Write them to a new folder; returns the number of rows."""
         count = Observation()
         writer = self.df.observe(count, F.count(F.lit(1)).alias("rows")).write
         writer = writer.option("compression", "zstd").option("maxRecordsPerFile", ROWS_PER_FILE_MAX)
@@ -49,9 +49,9 @@ class Laid:
 def laid_out(
     df: DataFrame, schema: TableSchema | None, *, buckets: int = 1, is_gathered: bool = False
 ) -> Laid:
-    """Rows of a documented table, or (None) of an internal one; raises `ValueError` for other columns.
+    """Lay out rows of a documented table, or (None) an internal one; raises `ValueError` for missing columns.
 
-    ``is_gathered``: they are all of one task, or read from files that are laid out by date and shard.
+    ``is_gathered``: they come from one task, or from files laid out by date and shard.
     """
     if schema is None:
         by = [name for name in ("shard",) if name in df.columns]
@@ -64,19 +64,19 @@ def laid_out(
 
 
 def bucket_of_group(group_id: Column, buckets: int) -> Column:
-    """In which bucket a group's rows are."""
+    """The bucket of a group's rows."""
     return F.coalesce(F.shiftright(F.crc32(group_id), HASHED_BITS) % buckets, F.lit(0)).cast("int")
 
 
 def sorted_for_files(df: DataFrame, by: list[str]) -> DataFrame:
-    """Sorted within its partitions, those of ``by`` first, as the writer wants them."""
+    """Sort within partitions by ``by`` first, as the writer requires."""
     return df.sortWithinPartitions(
         *by, *(name for name in SORTED_BY if name in df.columns and name not in by)
     )
 
 
 def date_of(moment_ms: Column) -> Column:
-    """The day (UTC, whatever the session's time zone) of a moment; `names.UNDATED` where there is none."""
+    """The day of a timestamp (UTC, whatever the session's time zone), or `names.UNDATED` if there is none."""
     days = F.floor(moment_ms / DAY_MS)
     known = F.when(days.between(*DAYS), F.date_from_unix_date(days.cast("int")))
     return F.coalesce(known, F.lit(names.UNDATED).cast("date"))

@@ -1,9 +1,8 @@
-"""The manifest: which files count, and how far the log is in them. Nothing else says what a table holds.
+"""The manifest: the files that count, and the progress they represent; nothing else defines a table.
 
-It is two files. `manifest.json` is small, for people too, and grows with the shards only; it is replaced
-atomically and names the list of files by its name and checksum. The list, a line of about 200 bytes for each
-file, is written anew by each commit: 100,000 files (thirty years of days of one shard, in nine tables) are
-20 MB.
+It consists of two files. `manifest.json` is small, readable, and grows only with the number of shards; it is
+replaced atomically and refers to the list of files by name and checksum. Each commit rewrites the list, a
+line of about 200 bytes per file: 100,000 files (thirty years of days of one shard, in nine tables) are 20 MB.
 """
 
 from __future__ import annotations
@@ -23,25 +22,29 @@ from . import names
 from .disk import join
 
 FORMAT = 3
-"""Of the manifest and the folder themselves; a newer one is refused. 1: parts had no buckets; 2: these were
-told by what tells shards, so that most of a shard's were empty."""
+"""Format of manifest and folder; a newer one is refused.
+
+In format 1, parts had no buckets; in 2, the bucket used the bits that select the shard, leaving most empty.
+"""
 LISTS_KEPT = 2
-"""Lists of files that stay parsed: a run asks for its output's a dozen times, and 20 MB take a second. Their
-bytes are read and checked each time."""
+"""Parsed lists of files that are cached: a run reads its list a dozen times, at up to 1 s per 20 MB.
+
+The bytes are read and checked each time.
+"""
 READS_MAX = 20
-"""A commit takes away the list of the one before; a reader that is overtaken so often is no match for it."""
+"""Attempts to read the list, which a commit may replace meanwhile; more in a row are not plausible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the log of one shard is in the tables."""
+    """How much of one shard's log is in the tables."""
 
     records_to: int = 0
     """The last index whose records are in `records`, `commits` and `failovers`."""
     facts_to: int = 0
-    """The last index that the facts of every group know of."""
+    """The last index included in the facts of every group."""
     last_ms: int = -1
-    """When that entry was written."""
+    """Timestamp of that entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +64,20 @@ class TableFile:
 
     @property
     def slot(self) -> tuple[str, str, str | None, int | None]:
-        """Files of one slot may be merged."""
+        """Table, part, date and shard; files with equal slots may be merged."""
         return self.table, self.part, self.date, self.shard
 
     def is_of(self, part: str) -> bool:
-        """Whether it is of this part, or of one of its buckets."""
+        """Whether the file belongs to this part or one of its buckets."""
         return self.part == part or names.bucket_of(self.part)[0] == part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What an output holds after a commit."""
+    """The contents of an output after a commit."""
 
     version: int = 0
-    """The number of the commit; 0: nothing yet."""
+    """Number of the commit; 0: nothing yet."""
     cluster_id: str
     num_shards: int | None = None
     schema_version: int = SCHEMA_VERSION
@@ -105,7 +108,7 @@ class Manifest:
 
 
 def load(files: Files, root: str) -> Manifest:
-    """The manifest of the output at ``root``; raises `OutputError`, `FileNotFoundError` if there is none."""
+    """The manifest of the output at ``root``; raises `OutputError`, or `FileNotFoundError` without one."""
     for attempt in range(READS_MAX):
         head = _head(files.read(join(root, names.MANIFEST)), root)
         try:
@@ -123,12 +126,12 @@ def load(files: Files, root: str) -> Manifest:
 
 
 def load_head(files: Files, root: str) -> Manifest:
-    """The manifest without its files, which a commit that was cut short may not have put there yet."""
+    """The manifest without its files, whose list an interrupted commit may not have put in place yet."""
     return _decoded(_head(files.read(join(root, names.MANIFEST)), root), b"")
 
 
 def check(manifest: Manifest, root: str, cluster_id: str, num_shards: int | None) -> None:
-    """Whether a run over this cluster may write here; raises `OutputError`."""
+    """Raise `OutputError` unless a run for this cluster may write here."""
     if manifest.cluster_id != cluster_id:
         raise OutputError(
             f"{root} holds the tables of cluster {manifest.cluster_id}, and the input is of {cluster_id}",

@@ -1,13 +1,12 @@
-"""Small files become fewer: a table that is fed every minute would drown its readers in them.
+"""Merges small files, which would otherwise accumulate in a table with a commit every minute.
 
 Files of one slot (table, part, date, shard) are merged ``FILES_MAX`` at a time. In the slot of the newest
-date, which every commit adds to, those are merged that have about the same number of rows (the same power of
-``FILES_MAX``), so that a row is written again some six times at most, and at most 7 files of each of 7 such
-levels are left; an older date's, which sees an addition now and then, are merged whatever their sizes, so
-that 7 are left. A file that is no longer small is left alone.
+date, which every commit adds to, only files with about the same number of rows are merged (the same power of
+``FILES_MAX``): a row is rewritten some six times at most, and at most 7 files remain on each of 7 such
+levels. In the slots of older dates, which rarely grow, files of any size are merged, so that 7 remain. A file
+that is no longer small is left alone.
 
-One commit merges no more than ``BYTES_MAX`` and ``JOBS_MAX`` allow; what is left has its turn in the next
-ones.
+One commit merges no more than ``BYTES_MAX`` and ``JOBS_MAX`` allow; the rest waits for the next commits.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ if TYPE_CHECKING:
     from .transaction import Writable
 
 FILES_MAX = 8
-"""Merged at a time: a reader opens so many more, a row is written again every so many commits."""
+"""Files merged at a time: readers open up to this many more; rows are rewritten once in as many commits."""
 _LEVEL_BITS = 3
-"""8 is two to the third."""
+"""log2 of `FILES_MAX`."""
 SMALL_BYTES = 16 << 20
-"""Larger files are read in one go anyway."""
+"""Larger files are read efficiently as they are."""
 SMALL_ROWS = 200_000
-"""8 files of fewer rows are one file again (`layout.ROWS_PER_FILE_MAX`)."""
+"""8 smaller files still fit into one (`layout.ROWS_PER_FILE_MAX`)."""
 BYTES_MAX = 256 << 20
-"""Per commit: some seconds of one core. Any 8 small files fit in."""
+"""Bytes merged per commit, some seconds of one core; any 8 small files fit."""
 JOBS_MAX = 4
-"""Per commit: one for each table and part, a few tenths of a second each."""
+"""Jobs per commit, one for each table and part, at a few tenths of a second each."""
 _KEYS = {"date": "date", "shard": "int"}
-"""Columns that are folders, and Spark's types of them."""
+"""Columns that are folders, with their Spark types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Files of one table and part; those of each slot become one."""
+    """Files of one table and part to merge; those of each slot become one."""
 
     table: str
     part: str
@@ -57,7 +56,7 @@ class Merge:
 
 
 def plan(files: Iterable[TableFile]) -> list[Merge]:
-    """What the next commit merges, those slots first that have most small files."""
+    """The merges of the next commit, slots with the most small files first."""
     slots: dict[tuple[str, str, str | None, int | None], list[TableFile]] = {}
     newest: dict[tuple[str, str, int | None], str] = {}
     for file in files:
@@ -78,7 +77,7 @@ def plan(files: Iterable[TableFile]) -> list[Merge]:
 
 
 def _due(small: list[TableFile], *, is_newest: bool) -> list[TableFile]:
-    """Those of a slot that are to become one file; none: it is too early."""
+    """The files of a slot to merge into one; empty if it is too early."""
     levels: dict[int, list[TableFile]] = {}
     for file in sorted(small, key=lambda file: file.rows):
         levels.setdefault(file.rows.bit_length() // _LEVEL_BITS if is_newest else 0, []).append(file)
@@ -86,7 +85,7 @@ def _due(small: list[TableFile], *, is_newest: bool) -> list[TableFile]:
 
 
 def merged(spark: SparkSession, root: str, merge: Merge) -> Writable:
-    """The rows of ``merge``, so that one file is written for each slot; with every column that any has."""
+    """The rows of ``merge`` with the union of all columns, laid out as one file for each slot."""
     from pyspark.sql import functions as F
 
     from . import few
@@ -105,7 +104,7 @@ def merged(spark: SparkSession, root: str, merge: Merge) -> Writable:
 
 
 def _arrow_schema(root: str, merge: Merge, keys: Iterable[str]) -> pa.Schema:
-    """The columns that any of the files has, and those of ``keys`` that only their paths have."""
+    """The union of the files' columns, and the ``keys`` that only appear in their paths."""
     import pyarrow as pa
 
     from . import few
@@ -117,7 +116,7 @@ def _arrow_schema(root: str, merge: Merge, keys: Iterable[str]) -> pa.Schema:
 
 
 def _schema(root: str, merge: Merge) -> StructType | None:
-    """All columns of a documented table, and its date; None: Spark has to look, with a job of its own."""
+    """All columns of a documented table and its date; None: Spark must find out, which takes a job."""
     from pyspark.sql.types import DateType
 
     from . import few

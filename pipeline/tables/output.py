@@ -1,13 +1,13 @@
-"""An output: the folder that the tables stand in, open for one writer at a time.
+"""An output: the folder that holds the tables, open for one writer at a time.
 
-`Output.open` takes the lock, which ends with the process however that ends; finishes the commit that a
-killed run had decided, throws away what it had not; and removes files that only we can have written and no
+`Output.open` takes the lock, which is released when the process ends in any way; completes a commit that a
+killed run had decided and discards what it had not; and removes files that only this package writes and no
 manifest names. A folder that is not ours, another cluster's or a newer release's is refused before anything
 is written.
 
-The folder has to be one that this process and every executor see at the same path: a local disk with
-``local[*]``, else NFS or another mount. Executors write, this process moves: an object store cannot rename
-atomically, so that a URL of one is refused.
+This process and every executor must see the folder at the same path: a local disk with ``local[*]``, else NFS
+or another mount. Executors write files and this process renames them; an object store cannot rename
+atomically, so its URLs are refused.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ __all__ = ["Output", "place_of"]
 
 _URL = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 _NOT_CONTENT = ("lost+found",)
-"""What a fresh mount holds; so is whatever begins with a dot."""
+"""Contents of a fresh mount; names that start with a dot are ignored as well."""
 
 
 class Output:
-    """The tables of one cluster, for the run that writes them. A context manager; `Output.open` makes it."""
+    """The tables of one cluster, as a context manager for the run that writes them; see `Output.open`."""
 
     def __init__(self, root: str, files: OutputFiles, lock: Lock, manifest: Manifest) -> None:
         self.root = root
         self.files = files
         self.manifest = manifest
-        """What is committed."""
+        """The committed state."""
         self.is_cut_short = False
-        """A commit failed when it was decided; `Output.open` has to go on with it."""
+        """A commit failed while it was being decided; the next `Output.open` settles it."""
         self._lock: Lock | None = lock
         self._transaction: Transaction | None = None
 
@@ -61,9 +61,9 @@ class Output:
         num_shards: int | None = None,
         files: OutputFiles | None = None,
     ) -> Output:
-        """The output at ``path``, made if it is not there.
+        """Open the output at ``path``, creating it if necessary.
 
-        Raises `OutputBusy` while another run has it, else `OutputError`.
+        Raises `OutputBusy` while another run has it open, else `OutputError`.
         """
         files = files or OsOutputFiles()
         root = place_of(path)
@@ -78,7 +78,7 @@ class Output:
         return cls(root, files, lock, manifest)
 
     def begin(self) -> Transaction:
-        """A transaction; the one before must be committed or discarded."""
+        """Start a transaction; the previous one must be committed or discarded."""
         if self._lock is None:
             raise ValueError(f"{self.root} is closed")
         if self.is_cut_short:
@@ -89,7 +89,7 @@ class Output:
         return self._transaction
 
     def close(self) -> None:
-        """Discards what is not committed and gives the lock back."""
+        """Discard uncommitted changes and release the lock."""
         if self._lock is None:
             return
         if self._transaction is not None:
@@ -109,7 +109,7 @@ class Output:
 
 
 def place_of(path: str | os.PathLike[str]) -> str:
-    """The absolute path of an output, links resolved; raises `OutputError` for what is no folder's path."""
+    """The absolute path of an output, links resolved; raises `OutputError` for a URL."""
     text = re.sub("^file:(///|/(?!/))", "/", os.fspath(path))
     if _URL.match(text):
         raise OutputError(
@@ -120,7 +120,7 @@ def place_of(path: str | os.PathLike[str]) -> str:
 
 
 def _refuse_strangers(files: OutputFiles, root: str, cluster_id: str, num_shards: int | None) -> None:
-    """Raises `OutputError` for a folder that is not ours to write; writes nothing."""
+    """Raise `OutputError` for a folder that is not ours to write; writes nothing."""
     if not files.exists(root):
         return
     if not files.is_dir(root):
@@ -151,15 +151,13 @@ def _who(files: OutputFiles, root: str) -> str:
         who = json.loads(files.read(join(root, names.WRITER)))
         return f": process {who['pid']} on {who['host']}, since {who['since']}"
     except (OSError, ValueError, KeyError, TypeError):
-        return ""  # it has only just begun, or is just ending
+        return ""  # it has only just started, or is ending
 
 
 def _taken_up(files: OutputFiles, root: str, cluster_id: str, num_shards: int | None) -> Manifest:
-    """The manifest of a folder that is now as its last commit left it."""
+    """Bring the folder to the state of its last commit and return its manifest."""
     who = {"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
-    with contextlib.suppress(
-        OSError
-    ):  # what a full disk needs first is the end of a commit, which makes room
+    with contextlib.suppress(OSError):  # on a full disk, completing the commit comes first: it frees space
         write_aside(files, join(root, names.WRITER), json.dumps(who).encode())
     journal.complete(files, root)
     if not files.exists(join(root, names.MANIFEST)):
@@ -175,7 +173,7 @@ def _taken_up(files: OutputFiles, root: str, cluster_id: str, num_shards: int | 
 
 
 def _claim(files: OutputFiles, root: str, manifest: Manifest) -> None:
-    """The first manifest: from here on the folder is this cluster's."""
+    """Write the first manifest, which assigns the folder to this cluster."""
     head, listed = manifest.encoded()
     replace(files, join(root, names.files_list(manifest.version)), listed)
     replace(files, join(root, names.MANIFEST), head)
@@ -183,7 +181,7 @@ def _claim(files: OutputFiles, root: str, manifest: Manifest) -> None:
 
 
 def _strays(files: OutputFiles, root: str, manifest: Manifest) -> Iterator[str]:
-    """What no manifest names and only we can have written."""
+    """Files that only this package writes and no manifest names."""
     named = {file.path for file in manifest.files}
     tables = [table for table in TABLES if files.is_dir(join(root, table))]
     if files.exists(join(root, names.INTERNAL)):
@@ -200,7 +198,7 @@ def _strays(files: OutputFiles, root: str, manifest: Manifest) -> Iterator[str]:
 
 
 def _below(files: OutputFiles, root: str, folder: str) -> Iterator[str]:
-    """The files of a table: those in its folder, its dates' and their shards'."""
+    """The files of a table, in its folder and those of its dates and shards."""
     for name in files.listdir(join(root, folder)):
         path = f"{folder}/{name}"
         if not files.is_dir(join(root, path)):

@@ -1,9 +1,8 @@
-"""Reading tables by the manifest: whole commits only, every column, whichever release wrote the files.
+"""Reading tables by the manifest: complete commits only, with every column, for files of any release.
 
-Columns that files of an older release lack are null. The plan holds the files of the commit that was the
-last when `read_table` was called: a later commit may merge or replace some of them, and then a query that
-starts afterwards fails with Spark's "file does not exist" and is to be begun with a new `read_table`; it
-never mixes.
+Columns that files of an older release lack are null. The plan holds the files of the last commit when
+`read_table` was called. A later commit may merge or replace some of them; a query that starts afterwards then
+fails with Spark's "file does not exist" and must be repeated with a new `read_table`. It never mixes commits.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _GLOB = re.compile(r"([\\{}\[\]*?])")
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
-    """What the output at ``path`` holds; takes no lock. Raises `OutputError`."""
+    """The manifest of the output at ``path``; takes no lock. Raises `OutputError`."""
     root = place_of(path)
     with told(f"read the output {root}"):
         try:
@@ -55,10 +54,10 @@ def read_table(
     shards: Collection[int] | None = None,
     schema: StructType | None = None,
 ) -> DataFrame:
-    """A table, with its columns in their order (`pipeline.schema.TABLES`); or one part of it.
+    """A table with its columns in order (`pipeline.schema.TABLES`), or one part of it.
 
-    Dates (``2026-05-01``, both included) and shards choose files before Spark sees any; with a date, rows
-    whose date is not known are left out. An internal table has the columns of ``schema``, which it needs.
+    Dates (``2026-05-01``, both included) and shards select files before Spark sees any; with a date, rows
+    without a known date are left out. An internal table requires a ``schema``, which gives its columns.
     """
     files = table_files(path, name, part)
     if from_date is not None or to_date is not None:
@@ -75,7 +74,7 @@ def read_table(
 def read_files(
     spark: SparkSession, root: str, table: str, files: Iterable[TableFile], schema: StructType | None
 ) -> DataFrame:
-    """Rows of these files of one table; ``schema`` None: all columns that any of them has, and the date."""
+    """Rows of these files of one table; without ``schema``, with the union of their columns and the date."""
     paths = [_taken_literally(join(root, file.path)) for file in files]
     if not paths:
         return spark.createDataFrame([], schema)
@@ -87,10 +86,10 @@ def read_files(
 
 
 def read_staged(spark: SparkSession, path: str, schema: StructType) -> DataFrame:
-    """Rows that a transaction has put aside in a folder of its own (`Transaction.staging`)."""
+    """Rows that a transaction put into a folder of its own (`Transaction.staging`)."""
     return spark.read.schema(schema).parquet(_taken_literally(path))
 
 
 def _taken_literally(path: str) -> str:
-    """A path to be read, in which Spark finds no pattern."""
+    """A path escaped so that Spark finds no glob pattern in it."""
     return "file://" + _GLOB.sub(r"\\\1", path)

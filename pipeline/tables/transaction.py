@@ -1,9 +1,9 @@
-"""A transaction: rows staged by Spark, then all of them in the tables at once, or none.
+"""A transaction: rows staged by Spark, then added to the tables all at once or not at all.
 
-Each `write` and `replace` is one Spark query (those of `stage` run side by side), whose Parquet files go to
-the staging folder; rows that are few are written there by this process (`few`). The commit gives them their
-names and has the journal put them into their places. A transaction whose progress is no further than the
-manifest's adds nothing, so that a batch that is done again is harmless.
+Each `write` and `replace` is one Spark query (those of `stage` run concurrently), whose Parquet files go to
+the staging folder; few rows are written there by this process (`few`). The commit names the files and has the
+journal move them into place. A transaction whose progress does not exceed the manifest's adds nothing, so
+that repeating a batch is harmless.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ if TYPE_CHECKING:
 
 
 SIDE_BY_SIDE = 4
-"""Queries that are planned and run at a time: small ones keep the driver busier than the executors."""
+"""Queries that run concurrently: small ones keep the driver busier than the executors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staging:
-    """Rows to be added to a table, ``instead_of`` the rows of some of its files."""
+    """Rows to be added to a table, replacing the rows of some of its files."""
 
     table: str
     rows: DataFrame | pa.Table
-    """A table of Arrow is few rows (`pipeline.tables.few`)."""
+    """An Arrow table if the rows are few (`pipeline.tables.few`)."""
     part: str = "rows"
     buckets: int = 1
-    """Into so many the part is split, by group."""
+    """Number of buckets that the part is split into, by group."""
     instead_of: tuple[TableFile, ...] = ()
     is_gathered: bool = False
     """See `pipeline.tables.layout.laid_out`."""
 
 
 class Writable(Protocol):
-    """Rows as they are to be written."""
+    """Rows ready to be written."""
 
     def write(self, folder: str) -> int:
-        """Writes them to a new folder; how many rows."""
+        """Write them to a new folder; returns the number of rows."""
 
 
 class Transaction:
-    """What is to come into the tables together; `Output.begin` makes it.
+    """Changes that enter the tables together; created by `Output.begin`.
 
-    As a context manager it discards what was not committed.
+    As a context manager it discards uncommitted changes.
     """
 
     def __init__(self, output: Output, folder: str) -> None:
@@ -72,7 +72,7 @@ class Transaction:
         self._unique = secrets.token_hex(4)
         self._added: list[TableFile] = []
         self._gone: set[str] = set()
-        """Files of earlier commits, by their paths, that others take the place of."""
+        """Paths of files from earlier commits that this one replaces."""
         self._jobs = 0
         self._spark: SparkSession | None = None
         with told(f"write to {output.root}"):
@@ -81,26 +81,26 @@ class Transaction:
 
     @property
     def staging(self) -> str:
-        """A folder for intermediate results, gone at the end; the names ``ready`` and ``job-…`` are taken."""
+        """A folder for intermediate results, removed at the end; ``ready`` and ``job-…`` are reserved."""
         return join(self._output.root, self._folder)
 
     def write(self, table: str, df: DataFrame, part: str = "rows") -> int:
-        """Rows to be added; how many there are.
+        """Stage rows to be added; returns their number.
 
-        A documented table is given its columns (`pipeline.schema.TABLES`); an internal one any, of which
-        ``shard`` partitions it.
+        A documented table gets its columns (`pipeline.schema.TABLES`), an internal one any, partitioned by
+        ``shard`` if present.
         """
         (rows,) = self.stage(Staging(table=table, rows=df, part=part))
         return rows
 
     def replace(self, table: str, df: DataFrame, part: str = "open") -> int:
-        """Rows that stand in place of all that this part of the table had before the transaction."""
+        """Stage rows that replace all earlier ones in this part of the table; returns their number."""
         there = self._output.manifest.of(table, part)
         (rows,) = self.stage(Staging(table=table, rows=df, part=part, instead_of=there))
         return rows
 
     def stage(self, *wanted: Staging) -> list[int]:
-        """Rows for several tables or parts, side by side; how many there are of each."""
+        """Stage rows for several tables or parts concurrently; returns the number of each."""
         self._check_open()
         for one in wanted:
             names.checked_name(one.part)
@@ -110,7 +110,7 @@ class Transaction:
         return counts
 
     def replaced(self, files: Iterable[TableFile]) -> None:
-        """What is staged stands in place of these files' rows."""
+        """Remove these files with the commit: the staged rows replace theirs."""
         self._gone.update(file.path for file in files)
 
     def _laid(self, one: Staging) -> Writable:
@@ -126,7 +126,7 @@ class Transaction:
         return laid_out(one.rows, schema, buckets=one.buckets, is_gathered=one.is_gathered)
 
     def staged(self, table: str, part: str = "rows") -> DataFrame:
-        """The rows of a documented table that this transaction has written: others are made of them."""
+        """The rows of a documented table that this transaction has written, as input for others."""
         from .reading import read_files
 
         if self._spark is None:
@@ -136,7 +136,7 @@ class Transaction:
         return read_files(self._spark, ready, table, mine, TABLES[table].spark())
 
     def staged_few(self, table: str, part: str = "rows") -> pa.Table | None:
-        """The same read by this process; None: they are not few."""
+        """The same rows read by this process; None if they are not few."""
         from . import few
 
         mine = [file for file in self._added if (file.table, file.part) == (table, part)]
@@ -144,7 +144,7 @@ class Transaction:
         return few.read_few(ready, mine, arrow_type(TABLES[table].columns))
 
     def take(self, table: str, part: str, folder: str, expected: int, buckets: int = 1) -> int:
-        """Takes over the Parquet files in ``folder`` (relative to the output), ``expected`` rows in all."""
+        """Take over the Parquet files in ``folder`` (relative to the output), ``expected`` rows in all."""
         files, root, rows = self._output.files, self._output.root, 0
         with told(f"stage rows in {root}"):
             version = self._output.manifest.version + 1
@@ -171,10 +171,10 @@ class Transaction:
         return rows
 
     def commit(self, progress: Mapping[int, Progress], *, refresh: bool = False) -> Manifest:
-        """All of it is in the tables when this returns; if it raises, the next `Output.open` has all or none.
+        """Commit everything; if it raises, the next `Output.open` finds all of the changes or none.
 
-        ``progress`` is that of the shards that were looked at. With none of them further than the manifest
-        says nothing is added; ``refresh`` adds it all the same, for what changes without a new entry.
+        ``progress`` is that of the processed shards. If none of them exceeds the manifest's, nothing is added
+        unless ``refresh`` is set, for changes without a new entry.
         """
         self._check_open()
         before = self._output.manifest
@@ -189,7 +189,7 @@ class Transaction:
         with told(f"commit to {self._output.root}"):
             change = self._change(before, after)
             journal.prepare(self._output.files, self._output.root, change)
-        self.is_over = self._output.is_cut_short = True  # what is staged is the next opening's from here on
+        self.is_over = self._output.is_cut_short = True  # staged files now belong to the next `Output.open`
         with told(f"finish a commit to {self._output.root}", "the next run finishes it or starts it anew"):
             journal.decide(self._output.files, self._output.root)
             journal.carry_out(self._output.files, self._output.root, change)
@@ -198,7 +198,7 @@ class Transaction:
         return after
 
     def discard(self) -> None:
-        """Nothing of it comes into the tables."""
+        """Drop all staged changes."""
         if not self.is_over:
             self.is_over = True
             self._output.files.remove_tree(self.staging)
@@ -216,7 +216,7 @@ class Transaction:
             raise ValueError("the transaction is over")
 
     def _stage(self, wanted: Sequence[tuple[str, str, int, Writable]]) -> list[int]:
-        """One Spark query each, if not less; what they wrote is taken over in their order."""
+        """Run one Spark query each, unless rows are few; their output is taken over in order."""
         if not wanted:
             return []
         write = self._written
@@ -242,12 +242,12 @@ class Transaction:
             if is_full(error):
                 hint = "the tables are as they were: make room and run again"
                 raise OutputError(f"the disk of {root} is full", hint) from error
-            if isinstance(error, OSError):  # of this process; Spark's are Spark's
+            if isinstance(error, OSError):  # raised in this process, not by Spark
                 raise OutputError(f"cannot write to {root}: {error.strerror or error}") from error
             raise
 
     def _make_ready(self, folder: str) -> None:
-        """The folder of a table, and those above it, among what is staged."""
+        """Create a table's folder and its parents below the staging folder."""
         names_of = folder.split("/")
         for depth in range(1, len(names_of) + 1):
             path = join(self._output.root, self._ready, *names_of[:depth])
@@ -255,7 +255,7 @@ class Transaction:
                 self._output.files.mkdir(path)
 
     def _merge(self) -> None:
-        """Small files of earlier commits become fewer."""
+        """Stage the merges of earlier commits' small files."""
         if self._spark is None:
             return
         merges = merging.plan(f for f in self._output.manifest.files if f.path not in self._gone)
@@ -285,7 +285,7 @@ class Transaction:
         )
 
     def _change(self, before: Manifest, after: Manifest) -> journal.Change:
-        """Writes the next manifest beside the staged files; what moves where, and what goes."""
+        """Write the next manifest beside the staged files; returns the moves and removals."""
         files, root = self._output.files, self._output.root
         head, listed = after.encoded()
         moves = [(f"{self._ready}/{f.path}", f.path) for f in self._added]
@@ -299,7 +299,7 @@ class Transaction:
 
 
 def _is_ahead(before: Mapping[int, Progress], after: Mapping[int, Progress]) -> bool:
-    """Whether a shard goes further; raises `OutputError` if one goes back."""
+    """Whether any shard advances; raises `OutputError` if one goes back."""
     is_ahead = False
     for shard, new in after.items():
         old = before.get(shard, Progress())
@@ -314,7 +314,7 @@ def _is_ahead(before: Mapping[int, Progress], after: Mapping[int, Progress]) -> 
 
 
 def _parquet_below(files: OutputFiles, root: str, folder: str) -> Iterator[str]:
-    """What Spark wrote; names that begin with `.` or `_` are its own notes."""
+    """Parquet files that Spark wrote; names that start with `.` or `_` are its own metadata."""
     for name in files.listdir(join(root, folder)):
         path = f"{folder}/{name}"
         if name.startswith((".", "_")):
