@@ -1,19 +1,20 @@
-"""The same questions at any scale: Quorate's logs as Spark tables, and what can be asked of them.
+"""Quorate's logs as Spark tables, and the analyses that run on them.
 
-What one machine answers from one log (`history`) is asked here of years of logs and thousands of groups. What
-must stay true: a row of a table is the row that `history` makes of the same entries, since the same code
-makes it, in Spark's Python workers; no data is collected on the driver; every plan is partitioned by group or
-key; tables only ever show whole runs.
+`history` answers questions about one log on one machine; this package answers the same questions about years
+of logs and thousands of groups. The invariants: a row of a table equals the row that `history` derives from
+the same entries, because the same code derives it, in Spark's Python workers; no data is collected on the
+driver; every plan is partitioned by group or key; readers of the tables only ever see complete runs.
 
-    schema     every column: what it is called, what it holds, in which unit; Spark's and Arrow's types of it
-    errors     what a run can refuse
-    session/   a SparkSession as users expect one: theirs if there is one; Java found or explained
+    schema     every column: its name, meaning and unit, with its Spark and Arrow types
+    errors     the errors that a run raises
+    session/   the SparkSession: the caller's if there is one; finds Java, or explains that it is missing
     source/    ``spark.read.format("quorate")``: the log's own files, vectorised to Arrow; batch and stream
-    facts/     the facts of `history` by group, inside `mapInArrow`; states between runs
+    facts/     the facts of `history` by group, inside `mapInArrow`; state carried between runs
     analyses/  functions DataFrame -> DataFrame
-    tables/    Parquet tables on disk: layout, manifest, commits that are whole or not at all
+    tables/    Parquet tables on disk: layout, manifest, atomic commits
     report/    one HTML page, findings first
-    runs/      `quorate pipeline run` and `stream`: from an input to fresh tables
+    runs/      `quorate pipeline run` and `stream`: from an input to up-to-date tables
 
-Importing this package needs no Spark; its parts say so where it is missing (`pip install -e '.[spark]'`).
+Importing this package does not need Spark. The parts that do raise an error with the command to install it
+(`pip install -e '.[spark]'`).
 """

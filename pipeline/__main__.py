@@ -1,10 +1,10 @@
-"""The pipeline without the rest of Quorate: what spark-submit starts on a cluster.
+"""The pipeline as a standalone program, for spark-submit on a cluster.
 
     python -m pipeline zip quorate.zip      our code, for --py-files
     spark-submit --py-files quorate.zip …/pipeline/__main__.py run --input DIR --output DIR
 
-Spark is told everything by spark-submit (master, memory, settings), so there are no options for it here; away
-from spark-submit it runs on this machine. `quorate pipeline` is the same with options for Spark.
+spark-submit configures Spark (master, memory, settings), so there are no options for it here. Started without
+spark-submit, it runs Spark locally. `quorate pipeline` is the same command with options for Spark.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-if not __package__:  # started as a file, whose folder would hide others' modules behind names like `tables`
+if not __package__:  # run as a file: its folder would shadow other packages' `tables` and the like
     sys.path[:] = [
         one for one in sys.path if os.path.abspath(one) != os.path.dirname(os.path.abspath(__file__))
     ]
@@ -38,7 +38,7 @@ FAILED = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """One command; its failure is one line and an exit code."""
+    """Run one command; a failure prints one line and returns exit code 1."""
     given = parser().parse_args(arguments)
     try:
         given.call(given)
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The commands and their options."""
+    """The argument parser with all commands and options."""
     made = argparse.ArgumentParser(prog="pipeline", description="Quorate's logs as Spark tables.")
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     shared = argparse.ArgumentParser(add_help=False)
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _missing(error: Exception) -> PipelineError | None:
-    """A package that is not ours and not there."""
+    """An error for a missing third-party package; None if ``error`` is anything else."""
     ours = ("records", "coordinator", "raftlog", "history", "pipeline")
     if not isinstance(error, ModuleNotFoundError) or (error.name or "").partition(".")[0] in ours:
         return None
@@ -161,7 +161,7 @@ def _tell_batch(batch: Batch) -> None:
 
 
 def _claim(path: Path, *, force: bool) -> None:
-    """Refuses, before anything is read, what could not be written at the end."""
+    """Raise `OptionError` before any work is done if the report could not be written at the end."""
     if not path.parent.is_dir():
         raise OptionError(
             f"cannot write {path}: there is no directory {path.parent}", "name a file elsewhere"

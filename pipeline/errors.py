@@ -1,13 +1,13 @@
-"""What a run can refuse, with what to do about it; the commands turn each into one line and an exit code."""
+"""Errors of the pipeline, with hints; commands turn each into one line and an exit code."""
 
 from __future__ import annotations
 
 
 class PipelineError(Exception):
-    """A foreseen failure: ``message`` says what was wrong, ``hint`` what to do."""
+    """An anticipated failure: ``message`` says what is wrong, ``hint`` what to do about it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message, hint)  # both, so that it survives the way from an executor
+        super().__init__(message, hint)  # both, so that it survives pickling by an executor
         self.message = message
         self.hint = hint
 
@@ -28,7 +28,7 @@ class OutputError(PipelineError):
 
 
 class OutputBusy(OutputError):
-    """Another run writes to the output at this moment."""
+    """Another run is writing to the output."""
 
 
 class NoSpark(PipelineError):

@@ -1,9 +1,9 @@
-"""Every column of the source and of the tables, in one place: documents, readers and writers are made of it.
+"""Every column of the source and of the tables; documents, readers and writers derive from these definitions.
 
-The tables are those of `quorate log export` (`history.export.schema`) with a cluster's id in front. `records`
-is wider than a file for people would be, since states are built from it again: hot fields have columns of
-their own, and the bytes of key, value and cause stand beside them. What must stay true is what is true of the
-export: a column keeps its name, type and meaning, new ones are appended.
+The tables are those of `quorate log export` (`history.export.schema`) with a leading cluster id. `records` is
+wider than an export for people, since states are rebuilt from it: frequently used fields have columns of
+their own, beside the bytes of key, value and cause. As in the export, a column keeps its name, type and
+meaning, and new columns are appended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Kind(StrEnum):
-    """What a column holds, by Spark's name of the type."""
+    """The type of a column, by Spark's name."""
 
     TEXT = "string"
     INT32 = "int"
@@ -49,42 +49,42 @@ class Kind(StrEnum):
 
 
 class Presence(IntEnum):
-    """In which rows of the source a column is never null; each promises what those before it do."""
+    """The rows of the source in which a column is never null; each level includes those before it."""
 
     SOMETIMES = 0
-    """In none that could be told beforehand."""
+    """No row is guaranteed to have it."""
     OF_ENTRIES = 1
-    """Of what an entry holds: a record of a snapshot has no cause any more."""
+    """Every row that comes from an entry; a record in a snapshot no longer has a cause."""
     READABLE = 2
-    """Of whatever could be read."""
+    """Every row that could be read."""
     ALWAYS = 3
-    """Of damage too: where it is."""
+    """Every row, including those for damage, whose place it gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column; ``unit`` is empty for what has none."""
+    """One column; ``unit`` is empty if it has none."""
 
     name: str
     kind: Kind
     means: str
     unit: str = ""
     is_raw: bool = False
-    """Bytes as they stand in the log: the source reads them only where they are asked for."""
+    """Bytes as they are in the log; the source reads them only on request."""
     presence: Presence = Presence.SOMETIMES
     is_required: bool = False
-    """Never null in this reading, and Spark is told so; of a table every column may be null."""
+    """Never null in this read, and declared so to Spark; a table's columns are all nullable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSchema:
-    """A table as `quorate pipeline run` writes it; it is partitioned by ``date`` and ``shard``."""
+    """A table that `quorate pipeline run` writes, partitioned by ``date`` and ``shard``."""
 
     name: str
     means: str
     columns: tuple[Column, ...]
     date_of: str
-    """The column whose day (UTC) is the row's ``date``."""
+    """The column whose day (UTC) becomes the row's ``date``."""
 
     @property
     def names(self) -> list[str]:
@@ -156,7 +156,7 @@ RECORD_COLUMNS: tuple[Column, ...] = (
     _col("value_bytes", Kind.BYTES, "The value as it stands in the log; null: a tombstone.", is_raw=True),
     _of_entry("cause_bytes", Kind.BYTES, "The entry's cause as it stands in the log.", is_raw=True),
 )
-"""One row for each record: what ``format("quorate")`` reads, and the table `records`."""
+"""One row for each record: the rows of ``format("quorate")`` and of the table `records`."""
 
 ENTRY_COLUMNS: tuple[Column, ...] = (
     CLUSTER_ID,
@@ -178,10 +178,10 @@ SPAN_COLUMNS: tuple[Column, ...] = (
     _readable("from_index", Kind.INT64, "The first entry that is new."),
     _readable("to_index", Kind.INT64, "The last one."),
 )
-"""One row for each shard with new entries, which are not read: ``option("rows", "spans")`` of a stream."""
+"""One row for each shard with new entries, without reading them: ``option("rows", "spans")`` of a stream."""
 
 DAMAGE = _col("damage", Kind.TEXT, "What cannot be read, and where; of such a row all but its place is null.")
-"""A last column with ``mode=permissive``."""
+"""Added as the last column under ``mode=permissive``."""
 
 _OF_EXPORT = {
     ExportKind.TEXT: Kind.TEXT,
@@ -218,13 +218,13 @@ TABLES: dict[str, TableSchema] = _tables()
 
 
 def columns_named(columns: tuple[Column, ...], names: list[str]) -> tuple[Column, ...]:
-    """Those of ``columns`` with these names, in the order of the names; raises `KeyError` with the name."""
+    """The columns with these names, in the order of the names; raises `KeyError` with the missing name."""
     by_name = {column.name: column for column in columns}
     return tuple(by_name[name] for name in names)
 
 
 def spark_type(columns: tuple[Column, ...]) -> StructType:
-    """Spark's type of rows of these columns; needs no session."""
+    """Spark type of rows with these columns; needs no session."""
     from pyspark.sql import types as t
 
     parts = t.StructType(
@@ -245,7 +245,7 @@ def spark_type(columns: tuple[Column, ...]) -> StructType:
 
 
 def arrow_type(columns: tuple[Column, ...]) -> pa.Schema:
-    """The Arrow schema that Spark expects of batches of these columns."""
+    """The Arrow schema that Spark expects for batches with these columns."""
     import pyarrow as pa
 
     def listed(of: pa.DataType) -> pa.DataType:
@@ -270,9 +270,9 @@ def arrow_type(columns: tuple[Column, ...]) -> pa.Schema:
 def conformed(
     rows: pa.Table, schema: pa.Schema, *, known: Mapping[str, Any], names: Mapping[str, str] | None = None
 ) -> pa.Table:
-    """Rows with the columns of ``schema``: one of ``known`` is the same in all, one that is missing is null.
+    """Rows with the columns of ``schema``; those in ``known`` are constant, missing ones are null.
 
-    ``names`` says what columns are called in ``rows``, where that is something else.
+    ``names`` maps a column to its name in ``rows``, where that differs.
     """
     import pyarrow as pa
 
