@@ -41,7 +41,8 @@ CHECKPOINT = Path("_quorate", "checkpoint")
 STOP_S_MAX = 15.0
 """Seconds for which a stop waits for the current batch; running jobs are cancelled.
 
-The batch checks for a stop between jobs. One that has not noticed by then dies with the process, and the next start discards what it staged.
+The batch checks for a stop between jobs. One that has not noticed by then dies with the process, and the
+next start discards what it staged.
 """
 
 NUDGE_S = 1
