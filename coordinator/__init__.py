@@ -1,19 +1,20 @@
-"""What is decided: the group coordinator as a pure state machine over records (docs/architecture.md).
+"""The group coordinator: a pure state machine over records (docs/architecture.md).
 
-From the top floor down; what is below knows nothing of what is above, and a contract holds it:
+Packages and modules from the top floor down. A module knows nothing of those above it; an import contract
+enforces this:
 
-views            groups as JSON, for whoever looks
-shard            a group shard: the only door to what follows
-catalog/         the metadata shard: topics, configs of groups
-removal, admin   what operators end, and what they see
-members/         a member's life: heartbeats, subscriptions, a static member's place, the end
-offsets/         commits, fetches, and when offsets are over
-targets/         a group's epoch and its target: why, when, computed by whom
-core             what every decision works on: the projection, and what is volatile beside it
-volatile/        what a leader knows beside the log, and a failover forgets
-regex/           what expressions match, and a round of it
-state/           what the log says: the projection and `apply`, the state machines, the records
+views            groups as JSON, for the HTTP API and the command line
+shard            a group shard: the only entry point to everything below
+catalog/         the metadata shard: topics and group configs
+removal, admin   what operators delete, and what they can list and describe
+members/         the life cycle of a member: heartbeats, subscriptions, static membership, leaving
+offsets/         commits, fetches and expiry of offsets
+targets/         group epochs and target assignments: why and when a new one is needed, and who computes it
+core             the state that every decision uses: the projection and the leader's volatile state
+volatile/        state that only a leader keeps in memory; a failover discards it
+regex/           regular expressions: validation and resolution against topic names
+state/           state derived from the log: projection, `apply`, state machines, record builders
 steps            how a decision runs
-api, limits      what goes in and out, with topics and groupconfigs, and every bound
-assignors/       who gets which partition
+api, limits      inputs and outputs of a shard, with topics and groupconfigs, and every bound
+assignors/       which member gets which partition
 """

@@ -1,7 +1,7 @@
-"""ListGroups, ConsumerGroupDescribe and DescribeGroups: what there is (`coordinator.removal` ends it).
+"""ListGroups, ConsumerGroupDescribe and DescribeGroups. Deletions are in `coordinator.removal`.
 
-A group has a type: "consumer" (KIP-848), or "classic" for groups of the older protocol that a log brought
-along and for *simple* groups, which are nothing but offsets that somebody committed without being a member.
+A group has a type: "consumer" (KIP-848), or "classic". Classic groups are groups of the older protocol from
+an imported or older log, and *simple* groups, which consist only of offsets committed without membership.
 Reads show the projection; the runtime holds the reply until everything in it is committed.
 """
 
@@ -28,7 +28,7 @@ CONSUMER, CLASSIC = "consumer", "classic"
 _CONSUMER_MEMBER_TYPE, _CLASSIC_MEMBER_TYPE = 1, 0
 
 ERRORS_SHOWN = 3
-"""Expressions whose error a description tells; the view of the group has all."""
+"""Maximum number of expressions whose error a description shows; the group view shows all."""
 
 
 def type_of(group: Group | None) -> str:
@@ -36,7 +36,8 @@ def type_of(group: Group | None) -> str:
 
 
 def state_of(group: Group | None) -> GroupState:
-    """The state of any group. Classic groups are run by nobody here: they have members or they do not."""
+    """The state of a group of any type. No classic group is served here, so it is STABLE if it has members,
+    else EMPTY."""
     if group is not None and group.is_consumer:
         return group.state
     if group is not None and group.classic is not None and group.classic.members:
@@ -45,15 +46,16 @@ def state_of(group: Group | None) -> GroupState:
 
 
 def group_ids(core: Core) -> Iterator[str]:
-    """Every group that the shard has now, those that are only offsets included; whatever comes and goes
-    while they are gone through."""
+    """Iterate over all group ids, including groups that only have offsets. Groups may be added and removed
+    during iteration."""
     groups = dict.fromkeys(core.projection.groups)
     with_offsets = core.projection.offsets.group_ids()
     return chain(groups, (group_id for group_id in with_offsets if group_id not in groups))
 
 
 def error_of(core: Core, group_id: str) -> str | None:
-    """What keeps the group from its target: the assignor, or expressions that are not resolved."""
+    """Why the group has no up-to-date target: errors of the assignor and of unresolved expressions. None if
+    there are none."""
     errors = core.resolutions.errors(group_id)
     said = [f"{shown(regex)} {error}".strip() for regex, error in sorted(errors.items())[:ERRORS_SHOWN]]
     assignor_error = clientside.assignor_error(core, group_id)
@@ -65,20 +67,21 @@ def exists(core: Core, group_id: str) -> bool:
 
 
 GROUPS_AT_ONCE = 2_000
-"""Listed in one turn of the loop: about 10 ms."""
+"""Groups listed in one turn of the event loop: about 10 ms."""
 
 
 def list_groups(core: Core, request: ListGroupsRequest, draft: Draft) -> Steps:
-    """This shard's groups; filters are case-insensitive, "or" within one and "and" between the two.
+    """List this shard's groups. Filters are case-insensitive: values within one are alternatives, and both
+    must match.
 
-    All that there are at the beginning and at the end are listed, each as it is in its turn."""
+    A group that exists from the first turn to the last is listed, in the state it has in its own turn."""
     return _list_on(core, request, ListGroupsResponse(), group_ids(core), draft)
 
 
 def _list_on(
     core: Core, request: ListGroupsRequest, response: ListGroupsResponse, left: Iterator[str], draft: Draft
 ) -> Steps:
-    """The next groups, and the response when there are no more."""
+    """List the next groups; the final part returns the response."""
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     num_seen = 0
@@ -86,7 +89,7 @@ def _list_on(
         num_seen += 1
         group = core.projection.groups.get(group_id)
         if group is None and not core.projection.offsets.has_group(group_id):
-            continue  # it went since
+            continue  # removed meanwhile
         state, kind = state_of(group).value, type_of(group)
         if (states and state.lower() not in states) or (types and kind not in types):
             continue
@@ -100,16 +103,17 @@ def _list_on(
         )
     if num_seen == GROUPS_AT_ONCE:
         draft.rest = lambda ctx, draft: _list_on(core, request, response, left, draft)
-    yield from ()  # nothing is written
+    yield from ()  # writes no records
     return response
 
 
 MEMBERS_AT_ONCE = 300
-"""Put into words in one turn of the loop: about 5 ms. What was said in all turns is of the first."""
+"""Members described in one turn of the event loop: about 5 ms. All parts describe the state of the first
+turn."""
 
 
 class _Described(NamedTuple):
-    """What there is to say of a member, as it was when it was asked for."""
+    """A member's state at the time of the request."""
 
     member_id: str
     metadata: ConsumerGroupMemberMetadataValue
@@ -120,7 +124,7 @@ class _Described(NamedTuple):
 def describe_consumer_groups(
     core: Core, request: described.ConsumerGroupDescribeRequest, ctx: Context, draft: Draft
 ) -> Steps:
-    """All groups as they are now; what is said of many members takes several turns to put into words."""
+    """Describe all requested groups as they are now. Formatting many members takes several turns."""
     response = described.ConsumerGroupDescribeResponse()
     members: list[tuple[described.DescribedGroup, _Described]] = []
     for group_id in request.group_ids:
@@ -145,14 +149,14 @@ def _describe_members(
     ctx: Context,
     draft: Draft,
 ) -> Steps:
-    """The next members, and the response when there are no more."""
+    """Format the next members; the final part returns the response."""
     num_described = 0
     for answer, member in islice(left, MEMBERS_AT_ONCE):
         answer.members.append(_describe_member(member, ctx))
         num_described += 1
     if num_described == MEMBERS_AT_ONCE:
         draft.rest = lambda ctx, draft: _describe_members(response, left, ctx, draft)
-    yield from ()  # nothing is written
+    yield from ()  # writes no records
     return response
 
 
@@ -191,7 +195,7 @@ def _describe_member(member: _Described, ctx: Context) -> described.Member:
         client_id=metadata.client_id,
         client_host=metadata.client_host,
         subscribed_topic_names=list(metadata.subscribed_topic_names),
-        subscribed_topic_regex=metadata.subscribed_topic_regex or "",  # as Kafka: never null
+        subscribed_topic_regex=metadata.subscribed_topic_regex or "",  # never null, as in Kafka
         assignment=_describe_assignment(_owned(current), ctx),
         target_assignment=_describe_assignment({part.topic_id: part.partitions for part in parts}, ctx),
         member_type=_CLASSIC_MEMBER_TYPE
@@ -201,7 +205,7 @@ def _describe_member(member: _Described, ctx: Context) -> described.Member:
 
 
 def _owned(current: Current) -> Mapping[bytes, Collection[int]]:
-    """All that nobody else may have yet: as Kafka, what the member has still to give up included."""
+    """All partitions that no other member may have yet: as in Kafka, including those pending revocation."""
     if not current.pending:
         return current.assigned
     owned = {topic_id: dict(epochs) for topic_id, epochs in current.assigned.items()}
@@ -211,7 +215,7 @@ def _owned(current: Current) -> Mapping[bytes, Collection[int]]:
 
 
 def _describe_assignment(partitions: Mapping[bytes, Collection[int]], ctx: Context) -> described.Assignment:
-    """Topics that the catalog no longer has are left out, as Kafka does."""
+    """Format an assignment. Topics that the catalog no longer has are left out, as in Kafka."""
     return described.Assignment(
         topic_partitions=[
             described.TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(numbers))
@@ -227,7 +231,8 @@ MESSAGES_SINCE = 6
 def describe_groups(
     core: Core, request: classic.DescribeGroupsRequest, version: int
 ) -> classic.DescribeGroupsResponse:
-    """The classic description. For a group that is not classic, version 6 says so; older ones say Dead."""
+    """Describe groups of the classic protocol. A group that is not classic gets an error in version 6, and
+    state Dead in older versions."""
     groups = []
     for group_id in request.groups:
         group = core.projection.groups.get(group_id)

@@ -1,9 +1,9 @@
-"""What goes into a shard and what comes out of it.
+"""Inputs and outputs of a shard.
 
-The shard is pure: time, ids, the catalog and the settings reach it in a `Context`, and everything that it
-decided leaves it in an `Outcome`. A handler is a generator of *steps*: each step yields the records it wants
-to write, the shard applies them at once, and the next step sees the projection as it is then. What the
-generator returns is the reply. All records of all steps are one entry with one cause.
+The shard is pure: time, ids, the catalog and the settings enter in a `Context`, and everything it decides
+leaves in an `Outcome`. A handler is a generator of *steps*. Each step yields the records it wants to write;
+the shard applies them at once, and the next step sees the updated projection. The generator's return value is
+the reply. All records of all steps form one entry with one cause.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from records import Cause, Expiry, RawRecord, Reason, ReasonKind, Ref, TopicPart
 from wire.errors import ErrorCode
 
 MESSAGE_CHARS_MAX = 2_000
-"""Of a refusal: a page of text, also where a name of 32 KB is refused. Kafka's older strings end at 32,767
-bytes, so that more could not be answered."""
+"""Maximum characters in the message of a refusal: a page of text, even when it quotes a name of 32 KB.
+Kafka's older strings end at 32,767 bytes, so a longer message could not be sent."""
 
 
 def _no_clock() -> float:
@@ -28,12 +28,13 @@ def _no_clock() -> float:
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """What pure code needs from outside for one decision.
+    """External inputs of one decision.
 
-    `monotonic_ms` drives timers, `wall_ms` only goes into records. `settled_ms` tells a moment that has
-    certainly passed, whatever clocks say; None if that is `wall_ms`. `next_index` is the index that this
-    decision's entry will have. `turn` numbers the turns of the loop (a group computes at most one target in
-    each; 0 means that every decision is a turn of its own). `stopwatch_ms` measures what a target costs.
+    `monotonic_ms` drives timers; `wall_ms` only goes into records. `settled_ms` returns a wall-clock time
+    that has certainly passed, even if this node's clock is wrong; None means `wall_ms`. `next_index` is the
+    index that this decision's entry will get. `turn` numbers the turns of the event loop: a group computes at
+    most one target per turn, and 0 means that every decision is a turn of its own. `stopwatch_ms` measures
+    the cost of computing a target.
     """
 
     monotonic_ms: float
@@ -52,12 +53,13 @@ class Context:
 
     @property
     def past_ms(self) -> int:
-        """The time by which retention is judged: one wrong clock must delete nothing."""
+        """The time that retention uses: no later than `settled_ms`, so that one wrong clock deletes
+        nothing."""
         return self.wall_ms if self.settled_ms is None else min(self.settled_ms(), self.wall_ms)
 
 
 class JobKind(StrEnum):
-    """What child processes do for a group."""
+    """Kinds of work that child processes do for a group."""
 
     ASSIGN = "assign"
     RESOLVE = "resolve"
@@ -65,11 +67,12 @@ class JobKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Job:
-    """Work that is too long for the loop, or by code that is not ours: for a child process under a deadline.
+    """Work for a child process under a deadline: too long for the event loop, or third-party code.
 
-    `request` is one msgpack value, all that the child gets; `context` stays here, for whoever takes the
-    result. At most one of a kind is under way for a group. Jobs of one `lane` wait for each other; with
-    `is_retry` the group's last one failed. Two that ask the same are not equal."""
+    `request` is one msgpack value, all that the child receives. `context` stays here, for the code that
+    handles the result. A group has at most one job of each kind in progress. Jobs of the same `lane` run one
+    after another. `is_retry` is set if the group's last job failed. Jobs are compared by identity, even if
+    they ask the same."""
 
     kind: JobKind
     group_id: str
@@ -86,8 +89,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What failed in the work for a group: for the node's log, and for whoever explains the group.
-    ``member_id`` is the member that was to do it, if one was."""
+    """A failure in the work for a group, for the node's log and for explanations of the group's state.
+
+    `member_id` is the member that was to do the work, if it was a member."""
 
     group_id: str
     words: str
@@ -97,13 +101,13 @@ class Trouble:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What one decision came to.
+    """The result of one decision.
 
-    `records` are applied already; non-empty, they become one entry at `Context.next_index` with `cause`.
-    `error` is what a later step raised after earlier ones had written; there is no reply then. `trouble`
-    is something that failed, while the decision went on without it; `has_assignor_failed`, for the metrics,
-    if that is what did. `jobs` are to be started now; the end of each is told to
-    `GroupShard.job_ended`. `rest` goes on with what was too much for one decision, in another one, which has
+    `records` are already applied; if there are any, they become one entry at `Context.next_index` with
+    `cause`. `error` is an exception raised by a later step after earlier ones had written; there is no reply
+    then. `trouble` is a failure that did not stop the decision; `has_assignor_failed` says, for the metrics,
+    whether an assignor caused it. `jobs` must be started now; the result of each goes to
+    `GroupShard.job_ended`. `rest` continues work that was too much for one decision in another one, which has
     the reply."""
 
     cause: Cause | None = None
@@ -121,8 +125,9 @@ Steps = Generator[list[RawRecord], None, object]
 
 @dataclass(slots=True)
 class Draft:
-    """The cause in the making: steps add to it, the shard freezes it when the decision is over. Reasons and
-    references are each kept once, in the order in which they came."""
+    """A cause under construction: steps add to it, and the shard freezes it when the decision ends.
+
+    Each reason and each reference is kept once, in order of first addition."""
 
     trigger: int = 0
     member_id: str = ""
@@ -139,7 +144,7 @@ class Draft:
     rest: Callable[[Context, Draft], Steps] | None = None
 
     def cause(self, ctx: Context) -> Cause:
-        """The cause as it is written."""
+        """The finished cause, as it is written to the log."""
         return Cause(
             trigger=self.trigger,
             member_id=self.member_id,
@@ -163,8 +168,8 @@ class Draft:
 class Refused(Exception):
     """A request that gets an error reply and changes nothing.
 
-    Carries Kafka's code and a message that says what was wrong and what to do. A message quotes what the
-    client sent, whatever its length; of a very long one its begin and its end are kept."""
+    Carries Kafka's error code and a message that says what was wrong and what to do. A message may quote what
+    the client sent, whatever its length; only the beginning and the end of a very long message are kept."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         if len(message) > MESSAGE_CHARS_MAX:

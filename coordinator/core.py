@@ -1,9 +1,9 @@
-"""What every decision of a group shard works on: the projection, and the volatile state beside it.
+"""Shared state for all decisions of a group shard: the projection, and volatile state outside the log.
 
-The projection is what the log says. The rest is what a leader knows and a log need not: deadlines, pacing,
-which catalog version each group was last compared with, and which groups are queued for a look. All of it is
-lost with the leadership and made anew from the projection (`begin`), which is the reason why no decision may
-depend on it for its correctness.
+The projection is derived from the log. The rest is known to the leader only: deadlines, pacing, the catalog
+version that each group was last compared with, and which groups are queued for a check. All of it is lost
+with the leadership and rebuilt from the projection (`begin`). For this reason, the correctness of a decision
+must not depend on it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from records import MemberState, Trigger
 from wire.errors import ErrorCode
 
 MEMBERS_PER_STEP = 100
-"""Of a large group, when a term begins: arming the timers of so many takes well below a millisecond."""
+"""Number of members of a large group whose timers are armed in one step when a term begins: well below a
+millisecond."""
 
 
 class Core:
-    """Shared by the handlers of one group shard. Only `Projection.apply` changes `projection`."""
+    """State shared by the handlers of one group shard. Only `Projection.apply` changes `projection`."""
 
     def __init__(self, shard_id: int, limits: Limits, assignors: Iterable[PartitionAssignor]) -> None:
         self.shard_id = shard_id
@@ -49,26 +50,30 @@ class Core:
         self.resolutions = Resolutions(limits)
         self.client_side = ClientSide()
         self.checked_version: dict[str, tuple[int, bool]] = {}
-        """The catalog that each group was compared with last, and whether with the racks of partitions."""
+        """The catalog version that each group was last compared with, and whether partition racks were
+        compared too."""
         self.checks: dict[str, Trigger] = {}
         self.known_topics: dict[str, bytes] = {}
         self.news = TopicNews()
         self.offset_scans: dict[str, Iterator[tuple[bytes, bytes]]] = {}
-        """Searches for offsets without a topic that go on at the group's next check."""
+        """Unfinished searches for offsets whose topic was deleted; each continues at the group's next
+        check."""
         self.expired: dict[str, dict[tuple[str, Trigger], Deadline]] = {}
         self.bumped_ms: dict[str, int] = {}
-        """Wall clock of the newest epoch of each group, where this leader began it."""
+        """Wall-clock time of each group's newest epoch, if this leader began it."""
         self.moved_ms: dict[MemberKey, int] = {}
-        """Wall clock of each member's last step of reconciliation, where this leader made it."""
+        """Wall-clock time of each member's last reconciliation step, if this leader took it."""
         self.began_ms = 0.0
-        """When this node became the leader: timers armed up to then say nothing of what members were told."""
+        """Monotonic time at which this node became leader. A timer armed at or before it does not show when a
+        member was told to revoke."""
         self.jobs: dict[tuple[JobKind, str], Job] = {}
-        """Under way; what ends and is not here has been given up."""
+        """Jobs in progress. The result of a job that is no longer listed here is discarded."""
         self.installs: dict[str, Installing] = {}
-        """Targets that were computed and are only partly written."""
+        """Targets that are computed but only partly written."""
 
     def forget_volatile(self) -> Iterator[None]:
-        """Nothing of it holds from now on; the steps let go of what there is for every member and group."""
+        """Discard the volatile state: none of it is valid from now on. Iterating the result frees the memory
+        in steps."""
         tables: tuple[dict[Any, Any], ...] = (
             self.checked_version, self.checks, self.known_topics, self.expired, self.bumped_ms, self.moved_ms,
         )  # fmt: skip
@@ -89,10 +94,10 @@ class Core:
         return chain(*timers, *(emptied(table) for table in tables))
 
     def begin(self, now: Callable[[], Context]) -> Iterator[None]:
-        """A term of leadership begins: every deadline starts in full, and every group is looked at once.
+        """Begin a term of leadership: every deadline restarts in full, and every group is queued for a check.
 
-        In steps, as it takes time for every member: `now` gives each its own clock, and nothing may be
-        applied before the last."""
+        Runs in steps, because the time taken grows with the number of members. `now` gives each step its own
+        clock. Nothing may be applied before the last step."""
         yield from self.forget_volatile()
         for group in self.projection.groups.values():
             yield
@@ -101,7 +106,7 @@ class Core:
             self.checks[group.group_id] = Trigger.READY_CHECK
             if group.regex_subscribers:
                 self.resolutions.want(group.group_id, ctx)
-            for number, member in enumerate(group.members.values()):  # also what compaction left half of
+            for number, member in enumerate(group.members.values()):  # also half-compacted ones
                 if number % MEMBERS_PER_STEP == MEMBERS_PER_STEP - 1:
                     yield
                     ctx = now()
@@ -119,17 +124,18 @@ class Core:
         self.began_ms = ctx.monotonic_ms
 
     def expect_end(self, group_id: str, ctx: Context) -> None:
-        """A group that has neither members nor offsets left is over after one check interval."""
+        """Schedule the removal of a group without members or offsets, one check interval from now."""
         group = self.projection.groups.get(group_id)
         if group is not None and group.is_empty and not self.projection.offsets.has_group(group_id):
             self.expiry.expect(group_id, self._next_check_ms(group_id, ctx), ctx)
 
     def expect_expiry(self, group_id: str, at_ms: int, ctx: Context) -> None:
-        """An offset of the group was committed that may be over at `at_ms`."""
+        """Note that an offset was committed that may expire at `at_ms`."""
         self.expiry.expect(group_id, max(at_ms, self._next_check_ms(group_id, ctx)), ctx)
 
     def give_up_reading(self, ctx: Context) -> None:
-        """Whatever is the matter with the group whose offsets were being read: at the next check again."""
+        """Abandon the current reading of a group's offsets after a failure, and retry at the group's next
+        check."""
         reading, self.expiry.reading = self.expiry.reading, None
         if reading is not None:
             self.expiry.expect(reading.group_id, self._next_check_ms(reading.group_id, ctx), ctx)
@@ -139,7 +145,8 @@ class Core:
         return ctx.past_ms + ctx.settings.for_group(group_id).offsets_retention_check_interval_ms
 
     def topics_changed(self, topic_names: Iterable[str], ctx: Context, *, is_complete: bool) -> None:
-        """Notes that topics came, went or grew; not `is_complete`: there are others that came and went."""
+        """Note that topics were created, deleted or grew. If not `is_complete`, other topics may have been
+        created or deleted too."""
         names = set(topic_names)
         is_one_gone = is_one_new = not is_complete
         for name in names:
@@ -152,11 +159,11 @@ class Core:
         self.news.note(names, is_one_new=is_one_new, is_one_gone=is_one_gone)
 
     def spread_news(self, ctx: Context) -> None:
-        """Goes on to queue a look at every group that subscribes to a topic that changed, and at all groups
-        that have offsets if one is gone, or may be."""
+        """Continue to queue checks: for every group that subscribes to a changed topic, and for all groups
+        with offsets if a topic was deleted or may have been."""
         projection = self.projection
         news, group_ids = self.news.some(chain(list(projection.groups), projection.offsets.group_ids()))
-        for group_id in group_ids:  # one that has both comes twice
+        for group_id in group_ids:  # a group with members and offsets comes twice
             group = projection.groups.get(group_id)
             if group is not None and news.concerns(group):
                 group.changes += 1
@@ -164,17 +171,19 @@ class Core:
             if group is not None and news.concerns_expressions(group):
                 self.resolutions.want(group_id, ctx)
             if news.is_one_gone and projection.offsets.has_group(group_id):
-                self.offset_scans.pop(group_id, None)  # from the beginning
+                self.offset_scans.pop(group_id, None)  # restart the search
                 self.checks.setdefault(group_id, Trigger.CATALOG_CHANGED)
 
     def member_moved(self, group: Group, member: Member, ctx: Context) -> None:
-        """A step of the member's reconciliation was written."""
+        """Note that a reconciliation step of the member was written."""
         self.moved_ms[group.group_id, member.member_id] = ctx.wall_ms
         self.rearm_rebalance(group, member, ctx)
 
     def configs_changed(self, group_ids: Iterable[str], ctx: Context) -> None:
-        """Other configs hold for these groups: no reply cached before may be given, and a target that waits
-        for an assignment interval may have waited long enough. Sessions follow at each member's heartbeat."""
+        """Note that the configs of these groups changed.
+
+        Cached replies become invalid, and a target that waits for an assignment interval is reconsidered.
+        Session timeouts follow at each member's next heartbeat."""
         for group_id in group_ids:
             group = self.projection.groups.get(group_id)
             if group is not None:
@@ -182,29 +191,31 @@ class Core:
                 self.pacing.hurry(group_id, ctx)
 
     def rearm_rebalance(self, group: Group, member: Member, ctx: Context) -> None:
-        """A member that has something to give up has its own rebalance timeout for it (C.13)."""
+        """Start, restart or cancel the member's rebalance timer: it runs while the member has partitions to
+        revoke (C.13)."""
         key = (group.group_id, member.member_id)
         is_to_revoke = member.current.state is MemberState.UNREVOKED_PARTITIONS and not member.is_away
         if not is_to_revoke or member.metadata is None:
             self.rebalances.cancel(key)
             return
         timeout_ms = member.metadata.rebalance_timeout_ms
-        if timeout_ms < 0:  # not given; only in imported logs, as a join has to name it
+        if timeout_ms < 0:  # not given; only in imported logs, as a join must state it
             timeout_ms = ctx.settings.for_group(group.group_id).session_timeout_ms
         self.rebalances.arm(key, ctx.monotonic_ms, ctx.wall_ms, timeout_ms, member_epoch=member.current.epoch)
 
     def start_job(self, job: Job, draft: Draft) -> None:
-        """Has a child process work; its end is a decision of its own (`GroupShard.job_ended`)."""
+        """Start a job in a child process; its result is handled by a later decision
+        (`GroupShard.job_ended`)."""
         assert job.key not in self.jobs, f"{job.kind} is under way for {job.group_id}"
         self.jobs[job.key] = job
         draft.jobs.append(job)
 
     def is_working(self, kind: JobKind, group_id: str) -> bool:
-        """Whether a child process works on this for the group."""
+        """Whether a child process is working on this kind of job for the group."""
         return (kind, group_id) in self.jobs
 
     def give_up(self, jobs: Iterable[Job]) -> None:
-        """What these come to is not wanted any more, or they never began."""
+        """Forget these jobs: their results are no longer wanted, or they were never started."""
         for job in jobs:
             if self.jobs.get(job.key) is job:
                 del self.jobs[job.key]
@@ -239,7 +250,7 @@ class Core:
                 deadline.deadline_ms += gap_ms
 
     def collect_expired(self, now_ms: float) -> None:
-        """Moves what is due from the timers to `expired`, by group, so that one decision takes them all."""
+        """Move due timers to `expired`, by group, so that one decision handles all of a group's."""
         for trigger, timers in (
             (Trigger.SESSION_EXPIRED, self.sessions),
             (Trigger.REBALANCE_EXPIRED, self.rebalances),
@@ -248,7 +259,7 @@ class Core:
                 self.expired.setdefault(group_id, {})[member_id, trigger] = deadline
 
     def was_rearmed(self, trigger: Trigger, key: MemberKey, deadline: Deadline, ctx: Context) -> bool:
-        """Whether a heartbeat or a pause moved the deadline after it was collected."""
+        """Whether a heartbeat or a pause of the node moved the deadline after it was collected."""
         timers = self.sessions if trigger is Trigger.SESSION_EXPIRED else self.rebalances
         if timers.get(key) is not None:
             return True
@@ -270,7 +281,8 @@ class Core:
             )
 
     def consumer_group(self, group_id: str) -> Group:
-        """The consumer group of that id; GROUP_ID_NOT_FOUND where there is none, or one of another type."""
+        """The consumer group with this id. Raises GROUP_ID_NOT_FOUND if there is none or it has another
+        type."""
         group = self.projection.groups.get(group_id)
         if group is None or not group.is_consumer:
             what = "is not a consumer group" if group is not None else "does not exist"

@@ -1,9 +1,9 @@
-"""The configs that a group may have of its own (Kafka's resource type GROUP), and what they come to.
+"""Configs of individual groups (Kafka's resource type GROUP), and the values that take effect.
 
-A config stands in the metadata shard, independent of the group's life: it may be set before the group exists
-and survives its deletion. What is stored is what somebody asked for; what holds for a group is that value
-within the bounds of the broker's settings, which may have been narrowed since. The interval that members are
-told stays below their session, whatever became of the two.
+A config is stored in the metadata shard, independently of the group's life: it may be set before the group
+exists, and survives its deletion. The stored value is the one requested. The effective value lies within the
+bounds of the broker's settings, which may have been narrowed since. The effective heartbeat interval is
+always below the session timeout.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 _INT32 = range(-(2**31), 2**31)
 
 SESSION_INTERVALS: Final = 3
-"""A member must be able to miss two heartbeats in a row before its session ends."""
+"""Heartbeat intervals per session: a member must be able to miss two heartbeats in a row."""
 
 
 class InvalidConfig(Exception):
-    """A value that the config cannot have; the message says which, what it was and what is allowed."""
+    """A value that the config cannot have. The message names the config, the value and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """One config: its name in requests, where its value and its bounds stand in `GroupSettings`."""
+    """One config: its name in requests, and the field of `GroupSettings` with its value and bounds."""
 
     name: str
     field: str
@@ -37,11 +37,11 @@ class GroupConfig:
 
     @property
     def broker_name(self) -> str:
-        """The broker's setting that holds for groups without a value of their own."""
+        """Name of the broker's setting, which applies to groups without a value of their own."""
         return f"group.{self.name}"
 
     def bounds(self, broker: GroupSettings) -> tuple[int, int]:
-        """The least and the greatest value that the broker allows."""
+        """The smallest and the largest value that the broker allows."""
         stem = self.field.removesuffix("_ms")
         return getattr(broker, f"{stem}_min_ms"), getattr(broker, f"{stem}_max_ms")
 
@@ -50,7 +50,7 @@ class GroupConfig:
         return value
 
     def parse(self, text: str, broker: GroupSettings) -> int:
-        """The number that `text` says; raises `InvalidConfig` unless it is one within the bounds."""
+        """Parse a config value. Raises `InvalidConfig` unless it is a number within the bounds."""
         stripped = text.strip()
         value = int(stripped) if _NUMBER.fullmatch(stripped) else None
         if value is None or value not in _INT32:
@@ -88,13 +88,14 @@ GROUP_CONFIGS: Final[dict[str, GroupConfig]] = {
         ),
     )
 }
-"""By name; what stands here is all that a group can be configured to."""
+"""All configs that can be set for a group, by name."""
 
 
 def effective(broker: GroupSettings, configs: Mapping[str, str]) -> GroupSettings:
-    """What holds for a group: its own values within the broker's bounds, the broker's where it has none.
+    """The effective settings of a group: its own values clamped to the broker's bounds, and the broker's
+    values otherwise.
 
-    A stored name or value that this release does not know changes nothing."""
+    A stored name or value that this release does not know is ignored."""
     changes: dict[str, Any] = {}
     for config in GROUP_CONFIGS.values():
         text = configs.get(config.name, "")
@@ -106,21 +107,22 @@ def effective(broker: GroupSettings, configs: Mapping[str, str]) -> GroupSetting
 
 
 def keep_sessions(settings: GroupSettings) -> GroupSettings:
-    """The same with an interval below the session: else every member would expire between two heartbeats."""
+    """Return the settings with an interval below the session timeout, or every member would expire between
+    two heartbeats."""
     if settings.heartbeat_interval_ms < settings.session_timeout_ms:
         return settings
     return replace(settings, heartbeat_interval_ms=max(1, settings.session_timeout_ms // SESSION_INTERVALS))
 
 
 def with_interval(settings: GroupSettings, interval_ms: int) -> GroupSettings:
-    """The same with an interval that the node chose: a member may miss two heartbeats in a row, as far as the
-    broker's minimum allows."""
+    """Return the settings with an interval chosen by the node. A member may miss two heartbeats in a row, as
+    far as the broker's minimum allows."""
     longest_ms = max(settings.session_timeout_ms // SESSION_INTERVALS, settings.heartbeat_interval_min_ms)
     return keep_sessions(replace(settings, heartbeat_interval_ms=min(interval_ms, longest_ms)))
 
 
 class Origin(StrEnum):
-    """Where the value that holds for a group comes from."""
+    """Source of a group's effective value."""
 
     GROUP = "group"
     ADAPTIVE = "adaptive"
@@ -129,8 +131,10 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What a config comes to for a group. `set_to` is what its origin says, None where the load does; `value`
-    may be another: within the bounds `low` and `high`, or below the session."""
+    """The effective value of a config for a group.
+
+    `set_to` is the value that its origin specifies, or None if the node chooses it by load. `value` may
+    differ from it: it is within the bounds `low` and `high`, and an interval is below the session timeout."""
 
     name: str
     value: int
@@ -143,8 +147,10 @@ class InForce:
 def in_force(
     broker: GroupSettings, settings: GroupSettings, configs: Mapping[str, str], is_adaptive: bool
 ) -> Iterator[InForce]:
-    """Every config of a group with `configs` of its own, for which `settings` hold; `is_adaptive`: the node
-    chooses the interval of groups that set none."""
+    """Yield every config of a group whose own configs are `configs` and whose effective settings are
+    `settings`.
+
+    `is_adaptive` says whether the node chooses the heartbeat interval for groups that set none."""
     for config in GROUP_CONFIGS.values():
         text = configs.get(config.name, "")
         if _NUMBER.fullmatch(text):
@@ -158,7 +164,8 @@ def in_force(
 
 
 def check_together(broker: GroupSettings, configs: Mapping[str, str]) -> None:
-    """Raises `InvalidConfig` when the values, with the broker's for those not given, cannot go together."""
+    """Raise `InvalidConfig` if the values contradict each other; the broker's values stand in for those not
+    given."""
     values = {
         config.field: int(configs[config.name]) if config.name in configs else config.default(broker)
         for config in GROUP_CONFIGS.values()
@@ -172,20 +179,20 @@ def check_together(broker: GroupSettings, configs: Mapping[str, str]) -> None:
 
 
 class ConfigsOfGroups:
-    """Which groups have configs of their own, and their values as they were set."""
+    """The groups that have configs of their own, and the values as they were set."""
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[str, str]] = {}
 
     def __len__(self) -> int:
-        """How many groups have any."""
+        """Number of groups with configs of their own."""
         return len(self._by_group)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_group)
 
     def of(self, group_id: str) -> Mapping[str, str]:
-        """The group's own values by name; empty where it has none."""
+        """The group's own values by name; empty if it has none."""
         return self._by_group.get(group_id, {})
 
     def put(self, group_id: str, name: str, value: str) -> None:

@@ -1,9 +1,9 @@
-"""What an operator removes: groups (DeleteGroups), offsets (OffsetDelete), members (LeaveGroup).
+"""Removals by operators: groups (DeleteGroups), offsets (OffsetDelete), members (LeaveGroup).
 
-What one request asks for may be more than a decision can take, neither the loop nor an entry could. Then
-the decision does a part and leaves a `rest`, which goes on with it in a decision of its own; the answer comes
-with the last one. Each looks at the state anew: a group that somebody joined meanwhile is not deleted, and
-says so, though its older offsets may be gone by then.
+One request may ask for more than the event loop or a log entry can take in one decision. The decision then
+does a part and leaves a `rest`, which continues in a decision of its own; the last one has the reply. Each
+part checks the state again: a group that a member joined in the meantime is not deleted and reported as
+non-empty, though its older offsets may be gone by then.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CONSUMER = "consumer"
 
 @dataclass(slots=True)
 class _Deletion:
-    """A DeleteGroups on its way: whom to answer for next, and what was answered so far."""
+    """A DeleteGroups request in progress: the groups still to be handled, and the results so far."""
 
     group_ids: list[str]
     results: list[DeletableGroupResult] = field(default_factory=list)
@@ -57,7 +57,7 @@ class _Deletion:
 
 
 def delete_groups(core: Core, request: DeleteGroupsRequest, draft: Draft) -> Steps:
-    """Deletes the groups that have no members, with their offsets; errors are per group."""
+    """Delete the groups that have no members, with their offsets. Errors are per group."""
     return _delete(core, _Deletion(list(request.groups_names)), draft)
 
 
@@ -101,7 +101,7 @@ def _why_not_deleted(core: Core, group_id: str) -> ErrorCode:
 
 
 def _removals(core: Core, group_id: str, number: int) -> list[RawRecord]:
-    """The first `number` of the tombstones that end a group: those of its offsets, then its own."""
+    """The first `number` of the tombstones that delete a group: first those of its offsets, then its own."""
     removals = [tombstone(key) for key in core.projection.offsets.keys(group_id, number)]
     group = core.projection.groups.get(group_id)
     if group is not None:
@@ -113,14 +113,14 @@ def _removals(core: Core, group_id: str, number: int) -> list[RawRecord]:
 
 
 class _Everything(Container[str]):
-    """What a group subscribes to of which that is not known."""
+    """Stands for the subscription of a group whose subscribed topics are not known: contains every topic."""
 
     def __contains__(self, topic: object) -> bool:
         return True
 
 
 def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, draft: Draft) -> Steps:
-    """Deletes offsets of topics that the group does not subscribe to; what is not there is no error (E.3)."""
+    """Delete offsets of topics that the group does not subscribe to. A missing offset is no error (E.3)."""
     group_id = request.group_id
     topics = {asked.name: ctx.catalog.topic(asked.name) for asked in request.topics}
     subscribed = _deletable_from(core, group_id)
@@ -156,7 +156,8 @@ def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, draft
 
 
 def _deletable_from(core: Core, group_id: str) -> Container[str]:
-    """The topics whose offsets must stay, as somebody subscribes to them; `Refused` if all must."""
+    """The topics that the group subscribes to, whose offsets must be kept. Raises `Refused` if no offset may
+    be deleted."""
     if not group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
     if not admin.exists(core, group_id):
@@ -183,10 +184,11 @@ def _is_partition(topic: CatalogTopic | None, partition: int) -> bool:
 
 
 def remove_members(core: Core, request: LeaveGroupRequest, version: int, ctx: Context, draft: Draft) -> Steps:
-    """Removes members by member id, or by instance id; errors are per member.
+    """Remove members by member id or by instance id. Errors are per member.
 
-    The same tombstones and the same new target as when they leave by themselves. Kafka refuses this for
-    members of the consumer protocol; they learn of it by UNKNOWN_MEMBER_ID and join again unless stopped."""
+    Writes the same tombstones and the same new target as if they had left by themselves. Kafka refuses this
+    for members of the consumer protocol. A removed member is notified by UNKNOWN_MEMBER_ID, and joins again
+    unless it is stopped."""
     if not request.group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
     asked = request.members if version >= MEMBERS_SINCE else [MemberIdentity(member_id=request.member_id)]
@@ -235,7 +237,7 @@ def _remove_part(
 
 
 def _identified(group: Group | None, identity: MemberIdentity) -> str | ErrorCode:
-    """The member that is meant, or what is wrong with its name."""
+    """The id of the member that the request names, or the error code if there is none."""
     if group is None or not group.is_consumer:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if identity.group_instance_id is None:

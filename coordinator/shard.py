@@ -1,9 +1,9 @@
 """A group shard: requests in, records and replies out.
 
-`handle` and `next_work` run a decision (`coordinator.steps`): its records are applied as they come, so that
-there is one mutation path and each step sees what the former wrote. The caller appends what came out as one
-entry, in the same turn, at the index it named; if that fails it must stop, because the projection is ahead of
-the log then. Everything is synchronous and pure.
+`handle` and `next_work` run a decision (`coordinator.steps`). Its records are applied as they come, so there
+is one mutation path and each step sees what the previous one wrote. The caller must append the resulting
+records as one entry, in the same turn of the event loop and at the index it named. If the append fails, the
+caller must stop, because the projection is then ahead of the log. Everything is synchronous and pure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from wire.apis import ApiKey
 from wire.refusals import refuse
 
 COUNTED_PER_STEP = 1_000
-"""Groups and members looked at in one step: about a millisecond."""
+"""Groups and members counted in one step: about a millisecond."""
 
 Handler = Callable[[Core, Any, int, Context, Draft], Any]
 
@@ -72,7 +72,7 @@ _HANDLERS: dict[int, Handler] = {
 JobEnd = Callable[[Core, Job, object, str | None, Context, Draft], Steps]
 
 _JOB_ENDS: dict[JobKind, JobEnd] = {JobKind.ASSIGN: assignment_ended, JobKind.RESOLVE: resolution_ended}
-"""Who decides on what a child process answered: (its result, or None and what went wrong)."""
+"""Handlers for the results of child processes. Each takes the result, or None and an error message."""
 
 
 class GroupShard:
@@ -90,10 +90,10 @@ class GroupShard:
         self.apply_all = self.projection.apply_all
         self.settings: SettingsView = SameForAll()
         self.serving = 0
-        """Moves whenever replies cached before must not be used any more, for whatever group."""
+        """Incremented whenever all cached replies become invalid, for every group."""
         self._has_news_had_turn = False
 
-    # What the log says.
+    # State derived from the log.
 
     @property
     def shard_id(self) -> int:
@@ -101,7 +101,7 @@ class GroupShard:
 
     @property
     def state_hash(self) -> int:
-        """u64 over all projected entries; see `coordinator.state.statehash`."""
+        """State hash (u64) over all projected entries; see `coordinator.state.statehash`."""
         return self.projection.state_hash
 
     @property
@@ -115,21 +115,24 @@ class GroupShard:
 
     @property
     def newest_topic_version(self) -> int:
-        """The catalog version of the newest topic that any committed offset belonged to."""
+        """The catalog version that created the newest topic of any committed offset."""
         return self.projection.offsets.newest_topic_version
 
     @property
     def num_sessions(self) -> int:
-        """Members whose sessions run here: all of them while the shard serves."""
+        """Number of members with a running session timer: all members while the shard serves."""
         return len(self.core.sessions)
 
     def num_members(self, group_id: str) -> int:
-        """0 where there is no such group."""
+        """Number of members of the group; 0 if it does not exist."""
         group = self.projection.groups.get(group_id)
         return 0 if group is None else group.num_members
 
     def counting(self) -> Generator[None, None, Counts]:
-        """Numbers for metrics, in steps, as they take time for every group; each counts as it is then."""
+        """Count groups, members and offsets for metrics, in steps, because the time taken grows with the
+        number of groups.
+
+        Each group is counted as it is at its own step."""
         groups: Counter[tuple[str, GroupState]] = Counter()
         members = num_simple = looked_at = 0
         for group_id in admin.group_ids(self.core):
@@ -138,8 +141,8 @@ class GroupShard:
             if group is not None:
                 groups[admin.type_of(group), admin.state_of(group)] += 1
                 members += group.num_members
-                looked_at += group.num_members  # of each of whom its state may have to be asked
-            elif self.projection.offsets.has_group(group_id):  # else it went since
+                looked_at += group.num_members  # computing the state may visit each member
+            elif self.projection.offsets.has_group(group_id):  # otherwise the group was removed meanwhile
                 num_simple += 1
             if looked_at >= COUNTED_PER_STEP:
                 looked_at = 0
@@ -150,7 +153,7 @@ class GroupShard:
     # Requests and due work.
 
     def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome:
-        """One request, decided. KeyError for an API that is not a group shard's."""
+        """Decide one request. Raises KeyError for an API that group shards do not handle."""
         handler = _HANDLERS[api_key]
         self.settings = ctx.settings
         draft = Draft()
@@ -164,7 +167,7 @@ class GroupShard:
         return Outcome(reply=answer, trouble=draft.trouble)
 
     def next_deadline_ms(self) -> float | None:
-        """When `next_work` has something to do, on the monotonic clock; in the past for at once."""
+        """Monotonic time at which `next_work` has something to do; a time in the past means at once."""
         core = self.core
         if core.news or core.checks or core.expired or core.installs:
             return 0.0
@@ -178,11 +181,11 @@ class GroupShard:
         return min((time for time in times if time is not None), default=None)
 
     def next_work(self, ctx: Context) -> Outcome | None:
-        """One decision of due work: the expiries of one group, a part of the search for groups that a topic's
-        change concerns, a check, a target, a round of regular expressions, or a part of the search for
-        offsets that are over; None if none is due.
+        """Run one decision of due work; None if none is due.
 
-        What raises before its first record stays due, behind everything else."""
+        Due work is: expired members of one group, one pass over the groups that a topic change may affect, a
+        check, a target, a round of regular expressions, or one pass of the search for expired offsets. Work
+        that raises before its first record stays due, after everything else."""
         draft = Draft()
         due = self._due_work(ctx, draft)
         if due is None:
@@ -195,14 +198,14 @@ class GroupShard:
             raise
 
     def _due_work(self, ctx: Context, draft: Draft) -> tuple[Steps, Callable[[], None]] | None:
-        """What is due first, and how to make it due again."""
+        """Return the work that is due first, and a function that makes it due again."""
         core = self.core
         core.collect_expired(ctx.monotonic_ms)
         if core.expired:
             group_id, members = next(iter(core.expired.items()))
             return expire(core, group_id, ctx, draft), partial(core.expired.__setitem__, group_id, members)
         if core.news:
-            # In every other turn: where topics change all the time, the rest would never have one.
+            # Only every other turn: constant topic changes must not starve the other work.
             self._has_news_had_turn = not self._has_news_had_turn
             work = None if self._has_news_had_turn else self._due_beside_news(ctx, draft)
             return work or (_spread_news(core, ctx), _nothing)
@@ -227,8 +230,8 @@ class GroupShard:
         return None
 
     def job_ended(self, job: Job, result: object, error: str | None, ctx: Context) -> Outcome | None:
-        """A child process has ended: with a result, or with an error in words. None if nobody waits for it
-        any more, because the lead was lost or the group went meanwhile."""
+        """Handle the result of a child process, or its error message. None if the job was abandoned, because
+        leadership was lost or the group was removed in the meantime."""
         if self.core.jobs.get(job.key) is not job:
             return None
         del self.core.jobs[job.key]
@@ -239,7 +242,7 @@ class GroupShard:
         try:
             outcome = run_steps(steps, self.apply_all, ctx, draft)
         except Exception:
-            self.core.give_up(draft.jobs)  # nobody will start them
+            self.core.give_up(draft.jobs)  # they will not be started
             raise
         if draft.rest is not None and outcome.error is None:
             outcome.rest = partial(self._go_on, draft.rest)
@@ -252,49 +255,52 @@ class GroupShard:
     # Leadership.
 
     def on_ready(self, ctx: Context) -> None:
-        """The shard serves from now on: sessions in full for all, and every group is due for a check."""
+        """Begin to serve: all sessions restart in full, and every group is queued for a check."""
         for _ in self.becoming_ready(lambda: ctx):
             pass
 
     def becoming_ready(self, now: Callable[[], Context]) -> Iterator[None]:
-        """`on_ready` in steps far below a millisecond each: it takes time for every member and every group.
+        """Do the work of `on_ready` in steps far below a millisecond each: it grows with the number of
+        members and groups.
 
-        The shard must not be asked, nor anything be applied, before the last one."""
+        No request may be handled and nothing applied before the last step."""
         self.serving += 1
         self.settings = now().settings
         yield from self.core.begin(now)
 
     def on_deposed(self) -> Iterator[None]:
-        """Another node leads: no timer of this one may fire, no cached reply may be used. That holds at once;
-        the steps let go of what there was."""
+        """Stop serving because another node leads: no timer may fire and no cached reply may be used, from
+        now on. Iterating the result frees the volatile state in steps."""
         self.serving += 1
         return self.core.forget_volatile()
 
     def dissolve(self) -> Iterator[None]:
-        """The log tells everything once more, to another shard: lets go of the state in small steps."""
+        """Free the whole state in small steps, because another shard object will replay the log."""
         return chain(self.on_deposed(), self.projection.dissolve())
 
     def on_catalog_changed(
         self, ctx: Context, topic_names: Iterable[str], *, is_complete: bool = True
     ) -> None:
-        """Topics were created, grew or were deleted; affected groups become due for a check when they are
-        found, and from now on no cached reply of theirs is valid.
+        """Note that topics were created, deleted or grew. No cached reply of an affected group is valid from
+        now on; the groups are queued for a check as the search finds them.
 
-        Not `is_complete`: other topics may have come and gone since the last call."""
+        If not `is_complete`, other topics may have been created or deleted since the last call."""
         self.core.topics_changed(topic_names, ctx, is_complete=is_complete)
 
     def on_configs_changed(self, ctx: Context, group_ids: Iterable[str]) -> None:
-        """These groups, of whatever shard, have other configs than before."""
+        """Note that the configs of these groups changed; the groups may belong to any shard."""
         self.core.configs_changed(group_ids, ctx)
 
     def shift_deadlines(self, gap_ms: float) -> None:
-        """The node did not run for `gap_ms`; nobody is to blame for what they could not do meanwhile."""
+        """Move all deadlines, because the node did not run for `gap_ms` and members must not expire for
+        it."""
         self.core.shift_deadlines(gap_ms)
 
     # The fast path.
 
     def fast_entry(self, group_id: str, member_id: str) -> FastEntry | None:
-        """For a member whose heartbeats change nothing: STABLE, and all three epochs equal."""
+        """Cache permission for a member whose heartbeats change nothing: STABLE, with all three epochs equal.
+        Otherwise None."""
         group = self.projection.groups.get(group_id)
         member = group.member(member_id) if group is not None else None
         timer = self.core.sessions.get((group_id, member_id))
@@ -312,10 +318,10 @@ class GroupShard:
 
 
 class FastEntry:
-    """Permission to answer a member's identical heartbeat with the cached reply, while it is valid.
+    """Permission to answer a member's identical heartbeat with the cached reply, as long as it is valid.
 
-    It ends with any record of the group, any change of a topic it subscribes to, a change of settings and the
-    end of the leadership."""
+    It ends with any record of the group, any change of a topic that the group subscribes to, a change of
+    settings, and the end of leadership."""
 
     __slots__ = (
         "_changed",
@@ -332,7 +338,7 @@ class FastEntry:
         self._shard = shard
         self._group = group
         self.touch: Callable[[float, int], None] = timer.restart
-        """`touch(monotonic_ms, wall_ms)`: the heartbeat came, the session starts anew."""
+        """`touch(monotonic_ms, wall_ms)` restarts the session after a heartbeat."""
         self._serving = shard.serving
         self._changes = group.changes
         self._changed = shard.core.news.names
@@ -349,11 +355,11 @@ class FastEntry:
 
 
 def _nothing() -> None:
-    """What is to be done again is due already."""
+    """Do nothing: the work is already due again."""
 
 
 def _spread_news(core: Core, ctx: Context) -> Steps:
-    yield from ()  # nothing is written
+    yield from ()  # writes no records
     core.spread_news(ctx)
     return None
 

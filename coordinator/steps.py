@@ -1,7 +1,7 @@
-"""Running a decision: a generator of steps, whose records are applied as they come, to one outcome.
+"""Run a decision: drive its generator of steps, apply the records of each step, and build one outcome.
 
-Both kinds of shard decide in this way. What must stay true: a refusal comes before the first record, and
-nothing is applied that would not fit into the log.
+Both kinds of shard decide in this way. Invariants: a refusal comes before the first record, and nothing is
+applied that would not fit into one log entry.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ TOO_LARGE = (
 
 
 def size_of(step: list[RawRecord]) -> int:
-    """Bytes of these records in an entry."""
+    """Size of these records in a log entry, in bytes."""
     return sum([RECORD_HEADER_BYTES + len(key) + len(value or b"") for _, _, key, value in step])
 
 
 def run_steps(
     steps: Steps, apply_all: Callable[[list[RawRecord], int], None], ctx: Context, draft: Draft
 ) -> Outcome:
-    """Runs a decision to its end. `Refused` passes through: it comes before the first record.
+    """Run a decision to its end. `Refused` passes through, because it comes before the first record.
 
-    What a later step raises ends the decision; what was applied by then stays, and is in the outcome. A step
-    that would make the entry too large for the log is not applied: afterwards there is no way back."""
+    An exception in a later step ends the decision; the records applied so far stay, and are in the outcome. A
+    step that would make the entry too large for the log is not applied, because an applied step cannot be
+    undone."""
     records: list[RawRecord] = []
     outcome = Outcome(records=records)
     num_bytes = 0

@@ -1,8 +1,8 @@
-"""What the coordinator knows of topics (a name, an id and a number of partitions each) and groups' configs.
+"""The coordinator's view of topics (a name, an id and a number of partitions each) and of group configs.
 
 The view belongs to the metadata shard, which alone changes it; group shards read it through their context.
-`version` is the log index of the newest change, and `changed_at` the index of the newest change of one name,
-deletions included, so that a decision can refer to what it answers.
+`version` is the log index of the newest change. `changed_at` is the index of the newest change of one name,
+including deletions, so that a decision can reference the change that it reacts to.
 """
 
 from __future__ import annotations
@@ -28,32 +28,34 @@ INDEX_BYTES = 6
 _RANDOM_BYTES = 10
 
 INDEX_END = 1 << 36
-"""No metadata shard's log gets there: it has an entry for each change of a topic."""
+"""Upper bound for an index of the metadata shard's log: it has one entry per topic change and will not grow
+this long."""
 
 
 FIRST_FORMAT_LEVEL = 1
-"""The level of a cluster that has never raised it."""
+"""Format level of a cluster that has never raised it."""
 
 
 def new_topic_id(fresh_uuid: bytes, index: int) -> bytes:
-    """The id of a topic that the entry at `index` of the metadata shard creates: 10 random bytes, then the
-    index in 6, so that whoever meets the id later knows how new a catalog must be to know the topic."""
+    """Create the id of a topic that the entry at `index` of the metadata shard creates: 10 random bytes, then
+    the index in 6 bytes. The id thus tells how new a catalog must be to know the topic."""
     return fresh_uuid[-_RANDOM_BYTES:] + index.to_bytes(INDEX_BYTES, "big")
 
 
 def created_at(topic_id: bytes) -> int:
-    """The index of the entry that created the topic. A catalog of that version or a newer one that does not
-    have the topic says that it was deleted; an older one says nothing.
+    """Index of the entry that created the topic.
 
-    0 for ids that are random as a whole. Those were given before nodes had peers, and a catalog is never
-    behind where there is one node. (One in 4,096 of them names an index all the same: its offsets stay.)"""
+    If a catalog of that version or newer lacks the topic, the topic was deleted; an older catalog proves
+    nothing. Returns 0 for entirely random ids. These were assigned before nodes had peers, and the catalog of
+    a single node is never behind. (One random id in 4,096 happens to contain a valid index; its offsets are
+    kept.)"""
     index = int.from_bytes(topic_id[-INDEX_BYTES:], "big")
     return index if index < INDEX_END else 0
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogTopic:
-    """One topic. `topic_id` has 16 bytes and is never used again, even for a topic of the same name."""
+    """One topic. `topic_id` has 16 bytes and is never reused, even for a topic of the same name."""
 
     name: str
     topic_id: bytes
@@ -61,10 +63,10 @@ class CatalogTopic:
 
 
 class CatalogView:
-    """Topics by name and by id, and the configs that groups have of their own."""
+    """Topics by name and by id, and the configs set for individual groups."""
 
     DELETED_NAMES_KEPT = 10_000
-    """How many deleted names are remembered for references; older ones are referred to by `version`."""
+    """Number of deleted names whose deletion index is remembered; references to older ones use `version`."""
 
     def __init__(self, topics: Iterable[CatalogTopic] = (), version: int = 0) -> None:
         self.version = version
@@ -88,14 +90,14 @@ class CatalogView:
         return self._by_name.get(name)
 
     def racks(self, name: str) -> tuple[PartitionRacks, ...]:
-        """The racks of the replicas of the topic's partitions, as far as they are known."""
+        """Racks of the replicas of the topic's partitions, as far as they are known."""
         return self._racks.get(name, ())
 
     def topic_by_id(self, topic_id: bytes) -> CatalogTopic | None:
         return self._by_id.get(topic_id)
 
     def is_behind(self, topic_id: bytes) -> bool:
-        """Whether that topic may be one of a newer catalog: that this one does not have it says nothing."""
+        """Whether a newer catalog may have this topic, so that its absence here proves nothing."""
         return created_at(topic_id) > self.version
 
     def __iter__(self) -> Iterator[CatalogTopic]:
@@ -103,35 +105,36 @@ class CatalogView:
         return iter(self._by_name.values())
 
     def names(self) -> tuple[str, ...]:
-        """Of all topics, in no particular order: one tuple for all who ask between two changes."""
+        """The names of all topics, in no particular order. The tuple is shared by all callers between two
+        changes."""
         if self._names is None:
             self._names = tuple(self._by_name)
         return self._names
 
     def topics(self) -> Iterator[CatalogTopic]:
-        """All topics of now in the order of their names, whatever changes while they are gone through."""
+        """The current topics by name, in order. Later changes do not affect the iteration."""
         if self._in_order is None:
             self._in_order = [self._by_name[name] for name in sorted(self._by_name)]
         return iter(self._in_order)
 
     def changed_at(self, name: str) -> int:
-        """Log index of the newest change of this name; the catalog's version where it is not known."""
+        """Log index of the newest change of this name; the catalog's version if that is not known."""
         return self._changed_at.get(name) or self._deleted_at.get(name) or self.version
 
     def deleted_at(self, name: str) -> int:
-        """Log index at which the topic of this name was deleted; 0 if there is one, or has never been."""
+        """Log index at which the topic of this name was deleted; 0 if it exists or never existed."""
         return self._deleted_at.get(name, 0)
 
     def changed_since(self, version: int) -> list[str]:
-        """Names of topics that were created, or changed, after that version of the catalog; there may be
-        older ones among them, but none is missing."""
+        """Names of topics that were created or changed after that version of the catalog. May include older
+        ones, but misses none."""
         return [
             name for name, _ in takewhile(lambda item: item[1] > version, reversed(self._changed_at.items()))
         ]
 
     def learn(self, key: Key, value: Value | None, index: int) -> bool:
-        """Takes in a record of the metadata shard's entry at `index` (a tombstone's value is None); False for
-        one of neither a topic nor a group's config."""
+        """Apply a record of the metadata shard's entry at `index`; a tombstone has the value None. Returns
+        False if the record concerns neither a topic nor a group config."""
         if isinstance(key, TopicKey):
             if isinstance(value, TopicValue):
                 self.put(CatalogTopic(key.name, value.topic_id, value.num_partitions), index)
@@ -160,12 +163,12 @@ class CatalogView:
         if old is None:
             self._names = None
         self._by_id[topic.topic_id] = topic
-        self._changed_at.pop(topic.name, None)  # so that they stand in the order of their changes
+        self._changed_at.pop(topic.name, None)  # keeps the order of changes
         self._changed_at[topic.name] = self.version = index
         self._deleted_at.pop(topic.name, None)
 
     def put_racks(self, name: str, racks: tuple[PartitionRacks, ...], index: int) -> None:
-        """They may come before their topic, in a log that was compacted."""
+        """Set the racks of a topic's partitions. In a compacted log, they may come before their topic."""
         self._racks.pop(name, None)
         if racks:
             self._racks[name] = racks

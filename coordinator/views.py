@@ -1,12 +1,13 @@
 """Groups as JSON-ready dictionaries, for the HTTP API and the command line.
 
-Times are ms since the epoch, partitions are by topic name, and what is not known is None. A view shows the
-newest projection; whoever sends it waits until that is committed. What only a leader knows, such as when
-somebody was told to give up a partition, is None elsewhere.
+Times are ms since the epoch, partitions are listed by topic name, and unknown values are None. A view shows
+the newest projection; the sender must wait until that is committed. Values that only a leader knows, such as
+when a member was told to revoke a partition, are None on other nodes.
 
 A group may have ten thousand members, and a shard a hundred thousand groups, so views are generators that
-stop now and then. What must stay true: a view of one group is of one moment, that of the first step. There it
-takes what it refers to and what changes in place; records and what is made of them never do.
+yield from time to time. Invariant: a view of one group shows one moment, that of the first step. In that step
+the generator copies whatever changes in place and keeps references to the rest; records, and values decoded
+from them, never change.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ from records import (
 Json = dict[str, Any]
 
 GROUPS_AT_ONCE = 2_000
-"""Ids looked at between two stops: about a millisecond."""
+"""Group ids examined between two yields: about a millisecond."""
 
 MEMBERS_AT_ONCE = 50
-"""Described between two stops: about a millisecond, where each owns a part of a hundred topics."""
+"""Members formatted between two yields: about a millisecond if each owns partitions of a hundred topics."""
 
 
 def list_groups(shard: GroupShard) -> list[str]:
-    """The ids of all groups, in order; groups that are only offsets included."""
+    """The ids of all groups, sorted, including groups that only have offsets."""
     return sorted(admin.group_ids(shard.core))
 
 
 def page_of_groups(shards: Sequence[GroupShard], after: str, limit: int) -> Generator[None, None, list[Json]]:
-    """The first `limit` summaries after the group id `after`, over all shards, by group id.
+    """Generate the first `limit` summaries after the group id `after`, over all shards, by group id.
 
-    Ids are gone through in several steps, the groups that they came to are shown as they are at the last."""
+    Ids are collected in several steps; the selected groups are shown as they are at the last step."""
     found: list[tuple[str, int]] = []
     for position, shard in enumerate(shards):
         ids = admin.group_ids(shard.core)
@@ -65,7 +66,7 @@ def page_of_groups(shards: Sequence[GroupShard], after: str, limit: int) -> Gene
 
 
 def group_summary(shard: GroupShard, group_id: str) -> Json:
-    """What a list shows of one group."""
+    """Summary of one group, as lists show it."""
     group = shard.projection.groups.get(group_id)
     return {
         "group_id": group_id,
@@ -81,9 +82,10 @@ def group_summary(shard: GroupShard, group_id: str) -> Json:
 def group_view(
     shard: GroupShard, group_id: str, now_ms: float, settings: SettingsView
 ) -> Generator[None, None, Json | None]:
-    """All that is known of one group but its offsets' values; None if there is no such group.
+    """Generate the view of one group: everything known except the values of its offsets. None if it does not
+    exist.
 
-    `now_ms` is the monotonic clock of deadlines."""
+    `now_ms` is the monotonic time to which deadlines are compared."""
     core = shard.core
     if not admin.exists(core, group_id):
         return None
@@ -139,7 +141,7 @@ def group_view(
 
 
 def _computing(core: Core, group: Group, now_ms: float) -> Json | None:
-    """The member that is asked for the group's target, and how long it still has."""
+    """The member that was asked to compute the group's target, and how much time it has left."""
     round_ = clientside.round_of(core, group)
     if round_ is None:
         return None
@@ -152,7 +154,8 @@ def _computing(core: Core, group: Group, now_ms: float) -> Json | None:
 
 
 def _since_ms(core: Core, group: Group) -> int | None:
-    """Since when the group is in its state: its epoch moved, got its target, or the last member arrived."""
+    """Time at which the group entered its state: its epoch was bumped, its target was computed, or its last
+    member settled."""
     begun_ms = core.bumped_ms.get(group.group_id)
     if group.state is GroupState.RECONCILING and group.target_metadata is not None:
         return max(group.target_metadata.assignment_timestamp_ms, begun_ms or 0)
@@ -164,7 +167,7 @@ def _since_ms(core: Core, group: Group) -> int | None:
 
 
 def _regexes(core: Core, group: Group) -> list[Json]:
-    """The expressions that members subscribe to, and what each came to."""
+    """The expressions that members subscribe to, and how each was resolved."""
     is_resolving = core.is_working(JobKind.RESOLVE, group.group_id)
     errors = core.resolutions.errors(group.group_id)
     rows: list[Json] = []
@@ -191,7 +194,7 @@ def _num_members(group: Group | None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """A member as it was at the moment of the view."""
+    """Snapshot of a member at the time of the view."""
 
     member_id: str
     metadata: ConsumerGroupMemberMetadataValue
@@ -248,7 +251,7 @@ def _member(member: _Seen, names: Mapping[bytes, str], waits_for: list[Json]) ->
 
 
 def _parts(member: _Seen) -> Iterator[tuple[bytes, tuple[int, ...]]]:
-    """The member's target: topic ids, each with its partitions."""
+    """Iterate over the member's target: topic ids, each with its partitions."""
     if member.target is not None:
         for part in member.target.topic_partitions:
             yield part.topic_id, part.partitions
@@ -256,10 +259,10 @@ def _parts(member: _Seen) -> Iterator[tuple[bytes, tuple[int, ...]]]:
 
 @dataclass(frozen=True, slots=True)
 class _Notice:
-    """Since when somebody has been giving up partitions, and for how much longer he may."""
+    """How long a member has been revoking partitions, and how much time it has left."""
 
     pending: PartitionEpochs | None
-    """None for one who is away: any of his partitions, once his session ends."""
+    """None for a static member that is away: it may release any of its partitions when its session ends."""
     told_ms_ago: float | None
     left_ms: float | None
 
@@ -270,8 +273,8 @@ def _waits_for(
     names: Mapping[bytes, str],
     notices: Mapping[str, _Notice],
 ) -> list[Json]:
-    """The partitions of the member's target that somebody else still owns: who that is, how long ago it was
-    told to give them up, and how much of its time for that is left."""
+    """Partitions of the member's target that another member still owns: the owner, how long ago it was told
+    to revoke them, and how much time it has left."""
     waits: list[Json] = []
     own = member.member_id
     for topic_id, partitions in _parts(member):
@@ -295,10 +298,12 @@ def _waits_for(
 
 
 def _notice(core: Core, group: Group, owner: _Seen, now_ms: float) -> _Notice | None:
-    """How long ago the owner was told, and how long it may take; None for one that was not told.
+    """How long ago the owner was told to revoke partitions, and how much time it has left; None if it was not
+    told.
 
-    Its rebalance timer began with the reply that told it. A new leader begins all of them anew, and does not
-    know when the former one said so. Who is away is told nothing, and has until the end of its session."""
+    Its rebalance timer started with the reply that told it. A new leader restarts all of these timers and
+    does not know when the previous leader sent that reply. A static member that is away receives no replies,
+    and has until the end of its session."""
     if owner.is_away:
         return _Notice(None, None, owner.session_left_ms)
     timer = core.rebalances.get((group.group_id, owner.member_id)) if owner.current.pending else None
@@ -313,5 +318,5 @@ def _by_name(partitions: PartitionEpochs, names: Mapping[bytes, str]) -> dict[st
 
 
 def _name(topic_id: bytes, names: Mapping[bytes, str]) -> str:
-    """A topic's name, or its id where the topic is gone."""
+    """A topic's name, or its id if the topic no longer exists."""
     return names.get(topic_id) or topic_id_text(topic_id)

@@ -1,4 +1,4 @@
-"""Who gets which partition: assignors, pure functions from members and topics to a target assignment."""
+"""Assignors: pure functions from members and topics to a target assignment."""
 
 from coordinator.assignors.range import RangeAssignor
 from coordinator.assignors.spi import (

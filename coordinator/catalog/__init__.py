@@ -1,1 +1,1 @@
-"""The metadata shard: topics and the configs of groups, and the requests that change them."""
+"""The metadata shard: topics and group configs, and the requests that change them."""

@@ -1,2 +1,2 @@
-"""A member's life: heartbeats and what may be wrong with them, subscriptions by expression, a static member's
-place, and the end."""
+"""The life cycle of a member: heartbeats and their validation, regular-expression subscriptions, static
+membership, and leaving."""

@@ -1,1 +1,1 @@
-"""Committed offsets: commits, fetches, and which offsets are over."""
+"""Committed offsets: commits, fetches and expiry."""

@@ -1,1 +1,1 @@
-"""What regular expressions match: which are valid, and a round of many over many names."""
+"""Regular-expression subscriptions: validation, and rounds that match many expressions against many names."""

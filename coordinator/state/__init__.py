@@ -1,5 +1,6 @@
-"""What the log says: groups and offsets as projected, the state machines as tables, the next step of one
-member, the records that decisions write.
+"""State derived from the log: groups and offsets, the state-machine tables, reconciliation of one member, and
+the records that decisions write.
 
-Only `Projection.apply` changes what is projected; nothing here knows of time, or who leads.
+Only `Projection.apply` changes the projected state. Nothing in this package knows the time or which node
+leads.
 """

@@ -1,1 +1,1 @@
-"""A group's epoch and its target: what calls for a new one, when it is due, and who computes it."""
+"""Group epochs and target assignments: what triggers a new one, when it is due, and who computes it."""

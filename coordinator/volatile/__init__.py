@@ -1,4 +1,5 @@
-"""What a leader knows beside the log: deadlines, paces, rounds, and work under way.
+"""State that only a leader keeps, outside the log: deadlines, pacing, rounds and work in progress.
 
-Lost with the lead and made anew by the next leader, so no decision may depend on it for its correctness.
+It is lost with the leadership and rebuilt by the next leader, so the correctness of a decision must not
+depend on it.
 """
