@@ -1,7 +1,7 @@
-"""Large tables are let go of a part at a time: freeing a million entries at once would hold up the loop.
+"""Free large tables in steps: freeing a million entries at once would block the event loop.
 
-It also breaks the cycles through which a projection refers to itself, and so does not wait for the garbage
-collector, which never looks at what was loaded before the node began to serve.
+This also breaks the reference cycles within a projection. Its memory is then freed without the garbage
+collector, which never examines objects that were loaded before the node began to serve.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 ENTRIES_PER_STEP = 1_000
-"""Well below a millisecond."""
+"""Entries freed in one step: well below a millisecond."""
 
 
 def emptied(table: dict[Any, Any] | list[Any]) -> Iterator[None]:
-    """Empties the table, a step at a time."""
+    """Empty the table, one step at a time."""
     while table:
         if isinstance(table, list):
             del table[-ENTRIES_PER_STEP:]

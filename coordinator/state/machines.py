@@ -1,9 +1,8 @@
 """The two state machines of a consumer group, as tables.
 
-A *member* moves by reconciliation (KIP-848, "Member's State Machine"): `MEMBER_TRANSITIONS` maps its state
-and what reconciliation found to the next state and epoch; `coordinator.state.reconcile` finds, this table
-decides. A *group's* state is never stored: it is read off the group by the first row of `GROUP_STATES` that
-holds.
+A *member* changes state by reconciliation (KIP-848, "Member's State Machine"). `MEMBER_TRANSITIONS` maps its
+state and the finding of reconciliation to the next state and epoch; `coordinator.state.reconcile` computes
+the finding. A *group's* state is never stored: it is the first row of `GROUP_STATES` whose condition holds.
 
 docs/state-machines.md is rendered from these tables by `render_markdown`; a test keeps the two equal.
 """
@@ -18,7 +17,7 @@ from records import MemberState
 
 
 class Finding(Enum):
-    """What reconciliation found when it compared a member with its target; the value is for readers."""
+    """Result of comparing a member with its target; the value is shown to readers of the state table."""
 
     SETTLED = "at the target epoch, subscribed to all it has"
     NOT_ACKED = "has not reported that it gave up what is pending"
@@ -28,7 +27,7 @@ class Finding(Enum):
 
 
 class Epoch(Enum):
-    """Which epoch the member has after the transition."""
+    """The member's epoch after the transition: unchanged, or that of the target."""
 
     SAME = "same"
     TARGET = "target"
@@ -57,14 +56,15 @@ MEMBER_TRANSITIONS: dict[tuple[MemberState, Finding], Transition] = {
     (_UNRELEASED, Finding.FREE): Transition(_STABLE, Epoch.TARGET),
     (_UNRELEASED, Finding.BLOCKED): Transition(_UNRELEASED, Epoch.TARGET),
     (_UNRELEASED, Finding.MUST_REVOKE): Transition(_UNREVOKED, Epoch.SAME),
-    # A state byte of a newer release. Such a member is only served once it owns nothing, else it is fenced.
+    # A state byte of a newer release. Such a member is only served if it owns nothing; otherwise it is
+    # fenced.
     (_UNKNOWN, Finding.FREE): Transition(_STABLE, Epoch.TARGET),
     (_UNKNOWN, Finding.BLOCKED): Transition(_UNRELEASED, Epoch.TARGET),
 }
 
 
 def member_transition(state: MemberState, finding: Finding) -> Transition:
-    """Looks the transition up; a pair that is not in the table cannot happen and raises KeyError."""
+    """Look up a transition. A pair that is not in the table cannot occur and raises KeyError."""
     return MEMBER_TRANSITIONS[state, finding]
 
 
@@ -72,12 +72,12 @@ _MEMBER_STATES = {int(state): state for state in MemberState}
 
 
 def member_state(number: int) -> MemberState:
-    """The state that a record's number means; numbers of newer releases are UNKNOWN."""
+    """Decode the state number of a record; numbers of newer releases are UNKNOWN."""
     return _MEMBER_STATES.get(number, MemberState.UNKNOWN)
 
 
 class GroupState(Enum):
-    """Names as Kafka writes them in ListGroups and in the describe APIs."""
+    """States of a group, named as Kafka writes them in ListGroups and in the describe APIs."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -88,7 +88,7 @@ class GroupState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What the state of a consumer group depends on."""
+    """The values that determine the state of a consumer group."""
 
     has_members: bool
     epoch: int
@@ -133,12 +133,12 @@ _GROUP_DIAGRAM = (
 
 
 def group_state(facts: GroupFacts) -> GroupState:
-    """The first row that holds. DEAD is only an answer for a group that does not exist."""
+    """The state given by the first row that holds. DEAD is only reported for a group that does not exist."""
     return next(row.state for row in GROUP_STATES if row.holds(facts))
 
 
 def render_markdown() -> str:
-    """docs/state-machines.md: both machines as a table and as a Mermaid diagram."""
+    """Render docs/state-machines.md: both machines, each as a table and as a Mermaid diagram."""
     lines = [
         "# State machines",
         "",

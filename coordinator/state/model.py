@@ -1,12 +1,12 @@
-"""The projected group: what the newest record of each key says, and indexes derived from that.
+"""The projected group: the newest record of each key, and indexes derived from these records.
 
-The principle of the whole room: a group is a function of the newest value of each of its record keys. Every
-index here is kept in a way that does not depend on which older records were seen, so a log from which
-compaction removed some loads to the same state, with nothing to check and nothing to throw (KAFKA-17306,
--19862, -21102 and -21117 are what comes of doing it otherwise).
+The principle of the whole package: a group is a function of the newest value of each of its record keys. No
+index depends on which older records were seen. So a log from which compaction removed some records loads to
+the same state, without consistency checks and without exceptions. KAFKA-17306, -19862, -21102 and -21117 are
+bugs that come from doing it otherwise.
 
 Only `coordinator.state.projection` changes these objects, and only while it applies a record. The one
-exception is `Group.changes`, a counter that also moves when a cached reply must not be used any longer.
+exception is `Group.changes`, a counter that is also incremented when cached replies become invalid.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from records import (
 )
 
 JOINING = Current(MemberState.STABLE, 0, 0)
-"""A member that has no record 8 yet: it owns nothing, at epoch 0."""
+"""The state of a member without a record 8: it owns nothing, at epoch 0."""
 
 
 NOTHING: Mapping[bytes, tuple[int, ...]] = {}
@@ -40,8 +40,10 @@ NOTHING: Mapping[bytes, tuple[int, ...]] = {}
 
 @dataclass(slots=True)
 class Member:
-    """One member of a consumer group. It exists for requests once `metadata` (record 5) is there; a record 8
-    may come before it when compaction removed the older record 5."""
+    """One member of a consumer group.
+
+    Requests see the member once `metadata` (record 5) is set. A record 8 may precede it if compaction removed
+    the older record 5."""
 
     member_id: str
     metadata: ConsumerGroupMemberMetadataValue | None = None
@@ -50,13 +52,14 @@ class Member:
 
     @property
     def is_away(self) -> bool:
-        """A static member that left for a while: its partitions are its own, and nobody speaks for it."""
+        """Whether this is a static member that left temporarily: it keeps its partitions, but no process
+        heartbeats for it."""
         return self.current.epoch == AWAY_EPOCH
 
 
 @dataclass(slots=True)
 class Group:
-    """Everything the log says of one group, offsets excepted."""
+    """The state of one group, as far as the log determines it, without offsets."""
 
     group_id: str
     members: dict[str, Member] = field(default_factory=dict)
@@ -70,21 +73,23 @@ class Group:
     num_members: int = 0
     owners: dict[bytes, dict[int, str]] = field(default_factory=dict)
     regex_subscribers: Counter[str] = field(default_factory=Counter)
-    """How many members subscribe by each expression."""
+    """Number of members that subscribe by each expression."""
     subscriptions: Counter[str] = field(default_factory=Counter)
-    """Topics that somebody subscribes to: how many members name one, and how many expressions that have a
-    subscriber resolve to it."""
+    """Subscribed topics. The count of a topic is the number of members that name it plus the number of
+    expressions with a subscriber that resolve to it."""
     lists: dict[tuple[str, ...], tuple[tuple[str, ...], int]] = field(default_factory=dict)
-    """Lists of topics that members name, each once however many name it (the names of 100 topics would take
-    60 MB in a group of 10,000), and how many do. They go with the last of them."""
+    """Lists of topics that members name, and how many members name each.
+
+    Equal lists are stored once: with 100 topics, separate copies would take 60 MB in a group of 10,000
+    members. A list is removed with its last member."""
     server_assignors: Counter[str] = field(default_factory=Counter)
     static_members: dict[str, str] = field(default_factory=dict)
-    """Instance id → id of the member that has it; the last put wins, as with `owners`."""
-    # Made when somebody asks, dropped by the next record 7 of that member:
+    """Instance id → id of the member that has it; the last one written wins, as with `owners`."""
+    # Computed on first use, invalidated by the member's next record 7:
     _parts: dict[str, Mapping[bytes, tuple[int, ...]]] = field(
         default_factory=dict, compare=False, repr=False
     )
-    # Volatile: moves with every record and with everything else that may change a reply.
+    # Volatile: incremented with every record and everything else that may change a reply.
     changes: int = 0
     _state: tuple[int, GroupState] | None = None
 
@@ -95,12 +100,12 @@ class Group:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members, of either protocol."""
+        """Whether the group has no members, of either protocol."""
         return not self.num_members and (self.classic is None or not self.classic.members)
 
     @property
     def is_gone(self) -> bool:
-        """Whether no record of the group is left."""
+        """Whether the log has no record of the group any more."""
         return not (
             self.members
             or self.target
@@ -117,7 +122,7 @@ class Group:
 
     @property
     def assignment_epoch(self) -> int:
-        """Epoch for which the target was computed; 0 when there is none yet."""
+        """Epoch for which the target was computed; 0 if there is no target yet."""
         return self.target_metadata.assignment_epoch if self.target_metadata is not None else 0
 
     @property
@@ -127,21 +132,21 @@ class Group:
 
     @property
     def topics(self) -> tuple[TopicMetadata, ...]:
-        """The subscribed topics that exist, as the group last saw them."""
+        """The subscribed topics that exist, as of the group's last comparison with the catalog."""
         return self.partition_metadata.topics if self.partition_metadata is not None else ()
 
     @property
     def knows_racks(self) -> bool:
-        """Whether the assignor asked for the racks of partitions, and there are some."""
+        """Whether the assignor asked for the racks of partitions and any are known."""
         return any(topic.partition_racks for topic in self.topics)
 
     def resolved(self, regex: str | None) -> tuple[str, ...]:
-        """Names that the expression matched when it was last resolved; an unresolved one matches nothing."""
+        """Names that the expression matched when it was last resolved; empty if it is unresolved."""
         value = self.regexes.get(regex) if regex else None
         return value.topics if value is not None else ()
 
     def target_of(self, member_id: str) -> Mapping[bytes, tuple[int, ...]]:
-        """What the member is to own: topic id → partitions. The same object until the next record 7."""
+        """The member's target: topic id → partitions. The same object is returned until the next record 7."""
         part = self._parts.get(member_id)
         if part is None:
             value = self.target.get(member_id)
@@ -152,7 +157,7 @@ class Group:
         return part
 
     def set_target(self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
-        """Record 7, or its tombstone."""
+        """Apply record 7 or its tombstone (None)."""
         self._parts.pop(member_id, None)
         if value is None:
             self.target.pop(member_id, None)
@@ -164,7 +169,7 @@ class Group:
         return member if member is not None and member.metadata is not None else None
 
     def joined(self) -> Iterable[Member]:
-        """The members that exist for requests, in no order that a decision may depend on."""
+        """The members that requests can see. Decisions must not depend on their order."""
         return [member for member in self.members.values() if member.metadata is not None]
 
     @property
@@ -181,13 +186,13 @@ class Group:
         return self._state[1]
 
     def own(self, member_id: str, current: Current) -> None:
-        """The member's partitions are its own now; the last put wins (C.7)."""
+        """Record the member as owner of its partitions; the last one written wins (C.7)."""
         for epochs_of in (current.assigned, current.pending):
             for topic_id, epochs in epochs_of.items():
                 self.owners.setdefault(topic_id, {}).update(dict.fromkeys(epochs, member_id))
 
     def disown(self, member_id: str, current: Current) -> None:
-        """The member's partitions are free, except where somebody else took them since."""
+        """Remove the member as owner of its partitions, except those that another member has taken over."""
         for epochs_of in (current.assigned, current.pending):
             for topic_id, epochs in epochs_of.items():
                 owner_of = self.owners.get(topic_id, {})
@@ -201,14 +206,14 @@ class Group:
 def told_by(
     value: ConsumerGroupTargetAssignmentMemberValue | ConsumerGroupCurrentMemberAssignmentValue | None,
 ) -> Told:
-    """What a record 7 or 8 carries from a client-side assignor to the member."""
+    """Data of a client-side assignor for the member, taken from its record 7 or 8."""
     if value is None or not (value.error or value.metadata_version != -1 or value.metadata_bytes):
         return NOTHING_TOLD
     return Told(value.error, value.metadata_version, value.metadata_bytes)
 
 
 def current_of(value: ConsumerGroupCurrentMemberAssignmentValue) -> Current:
-    """The working form of a record 8."""
+    """Decode a record 8 into its working form."""
     return Current(
         member_state(value.state),
         value.member_epoch,
@@ -220,7 +225,8 @@ def current_of(value: ConsumerGroupCurrentMemberAssignmentValue) -> Current:
 
 
 def _epochs_of(topics: tuple[TopicPartitions, ...], member_epoch: int) -> PartitionEpochs:
-    """Records from before KIP-1251 have no epochs per partition; the member's own is the safe reading."""
+    """Decode partitions with their epochs. Records from before KIP-1251 have no epoch per partition; the
+    member epoch is a safe substitute."""
     return {
         topic.topic_id: dict(zip(topic.partitions, topic.assignment_epochs, strict=True))
         if len(topic.assignment_epochs) == len(topic.partitions)
@@ -231,7 +237,8 @@ def _epochs_of(topics: tuple[TopicPartitions, ...], member_epoch: int) -> Partit
 
 
 def topic_partitions_of(epochs_of: PartitionEpochs) -> tuple[TopicPartitions, ...]:
-    """The form in which records 8 hold partitions: topics by id, partitions ascending, epochs beside them."""
+    """Encode partitions as records 8 hold them: sorted by topic id and partition, with one epoch per
+    partition."""
     return tuple(
         [
             TopicPartitions(

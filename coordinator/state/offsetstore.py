@@ -1,9 +1,9 @@
-"""Committed offsets: key bytes → value bytes, by group, undecoded until somebody reads them.
+"""Committed offsets by group: key bytes → value bytes, decoded only when read.
 
-Offsets are nine records in ten of any real log. Keeping the bytes that came from the log makes applying one
-a matter of a few dictionary operations, so that a restart with a million of them takes about a second, and
-their part of the state hash is the very bytes. What must stay true: all values are of the newest version
-(older ones are upcast when they arrive), and an empty group has no entry.
+Nine records in ten of a real log are offsets. Keeping the bytes from the log makes applying a record a few
+dictionary operations, so a restart with a million offsets takes about a second, and the state hash can use
+the bytes directly. Invariants: all values have the newest version (older ones are upcast when they arrive),
+and an empty group has no entry.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from records import (
 _OFFSET_COMMIT = int(RecordType.OFFSET_COMMIT)
 _TOPIC_ID_BYTES = 16
 _INDEX = slice(-INDEX_BYTES, None)
-"""The end of the topic's id, which is the last field of a value that has every field."""
+"""Position of the catalog index in a value with all fields: the end of the topic id, which is the last
+field."""
 _INDEX_END = INDEX_END.to_bytes(INDEX_BYTES, "big")
-_KEY_BYTES_BESIDE_GROUP = 300  # a topic's name has 249, then come numbers, the array and the record's header
+_KEY_BYTES_BESIDE_GROUP = 300  # at most 249 for a topic's name; then numbers, array and header
 
-# How msgpack writes the group id, which is the first of three fields of a key.
+# How msgpack encodes the group id, which is the first of three fields of a key.
 _FIXSTR_END, _FIXSTR_MASK, _STR8, _STR16, _STR32 = 0xC0, 0x1F, 0xD9, 0xDA, 0xDB
 _LONG_STARTS = {_STR8: 3, _STR16: 4, _STR32: 6}
 
@@ -48,7 +49,7 @@ def _encoded(value: OffsetCommitValue) -> RawRecord:
 _ANY = _encoded(OffsetCommitValue(offset=0, commit_timestamp_ms=0))
 CURRENT_VERSION = _ANY.version
 _ALL_FIELDS = (_ANY.value or b"")[0]
-"""The first byte of a value with every field; the last ones may be missing, see `records.layouts`."""
+"""First byte of a value with all fields; trailing fields may be missing, see `records.layouts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +78,20 @@ class OffsetStore:
 
     @property
     def newest_topic_version(self) -> int:
-        """The catalog version that created the newest topic of any offset that was ever put here: an older
-        catalog cannot tell whether an offset's topic was deleted."""
+        """The catalog version that created the newest topic of any offset ever stored here. An older catalog
+        cannot tell whether an offset's topic was deleted."""
         return int.from_bytes(self._newest_topic, "big")
 
     def apply(self, raw: RawRecord) -> None:
-        """Puts or, for a tombstone, removes one offset; removing what is not there does nothing."""
+        """Store one offset, or remove it if the record is a tombstone. Removing a missing offset does
+        nothing."""
         self.apply_run(iter((raw,)))
 
     def apply_run(self, records: Iterator[RawRecord]) -> RawRecord | None:
-        """Takes offsets until the records end, or up to the first that is none: that one is returned.
+        """Apply offset records until the end, or until the first record of another type, which is returned.
 
-        The hot loop of every load and of large commits: it does for the run what can be done once."""
+        This is the hot loop of every load and of large commits, so work common to a run of records is done
+        once."""
         groups, crc, index, newest = self._groups, crc32, _INDEX, self._newest_topic
         prefix: bytes | None = None
         offsets: dict[bytes, bytes] = {}
@@ -114,23 +117,23 @@ class OffsetStore:
                 newest = self._newest_topic = value[index]
             old = offsets.get(key)
             offsets[key] = value
-            # mix(key, value) - mix(key, old): most offsets replace one.
+            # mix(key, value) - mix(key, old): most offsets replace an older one.
             self._hash += mix(key, value) if old is None else (crc(key) + KEY_SALT) * (crc(value) - crc(old))
         self._hash &= MASK
         return None
 
     def get(self, key: bytes) -> OffsetCommitValue | None:
-        """The offset under `records.offset_commit_key(...)`."""
+        """The offset stored under `records.offset_commit_key(...)`."""
         value = self._groups.get(_prefix_of_key(key), _NOTHING).get(key)
         return None if value is None else _decoded(key, value)
 
     def has(self, key: bytes) -> bool:
-        """Whether there is an offset under `records.offset_commit_key(...)`."""
+        """Whether an offset is stored under `records.offset_commit_key(...)`."""
         return key in self._groups.get(_prefix_of_key(key), _NOTHING)
 
     @property
     def num_groups(self) -> int:
-        """How many groups have offsets."""
+        """Number of groups that have offsets."""
         return len(self._groups)
 
     def has_group(self, group_id: str) -> bool:
@@ -140,11 +143,11 @@ class OffsetStore:
         return len(self._groups.get(_prefix_of_group(group_id), ()))
 
     def group_ids(self) -> Iterator[str]:
-        """The groups that have offsets now, whatever comes and goes while they are gone through."""
+        """Iterate over the groups that have offsets now. Groups may be added and removed during iteration."""
         return map(_group_of_prefix, list(self._groups))
 
     def committed(self, key: bytes) -> CommittedOffset | None:
-        """The offset under this key, with the key decoded too."""
+        """The offset stored under this key, with the key decoded too."""
         value = self._groups.get(_prefix_of_key(key), _NOTHING).get(key)
         if value is None:
             return None
@@ -156,7 +159,7 @@ class OffsetStore:
         return list(islice(self._groups.get(_prefix_of_group(group_id), ()), number))
 
     def of_group(self, group_id: str) -> list[CommittedOffset]:
-        """All offsets of a group by topic and partition, decoded."""
+        """All offsets of a group, decoded, sorted by topic and partition."""
         offsets = self._groups.get(_prefix_of_group(group_id), _NOTHING)
         found = []
         for key, value in offsets.items():
@@ -166,17 +169,17 @@ class OffsetStore:
         return found
 
     def topic_ids(self, group_id: str) -> Iterator[tuple[bytes, bytes]]:
-        """The keys that the group has now, each with the topic id of its offset; those that go meanwhile are
-        left out."""
+        """Iterate over the group's present keys, each with the topic id of its offset. Offsets that are
+        removed during iteration are left out."""
         prefix = _prefix_of_group(group_id)
         for key in self.keys(group_id):
             value = self._groups.get(prefix, _NOTHING).get(key)
-            if value is not None:  # the id is the last field of a value that has them all
+            if value is not None:  # the id is the last field of a value with all fields
                 is_whole = value[0] == _ALL_FIELDS
                 yield key, value[-_TOPIC_ID_BYTES:] if is_whole else _decoded(key, value).topic_id
 
     def dissolve(self) -> Iterator[None]:
-        """Lets go of everything in steps; nothing may be asked any more."""
+        """Free all entries in steps. The store must not be used any more."""
         while self._groups:
             yield from emptied(self._groups.popitem()[1])
 
@@ -190,7 +193,7 @@ def topic_of(key: bytes) -> str:
 
 
 def removal_bytes(group_id: str) -> int:
-    """What the removal of one offset of the group takes of an entry, at most."""
+    """Upper bound for the size of one offset removal of the group in a log entry, in bytes."""
     return len(group_id.encode()) + _KEY_BYTES_BESIDE_GROUP
 
 
@@ -233,7 +236,7 @@ def _group_of_prefix(prefix: bytes) -> str:
 
 
 def _long_prefix(key: bytes) -> bytes:
-    """The part of a key that ends with a group id of more than 31 bytes."""
+    """The prefix of a key up to and including a group id of more than 31 bytes."""
     if key[1] == _STR8:
         return key[: 3 + key[2]]
     if key[1] == _STR16:

@@ -1,10 +1,10 @@
-"""The projection of one group shard: what `apply` makes of the records, and nothing else.
+"""The projection of one group shard: the state that `apply` derives from the records.
 
-`apply` is the only thing in the program that changes it, live and at every kind of replay. It never looks at
-a clock, the catalog or a setting, and it refuses nothing: whatever order compaction left the records in, the
-result is a function of the newest record of each key (see `coordinator.state.model`). Records of types that
-it does not know are counted and skipped; an unknown *version* of a value raises `records.UnsupportedVersion`,
-because a state that is missing something must not be served.
+`apply` is the only function in the program that changes it, live and at every kind of replay. It never reads
+a clock, the catalog or a setting, and it rejects no record that it can decode. In whatever order compaction
+left the records, the result is a function of the newest record of each key (see `coordinator.state.model`).
+Records of unknown types are counted and skipped. An unknown *version* of a value raises
+`records.UnsupportedVersion`, because an incomplete state must not be served.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OFFSET_TYPES_MAX = int(RecordType.OFFSET_COMMIT)
 
 
 class Projection:
-    """Groups and offsets of a shard, and the hash over both; `stale_max` see
+    """Groups and offsets of a shard, and the hash over both. For `stale_max` see
     `coordinator.state.statehash`."""
 
     def __init__(self, stale_max: int = STALE_MAX) -> None:
@@ -59,7 +59,7 @@ class Projection:
         self._hashes = EntryHashes(lambda key: _PROJECTED[type(key)](self, key), stale_max)
 
     def apply(self, raw: RawRecord, index: int) -> None:
-        """Takes in one record of the entry at `index`."""
+        """Apply one record of the entry at `index`."""
         self.applied_index = index
         if raw[0] <= _OFFSET_TYPES_MAX:
             self.offsets.apply(raw)
@@ -73,7 +73,7 @@ class Projection:
         self._hashes.touch(raw, key)
 
     def apply_all(self, raws: Iterable[RawRecord], index: int) -> None:
-        """`apply` for many records, which have `index` or belong to a snapshot that ends there."""
+        """Apply many records, which belong to the entry at `index` or to a snapshot that ends there."""
         self.applied_index = index
         records = iter(raws)
         while (raw := self.offsets.apply_run(records)) is not None:
@@ -81,11 +81,12 @@ class Projection:
 
     @property
     def state_hash(self) -> int:
-        """u64 over every projected entry, in any order: equal states have equal hashes."""
+        """State hash (u64) over all projected entries. It does not depend on their order; equal states have
+        equal hashes."""
         return (self._hashes.total + self.offsets.state_hash) & MASK
 
     def dissolve(self) -> Iterator[None]:
-        """Lets go of everything in steps; nothing may be asked any more."""
+        """Free the whole state in steps. The projection must not be used any more."""
         yield from self.offsets.dissolve()
         yield from self._hashes.dissolve()
         while self.groups:
@@ -94,7 +95,7 @@ class Projection:
     def group(self, group_id: str) -> Group | None:
         return self.groups.get(group_id)
 
-    # What each type of record does. A tombstone for what is not there does nothing.
+    # Handlers by type of record. A tombstone for a missing entry does nothing.
 
     def _open(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
@@ -186,7 +187,7 @@ class Projection:
     ) -> None:
         group = self._open(key.group_id)
         regex = key.regular_expression
-        has_subscribers = regex in group.regex_subscribers  # else it counts when the first one is there
+        has_subscribers = regex in group.regex_subscribers  # otherwise its first subscriber counts them
         if has_subscribers:
             _tally(group.subscriptions, group.resolved(regex), -1)
         if value is None:
@@ -200,7 +201,7 @@ class Projection:
     def _term_start(self, key: TermStartKey, value: TermStartValue | None) -> None:
         self.term = value
 
-    # What is projected under a key now; None if nothing is.
+    # The value projected under a key; None if there is none.
 
     def _projected(self, key: Any, field: str) -> object | None:
         return getattr(self.groups.get(key.group_id), field, None)
@@ -221,13 +222,15 @@ class Projection:
 def _with_shared_names(
     group: Group, value: ConsumerGroupMemberMetadataValue
 ) -> ConsumerGroupMemberMetadataValue:
-    """The same value; its list of topics is that of the other members who have an equal one."""
+    """Return the value with its list of topics replaced by the equal list of other members, if there is
+    one."""
     names, _ = group.lists.get(value.subscribed_topic_names, (value.subscribed_topic_names, 0))
     return value if names is value.subscribed_topic_names else replace(value, subscribed_topic_names=names)
 
 
 def _count(group: Group, value: ConsumerGroupMemberMetadataValue | None, by: int) -> None:
-    """Adds a member's subscription and vote to the group's indexes, or takes them out."""
+    """Add a member's subscription and assignor vote to the group's indexes (`by` 1), or remove them (`by`
+    -1)."""
     if value is None:
         return
     group.num_members += by
@@ -239,14 +242,14 @@ def _count(group: Group, value: ConsumerGroupMemberMetadataValue | None, by: int
     if regex:
         had_subscribers = regex in group.regex_subscribers
         _tally(group.regex_subscribers, (regex,), by)
-        if had_subscribers != (regex in group.regex_subscribers):  # the first came, or the last went
+        if had_subscribers != (regex in group.regex_subscribers):  # first subscriber came, or last one left
             _tally(group.subscriptions, group.resolved(regex), by)
     if value.server_assignor is not None:
         _tally(group.server_assignors, (value.server_assignor,), by)
 
 
 def _tally(counts: Counter[str], names: Iterable[str], by: int) -> None:
-    """Adds to the counts of these names; what is at 0 is not there."""
+    """Add `by` to the counts of these names; counts of 0 are removed."""
     for name in names:
         counts[name] += by
         if not counts[name]:
@@ -254,7 +257,7 @@ def _tally(counts: Counter[str], names: Iterable[str], by: int) -> None:
 
 
 def _release_instance(group: Group, member: Member) -> None:
-    """The member's instance id is free, unless somebody else took it since."""
+    """Free the member's instance id, unless another member has taken it over."""
     instance_id = member.metadata.instance_id if member.metadata is not None else None
     if instance_id is not None and group.static_members.get(instance_id) == member.member_id:
         del group.static_members[instance_id]

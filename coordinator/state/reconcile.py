@@ -1,20 +1,21 @@
-"""Reconciliation: the next step of one member from what it owns to what its target says.
+"""Reconciliation: the next step of one member from the partitions it owns to its target.
 
-A pure function on sets (Kafka: CurrentAssignmentBuilder). What must stay true: a partition is given only when
-nobody else owns it, assigned or pending revocation; a member that has to give something up gets nothing new
-until it reported that it did; the epoch moves to the target's only when nothing is left to give up. With
-that, no partition ever has two owners, without any barrier across the group.
+A pure function on sets (Kafka: CurrentAssignmentBuilder). Invariants: a partition is only assigned if no
+other member owns it, whether assigned or pending revocation. A member that has partitions to revoke gets no
+new ones until it has reported the revocation. Its epoch moves to the target's only when nothing is left to
+revoke. So no partition ever has two owners, without any barrier across the group.
 
-A report says what a member has taken up, not what it was sent: one that lists nothing may come from a member
-that is about to take up all that the last reply brought. So a report acknowledges only a revocation that was
-told (`Report`). Kafka takes every report that lacks the partitions for the acknowledgement.
+A report lists the partitions that a member has taken up, not those it was sent. A report that lists nothing
+may come from a member that is about to take up everything in the last reply. So a report only acknowledges a
+revocation that the member was told of (`Report`). Kafka accepts every report that lacks the partitions as an
+acknowledgement.
 
-Where Kafka changed over time, the newer behaviour is here: an acknowledgement that leads to further
-revocations keeps the epoch (KAFKA-19974), a partition that only this member's own pending revocation holds is
-not blocked (KAFKA-19449), partitions of topics that the member no longer subscribes to are taken at once
-(KAFKA-19431), and each partition carries the epoch at which it was assigned (KIP-1251). One difference is
-ours: a heartbeat that would change nothing but the previous epoch writes nothing, so that a reply may be
-lost any number of times.
+Where Kafka changed over time, this follows the newer behaviour: an acknowledgement that leads to further
+revocations keeps the epoch (KAFKA-19974); a partition held only by the member's own pending revocation is not
+blocked (KAFKA-19449); partitions of topics that the member no longer subscribes to are revoked at once
+(KAFKA-19431); and each partition carries the epoch at which it was assigned (KIP-1251). There is one
+difference from Kafka: a heartbeat that would change nothing but the previous epoch writes nothing, so that
+any number of replies may be lost.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ AWAY_EPOCH = -2
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a client-side assignor tells a member beside its partitions; the coordinator only carries it."""
+    """Data of a client-side assignor for one member. The coordinator passes it on unread."""
 
     error: int = 0
     metadata_version: int = -1
@@ -52,14 +53,18 @@ class Told:
 NOTHING_TOLD = Told()
 
 NOT_REPORTED: Final = -1
-"""The previous epoch of a member that is to give up partitions which it had not reported when it was told: it
-may never have heard of them, or be about to take them up. There is no other previous epoch in this state."""
+"""Previous epoch of a revoking member that had not reported the partitions when the revocation began.
+
+It may never have received them, or be about to take them up. A revoking member's previous epoch is either
+this or its member epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """A member's current assignment. `assigned` is its to use, `pending` what it still has to give up, `told`
-    came with the target of its epoch."""
+    """A member's current assignment.
+
+    `assigned` are the partitions it may use, `pending` those it still has to revoke. `told` came with the
+    target of its epoch."""
 
     state: MemberState
     epoch: int
@@ -71,8 +76,10 @@ class Current:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the member is to own, as of `epoch`; `subscribed` holds the ids of the topics it subscribes to,
-    `topics` those of all that the group has."""
+    """A member's target as of `epoch`.
+
+    `subscribed` holds the ids of the topics that the member subscribes to, `topics` those of all topics that
+    the group knows."""
 
     epoch: int
     partitions: Mapping[bytes, tuple[int, ...]]
@@ -83,26 +90,28 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A heartbeat's report of what its member owns. `owned` is None when it does not say."""
+    """The partitions that a member's heartbeat reports to own. `owned` is None if the heartbeat does not list
+    any."""
 
     owned: Owned | None = None
     epoch: int = -1
-    """The member epoch that it carries: what was given at a newer one has not arrived. 0: the member joins,
-    and owns nothing."""
+    """Member epoch in the heartbeat: partitions assigned at a newer epoch have not arrived. 0: the member
+    joins and owns nothing."""
     before: Owned | None = None
-    """The member's report before this one; None when this leader has not heard any."""
+    """The member's previous report; None if this leader has not received one."""
     is_full: bool = False
-    """The heartbeat says everything, as clients do when the last reply may be lost. Otherwise they say what
-    they own only when they have taken up what they were sent."""
+    """Whether the heartbeat has all fields. Clients send such a heartbeat if the last reply may be lost.
+    Otherwise, they list their partitions only after taking up those they were sent."""
 
     is_told: bool = False
-    """This leader has told the member to give up what is pending, and nothing else since."""
+    """Whether this leader's last assignment to the member told it to revoke what is pending."""
 
     def acknowledges(self, current: Current, topics: Container[bytes]) -> bool:
-        """Whether the member says, having been told, that it has given up what is pending.
+        """Whether the report acknowledges the revocation: the member was told and no longer has the pending
+        partitions.
 
-        If it never reported that it had it, a full heartbeat proves nothing: it is the same from a member
-        that is about to take it up. Of a topic that is gone nothing can be taken up.
+        If it never reported having them, a full heartbeat proves nothing: a member that is about to take them
+        up sends the same one. Partitions of a deleted topic cannot be taken up.
         """
         if self.owned is None or self.has_any(current.pending):
             return False
@@ -110,9 +119,10 @@ class Report:
         return is_certain or (self.is_told and not self.is_full) or not existing(current.pending, topics)
 
     def leaves_open(self, before: Current, current: Current, topics: Container[bytes]) -> bool:
-        """Whether nobody can tell, after this report, if the member has given up what is pending, or never
-        heard of it, or is about to take it up. It is then given the same again; once it reports that it has
-        it, it can be told to give it up, and everything is certain."""
+        """Whether it remains uncertain, after this report, if the member has revoked the pending partitions.
+
+        It may also never have received them, or be about to take them up. The partitions are then assigned to
+        it again. Once it reports them, it can be told to revoke them, and the state is certain."""
         if current.state is not MemberState.UNREVOKED_PARTITIONS or current.previous_epoch != NOT_REPORTED:
             return False
         if not existing(current.pending, topics):
@@ -122,7 +132,8 @@ class Report:
         return not self.has_any(current.pending)
 
     def has_shown(self, partitions: PartitionEpochs) -> bool:
-        """Whether the member reports all of these, or did in its report before."""
+        """Whether the member reports all of these partitions, in this report and the previous one taken
+        together."""
         reports = [report for report in (self.owned, self.before) if report is not None]
         return all(
             any(partition in report.get(topic_id, ()) for report in reports)
@@ -131,8 +142,10 @@ class Report:
         )
 
     def is_rid_of(self, partitions: PartitionEpochs, topics: Container[bytes]) -> bool:
-        """Whether the member, not yet told, cannot have the partitions, nor come to have them: it had them in
-        its report before this one, or has not heard that they were given to it, or their topic is gone."""
+        """Whether a member that was not told to revoke the partitions neither has them nor can take them up.
+
+        This is certain for a partition that it listed in its previous report and no longer lists, that was
+        assigned to it at an epoch which it has not received, or whose topic was deleted."""
         if self.owned is None or self.has_any(partitions):
             return False
         before: Owned = self.before or {}
@@ -143,7 +156,7 @@ class Report:
         )
 
     def has_any(self, partitions: PartitionEpochs) -> bool:
-        """Whether the member reports one of the partitions."""
+        """Whether the member reports any of the partitions."""
         owned: Owned = self.owned or {}
         return any(
             partition in owned.get(topic_id, ())
@@ -156,12 +169,12 @@ NOTHING_SAID = Report()
 
 
 def existing(partitions: PartitionEpochs, topics: Container[bytes]) -> PartitionEpochs:
-    """The partitions of topics that there are."""
+    """The partitions whose topics still exist."""
     return {topic_id: epochs for topic_id, epochs in partitions.items() if topic_id in topics}
 
 
 def same(one: Owned, other: Owned) -> bool:
-    """Whether these are the same partitions; neither has a topic without any."""
+    """Whether both contain the same partitions. Neither may have a topic without partitions."""
     return one.keys() == other.keys() and all(
         len(partitions) == len(other[topic_id]) and all(number in other[topic_id] for number in partitions)
         for topic_id, partitions in one.items()
@@ -169,10 +182,10 @@ def same(one: Owned, other: Owned) -> bool:
 
 
 def reconcile(member_id: str, current: Current, target: Target, report: Report, owners: Owners) -> Current:
-    """The member's next current assignment; the same object when nothing changes.
+    """The member's next current assignment; the same object if nothing changes.
 
-    An UNKNOWN state needs a report of nothing; the caller fences the member otherwise (KIP-848; Kafka's rule
-    for states of newer releases).
+    A member in state UNKNOWN must report that it owns nothing; otherwise the caller fences it (KIP-848;
+    Kafka's rule for states of newer releases).
     """
     if current.state is MemberState.STABLE and current.epoch == target.epoch:
         if all(topic_id in target.subscribed for topic_id in current.assigned):
@@ -187,8 +200,10 @@ def reconcile(member_id: str, current: Current, target: Target, report: Report, 
 
 
 def _while_unrevoked(current: Current, target: Target, report: Report) -> Current:
-    """A revocation is under way. What is no longer subscribed to joins what is pending, and it is noted when
-    the member shows that it has all of that."""
+    """Continue a revocation that is not acknowledged yet.
+
+    Partitions of topics that the member no longer subscribes to become pending too. The previous epoch
+    records whether the member has reported all pending partitions."""
     lost = {
         topic_id: epochs for topic_id, epochs in current.assigned.items() if topic_id not in target.subscribed
     }

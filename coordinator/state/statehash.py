@@ -1,9 +1,9 @@
-"""A number that two equal projections share: the state hash.
+"""The state hash: a number that is equal for equal projections.
 
-It is the sum, modulo 2**64, of one number per projected entry, so it does not depend on the order in which
-entries came and can be kept up to date by subtracting the old and adding the new. It is there to find an
-`apply` that is not deterministic, not to withstand an attacker: the CRCs of key and value are multiplied,
-as a sum of CRCs alone would not notice that two keys exchanged their values.
+It is the sum, modulo 2**64, of one number per projected entry. So it does not depend on the order of entries,
+and is updated by subtracting the old number and adding the new one. Its purpose is to detect an `apply` that
+is not deterministic, not to withstand an attacker. The CRCs of key and value are multiplied, because a sum of
+CRCs would not detect two keys that exchanged their values.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _VALUE_SALT = 0xC2B2AE3D27D4EB4F
 
 
 def mix(key: bytes, value: bytes) -> int:
-    """The number of one entry; add them up and mask the sum."""
+    """The number of one entry. Numbers are added up, and the sum is masked."""
     return (crc32(key) + KEY_SALT) * (crc32(value) + _VALUE_SALT)
 
 
 STALE_MAX = 1024
-"""Entries whose part of the hash may wait to be computed: bounds the stall of whoever reads it to ~10 ms."""
+"""Entries whose part of the hash may be out of date. Bounds the stall of a reader to ~10 ms."""
 
 REFRESHED_AT_ONCE = 256
-"""The oldest of them, where there are more than may wait: ~2 ms, for an entry that had to be written."""
+"""Number of oldest entries that are updated when more than the maximum are out of date: ~2 ms."""
 
 STALE_IN_REPLAY_MAX = 65_536
-"""The same where nobody is kept waiting: bounds the memory that they take to ~30 MB."""
+"""The same during replay, where no request waits. Bounds the memory of these entries to ~30 MB."""
 
 
 class EntryHashes:
-    """The state hash over typed entries, computed late: an entry that changes often is encoded once.
+    """State hash over typed entries, computed lazily, so that an entry that changes often is encoded once.
 
-    What is hashed is the projected value, encoded anew, and not the record that was seen."""
+    The hash covers the projected value, encoded again, not the bytes of the record that was applied."""
 
     def __init__(self, projected: Callable[[Key], Value | None], stale_max: int = STALE_MAX) -> None:
         self._projected = projected
@@ -48,7 +48,7 @@ class EntryHashes:
         self._stale: dict[tuple[int, bytes], Key] = {}
 
     def touch(self, raw: RawRecord, key: Key) -> None:
-        """The entry under this key was written."""
+        """Note that the entry under this key was written."""
         self._stale[raw[0], raw[2]] = key
         if len(self._stale) > self._stale_max:
             self._refresh(list(islice(self._stale.items(), REFRESHED_AT_ONCE)))
@@ -59,7 +59,7 @@ class EntryHashes:
         return self._hash
 
     def dissolve(self) -> Iterator[None]:
-        """Lets go of everything in steps; nothing may be asked any more."""
+        """Free all entries in steps. The object must not be used any more."""
         yield from emptied(self._parts)
         yield from emptied(self._stale)
 

@@ -1,7 +1,7 @@
-"""The records that decisions write, one small function each, and the orders that Kafka keeps between them.
+"""The records that decisions write, one small function each, in the order that Kafka requires.
 
-Tombstones of a member come as 8, 7, 5 and those of a group last (Kafka's replay depends on it, and so will a
-Kafka that reads an export); a target's members come before its epoch, record 4 before record 3.
+Tombstones of a member come as 8, 7, 5, and those of a group last; the replay of Kafka depends on this, and so
+would a Kafka that reads an export. A target's members come before its epoch, and record 4 before record 3.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def member_metadata(group_id: str, member_id: str, value: ConsumerGroupMemberMet
 
 
 def group_epoch(group: Group, epoch: int, wall_ms: int) -> RawRecord:
-    """Record 3; the creation time of a group is that of its first epoch."""
+    """Record 3. A group's creation time is that of its first epoch."""
     created_ms = group.metadata.creation_time_ms if group.metadata is not None else wall_ms
     value = ConsumerGroupMetadataValue(epoch=epoch, creation_time_ms=created_ms)
     return write(ConsumerGroupMetadataKey(group_id=group.group_id), value)
@@ -53,13 +53,13 @@ def group_epoch(group: Group, epoch: int, wall_ms: int) -> RawRecord:
 def subscribed_topics(
     group_id: str, topics: tuple[TopicMetadata, ...], epoch: int, catalog_version: int
 ) -> RawRecord:
-    """Record 4, with the epoch and the catalog version at which the topics were so."""
+    """Record 4, with the epoch and the catalog version at which these topics were read."""
     value = ConsumerGroupPartitionMetadataValue(topics=topics, epoch=epoch, catalog_version=catalog_version)
     return write(ConsumerGroupPartitionMetadataKey(group_id=group_id), value)
 
 
 def target_member(group_id: str, member_id: str, part: MemberAssignment, epoch: int) -> RawRecord:
-    """Record 7, its topics in the order of their ids."""
+    """Record 7, its topics sorted by id."""
     topics = tuple(
         [
             TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(numbers)))
@@ -78,7 +78,7 @@ def target_member(group_id: str, member_id: str, part: MemberAssignment, epoch: 
 
 
 def target_epoch(group_id: str, epoch: int, wall_ms: int) -> RawRecord:
-    """Record 6, which closes a target."""
+    """Record 6, which completes a target."""
     return write(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp_ms=wall_ms),
@@ -105,7 +105,7 @@ def current_assignment(group_id: str, member_id: str, current: Current) -> RawRe
 def resolved_regex(
     group_id: str, regex: str, topics: tuple[str, ...], version: int, wall_ms: int
 ) -> RawRecord:
-    """Record 16: what the expression matches as of that version of the catalog."""
+    """Record 16: the topics that the expression matches as of that version of the catalog."""
     return write(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex),
         ConsumerGroupRegularExpressionValue(version=version, timestamp_ms=wall_ms, topics=topics),
@@ -113,12 +113,12 @@ def resolved_regex(
 
 
 def regex_tombstone(group_id: str, regex: str) -> RawRecord:
-    """~16: nobody subscribes by the expression any more."""
+    """Tombstone of record 16: no member subscribes by the expression any more."""
     return write(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
 def member_tombstones(group: Group, member_id: str) -> list[RawRecord]:
-    """~8 ~7 ~5 of a member that goes, those that there are."""
+    """Tombstones of records 8, 7 and 5 of a member that leaves, as far as the records exist."""
     group_id = group.group_id
     member = group.members[member_id]
     gone: list[RawRecord] = []
@@ -135,7 +135,8 @@ def member_tombstones(group: Group, member_id: str) -> list[RawRecord]:
 
 
 def member_replaced(group: Group, old: Member, member_id: str, current: Current) -> list[RawRecord]:
-    """~8 ~7 ~5 of a static member, then 5 7 8 with all that it had for the one that takes its place."""
+    """Replace a static member: tombstones of its records 8, 7 and 5, then records 5, 7 and 8 with the same
+    content for the new member id."""
     group_id = group.group_id
     assert old.metadata is not None
     records = [*member_tombstones(group, old.member_id), member_metadata(group_id, member_id, old.metadata)]
@@ -148,12 +149,12 @@ def member_replaced(group: Group, old: Member, member_id: str, current: Current)
 
 
 def classic_tombstone(group_id: str) -> RawRecord:
-    """~2: the group is no classic one any more."""
+    """Tombstone of record 2: the group is no longer a classic group."""
     return write(GroupMetadataKey(group_id=group_id), None)
 
 
 def group_tombstones(group: Group) -> list[RawRecord]:
-    """Everything of a group but its offsets: ~8 ~7 ~6 ~5 ~16 ~4 ~3, or ~2 for a classic group."""
+    """Tombstones of all records of a group except offsets: 8, 7, 6, 5, 16, 4, 3, or 2 for a classic group."""
     group_id = group.group_id
     members = [
         write(key_class(group_id=group_id, member_id=member_id), None)

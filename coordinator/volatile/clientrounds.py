@@ -1,7 +1,8 @@
-"""The search for a member that computes its group's target: who is asked, how long, and who has failed.
+"""Rounds in which members are asked to compute their group's target (client-side assignors).
 
-A round is for one target in force and one choice of assignor; `coordinator.targets.clientside` begins it,
-chooses, and lets others try. Volatile: a new leader begins a round of its own.
+A round is for one target in force and one choice of assignor; it records which member is asked, until when,
+and which have failed. `coordinator.targets.clientside` begins it and chooses the members. Volatile: a new
+leader begins a round of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from coordinator.state.dissolving import emptied
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The assignor that a group uses, and the newest version of its metadata that all members understand."""
+    """The assignor that a group uses, and the newest version of its metadata that all members support."""
 
     name: str
     version_min: int
@@ -25,8 +26,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What the chosen member was shown: the group at one epoch, which began at log index `bumped_at`, where
-    that is known."""
+    """The input given to the chosen member: the group at one epoch. `bumped_at` is the log index at which the
+    epoch began, if known."""
 
     epoch: int
     spec: AssignmentSpec
@@ -35,25 +36,25 @@ class Prepared:
 
 @dataclass(slots=True)
 class Round:
-    """The search for one target. `chosen` is "" before anybody was asked and after everybody failed."""
+    """The search for one target. `chosen` is "" before any member was asked and after all have failed."""
 
     choice: Choice
     assignment_epoch: int
-    """Of the target in force when the round began; another one ends it."""
+    """Epoch of the target in force when the round began. The round ends when this changes."""
     epoch: int
     """Group epoch for which `choice` was made."""
     chosen: str = ""
     deadline_ms: float = 0.0
     prepared: Prepared | None = None
     until_ms: float | None = None
-    """When it is the server assignor's turn, whoever is asked: from the first that was asked on."""
+    """Monotonic time at which the server assignor takes over. Set when the first member is asked."""
     failed: set[str] = field(default_factory=set)
     is_over: bool = False
-    """Nobody is left to ask; the server assignor's target will end it."""
+    """Whether no member is left to ask. The server assignor's target then ends the round."""
 
 
 class ClientSide:
-    """The rounds under way, and what went wrong last, by group. Volatile."""
+    """The rounds in progress and the last error of each group. Volatile."""
 
     def __init__(self) -> None:
         self.rounds: dict[str, Round] = {}
@@ -64,7 +65,7 @@ class ClientSide:
         self.errors.pop(group_id, None)
 
     def clear(self) -> Iterator[None]:
-        """There are no rounds from now on; the steps let go of those that there were."""
+        """Remove all rounds. Iterating the result frees the memory in steps."""
         rounds, errors = self.rounds, self.errors
         self.rounds, self.errors = {}, {}
         return chain(emptied(rounds), emptied(errors))

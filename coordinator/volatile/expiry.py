@@ -1,14 +1,14 @@
-"""When to look at a group for offsets that have outlived their use, or for its own end (E.5).
+"""Schedule of checks for expired offsets, and for groups that have become obsolete (E.5).
 
-Kafka reads every offset of a shard at each check. Here a group has one *look*: the earliest moment at which
-anything of it can expire, in a heap. Commits move nothing, as a newer offset only expires later; so a look
-may come too early, then it reads the group's offsets and knows the next moment. Offsets that a subscription
-keeps are not read again before the subscription has changed.
+Kafka reads every offset of a shard at each check. Here, a group has one scheduled check, its *look*: the
+earliest time at which anything of it can expire, in a heap. A commit does not move it, because a newer offset
+only expires later. So a look may come too early; it then reads the group's offsets and determines the next
+time. Offsets that a subscription protects are not read again before the subscription changes.
 
-What must stay true: every group that has offsets, and every group without members, has a look or is being
-read; a group is read at most once per check interval. Moments are wall-clock times, as those of offsets are,
-and are over when that much time has certainly passed (`Context.past_ms`), which is asked again after a minute
-at the latest. Volatile: a new leader looks at every group once, one check interval after it began.
+Invariants: every group that has offsets, and every group without members, has a look or is being read; a
+group is read at most once per check interval. Times are wall-clock times, as those of offsets are. A time has
+passed only when it has certainly passed (`Context.past_ms`), which is checked again after a minute at the
+latest. Volatile: a new leader checks every group once, one check interval after its term began.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ from coordinator.api import Context
 from coordinator.state.dissolving import emptied
 
 CLOCK_LOOK_MS = 60_000
-"""The clock is compared with the earliest look at least so often, in case it is corrected."""
+"""Longest time between two comparisons of the clock with the earliest look, in case the clock is
+corrected."""
 
 HEAP_SPARE = 64
-"""Entries of looks that were moved or forgotten which a small heap may hold."""
+"""Obsolete entries that even a small heap may hold, from looks that were moved or removed."""
 
 
 @dataclass(slots=True)
 class Look:
-    """No offset of the group expires before `free_ms`, except those of topics in `held`: they were subscribed
-    to when they were read, and do not expire before `held_ms` even if they no longer are."""
+    """A scheduled check of one group.
+
+    No offset of the group expires before `free_ms`, except those of topics in `held`. These topics were
+    subscribed to when their offsets were read; the offsets do not expire before `held_ms` even if the
+    subscription has ended."""
 
     due_ms: int
     free_ms: int
@@ -39,7 +43,7 @@ class Look:
     held_ms: int = 0
 
     def has_nothing(self, subscribed: Container[str], now_ms: int) -> bool:
-        """Whether reading the offsets would find nothing that is over."""
+        """Whether reading the offsets would find nothing that has expired."""
         if now_ms >= self.free_ms:
             return False
         return now_ms < self.held_ms or all(topic in subscribed for topic in self.held)
@@ -51,7 +55,8 @@ class Look:
 
 @dataclass(slots=True)
 class Reading:
-    """A group whose offsets are being read: the keys that it had, how far it has come, and what it knows."""
+    """A group whose offsets are being read: its keys at the beginning, the progress, and the findings so
+    far."""
 
     group_id: str
     keys: list[bytes]
@@ -62,7 +67,7 @@ class Reading:
 
 
 class ExpiryTable:
-    """The looks of a shard's groups. `next_ms` is when the next one may be due, on the monotonic clock."""
+    """The looks of a shard's groups. `next_ms` is the monotonic time at which the next one may be due."""
 
     def __init__(self) -> None:
         self._looks: dict[str, Look] = {}
@@ -78,11 +83,11 @@ class ExpiryTable:
 
     @property
     def heap_size(self) -> int:
-        """Entries of the heap, those of looks that are gone included."""
+        """Entries of the heap, including obsolete ones."""
         return len(self._heap)
 
     def expect(self, group_id: str, at_ms: int, ctx: Context) -> None:
-        """Something of the group may be over at `at_ms`, but none of the rest sooner than was known."""
+        """Note that something of the group may expire at `at_ms`; the look never moves to a later time."""
         look = self._looks.get(group_id)
         if look is None:
             self.put(group_id, Look(at_ms, at_ms), ctx)
@@ -93,12 +98,12 @@ class ExpiryTable:
             self._push(group_id, look, ctx)
 
     def put(self, group_id: str, look: Look, ctx: Context) -> None:
-        """The group's look from now on."""
+        """Set the group's look."""
         self._looks[group_id] = look
         self._push(group_id, look, ctx)
 
     def merge(self, group_id: str, look: Look, ctx: Context) -> None:
-        """The look that a reading came to; what was expected of the group meanwhile holds too."""
+        """Set the look that results from a reading, unless events in the meantime require an earlier one."""
         expected = self._looks.get(group_id)
         if expected is not None:
             look.free_ms = min(look.free_ms, expected.free_ms)
@@ -115,7 +120,7 @@ class ExpiryTable:
             self.aim(ctx)
 
     def take_due(self, ctx: Context) -> tuple[str, Look] | None:
-        """The group whose look is due for longest, which has none from now on; None if none is due."""
+        """Remove and return the group whose look has been due for longest; None if none is due."""
         self._drop_stale()
         if not self._heap or self._heap[0][0] > ctx.past_ms:
             return None
@@ -123,17 +128,17 @@ class ExpiryTable:
         return group_id, self._looks.pop(group_id)
 
     def forget(self, group_id: str) -> None:
-        """The group is no more."""
+        """Remove the group."""
         self._looks.pop(group_id, None)
 
     def clear(self) -> Iterator[None]:
-        """There are no looks from now on; the steps let go of those that there were."""
+        """Remove all looks. Iterating the result frees the memory in steps."""
         looks, heap = self._looks, self._heap
         self._looks, self._heap, self.reading, self.next_ms = {}, [], None, None
         return chain(emptied(heap), emptied(looks))
 
     def aim(self, ctx: Context, pause_ms: float = 0.0) -> None:
-        """Sets `next_ms`; while a group is being read, to `pause_ms` from now."""
+        """Set `next_ms`: `pause_ms` from now if a group is being read, else when the first look is due."""
         self._drop_stale()
         if self.reading is not None:
             self.next_ms = ctx.monotonic_ms + pause_ms

@@ -1,7 +1,7 @@
-"""A computed target on its way into the group: what is written is the delta, one record 7 per member whose
-part differs, closed by a record 6 (KIP-848, "Target Assignment").
+"""Installation of a computed target into a group.
 
-Volatile: a leader who finds a target half written computes another.
+Only the difference is written: one record 7 for each member whose part changed, completed by a record 6
+(KIP-848, "Target Assignment"). Volatile: a leader that finds a half-written target computes another.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from records import RawRecord
 NO_PART = MemberAssignment({})
 
 TOPICS_AT_ONCE = 5_000
-"""In the records 7 of one decision, each counting for every member that has some of it: about 20 ms."""
+"""Topics in the records 7 of one decision, counted per member: about 20 ms."""
 
 
 class Installation:
-    """An answer on its way into the group: written against the group as it is whenever a part of it is
-    written, not as it was when the assignor was asked (KAFKA-20292).
+    """A target being installed. It is written against the group as it is at each part, not as it was when the
+    assignor was asked (KAFKA-20292).
 
-    Who left since gets nothing, a static member that was replaced since passes its part on, who joined
-    since has to wait. A large target takes several decisions, because each record costs every node some 20
-    µs in one go. What is half written is no target yet: it is one when record 6 closes it, partitions are
-    handed over by the ownership of today alone, and a leader who finds it half written computes another."""
+    Members that have left since get nothing, a static member that was replaced passes its part on to its
+    successor, and members that joined since must wait. A large target takes several decisions, because each
+    record costs every node about 20 µs. A half-written target is not in force: it takes effect with record 6.
+    Until then, partitions are handed over according to current ownership alone."""
 
     def __init__(self, spec: AssignmentSpec, answer: Mapping[str, MemberAssignment], epoch: int) -> None:
         self.epoch = epoch
@@ -37,8 +37,10 @@ class Installation:
         self._left = iter(spec.members)
 
     def records(self, group: Group, wall_ms: int, records_max: int) -> list[RawRecord]:
-        """The next records 7, or the last ones and record 6; nothing where the group has a target of that
-        epoch already. `records_max` -1 is for all of them."""
+        """The next records 7, or the last ones and record 6. Empty if the group already has a target of that
+        epoch.
+
+        A `records_max` of -1 returns all records at once."""
         changed: list[RawRecord] = []
         num_topics = 0
         if self.epoch <= group.assignment_epoch:
@@ -58,7 +60,7 @@ class Installation:
         covered = set(heirs.values())
         changed += [
             writes.target_member(group.group_id, member_id, NO_PART, self.epoch)
-            for member_id in group.target  # or its partitions might be in two members' parts
+            for member_id in group.target  # otherwise its partitions could be in the parts of two members
             if member_id not in self._spec.members
             and member_id not in covered
             and group.member(member_id) is not None
@@ -70,8 +72,8 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """What a child process was asked: the group as it was, at which epoch, and which entry made that
-    epoch."""
+    """The question to a child process: the group's state and epoch, and the log index at which that epoch
+    began."""
 
     spec: AssignmentSpec
     epoch: int
@@ -82,7 +84,7 @@ class Computation:
 
 @dataclass(slots=True)
 class Installing:
-    """An answer that is being installed; `cost_ms` of the loop so far."""
+    """An answer that is being installed. `cost_ms` is the event-loop time spent on it so far."""
 
     computation: Computation
     installation: Installation
@@ -90,7 +92,7 @@ class Installing:
 
 
 def _heirs(group: Group, spec: AssignmentSpec) -> dict[str, str]:
-    """Static members that another one replaced since the spec was taken: the old member id → the new one."""
+    """Static members replaced since the spec was taken: old member id → new member id."""
     gone = {
         member.instance_id: member_id
         for member_id, member in spec.members.items()
@@ -107,7 +109,7 @@ def _heirs(group: Group, spec: AssignmentSpec) -> dict[str, str]:
 
 
 def _differs(group: Group, member_id: str, part: MemberAssignment) -> bool:
-    """Whether the part is another one than the member's record 7 holds; no record is as good as nothing."""
+    """Whether the part differs from the member's record 7. A missing record counts as an empty part."""
     present = group.target_of(member_id)
     if part.target_partitions is not present and part.target_partitions != present:
         return True

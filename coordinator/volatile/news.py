@@ -1,13 +1,13 @@
-"""Changes of topics on their way to the groups that they concern.
+"""Topic changes, and which groups still have to be compared with them.
 
-A shard may have a hundred thousand groups, and to look at each at every change of the catalog takes a tenth
-of a second. So a change is only noted at once, and the groups are gone through in steps, some thousands in
-each. While that is under way a second round collects what changes meanwhile; more than two there never are,
+A shard may have a hundred thousand groups, and comparing all of them with every change of the catalog takes a
+tenth of a second. So a change is only noted at first, and the groups are examined in steps of some thousands.
+During such a round, further changes are collected for the next one. There are never more than two rounds,
 however often topics change.
 
-What must stay true: until a group has been looked at, no cached reply is valid that a noted change may
-concern (`names`), so its next heartbeat finds the change by itself; every group of the beginning of a round
-is looked at, others have been decided on the newer catalog.
+Invariants: until a group has been examined, cached replies that a noted change may affect (`names`) are
+invalid, so its next heartbeat finds the change by itself. Every group that exists at the beginning of a round
+is examined; newer groups have been decided on the newer catalog.
 """
 
 from __future__ import annotations
@@ -19,42 +19,44 @@ from itertools import islice
 from coordinator.state.model import Group
 
 GROUPS_AT_ONCE = 2_000
-"""Looked at in one step: about 2 ms."""
+"""Groups examined in one step: about 2 ms."""
 
 
 @dataclass(slots=True)
 class Round:
-    """Changes that every group is to be looked at for: the topics, and whether one of them is new or is gone,
-    so that expressions and offsets may be concerned."""
+    """Changes that every group has to be compared with.
+
+    Holds the changed topics, and whether any of them is new or deleted, which may affect expressions and
+    offsets."""
 
     names: set[str] = field(default_factory=set)
     is_one_new: bool = False
     is_one_gone: bool = False
 
     def concerns(self, group: Group) -> bool:
-        """Whether somebody in the group subscribes to one of the topics."""
-        return not group.subscriptions.keys().isdisjoint(self.names)  # goes through the smaller of the two
+        """Whether any member of the group subscribes to one of the topics."""
+        return not group.subscriptions.keys().isdisjoint(self.names)  # iterates over the smaller set
 
     def concerns_expressions(self, group: Group) -> bool:
         return bool(group.regex_subscribers) and (self.is_one_new or self.is_one_gone)
 
 
 class TopicNews:
-    """What some group of a shard has not been looked at for."""
+    """Topic changes that some group of the shard has not been compared with."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
-        """Of both rounds; always the same object."""
+        """Changed topics of both rounds; always the same object."""
         self._round: Round | None = None
         self._left: Iterator[str] = iter(())
         self._next: Round | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is any group left to be looked at."""
+        """Whether any group is left to examine."""
         return self._round is not None or self._next is not None
 
     def note(self, names: set[str], *, is_one_new: bool, is_one_gone: bool) -> None:
-        """Topics changed: to be called at once."""
+        """Note that topics changed. Must be called at once."""
         noted = self._next = self._next or Round()
         noted.names |= names
         noted.is_one_new |= is_one_new
@@ -62,12 +64,14 @@ class TopicNews:
         self.names |= names
 
     def concerns(self, group: Group) -> bool:
-        """Whether a cached reply may be too old: the group has not been looked at for a topic of its own."""
+        """Whether a cached reply may be out of date because a topic of the group changed since."""
         return not self.names.isdisjoint(group.subscriptions)
 
     def some(self, group_ids: Iterator[str]) -> tuple[Round, list[str]]:
-        """The next groups, and what they are to be looked at for. `group_ids` are all of now, if this is the
-        first step of a round. To be called until there is nothing left."""
+        """The next groups to examine, and the changes to compare them with.
+
+        `group_ids` must be all current groups if this is the first step of a round. To be called until
+        nothing is left."""
         if self._round is None:
             assert self._next is not None, "there is no news"
             self._round, self._next, self._left = self._next, None, group_ids

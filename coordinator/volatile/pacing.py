@@ -1,13 +1,14 @@
-"""When a group may compute its next target.
+"""Pacing: when a group may compute its next target.
 
-Targets are the only decisions whose cost grows with the group, so a group computes at most one in a turn of
-the loop, and after one that took c ms it waits 10·c (1 s at most): a storm of joins in a large group costs a
-tenth of the loop and ends in one target. Small groups never wait. An assignment interval (KIP-1263), where
-one is set, comes on top of that. It counts from the time in record 6, so that it holds across a failover too;
-once looked at, that time counts on the monotonic clock, so that a wall clock that jumps delays nobody for
-longer than the interval, and a time in the future counts as long ago. What was deferred is due work, done
-without waiting for anybody's heartbeat. Volatile: a new leader starts with nothing deferred and nothing
-failed.
+Targets are the only decisions whose cost grows with the group. So a group computes at most one per turn of
+the event loop, and after one that took c ms it waits for 10·c (1 s at most). A storm of joins in a large
+group thus costs a tenth of the loop and ends in one target. Small groups never wait.
+
+An assignment interval (KIP-1263), if configured, applies in addition. It counts from the time in record 6, so
+it also holds across a failover. Once read, that time is converted to the monotonic clock, so that a jump of
+the wall clock delays no target for longer than the interval; a time in the future counts as long past. A
+deferred target is due work, computed without waiting for a heartbeat. Volatile: a new leader starts with
+nothing deferred and nothing failed.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ class _Pace:
 
 
 class TargetPacing:
-    """Who has to wait, who is due, and whose assignor failed last."""
+    """Which groups have to wait for their next target, and the last error of each group's assignor."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._paces: dict[str, _Pace] = {}
         self._deferred = Deadlines()
         self._installed: dict[str, tuple[int, float]] = {}
-        """Of groups with an interval: the time in record 6, and when that was on the monotonic clock."""
+        """For groups with an interval: the time in record 6, and the same time on the monotonic clock."""
         self.bumped_at: dict[str, int] = {}
-        """Log index of the newest epoch bump of a group that has no target for it yet, where known."""
+        """Log index of a group's newest epoch bump while there is no target for it yet, if known."""
         self.errors: dict[str, str] = {}
 
     def may_compute(self, group_id: str, ctx: Context) -> bool:
@@ -49,8 +50,9 @@ class TargetPacing:
         return not same_turn and ctx.monotonic_ms >= pace.not_before_ms
 
     def interval_left_ms(self, group_id: str, timestamp_ms: int, interval_ms: int, ctx: Context) -> float:
-        """How much of the assignment interval is left since a target was installed at `timestamp_ms` of the
-        wall clock; 0 if the next one may come. A timestamp of 0 is that of no real target."""
+        """Remaining time of the assignment interval since a target was installed at wall-clock time
+        `timestamp_ms`; 0 if the next one may be computed. A timestamp of 0 means that there is no real
+        target."""
         age_ms = ctx.wall_ms - timestamp_ms
         if not interval_ms or not timestamp_ms or age_ms < 0:
             return 0.0
@@ -60,12 +62,13 @@ class TargetPacing:
         return max(0.0, known[1] + interval_ms - ctx.monotonic_ms)
 
     def hurry(self, group_id: str, ctx: Context) -> None:
-        """Its settings changed: what was deferred is looked at again, and deferred anew if need be."""
+        """Reconsider a deferred target because the group's settings changed; it is deferred again if need
+        be."""
         if self.is_deferred(group_id):
             self._defer(group_id, 0.0, ctx)
 
     def defer(self, group_id: str, ctx: Context, pause_ms: float = 0.0) -> None:
-        """The target is due work from now on: when its turn comes, but not within `pause_ms`."""
+        """Schedule the target as due work: when the group's pace allows it, but not within `pause_ms`."""
         pace = self._paces.get(group_id)
         not_before_ms = pace.not_before_ms if pace is not None else 0.0
         self._defer(group_id, max(pause_ms, not_before_ms - ctx.monotonic_ms), ctx)
@@ -88,7 +91,7 @@ class TargetPacing:
         return _Pace(ctx.monotonic_ms + pause_ms, ctx.turn, failures)
 
     def failed(self, group_id: str, ctx: Context, message: str) -> None:
-        """Keeps the error for the describe views and asks the assignor again after a pause, which grows."""
+        """Keep the error for describe, and schedule a retry after a pause that doubles with each failure."""
         limits, pace = self._limits, self._paces.get(group_id)
         failures = pace.failures if pace is not None else 0
         pause_ms = min(limits.target_retry_ms << min(failures, 16), limits.target_retry_max_ms)
@@ -97,25 +100,27 @@ class TargetPacing:
         self.defer(group_id, ctx)
 
     def has_failed(self, group_id: str) -> bool:
-        """Whether the last try of the assignor that is asked now came to nothing."""
+        """Whether the last attempt of the group's present assignor failed."""
         pace = self._paces.get(group_id)
         return pace is not None and pace.failures > 0
 
     def begun(self, group_id: str, ctx: Context, cost_ms: float) -> None:
-        """A child process works on the target: its end is what is waited for now. Should it be given up for
-        another one, that one waits for what it cost to ask the first."""
+        """Note that a child process now works on the target, and wait for its result.
+
+        If the job is abandoned in favour of another assignor, that one waits according to the cost of the
+        first request."""
         self._deferred.cancel((group_id, ""))
         known = self._paces.get(group_id)
         self._paces[group_id] = self._pace(ctx, cost_ms, known.failures if known is not None else 0)
 
     def forgive(self, group_id: str) -> None:
-        """Another assignor is asked from now on: that one need not wait for the failures of the former."""
+        """Clear the failures, because another assignor is asked from now on and must not wait for them."""
         pace = self._paces.get(group_id)
         if pace is not None and pace.failures:
             del self._paces[group_id]
 
     def forget(self, group_id: str) -> None:
-        """The group needs no target (any more)."""
+        """Remove the group, because it needs no target any more."""
         self._settle(group_id)
         self._paces.pop(group_id, None)
         self._installed.pop(group_id, None)
@@ -129,7 +134,7 @@ class TargetPacing:
         return self._deferred.next_ms()
 
     def take_due(self, ctx: Context) -> str | None:
-        """A group whose deferred target may be computed now."""
+        """Return a group whose deferred target may be computed now."""
         not_yet: list[tuple[MemberKey, Deadline]] = []
         found: str | None = None
         for key, deadline in self._deferred.take_due(ctx.monotonic_ms):
@@ -142,7 +147,7 @@ class TargetPacing:
         return found
 
     def group_ids(self) -> set[str]:
-        """The groups of which anything is kept."""
+        """Ids of all groups with any data here."""
         kept = {*self._paces, *self._installed, *self.bumped_at, *self.errors}
         return kept.union(group_id for group_id, _ in self._deferred)
 
@@ -150,7 +155,7 @@ class TargetPacing:
         self._deferred.shift(gap_ms)
 
     def clear(self) -> Iterator[None]:
-        """Nobody waits from now on; the steps let go of those that did."""
+        """Remove all data. Iterating the result frees the memory in steps."""
         self._paces.clear()
         self._installed.clear()
         self.bumped_at.clear()

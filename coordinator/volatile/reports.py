@@ -1,6 +1,6 @@
-"""The partitions that each member last reported to own, by which its next report is judged (`Report`).
+"""The partitions that each member last reported to own, against which its next report is compared (`Report`).
 
-A new leader knows none of it. What it must know of a revocation under way stands in the log
+A new leader has none of this. Whatever it needs to know about a revocation in progress is in the log
 (`coordinator.state.reconcile.NOT_REPORTED`).
 """
 
@@ -15,17 +15,17 @@ from coordinator.volatile.timers import MemberKey
 
 
 class Reports:
-    """The newest report of every member that this leader has heard one of."""
+    """The newest report of each member from which this leader received one."""
 
     def __init__(self) -> None:
         self.last: dict[MemberKey, Owned] = {}
         self.told: set[MemberKey] = set()
-        """Members whose last assignment from this leader told them to give something up."""
+        """Members whose last assignment from this leader told them to revoke partitions."""
 
     def hear(
         self, key: MemberKey, member: Member | None, owned: Owned | None, epoch: int, is_full: bool
     ) -> Report:
-        """Takes note of a heartbeat that was let in, and puts it beside the member's report before."""
+        """Record the report of an admitted heartbeat, and combine it with the member's previous report."""
         last, is_told = self.last.get(key), key in self.told
         if owned is None:
             return Report(None, epoch, last, is_full, is_told)
@@ -35,26 +35,27 @@ class Reports:
         return Report(owned, epoch, last, is_full, is_told)
 
     def answer(self, key: MemberKey, is_told: bool) -> None:
-        """Takes note of a reply with an assignment."""
+        """Record that a reply with an assignment was sent; `is_told` says whether it told the member to
+        revoke."""
         if is_told:
             self.told.add(key)
         else:
             self.told.discard(key)
 
     def forget(self, key: MemberKey) -> None:
-        """The member is gone."""
+        """Remove the member."""
         self.last.pop(key, None)
         self.told.discard(key)
 
     def clear(self) -> Iterator[None]:
-        """Nothing was heard; the steps let go of what was."""
+        """Remove all reports. Iterating the result frees the memory in steps."""
         last, self.last = self.last, {}
         self.told = set()
         return emptied(last)
 
 
 def _its_own(owned: Owned, current: Current) -> Owned:
-    """The report without what the member was never given, so that no more is kept than the log has anyway."""
+    """Remove partitions that the member was never assigned, so that no more is kept than is in the log."""
     if same(owned, current.assigned):
         return current.assigned
     found: dict[bytes, set[int]] = {}

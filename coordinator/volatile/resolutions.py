@@ -1,9 +1,10 @@
-"""When the expressions of a group are resolved: the volatile side of `coordinator.members.regexes`.
+"""Schedule of regular-expression resolution: the volatile side of `coordinator.members.regexes`.
 
 A group whose members subscribe by expression has a round of resolution when an expression is new, when topics
-were created or deleted, and once in an interval. Rounds of a group are spaced, so that a thousand topics that
-are created in a row cost some rounds and not a thousand: a tenth of the time at most goes into them. What is
-here is lost with the lead; a new leader begins with a round for each such group, and finds what was missed.
+were created or deleted, and once per interval. Rounds of a group are spaced, so that creating a thousand
+topics one by one costs a few rounds instead of a thousand: rounds take at most a tenth of the time. This
+state is lost with the leadership; a new leader begins with a round for each such group and finds whatever was
+missed.
 """
 
 from __future__ import annotations
@@ -21,23 +22,24 @@ from coordinator.volatile.timers import Deadlines
 
 @dataclass(slots=True)
 class Progress:
-    """What is known of one group's rounds."""
+    """State of one group's rounds."""
 
     seen_version: int = 0
-    """Its resolved expressions are right as of this catalog, but for those with an error."""
+    """Catalog version as of which all resolved expressions are correct, except those with an error."""
     full_at_ms: float | None = None
-    """When all were last matched against all topics; None: see their records."""
+    """Monotonic time of the last match of all expressions against all topics; None if only their records
+    tell."""
     not_before_ms: float = 0.0
     errors: dict[str, str] = field(default_factory=dict)
-    """By expression."""
+    """Errors by expression."""
     failure: str | None = None
-    """Why the last round as a whole came to nothing."""
+    """Error of the last round as a whole; None if it succeeded."""
     taking: Taking | None = None
-    """What a round found and is not all in the log yet."""
+    """Results of a round that are not completely written to the log yet."""
 
 
 class Resolutions:
-    """Which group has its round when."""
+    """The groups' rounds of resolution, and when each is due."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -48,7 +50,7 @@ class Resolutions:
         return self._groups.setdefault(group_id, Progress())
 
     def want(self, group_id: str, ctx: Context, delay_ms: float = 0.0) -> None:
-        """A round is due after the delay, but not before the pause since the last one is over."""
+        """Schedule a round after the delay, but not before the pause after the last one ends."""
         progress = self._groups.get(group_id)
         pause_ms = progress.not_before_ms - ctx.monotonic_ms if progress is not None else 0.0
         delay_ms = max(delay_ms, pause_ms, 0.0)
@@ -58,7 +60,7 @@ class Resolutions:
             self._due.arm(key, ctx.monotonic_ms, ctx.wall_ms, round(delay_ms))
 
     def ended(self, group_id: str, ctx: Context, cost_ms: float) -> None:
-        """A round took so long: the next one waits."""
+        """Set the pause after a round that took `cost_ms`."""
         limits = self._limits
         pause_ms = min(
             max(cost_ms * limits.regex_pause_factor, limits.regex_pause_ms), limits.regex_pause_max_ms
@@ -66,7 +68,7 @@ class Resolutions:
         self.of(group_id).not_before_ms = ctx.monotonic_ms + pause_ms
 
     def errors(self, group_id: str) -> dict[str, str]:
-        """What went wrong in the last round, by expression; "" for the round as a whole."""
+        """Errors of the last round by expression; the key "" is the error of the round as a whole."""
         progress = self._groups.get(group_id)
         if progress is None:
             return {}
@@ -74,18 +76,18 @@ class Resolutions:
         return progress.errors | whole
 
     def is_wanted(self, group_id: str) -> bool:
-        """Whether a round is to come."""
+        """Whether a round is scheduled."""
         return self._due.get((group_id, "")) is not None
 
     def group_ids(self) -> set[str]:
-        """The groups of which anything is kept."""
+        """Ids of all groups with any data here."""
         return {*self._groups, *(group_id for group_id, _ in self._due)}
 
     def next_ms(self) -> float | None:
         return self._due.next_ms()
 
     def take_due(self, ctx: Context) -> str | None:
-        """A group whose round is due."""
+        """Return a group whose round is due."""
         for (group_id, _), _ in self._due.take_due(ctx.monotonic_ms):
             return group_id
         return None

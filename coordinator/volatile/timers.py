@@ -1,11 +1,11 @@
-"""Deadlines of members: volatile, keyed, cheap to move.
+"""Deadlines of members: volatile, keyed, and cheap to move.
 
-A member's deadline is moved by each of its heartbeats and almost never fires, so moving one writes a single
-attribute. The heap holds one entry per armed timer with a deadline that may be too early; when the time of
-such an entry comes it is put back at the true one, or thrown away if its timer was cancelled or replaced: so
-a member costs the heap one step per timeout, however often it is heard.
-Members that come and go leave such entries behind; when they outnumber the timers the heap is made anew.
-Nothing here is in the log: after a failover every deadline starts anew, in full.
+Each heartbeat moves a member's deadline, and it almost never fires, so moving it only writes one attribute.
+The heap holds one entry per armed timer, whose deadline may be too early. When its time comes, the entry is
+put back with the true deadline, or discarded if the timer was cancelled or replaced. So a member costs one
+heap operation per timeout, however often it sends heartbeats. Members that join and leave cause obsolete
+entries; when these outnumber the timers, the heap is rebuilt. Nothing here is in the log: after a failover
+every deadline starts again, in full.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ MemberKey = tuple[str, str]
 """Group id and member id."""
 
 MOVED_MAX = 1_000
-"""Entries of restarted timers that are put where they belong at once: it takes about two milliseconds. A term
-begins with all sessions at one moment, so there may be as many as members."""
+"""Entries of restarted timers that are repositioned in one call: about two milliseconds. All sessions start
+at the same time when a term begins, so there may be as many such entries as members."""
 
 HEAP_SPARE = 64
-"""Entries of timers that are gone which a small heap may hold."""
+"""Obsolete entries that even a small heap may hold."""
 
 
 @dataclass(slots=True)
 class Deadline:
-    """One armed timer. Times in ms; `*_wall_ms` are for evidence only, `last_heartbeat_wall_ms` −1 = none
-    since this node leads the shard. `member_epoch` is the epoch for which a rebalance timer was armed."""
+    """One armed timer. Times are in ms.
+
+    `*_wall_ms` are only evidence for the log; `last_heartbeat_wall_ms` is −1 if there was none since this
+    node leads the shard. `member_epoch` is the epoch for which a rebalance timer was armed."""
 
     deadline_ms: float
     timeout_ms: int
@@ -42,17 +44,17 @@ class Deadline:
     member_epoch: int
 
     def restart(self, now_ms: float, wall_ms: int) -> None:
-        """A heartbeat came: the full timeout again."""
+        """Restart the full timeout after a heartbeat."""
         self.deadline_ms = now_ms + self.timeout_ms
         self.armed_ms = now_ms
         self.armed_wall_ms = self.last_heartbeat_wall_ms = wall_ms
 
     def left_ms(self, now_ms: float) -> float:
-        """Until it is due; 0 when it is."""
+        """Time until it is due; 0 if it is."""
         return max(self.deadline_ms - now_ms, 0.0)
 
     def evidence(self, member_id: str) -> Expiry:
-        """What an expiry's cause records, as wall-clock times."""
+        """The evidence that an expiry's cause records, in wall-clock times."""
         return Expiry(
             member_id=member_id,
             timeout_ms=self.timeout_ms,
@@ -63,7 +65,7 @@ class Deadline:
 
 
 class Deadlines:
-    """The timers of one kind (session, or rebalance) of all members of a shard."""
+    """The timers of one kind (session or rebalance) of all members of a shard."""
 
     def __init__(self) -> None:
         self._table: dict[MemberKey, Deadline] = {}
@@ -74,12 +76,12 @@ class Deadlines:
         return len(self._table)
 
     def __iter__(self) -> Iterator[MemberKey]:
-        """Whose timers run."""
+        """Iterate over the keys of all running timers."""
         return iter(self._table)
 
     @property
     def heap_size(self) -> int:
-        """Entries of the heap, those of timers that are gone included."""
+        """Entries of the heap, including obsolete ones."""
         return len(self._heap)
 
     def get(self, key: MemberKey) -> Deadline | None:
@@ -95,14 +97,14 @@ class Deadlines:
         last_heartbeat_wall_ms: int = -1,
         member_epoch: int = -1,
     ) -> None:
-        """Starts the timer, or starts it anew with a possibly different timeout."""
+        """Start or restart the timer, possibly with a different timeout."""
         due_ms = now_ms + timeout_ms
         self.put_back(
             key, Deadline(due_ms, timeout_ms, now_ms, wall_ms, last_heartbeat_wall_ms, member_epoch)
         )
 
     def put_back(self, key: MemberKey, deadline: Deadline) -> None:
-        """The key's timer is this one from now on, such as one that turned out not to be due."""
+        """Set the key's timer, for example to one that turned out not to be due."""
         self._table[key] = deadline
         if len(self._heap) > HEAP_SPARE + 2 * len(self._table):
             self._make_heap()
@@ -113,21 +115,24 @@ class Deadlines:
         self._table.pop(key, None)
 
     def clear(self) -> Iterator[None]:
-        """There are no timers from now on; the steps let go of those that there were."""
+        """Remove all timers. Iterating the result frees the memory in steps."""
         table, heap = self._table, self._heap
         self._table, self._heap = {}, []
         return chain(emptied(heap), emptied(table))
 
     def next_ms(self) -> float | None:
-        """Nothing is due before this moment; perhaps nothing at it either, as a restart moves no entry."""
+        """Lower bound for the next deadline; None without timers. Restarts do not move heap entries, so
+        nothing may be due yet."""
         heap, table = self._heap, self._table
         while heap and table.get(heap[0][2]) is not heap[0][3]:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def take_due(self, now_ms: float) -> Iterator[tuple[MemberKey, Deadline]]:
-        """Takes out the timers whose deadline has come, earliest first. If many were restarted it stops after
-        some of them, and `next_ms` stays in the past: the rest is for another call."""
+        """Remove and yield the timers whose deadline has passed, earliest first.
+
+        After repositioning `MOVED_MAX` restarted timers it stops, and `next_ms` stays in the past: the rest
+        is left for another call."""
         heap, table, moved = self._heap, self._table, 0
         while heap and heap[0][0] <= now_ms and moved < MOVED_MAX:
             due_ms, number, key, timer = heap[0]
@@ -141,7 +146,7 @@ class Deadlines:
                 yield key, table.pop(key)
 
     def shift(self, gap_ms: float) -> None:
-        """Moves every deadline: the node was not running for that long, so nobody can be blamed."""
+        """Move every deadline: the node did not run for that long, and members must not expire for it."""
         for timer in self._table.values():
             timer.deadline_ms += gap_ms
         self._make_heap()
