@@ -1,8 +1,8 @@
 """The bounds of the coordinator and the settings of a group: name, default, unit and reason in one place.
 
-Nothing here is read from a file or the environment: the floor above fills these dataclasses and hands them
-in. Every bound is checked before the first record of a decision is written, so reaching one is a refusal
-with a Kafka error code and never a half-made decision.
+Nothing here is read from a file or the environment: the layer above fills these dataclasses and passes them
+in. Every bound is checked before the first record of a decision is written, so reaching one causes a refusal
+with a Kafka error code and never a partial decision.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 DECISION_BYTES_MAX = 12 * 1024 * 1024
-"""Records of one decision, which become one entry of the log: three quarters of what an entry may have
-(`raftlog.settings`, 16 MiB), so that the cause always fits beside them. A commit of 100,000 partitions is
-9 MB."""
+"""Maximum bytes of the records of one decision, which become one log entry. It is three quarters of an
+entry's maximum (`raftlog.settings`, 16 MiB), so that the cause always fits. A commit of 100,000 partitions
+takes 9 MB."""
 
 RECORD_HEADER_BYTES = 12
-"""What an entry adds to each record's key and value."""
+"""Bytes that an entry adds to each record's key and value."""
 
 
 def bound(default: Any, unit: str, reason: str) -> Any:
-    """A dataclass field that carries its unit and the reason for its default."""
+    """Declare a dataclass field that carries its unit and the reason for its default."""
     return field(default=default, metadata={"unit": unit, "reason": reason})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds that hold for a shard, whatever a group is configured to."""
+    """Bounds that apply to a whole shard, independent of group configs."""
 
     groups_max: int = bound(
         100_000,
@@ -174,7 +174,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """What may differ from group to group (Kafka: group.consumer.* and its dynamic group configs)."""
+    """Settings that may differ from group to group (Kafka: group.consumer.* and its dynamic group
+    configs)."""
 
     session_timeout_ms: int = bound(45_000, "ms", "Kafka's default")
     session_timeout_min_ms: int = bound(1_000, "ms", "below it a paused process is taken for a dead one")
@@ -203,9 +204,11 @@ class GroupSettings:
 
 
 class SettingsView(Protocol):
-    """The settings in force. `version` moves with every change for all groups, so that cached replies notice
-    it; a change for some groups moves these alone (`Core.configs_changed`). `defaults` are the broker's own,
-    in whose bounds every group's must be."""
+    """The settings in force.
+
+    `version` changes with every change that affects all groups, so that cached replies notice it. A change
+    for single groups is reported for these alone (`Core.configs_changed`). `defaults` are the broker's own
+    settings, which bound those of every group."""
 
     @property
     def defaults(self) -> GroupSettings: ...
@@ -218,7 +221,7 @@ class SettingsView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SameForAll:
-    """The simplest settings view: one set of values for every group."""
+    """The simplest settings view: the same values for every group."""
 
     settings: GroupSettings = GroupSettings()
     version: int = 1

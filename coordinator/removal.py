@@ -41,7 +41,7 @@ from wire.messages.offset_delete import (
 _CONSUMER = "consumer"
 
 
-# Groups.
+# Deletion of groups.
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ def _removals(core: Core, group_id: str, number: int) -> list[RawRecord]:
     return removals[:number]
 
 
-# Offsets.
+# Deletion of offsets.
 
 
 class _Everything(Container[str]):
@@ -180,7 +180,7 @@ def _is_partition(topic: CatalogTopic | None, partition: int) -> bool:
     return topic is not None and 0 <= partition < topic.num_partitions
 
 
-# Members.
+# Removal of members.
 
 
 def remove_members(core: Core, request: LeaveGroupRequest, version: int, ctx: Context, draft: Draft) -> Steps:

@@ -1,10 +1,11 @@
 """The three requests of client-side assignors: the extended heartbeat, Prepare and Install.
 
-KIP-848 describes them and Kafka never shipped them; they travel under private keys, as
-docs/protocol-extensions.md says. The heartbeat is the stock one (`coordinator.members.heartbeat`) with
-assignors coming in, and with more going out: whether to compute, and which partitions are still held by
-others. Prepare shows the group at one epoch. Install is judged by exactly that, however far the group has
-moved on; it is written against the group of now, and what is due then is due at once.
+KIP-848 describes them and Kafka never shipped them; they use private API keys, see
+docs/protocol-extensions.md. The extended heartbeat is the stock one (`coordinator.members.heartbeat`) plus
+assignors in the request, and in the response whether to compute a target and which partitions other members
+still hold. Prepare returns the group at one epoch. Install is validated against exactly that snapshot,
+however far the group has moved on. It is written against the group's present state, and if the next target is
+due by then, it is due at once.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from wire.messages.consumer_group_heartbeat import (
 )
 
 COORDINATOR_MAY_NAME = 0
-"""The version of the stock heartbeat in which a member may join without an id, as it may here."""
+"""Version of the stock heartbeat in which a member may join without an id, which the extended one allows
+too."""
 
 
 def extended_heartbeat(
@@ -46,7 +48,7 @@ def extended_heartbeat(
     ctx: Context,
     draft: Draft,
 ) -> Steps:
-    """The stock heartbeat's decision, with assignors; returns the extended response."""
+    """Decide the stock heartbeat with the member's assignors, and return the extended response."""
     offered = _offered(request.client_assignors, core.limits)
     group = core.projection.groups.get(request.group_id)
     member = group.member(request.member_id) if group is not None else None
@@ -83,7 +85,7 @@ def extended_heartbeat(
 
 
 def _assignment(group: Group, member: Member, assigned: list[TopicPartitions]) -> extended.Assignment:
-    """What the member may use, what it has to wait for, and what the assignor tells it."""
+    """The partitions that the member may use, those it has to wait for, and the assignor's data for it."""
     current = member.current
     return extended.Assignment(
         error=current.told.error,
@@ -95,7 +97,7 @@ def _assignment(group: Group, member: Member, assigned: list[TopicPartitions]) -
 
 
 def _held_by_others(group: Group, member: Member) -> dict[bytes, list[int]]:
-    """Partitions of the member's target that their former owners have not given up yet."""
+    """Partitions of the member's target that their previous owners have not released yet."""
     assert member.metadata is not None
     subscribed = subscribed_ids(group, member.metadata, topic_ids_by_name(group))
     held: dict[bytes, list[int]] = {}
@@ -117,7 +119,7 @@ def _wire(partitions: Iterable[tuple[bytes, Iterable[int]]]) -> list[TopicPartit
 
 
 def _offered(assignors: list[extended.Assignor] | None, limits: Limits) -> tuple[ClientAssignor, ...] | None:
-    """The assignors of a request, in order; raises `Refused` for what cannot be meant."""
+    """The assignors of a request, in order. Raises `Refused` if they are not valid."""
     if assignors is None:
         return None
     if len(assignors) > limits.client_assignors_max:
@@ -163,7 +165,7 @@ def _offered(assignors: list[extended.Assignor] | None, limits: Limits) -> tuple
 def prepare_assignment(
     core: Core, request: prepare.ConsumerGroupPrepareAssignmentRequest, ctx: Context, draft: Draft
 ) -> prepare.ConsumerGroupPrepareAssignmentResponse:
-    """Shows the group to the chosen member. Asked again it shows the group as it is then."""
+    """Return the group to the chosen member. A repeated request returns the group as it is then."""
     group, member = _member(core, request)
     round_ = _round(core, group, member, ctx, draft)
     spec = assignment_spec(group)
@@ -204,10 +206,10 @@ def install_assignment(
     ctx: Context,
     draft: Draft,
 ) -> Steps:
-    """Makes what the chosen member computed the target, for the epoch that it was shown. If the group has
-    moved on meanwhile, the next member is chosen at once."""
+    """Install the target that the chosen member computed, for the epoch that it was shown. If the group has
+    moved on in the meantime, a member for the next target is chosen at once."""
     group, member = _member(core, request)
-    if is_installed(group, request):  # its reply was lost
+    if is_installed(group, request):  # the first reply was lost
         return install.ConsumerGroupInstallAssignmentResponse()
     round_ = _round(core, group, member, ctx, draft)
     prepared = round_.prepared
@@ -227,7 +229,7 @@ def install_assignment(
         )
     except PartitionAssignorError as error:
         clientside.fail(core, group, round_, f"computed a target that is not valid: {error}", ctx, draft)
-        core.pacing.defer(group.group_id, ctx)  # whoever is next, or the server assignor
+        core.pacing.defer(group.group_id, ctx)  # for the next member, or the server assignor
         raise Refused(ErrorCode.INVALID_ASSIGNMENT, str(error)) from None
     draft.trigger = Trigger.ASSIGNMENT_INSTALLED
     draft.member_id, draft.member_epoch = request.member_id, request.member_epoch
@@ -244,7 +246,7 @@ def install_assignment(
     return install.ConsumerGroupInstallAssignmentResponse()
 
 
-# The checks that both have in common, in the order of KIP-848.
+# Checks common to both requests, in the order of KIP-848.
 
 
 def _member(
@@ -265,9 +267,9 @@ def _member(
 
 
 def _round(core: Core, group: Group, member: Member, ctx: Context, draft: Draft) -> Round:
-    """The round in which the member is the chosen one."""
+    """The round in which this member is the chosen one. Raises `Refused` if there is none."""
     if clientside.round_of(core, group) is not None and clientside.wait_ms(core, group, ctx, draft) is None:
-        core.pacing.defer(group.group_id, ctx)  # the round has just ended: the server assignor's turn
+        core.pacing.defer(group.group_id, ctx)  # the round has just ended: the server assignor is next
     round_ = clientside.round_of(core, group)
     if round_ is None or round_.chosen != member.member_id:
         raise _not_chosen(group, member, "ShouldComputeAssignment in a heartbeat says who is")

@@ -1,13 +1,13 @@
 """ConsumerGroupHeartbeat (KIP-848): a member joins, acknowledges, stays and leaves.
 
-Three steps, each of which sees what the former one wrote: update the member (and with it the group's epoch),
-compute the target if one is due, reconcile this member with it. All refusals come before the first record.
-A target that fails does not take the join with it: the member is in, on the old target.
+There are three steps, each of which sees the records of the previous one: update the member (and with it the
+group's epoch), compute the target if one is due, and reconcile the member with it. All refusals come before
+the first record. If computing the target fails, the join succeeds nevertheless, on the old target.
 
-Reply and records follow Kafka, with the newer behaviours where it changed: joining again with epoch 0 is
-always accepted from a member that exists (KAFKA-19233), and a member whose last reply was lost may repeat its
-heartbeat with the previous epoch as long as it owns nothing that it was not given; it then gets its
-assignment again.
+Replies and records follow Kafka, in its newer behaviour where it changed. Rejoining with epoch 0 is always
+accepted from an existing member (KAFKA-19233). A member whose last reply was lost may repeat its heartbeat
+with the previous epoch if it only owns partitions that were assigned to it; it then receives its assignment
+again.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ def heartbeat(
     draft: Draft,
     offered: tuple[ClientAssignor, ...] | None = None,
 ) -> Steps:
-    """The decision of one heartbeat; raises `Refused` before the first step, or returns the response.
+    """Decide one heartbeat. Raises `Refused` before the first step, or returns the response.
 
-    `offered` are the member's own assignors, None if it did not say (`coordinator.members.extensions`)."""
+    `offered` are the member's client-side assignors, or None if the request does not list any
+    (`coordinator.members.extensions`)."""
     settings = ctx.settings.for_group(request.group_id)
     validate_heartbeat(request, version, settings.assignors, core.limits)
     draft.member_id, draft.member_epoch = request.member_id, request.member_epoch
@@ -79,7 +80,7 @@ def heartbeat(
     draft.trigger = _trigger(group, member, report)
     if draft.trigger is Trigger.MEMBER_ACKED:
         draft.owned = _as_reported(owned or {})
-    _restart_session(core, group_id, member_id, settings, ctx)  # now, so that no failure leaves it without
+    _restart_session(core, group_id, member_id, settings, ctx)  # done first, so that no failure skips it
     if group is not None and group.classic is not None:
         yield [writes.classic_tombstone(group_id)]
     if group is not None and member is not None and member.is_away:
@@ -128,7 +129,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
     if request.topic_partitions is None:
         return None
     owned: Owned = {}
-    for topic in request.topic_partitions:  # which may name a topic twice
+    for topic in request.topic_partitions:  # the request may list a topic twice
         if topic.partitions:
             owned.setdefault(topic.topic_id, set()).update(topic.partitions)
     return owned
@@ -142,8 +143,9 @@ def _admit(
     settings: GroupSettings,
     ctx: Context,
 ) -> Member | None:
-    """All that the group's state may have against the request; the member, or None for one that joins anew.
-    The member that a join comes back to may have another id: it is away then, and its place is taken."""
+    """Check the request against the group's state, and return the member, or None for a new one.
+
+    A join may return a member with another id: a static member that is away, whose place the join takes."""
     joins = request.member_epoch == JOIN_EPOCH
     if not joins:
         group = core.consumer_group(request.group_id)
@@ -172,7 +174,7 @@ def _admit_new_group(core: Core, group: Group | None, request: ConsumerGroupHear
 
 
 def _check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest, owned: Owned | None) -> None:
-    """The epoch rule: equal, or the previous one from a member whose last reply was lost."""
+    """Check the epoch: it must be equal to the member's, or the previous one if the last reply was lost."""
     current, received = member.current, request.member_epoch
     if current.state is MemberState.UNKNOWN and (owned is None or any(owned.values())):
         raise Refused(
@@ -210,7 +212,7 @@ def _trigger(group: Group | None, member: Member | None, report: Report) -> Trig
 def _updated(
     member: Member | None, request: ConsumerGroupHeartbeatRequest, ctx: Context
 ) -> ConsumerGroupMemberMetadataValue:
-    """The member's metadata after this request; what is null in it stays as it was."""
+    """The member's metadata after this request. Fields that are null in the request keep their value."""
     old = member.metadata if member is not None else None
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
@@ -258,8 +260,10 @@ def _say_what_changed(
     member_id: str,
     limits: Limits,
 ) -> None:
-    """Reasons to bump: a new member, another subscription, another rack where the assignor asked for racks.
-    All else only changes record 5 (C.6)."""
+    """Add reasons for an epoch bump: a new member, a changed subscription, or a changed rack if the assignor
+    uses racks.
+
+    Other changes only change record 5 (C.6)."""
     if group is None or member is None or member.metadata is None:
         draft.because(ReasonKind.MEMBER_JOINED, member_id=member_id)
         return
@@ -269,7 +273,7 @@ def _say_what_changed(
         draft.because(ReasonKind.SUBSCRIPTION_CHANGED, member_id=member_id)
     regex = metadata.subscribed_topic_regex
     if regex != member.metadata.subscribed_topic_regex and is_resolved(group, regex):
-        draft.because(ReasonKind.REGEX_CHANGED, member_id=member_id)  # else when it is resolved
+        draft.because(ReasonKind.REGEX_CHANGED, member_id=member_id)  # otherwise once it is resolved
     if metadata.rack_id != member.metadata.rack_id and group.knows_racks:
         draft.because(ReasonKind.RACK_CHANGED, member_id=member_id)
     if clientside.change_matters(group, member, metadata.assignors, limits):
@@ -311,7 +315,7 @@ def _restart_session(
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """A join, or a heartbeat that says everything; it is answered in full."""
+    """Whether this is a join, or a heartbeat with all fields; it is answered in full."""
     return request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms != -1
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
@@ -320,8 +324,9 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def _assignment(assigned: PartitionEpochs, again: PartitionEpochs) -> Assignment:
-    """What the member may use; a revocation is told by leaving partitions out. `again` is to be given up, and
-    it is not certain that the member has ever had it."""
+    """The partitions in the reply. A member is told to revoke partitions by leaving them out.
+
+    `again` are partitions to revoke of which it is uncertain whether the member ever received them."""
     partitions = {topic_id: set(epochs) for topic_id, epochs in assigned.items()}
     for topic_id, epochs in again.items():
         partitions.setdefault(topic_id, set()).update(epochs)
@@ -334,7 +339,7 @@ def _assignment(assigned: PartitionEpochs, again: PartitionEpochs) -> Assignment
 
 
 def _as_reported(owned: Owned) -> tuple[TopicPartitions, ...]:
-    """What an acknowledgement's cause records."""
+    """The reported partitions, as the cause of an acknowledgement records them."""
     return tuple(
         TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(partitions)))
         for topic_id, partitions in sorted(owned.items())

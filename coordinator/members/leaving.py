@@ -1,8 +1,8 @@
-"""Members that go: by their own leave, or because a deadline passed.
+"""Members that leave, by request or because a deadline passed.
 
-All members of a group whose time has come in one turn go in one decision. Tombstones, the bump, and (unlike
-Kafka, which waits for somebody's next heartbeat) the target of those who stay, at once, so that freed
-partitions do not lie idle for a heartbeat interval.
+All members of a group that expire in one turn are removed in one decision: their tombstones, the epoch bump,
+and at once the target of the remaining members. Kafka waits for the next heartbeat before it computes the
+target; here, freed partitions do not stay idle for a heartbeat interval.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
 def leave(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, draft: Draft) -> Step:
-    """A member says that it goes (epoch −1), a static one for good. Its epoch is not checked (C.4)."""
+    """Remove a member that leaves (epoch −1), including a static member that leaves for good. Its epoch is
+    not checked (C.4)."""
     group = core.consumer_group(request.group_id)
     core.require_catalog(group, ctx)
     member_id = existing_member(core, group, request).member_id
@@ -32,9 +33,11 @@ def leave(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, draf
 
 
 def expire(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
-    """Removes the members of one group whose session or rebalance timeout is over, if it still is.
+    """Remove the members of one group whose session or rebalance timeout has expired and was not restarted
+    since.
 
-    A great many go in several decisions, as neither the loop nor an entry can take them all."""
+    More than `limits.expiries_max` members are removed in several decisions, to bound the time taken and the
+    size of the entry."""
     due = sorted(core.expired.pop(group_id).items())
     group = core.projection.groups.get(group_id)
     gone: list[str] = []
@@ -68,7 +71,7 @@ _REASONS = {
 def _is_over(
     core: Core, group_id: str, member: Member, trigger: Trigger, deadline: Deadline, ctx: Context
 ) -> bool:
-    """Whether what the timer was for still holds."""
+    """Whether the timer has expired and its condition still holds."""
     if core.was_rearmed(trigger, (group_id, member.member_id), deadline, ctx):
         return False
     return trigger is Trigger.SESSION_EXPIRED or (
@@ -78,7 +81,7 @@ def _is_over(
 
 
 def remove(core: Core, group_id: str, member_ids: Sequence[str], ctx: Context, draft: Draft) -> Step:
-    """The end of these members; `draft` has a reason for each."""
+    """Remove these members. `draft` already has a reason for each."""
     group = core.projection.groups[group_id]
     before = Before.of(group, ctx, group_id)
     tombstones: list[RawRecord] = []

@@ -1,13 +1,15 @@
-"""Subscriptions by regular expression (KIP-848): checked at the heartbeat, resolved off the request path.
+"""Subscriptions by regular expression (KIP-848): validated at the heartbeat, resolved outside the request
+path.
 
-A member is in at once; what its expression matches is told by a record 16, which a *round* of resolution
-writes. One round resolves all expressions of a group that need it, each once however many members share it:
-small rounds are due work in a turn of their own, others the work of a child process. A round that finds other
-topics than before moves the group's epoch. What has been resolved once is later matched only against the
-topics that came since, as whether a name matches never changes; once in an interval all of it is done anew.
+A member joins at once. The topics that its expression matches are stored in a record 16, which a *round* of
+resolution writes. One round resolves all expressions of a group that need it, each once, however many members
+share it. Small rounds are due work in a turn of their own; larger ones run in a child process. A round that
+finds other topics than before bumps the group's epoch. An expression that was resolved once is later only
+matched against topics created or changed since, because whether a name matches never changes; once per
+interval, everything is matched again.
 
-What must stay true: only the leader resolves, and only against the committed catalog; a record 16 is right as
-of its catalog version; an expression whose last subscriber went has none.
+Invariants: only the leader resolves, and only against the committed catalog. A record 16 is correct as of its
+catalog version. An expression without subscribers has no record 16.
 """
 
 from __future__ import annotations
@@ -29,20 +31,21 @@ from records import METADATA_SHARD, RawRecord, ReasonKind, Trigger
 from wire.errors import ErrorCode
 
 NAMES_SHOWN = 5
-"""Topics that a reason names, and entries of the catalog that a cause refers to for each expression."""
+"""Maximum topics named in a reason, and catalog entries referenced in a cause, for each expression."""
 
 EXPRESSION_SHOWN = 100
-"""Characters of an expression in messages and reasons."""
+"""Characters of an expression shown in messages and reasons."""
 
 CHILD_DEADLINE_MS = 30_000
-"""The child ends by itself long before it is ended."""
+"""Deadline of the child process in ms. It is far longer than the child's own budget."""
 
 
 # At the heartbeat.
 
 
 def check_expression(group: Group | None, regex: str | None, limits: Limits) -> None:
-    """INVALID_REGULAR_EXPRESSION for what RE2 does not take. What the group has already is valid."""
+    """Raise `Refused` (INVALID_REGULAR_EXPRESSION) unless RE2 accepts the expression. Those already in the
+    group are valid."""
     if not regex or (group is not None and regex in group.regex_subscribers):
         return
     try:
@@ -56,18 +59,19 @@ def check_expression(group: Group | None, regex: str | None, limits: Limits) -> 
 
 
 def is_resolved(group: Group | None, regex: str | None) -> bool:
-    """Whether it is known what the expression matches; no expression matches nothing."""
+    """Whether the expression's topics are known. An empty expression matches nothing and needs no
+    resolution."""
     return not regex or (group is not None and regex in group.regexes)
 
 
 def want_resolution(core: Core, group_id: str, regex: str | None, ctx: Context) -> None:
-    """A member came with this expression: it is resolved in a later turn, if it is not yet."""
+    """Schedule a round for a member's expression, unless it is resolved already."""
     if not is_resolved(core.projection.groups.get(group_id), regex):
         core.resolutions.want(group_id, ctx)
 
 
 def drop_unsubscribed(core: Core, group_id: str) -> Step:
-    """~16 for expressions that nobody subscribes by any more."""
+    """Write tombstones of record 16 for expressions without subscribers."""
     group = core.projection.groups.get(group_id)
     if group is None or not group.regexes:
         return
@@ -76,18 +80,18 @@ def drop_unsubscribed(core: Core, group_id: str) -> Step:
         yield [writes.regex_tombstone(group_id, regex) for regex in gone]
 
 
-# A round.
+# Rounds of resolution.
 
 
 def resolve(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
-    """The round that is due for a group: made here if it is small, begun if it is not."""
+    """Run the group's due round here if it is small; otherwise start it in a child process."""
     group = core.projection.groups.get(group_id)
     if group is None or not group.regex_subscribers:
         core.resolutions.forget(group_id)
-        core.jobs.pop((JobKind.RESOLVE, group_id), None)  # who comes now has a round of their own
+        core.jobs.pop((JobKind.RESOLVE, group_id), None)  # new subscribers get a round of their own
         return None
     if core.is_working(JobKind.RESOLVE, group_id):
-        return None  # its end will look again
+        return None  # its end schedules the next round
     progress = core.resolutions.of(group_id)
     if core.catalog_is_behind(group, ctx):
         core.resolutions.want(group_id, ctx, core.limits.target_retry_ms)
@@ -98,7 +102,7 @@ def resolve(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
         asked = _plan(core, group, ctx)
         answers = _answers_here(core, asked, ctx)
         if answers is None:
-            progress.not_before_ms = ctx.monotonic_ms  # when it began, until it ends
+            progress.not_before_ms = ctx.monotonic_ms  # the start time, until it ends
             core.start_job(_job(group_id, asked, core.limits), draft)
             return None
         taking = Taking.of(asked, answers, ctx.stopwatch_ms() - started_ms)
@@ -109,7 +113,7 @@ def resolve(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
 def resolution_ended(
     core: Core, job: Job, result: object, error: str | None, ctx: Context, draft: Draft
 ) -> Steps:
-    """A child process has answered a round, or has failed to."""
+    """Handle a child process's answer to a round, or its failure."""
     group, asked = core.projection.groups.get(job.group_id), job.context
     assert isinstance(asked, Round)
     if group is None:
@@ -129,7 +133,7 @@ def resolution_ended(
 
 
 def _plan(core: Core, group: Group, ctx: Context) -> Round:
-    """What has to be matched against what."""
+    """Choose the expressions to match and the topics to match them against."""
     progress = core.resolutions.of(group.group_id)
     catalog = ctx.catalog
     fresh = tuple(sorted(group.regex_subscribers))
@@ -144,7 +148,7 @@ def _plan(core: Core, group: Group, ctx: Context) -> Round:
 
 
 def _is_due_in_full(core: Core, group: Group, ctx: Context) -> bool:
-    """Whether the interval is over since all was matched against all."""
+    """Whether the interval since the last match of all expressions against all topics is over."""
     progress = core.resolutions.of(group.group_id)
     if progress.full_at_ms is None:
         oldest_ms = min((value.timestamp_ms for value in group.regexes.values()), default=ctx.wall_ms)
@@ -154,7 +158,7 @@ def _is_due_in_full(core: Core, group: Group, ctx: Context) -> bool:
 
 
 def _answers_here(core: Core, asked: Round, ctx: Context) -> list[Answer] | None:
-    """The round's answers, if finding them takes next to no time."""
+    """The round's answers if they can be computed here in very little time; otherwise None."""
     limits = core.limits
     if asked.cost > limits.resolve_inline_cost_max:
         return None
@@ -176,12 +180,12 @@ def _job(group_id: str, asked: Round, limits: Limits) -> Job:
     )
 
 
-# What a round found goes into the log.
+# Writing the results of a round.
 
 
 def _take(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draft) -> Step:
-    """A part of what there is to do with an answer: first all of it is looked through, then its news are
-    written. What is left is for another turn."""
+    """Process a part of an answer: first compare all of it with the group, then write the differences. The
+    rest is left for another turn."""
     progress = core.resolutions.of(group.group_id)
     progress.taking = taking
     try:
@@ -210,7 +214,7 @@ def _nonsense(failure: Exception) -> str:
 
 
 def _failed(core: Core, group: Group, asked: Round, error: str, ctx: Context, draft: Draft) -> Step:
-    """A round came to nothing: it is tried again after a pause."""
+    """Handle the failure of a round: it is retried after a pause."""
     progress = core.resolutions.of(group.group_id)
     said = f"Expressions of group {group.group_id} were not resolved: {error}"
     if said != progress.failure:
@@ -223,7 +227,8 @@ def _failed(core: Core, group: Group, asked: Round, error: str, ctx: Context, dr
 
 
 def _install(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draft) -> Step:
-    """Records 16 for what is news, and what follows for the group; a part of it if it is very much."""
+    """Write records 16 for changed results, and bump the epoch and target if needed. Very large results are
+    written in parts."""
     if not taking.news:
         return
     group_id, asked = group.group_id, taking.asked
@@ -241,7 +246,7 @@ def _install(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draf
         names = taking.news.pop(regex)
         old = group.regexes.get(regex)
         if regex not in group.regex_subscribers or (old is None and regex not in fresh):
-            continue  # its last subscriber went meanwhile
+            continue  # its last subscriber left meanwhile
         old_names = old.topics if old is not None else ()
         if not isinstance(names, str):
             names = expressions.within_bounds(names, num_kept - len(old_names), core.limits)
@@ -268,8 +273,10 @@ def _install(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draf
 
 
 def _free_what_is_held(core: Core, group: Group, regexes: Iterable[str], ctx: Context, draft: Draft) -> Step:
-    """Nobody knows what these match. As long as that is so their members want nothing, so what the target
-    still has for them is for others."""
+    """Release partitions assigned because of expressions whose topics are not known.
+
+    Until they are resolved, their members subscribe to no topics by them, so other members get what the
+    target still assigns to these members."""
     draft.trigger = Trigger.REGEX_RESOLVED
     before = Before.of(group, ctx, group.group_id)
     _say_who_holds_too_much(core, group, set(regexes), draft)
@@ -279,7 +286,7 @@ def _free_what_is_held(core: Core, group: Group, regexes: Iterable[str], ctx: Co
 
 
 def _want_next(core: Core, group: Group, ctx: Context) -> None:
-    """The next round: soon if there is something to do by now, else when the interval is over."""
+    """Schedule the next round: at once if there is work by now, otherwise at the end of the interval."""
     progress = core.resolutions.of(group.group_id)
     is_missing = bool(group.regex_subscribers.keys() - group.regexes.keys() - progress.errors.keys())
     if is_missing or ctx.catalog.version > progress.seen_version:
@@ -299,7 +306,8 @@ def _say_what_changed(
     ctx: Context,
     draft: Draft,
 ) -> None:
-    """A reason, if the group has to act: not for a topic that is gone from catalog and group alike."""
+    """Add a reason if the group is affected. Topics unknown to both the catalog and the group do not affect
+    it."""
     noticed = {topic.topic_name for topic in group.topics}
     came, went = (
         sorted(name for name in names if name in noticed or ctx.catalog.topic(name) is not None)
@@ -316,8 +324,10 @@ def _say_what_changed(
 
 
 def _say_who_holds_too_much(core: Core, group: Group, regexes: set[str], draft: Draft) -> None:
-    """An expression that was changed to one that matches nothing, or that nobody can resolve: what the target
-    has for its members, or one that is being computed will have, is for others now."""
+    """Add a reason if a member's target exceeds its subscription because its expression matches nothing or
+    cannot be resolved.
+
+    Targets that are being computed count too. The partitions then go to other members."""
     ids = topic_ids_by_name(group)
     specs = specs_under_way(core, group.group_id)
     for member in group.joined():
@@ -342,5 +352,5 @@ def _some(names: list[str]) -> str:
 
 
 def shown(regex: str) -> str:
-    """An expression as messages show it."""
+    """An expression as shown in messages, truncated if it is long."""
     return regex if len(regex) <= EXPRESSION_SHOWN else regex[:EXPRESSION_SHOWN] + "…"

@@ -1,14 +1,15 @@
-"""Static members (group.instance.id): a place in the group that outlives the process which takes it.
+"""Static members (group.instance.id): a membership that outlives the process that uses it.
 
-A static member that stops says −2: it is *away*. Its partitions stay its own, what it still had to give up is
-released, its session runs on, and the epoch of the group does not move. Whoever comes back with its instance
-id before the session is over takes its place: subscription, target and partitions under the new member id, so
-that it has them again with its first reply, and nobody else notices. Until then, or while it is there, nobody
-can have its place.
+A static member that stops sends epoch −2 and is then *away*. It keeps its partitions, those it still had to
+revoke are released, its session continues, and the group's epoch does not change. A process that joins with
+the same instance id before the session ends takes its place: it gets subscription, target and partitions
+under its new member id. So its first reply returns the same partitions, and no other member is affected. No
+other process can use the instance id while the member is present.
 
-Two differences from Kafka. A member that joins again with the ids that it has already is admitted in place,
-away or not: in Kafka its own registration locks out the one whose join reply was lost. And an instance id
-belongs to a member id for good: a join that changes it is refused, rather than leave one of the two behind.
+There are two differences from Kafka. A member that rejoins with its present member id and instance id is
+admitted in place, away or not; in Kafka, a member whose join reply was lost is locked out by its own
+registration. And an instance id cannot change for a member id: a join that changes it is refused, because it
+would orphan one of the two.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
 def existing_member(core: Core, group: Group, request: ConsumerGroupHeartbeatRequest) -> Member:
-    """The member that a heartbeat or a leave is of; with an instance id, it must be the one that has it."""
+    """The member that sent a heartbeat or a leave. If an instance id is given, the member must be its present
+    owner."""
     if request.instance_id is None:
         return core.consumer_member(group, request.member_id)
     owner_id = group.static_members.get(request.instance_id)
@@ -48,8 +50,10 @@ def existing_member(core: Core, group: Group, request: ConsumerGroupHeartbeatReq
 
 
 def joining_member(group: Group, request: ConsumerGroupHeartbeatRequest, max_size: int) -> Member | None:
-    """Whose place a join takes: the member's own if it is known already, that of its instance id if that one
-    is away, or None for a place of its own."""
+    """The member whose place a join takes, or None for a new member.
+
+    This is the member with the same id if it exists, or the owner of the instance id if that is away. Raises
+    `Refused` if the group is full or the instance id is in use."""
     known = group.member(request.member_id)
     if known is not None:
         _refuse_another_instance(group, known, request)
@@ -87,7 +91,8 @@ def _refuse_another_instance(group: Group, known: Member, request: ConsumerGroup
 
 
 def go_away(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, draft: Draft) -> Step:
-    """A static member says that it stops and means to come back (epoch −2); twice is as good as once."""
+    """Mark a static member as away: it stops and intends to come back (epoch −2). Repeating it has no
+    effect."""
     group = core.consumer_group(request.group_id)
     member = existing_member(core, group, request)
     if member.is_away:
@@ -96,17 +101,19 @@ def go_away(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, dr
     yield [writes.current_assignment(group.group_id, member.member_id, _away(member.current))]
     core.rearm_rebalance(group, member, ctx)
     if clientside.is_chosen(core, group, member.member_id):
-        core.pacing.defer(group.group_id, ctx)  # somebody else is to compute the target
+        core.pacing.defer(group.group_id, ctx)  # another member must compute the target
 
 
 def _away(current: Current) -> Current:
-    """Nothing to give up any more; and whoever comes back has held its partitions since ever (KIP-1251)."""
+    """The assignment of a member that is away: nothing pending, and assignment epochs of 0, so that the
+    returning process counts as owner of its partitions from the beginning (KIP-1251)."""
     assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in current.assigned.items()}
     return replace(current, epoch=AWAY_EPOCH, assigned=assigned, pending={})
 
 
 def take_place(core: Core, group: Group, old: Member, member_id: str, draft: Draft) -> Step:
-    """The place of a member that is away is `member_id`'s now, with all that belongs to it, at epoch 0."""
+    """Give the place of a member that is away to `member_id`, with everything that belongs to it, at epoch
+    0."""
     current = replace(old.current, epoch=0, previous_epoch=0)
     if old.member_id == member_id:
         yield [writes.current_assignment(group.group_id, member_id, current)]

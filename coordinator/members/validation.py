@@ -1,11 +1,11 @@
-"""What is wrong with a heartbeat whatever the group looks like (KIP-848; checks and codes as Kafka's).
+"""Validation of heartbeats that does not depend on the group (KIP-848; checks and codes as in Kafka).
 
-Ids come first, then the rules of the epoch, then what the member says of itself. A refusal here has cost
-nothing and changed nothing; its message says which field, what it was and what is allowed, after Kafka's own
-sentence where it has one. A field that is given is checked whatever the request is, a leave too, and a value
-that Kafka lets pass but that means nothing (a negative timeout or partition) is refused. Two things are as
-harmless here as in Kafka, and pass: a topic or a partition named twice, and a topic id that nobody knows.
-Regular expressions are for `coordinator.members.regexes`: whether one is new depends on the group.
+Ids are checked first, then the epoch's rules, then the member's own data. A refusal here has changed nothing.
+Its message starts with Kafka's own sentence, if there is one, and names the field, its value and what is
+allowed. A field that is set is checked in every kind of request, including a leave. Meaningless values that
+Kafka accepts (a negative timeout or partition) are refused. Two things are harmless, here as in Kafka, and
+accepted: a topic or partition named twice, and an unknown topic id. Regular expressions are checked in
+`coordinator.members.regexes`, because whether one is new depends on the group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAVE_EPOCH = -1
 
 
 SHOWN_MAX = 40
-"""Characters of a refused value that a message repeats; it may be as long as a frame."""
+"""Characters of a refused value repeated in a message; the value may be as long as a frame."""
 
 
 def invalid(message: str) -> Refused:
@@ -34,7 +34,7 @@ def invalid(message: str) -> Refused:
 def validate_heartbeat(
     request: ConsumerGroupHeartbeatRequest, version: int, assignors: Collection[str], limits: Limits
 ) -> None:
-    """Raises `Refused` (INVALID_REQUEST, UNSUPPORTED_ASSIGNOR) for a request that no group could serve."""
+    """Raise `Refused` (INVALID_REQUEST, UNSUPPORTED_ASSIGNOR) for a request that no group could serve."""
     _validate_ids(request, version, limits)
     epoch = request.member_epoch
     if epoch == JOIN_EPOCH:
@@ -71,7 +71,7 @@ def _validate_ids(request: ConsumerGroupHeartbeatRequest, version: int, limits: 
 
 
 def validate_name(field: str, value: str, bytes_max: int) -> None:
-    """Raises `Refused` for an id that is blank or too long."""
+    """Raise `Refused` for an id that is blank or too long."""
     if not value.strip():
         raise invalid(
             f"{field} can't be empty. It was {_shown(value)}; allowed are 1 to {bytes_max} bytes, not only "
