@@ -1,9 +1,9 @@
-"""Which of Kafka's APIs are served, in which versions, and where their messages live.
+"""The Kafka APIs that are served, their versions, and the modules of their messages.
 
-`API_VERSIONS` is the one list: what stands in it is advertised, decoded and refused in the right shape, and
-nothing else is. One exception: the protocol's extensions (`is_private`) are served to all, but advertised
-only to clients that know them. Message modules are imported when an API is first used, so that a process
-which speaks three APIs does not pay for all of them at start.
+`API_VERSIONS` is the single list: the APIs and versions in it, and no others, are advertised and decoded, and
+refused in the right shape. One exception: the protocol's extensions (`is_private`) are served to all clients,
+but only advertised to those that know them. Message modules are imported when an API is first used, so that a
+process that uses three APIs does not import all of them at startup.
 """
 
 from enum import IntEnum
@@ -15,7 +15,7 @@ from wire.schema import Message
 
 
 class ApiKey(IntEnum):
-    """Kafka's API keys, also of the APIs that are not served, so that a refusal can name them."""
+    """Kafka's API keys, including APIs that are not served, so that a refusal can name them."""
 
     PRODUCE = 0
     FETCH = 1
@@ -106,16 +106,16 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
-    # Ours; see docs/protocol-extensions.md.
+    # Private extensions; see docs/protocol-extensions.md.
     EXTENDED_CONSUMER_GROUP_HEARTBEAT = 20_068
     CONSUMER_GROUP_PREPARE_ASSIGNMENT = 20_101
     CONSUMER_GROUP_INSTALL_ASSIGNMENT = 20_102
 
 
-# First and last served version. The lower bounds are Kafka 4's own (KIP-896); the upper ones are the newest
-# versions whose every field is understood here.
+# First and last served version. The lower bounds are those of Kafka 4 (KIP-896); the upper bounds are the
+# newest versions of which every field is supported here.
 API_VERSIONS: dict[ApiKey, tuple[int, int]] = {
-    # Only ever refused. librdkafka takes Fetch 4 and later for unusable on a node without Produce 3.
+    # Always refused. librdkafka considers Fetch 4 and later unusable on a node without Produce 3.
     ApiKey.PRODUCE: (3, 13),
     ApiKey.FETCH: (4, 17),
     ApiKey.LIST_OFFSETS: (1, 10),
@@ -145,20 +145,21 @@ API_VERSIONS: dict[ApiKey, tuple[int, int]] = {
 }
 
 PRIVATE_KEYS_FROM = 20_000
-"""Far above what Kafka has used in fifteen years, and within an int16."""
+"""First key of private APIs: far above what Kafka has used in fifteen years, and within an int16."""
 
 
 def is_private(api_key: int) -> bool:
-    """Whether the API is an extension of ours, which no stock client knows or should hear of."""
+    """Whether the API is a private extension, which stock clients do not know and are not told about."""
     return api_key >= PRIVATE_KEYS_FROM
 
 
 HEARTBEATS = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.EXTENDED_CONSUMER_GROUP_HEARTBEAT})
-"""The requests by which members of consumer groups stay alive."""
+"""The requests that keep members of consumer groups alive."""
 
 
 def message_module(api_key: ApiKey) -> ModuleType:
-    """The module of a served API's messages, imported on first use; KeyError if the API is not served."""
+    """The module of a served API's messages, imported on first use. Raises KeyError if the API is not
+    served."""
     if api_key not in API_VERSIONS:
         raise KeyError(f"{api_name(api_key)} is not served")
     return import_module(f"wire.messages.{api_key.name.lower()}")
@@ -175,7 +176,7 @@ def message_classes(api_key: ApiKey) -> tuple[type[Message], type[Message]]:
 
 
 def api_name(api_key: int) -> str:
-    """Kafka's name of an API key with its number, as errors show it; unknown keys by number alone."""
+    """Kafka's name and number of an API key, as errors show it; an unknown key by its number alone."""
     try:
         return f"{ApiKey(api_key).name} ({api_key})"
     except ValueError:

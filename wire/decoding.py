@@ -1,11 +1,10 @@
-"""From bytes to typed messages: writes, once per message and version, the function that decodes it.
+"""Decoding: generates, once per message and version, the function that decodes bytes to a typed message.
 
-The bytes come from strangers. Every length is compared with the bytes that remain before anything of that
-size is made; whatever is wrong ends in MalformedFrame with the field's name, never in another exception.
-A frame of a MiB may hold half a million strings or tagged fields of two bytes, and each takes as long as one
-of twenty: so what requests may hold is bounded by number too.
-Fixed-width fields that follow each other, with the length that comes after them, are unpacked together,
-straight into the object's slots.
+The bytes are untrusted. Every length is compared with the remaining bytes before anything of that size is
+allocated. Any fault raises MalformedFrame with the field's name, never another exception. A frame of 1 MiB
+may hold half a million strings or tagged fields of two bytes, and each takes as long to decode as one of
+twenty bytes, so the number of elements in a request is bounded too. Consecutive fixed-width fields, including
+the length that follows them, are unpacked by one call, directly into the object's slots.
 """
 
 import struct
@@ -21,20 +20,22 @@ Decoder = Callable[[bytes, int], Any]
 """(bytes, offset of the body) -> message; raises MalformedFrame."""
 
 ELEMENTS_MAX = 40_000
-"""Structs, strings and unknown tagged fields of one request, if it does not have ELEMENT_BYTES for each:
-decoded in some 25 ms. The largest that clients send, commits and fetches of 30,000 partitions, have that."""
+"""Maximum structs, strings and unknown tagged fields of one request, unless it has ELEMENT_BYTES for each.
+They are decoded in some 25 ms. The largest requests of real clients, commits and fetches of 30,000
+partitions, have enough bytes."""
 
 ELEMENT_BYTES = 20
 
 TAGS_MAX = 1_000
-"""Unknown tagged fields of one struct: a release of Kafka adds one or two."""
+"""Maximum unknown tagged fields of one struct; a Kafka release adds one or two."""
 
 VARINT_MAX = 0xFFFFFFFF
 VARINT_SHIFT_MAX = 28  # five bytes of seven bits
 
 
 def uvarint(data: bytes, offset: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte is `first`: its value and the offset after it."""
+    """Decode the rest of an unsigned varint whose first byte is `first`. Returns its value and the offset
+    after it."""
     value = first & 0x7F
     shift = 0
     while first > 127:
@@ -50,7 +51,7 @@ def uvarint(data: bytes, offset: int, first: int) -> tuple[int, int]:
 
 
 def skip_tags(data: bytes, offset: int, count: int) -> int:
-    """The offset after `count` tagged fields that nobody here knows."""
+    """Skip `count` unknown tagged fields; return the offset after them."""
     if count > TAGS_MAX:
         raise ValueError(f"{count} unknown tagged fields")
     for _ in range(count):
@@ -75,7 +76,7 @@ def absurd(count: int) -> ValueError:
 
 
 def malformed(error: Exception, source: Source, left_bytes: int) -> MalformedFrame:
-    """What a decoder raises instead of `error`, which one of its own lines raised."""
+    """Convert `error`, raised by a line of the generated decoder, into MalformedFrame."""
     if isinstance(error, UnicodeDecodeError):
         why = f"not UTF-8: {error.reason}"
     elif isinstance(error, IndexError | struct.error):
@@ -89,9 +90,10 @@ _written: dict[tuple[type[Message], int, bool, bool], Decoder] = {}
 
 
 def decoder(cls: type[Message], version: int, *, exact: bool = True, bounded: bool = False) -> Decoder:
-    """The function that decodes the body of `cls` in `version`, written on first use.
+    """The function that decodes the body of `cls` in `version`, generated on first use.
 
-    Unless `exact`, bytes after the body are ignored. With `bounded` it may hold ELEMENTS_MAX.
+    If `exact` is false, bytes after the body are ignored. If `bounded`, the number of elements is limited by
+    ELEMENTS_MAX.
     """
     known = _written.get((cls, version, exact, bounded))
     if known is not None:
@@ -112,8 +114,8 @@ class _Run:
 
 
 class _Writer:
-    """Writes one decoder. In its source b is the bytes, n their number and p the offset of the next byte; c
-    counts the elements, if they are bounded."""
+    """Generates one decoder. In its source, `b` is the bytes, `n` their number and `p` the offset of the next
+    byte; `c` counts the elements if they are bounded."""
 
     def __init__(self, cls: type[Message], version: int, bounded: bool) -> None:
         self.cls = cls
@@ -153,14 +155,14 @@ class _Writer:
         return source.compile("decode")
 
     def fixed(self, layout: str, target: str, path: str) -> None:
-        """Read one fixed-width value into `target`, with the others around it."""
+        """Read one fixed-width value into `target`; it is unpacked together with its neighbours."""
         run = self.run
         run.layout += layout
         run.targets.append(target)
         run.places.append(Place(path, struct.calcsize(">" + run.layout)))
 
     def flush(self) -> None:
-        """Write out the reads that wait; needed before any line that uses them or moves p."""
+        """Write the pending reads; required before any line that uses them or changes `p`."""
         run, self.run = self.run, _Run()
         if not run.layout:
             return
@@ -220,14 +222,15 @@ class _Writer:
                 source.line(f"p = {end}")
 
     def count(self, count: str, place: Place) -> None:
-        """Counts the elements that are about to be read."""
+        """Count the elements that are about to be read."""
         if self.bounded:
             self.source.line(f"c += {count}")
             with self.source.block(f"if c > {ELEMENTS_MAX} and c * {ELEMENT_BYTES} > n:"):
                 self.source.line("raise absurd(c)", place)
 
     def varint(self, prefix: str, path: str) -> str:
-        """Read an unsigned varint into a fresh local name, its first byte together with what waits."""
+        """Read an unsigned varint into a new local name; its first byte is unpacked with the pending
+        reads."""
         name = self.source.fresh(prefix)
         self.fixed("B", name, path)
         self.flush()
@@ -236,7 +239,7 @@ class _Writer:
         return name
 
     def length(self, layout: str, path: str) -> tuple[str, str, str]:
-        """Read a length: its name, the test that it is not null, and the length as an expression."""
+        """Read a length. Returns its name, the test that it is not null, and the length as an expression."""
         if self.flexible:
             name = self.varint("l", path)
             return name, name, f"{name} - 1"
@@ -259,7 +262,7 @@ class _Writer:
     def nullable(
         self, wire: Wire, layout: str, target: str, path: str, read: Callable[[Wire, str, str, str], None]
     ) -> None:
-        """A length, then null or what `read` reads."""
+        """Read a length, then null or the value by `read`."""
         source = self.source
         _, present, length = self.length(layout, path)
         if self.version in wire.nullable:

@@ -1,12 +1,12 @@
-"""From typed messages to bytes: writes, once per message and version, the function that encodes it.
+"""Encoding: generates, once per message and version, the function that encodes typed messages to bytes.
 
-What goes out is ours, so nothing is checked twice: a value that the wire cannot carry (a null where none is
-allowed, a number out of range, a string too long for its length) ends in Unencodable with the field's name. A
-field that the version lacks is left out; a tagged one is left out while it has its default, as Kafka does.
+Outgoing messages are our own, so nothing is checked twice. A value that cannot be encoded (a null that is not
+allowed, a number out of range, a string too long for its length field) raises Unencodable with the field's
+name. A field that the version lacks is omitted; a tagged field is omitted if it has its default, as in Kafka.
 
 A message may have a hundred thousand elements, and encoding one takes about a microsecond. So there are two
-functions from the one writer: one that encodes at a stroke, and one that stops after each piece, for whoever
-has other things to do in between.
+kinds of functions from one generator: one encodes in a single call, and one yields after each piece, so that
+the caller can do other work in between.
 """
 
 import struct
@@ -22,14 +22,14 @@ Encoder = Callable[[Message, bytearray], None]
 """(message, buffer) -> None: appends the body to the buffer; raises Unencodable."""
 
 PieceEncoder = Callable[[Message, bytearray], Iterator[None]]
-"""The same as a generator, which stops whenever a piece has been appended. The message must not change."""
+"""The same as a generator that yields after each piece. The message must not change meanwhile."""
 
 PIECE_BYTES = 16_384
-"""Between two stops: a fraction of a millisecond. Nearly all messages are smaller and never stop."""
+"""Bytes between two yields: a fraction of a millisecond. Nearly all messages are smaller and never yield."""
 
 
 def uvarint(value: int) -> bytes:
-    """`value` (0 to 2^32 - 1) as an unsigned varint."""
+    """Encode `value` (0 to 2^32 - 1) as an unsigned varint."""
     out = bytearray()
     while value > 127:
         out.append(value & 0x7F | 0x80)
@@ -39,13 +39,13 @@ def uvarint(value: int) -> bytes:
 
 
 SHORT = tuple(bytes((value,)) for value in range(128))
-"""The varints of one byte, which nearly all are."""
+"""The one-byte varints; nearly all varints are one of these."""
 
 NULL_STRUCT = b"\xff"
 
 
 def unencodable(error: Exception, source: Source) -> Unencodable:
-    """What an encoder raises instead of `error`, which one of its own lines raised."""
+    """Convert `error`, raised by a line of the generated encoder, into Unencodable."""
     return Unencodable(source.field_at(error), str(error))
 
 
@@ -53,7 +53,7 @@ _written: dict[tuple[type[Message], int], Encoder] = {}
 
 
 def encoder(cls: type[Message], version: int) -> Encoder:
-    """The function that encodes the body of `cls` in `version`, written on first use."""
+    """The function that encodes the body of `cls` in `version`, generated on first use."""
     known = _written.get((cls, version))
     if known is not None:
         return known
@@ -68,7 +68,7 @@ _written_in_pieces: dict[tuple[type[Message], int], PieceEncoder] = {}
 
 
 def piece_encoder(cls: type[Message], version: int) -> PieceEncoder:
-    """`encoder`, in pieces: the same bytes, and the same errors."""
+    """The piecewise version of `encoder`, with the same bytes and errors."""
     known = _written_in_pieces.get((cls, version))
     if known is None:
         if version not in cls.SCHEMA.versions:
@@ -80,7 +80,7 @@ def piece_encoder(cls: type[Message], version: int) -> PieceEncoder:
 
 @dataclass(slots=True)
 class _Run:
-    """Fixed-width values that wait to be packed together."""
+    """Consecutive fixed-width values that are packed by one call."""
 
     layout: str = ""
     values: list[str] = field(default_factory=list)
@@ -88,7 +88,7 @@ class _Run:
 
 
 class _Writer:
-    """Writes one encoder. In its source o is the message and w, or another name, the buffer."""
+    """Generates one encoder. In its source, `o` is the message and `w` (or another name) is the buffer."""
 
     def __init__(self, cls: type[Message], version: int, *, in_pieces: bool = False) -> None:
         self.cls = cls
@@ -113,7 +113,7 @@ class _Writer:
             if self.in_pieces:
                 source.line(f"stop = len(w) + {PIECE_BYTES}")
                 with source.block("if not stop:"):
-                    source.line("yield")  # a generator, whatever the message has
+                    source.line("yield")  # makes it a generator in any case
             with source.block("try:"):
                 source.line("pass")
                 self.struct(self.cls, "o", "")
@@ -123,7 +123,7 @@ class _Writer:
         return source.compile("encode")
 
     def fixed(self, layout: str, value: str, path: str) -> None:
-        """Append one fixed-width value, together with the others around it."""
+        """Append one fixed-width value; it is packed together with its neighbours."""
         self.run.layout += layout
         self.run.values.append(value)
         self.run.places.append(Place(path, 0))
@@ -133,7 +133,7 @@ class _Writer:
         self.run.layout += "x"
 
     def flush(self) -> None:
-        """Write out the values that wait; needed before anything else is appended."""
+        """Write the pending values; required before anything else is appended."""
         run, self.run = self.run, _Run()
         if not run.layout:
             return
@@ -144,7 +144,7 @@ class _Writer:
         self.source.line(f"{self.buffer} += {packed}", *run.places)
 
     def struct(self, cls: type[Message], value: str, path: str) -> None:
-        """Append the struct that the local name `value` holds."""
+        """Append the struct in the local name `value`."""
         plain, tagged = fields_in(cls, self.version)
         for name, wire in plain:
             self.value(wire, f"{value}.{name}", path + name)
@@ -170,7 +170,7 @@ class _Writer:
             source.line(f"{self.buffer} += uvarint(tag) + uvarint(len(data)) + data")
 
     def differs(self, wire: Wire, value: str) -> str:
-        """The test that a tagged field does not have its default."""
+        """The condition under which a tagged field differs from its default."""
         if wire.default is None:
             return f"{value} is not None"
         if wire.is_array:
@@ -260,7 +260,7 @@ class _Writer:
             self.piece()
 
     def piece(self) -> None:
-        """After an element: perhaps that was a piece. Within tagged fields, which are small, nobody asks."""
+        """After an element, yield if a piece is complete. Tagged fields are small and never yield."""
         if not self.in_pieces or self.buffer != "w":
             return
         with self.source.block("if len(w) > stop:"):

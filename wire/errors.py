@@ -1,16 +1,16 @@
-"""Kafka's error codes, and the two ways in which bytes from a peer can be refused.
+"""Kafka's error codes, and the exceptions for messages that cannot be decoded, served or encoded.
 
-The numbers and names are Kafka's own (org.apache.kafka.common.protocol.Errors, up to 4.3); clients act on the
+Numbers and names are Kafka's own (org.apache.kafka.common.protocol.Errors, up to 4.3). Clients act on the
 number alone, so a code must never be renamed or renumbered here. `retriable` says whether Kafka's clients
-treat the code as passing by itself; it is part of the contract too, as it decides between "try again" and
-"give up".
+consider the error transient. It is part of the contract too, because it decides whether a client retries or
+gives up.
 """
 
 from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """A Kafka error: its code on the wire, its name, and whether clients retry on it by themselves."""
+    """A Kafka error: its code on the wire, its name, and whether clients retry it by themselves."""
 
     retriable: bool
 
@@ -155,16 +155,16 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133, True
-    # Ours, answered by private APIs only: KIP-848 names it and gives it no number.
+    # Private, only used by private APIs: KIP-848 names this error but assigns no number.
     INVALID_ASSIGNMENT = 20_001
 
 
 class WireError(Exception):
-    """What crosses the wire, or should have, is not as the protocol has it."""
+    """Base class: a message violates the protocol."""
 
 
 class MalformedFrame(WireError):
-    """Bytes that are not what the protocol says: `field` is the place, `why` what is wrong there."""
+    """Received bytes violate the protocol: `field` is the place, `why` what is wrong there."""
 
     def __init__(self, field: str, why: str) -> None:
         super().__init__(f"{field}: {why}")
@@ -173,7 +173,7 @@ class MalformedFrame(WireError):
 
 
 class UnsupportedApi(WireError):
-    """A well-formed request header that names an API, or a version of one, that is not served."""
+    """A well-formed request header with an API, or a version of one, that is not served."""
 
     def __init__(self, api_key: int, api_version: int, correlation_id: int, why: str) -> None:
         super().__init__(why)
@@ -183,7 +183,7 @@ class UnsupportedApi(WireError):
 
 
 class Unencodable(WireError):
-    """A message of ours that the wire cannot carry: a mistake on this side, with the field that holds it."""
+    """An outgoing message that cannot be encoded: a bug on this side, with the field that causes it."""
 
     def __init__(self, field: str, why: str) -> None:
         super().__init__(f"{field}: {why}")

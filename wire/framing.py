@@ -1,7 +1,8 @@
-"""From a stream of bytes to frames: Kafka's four-byte length, then that many bytes.
+"""Framing: splits a stream of bytes into Kafka's frames, a four-byte length followed by that many bytes.
 
-Nothing is set aside for a frame before its bytes have come, and a length beyond the bound is refused when
-its four bytes are there: a peer can make this side keep one frame of the bound at most, and one read's bytes.
+No memory is allocated for a frame before its bytes have arrived, and a length beyond the bound is refused as
+soon as its four bytes are there. So a peer can make this side keep at most one frame of maximum size and the
+bytes of one read.
 """
 
 import sys
@@ -14,7 +15,8 @@ _length = Struct(">i").unpack_from
 
 
 class Framer:
-    """Cuts one connection's bytes into payloads. After MalformedFrame the stream is of no further use."""
+    """Splits one connection's bytes into payloads. After MalformedFrame, the stream cannot be used any
+    more."""
 
     __slots__ = ("_frame_bytes_max", "_wanted_bytes", "rest")
 
@@ -22,12 +24,13 @@ class Framer:
         self._frame_bytes_max = max_frame_bytes
         self._wanted_bytes = 0
         self.rest = bytearray()
-        """Bytes that are in no frame that was handed out."""
+        """Bytes that do not belong to a returned frame yet."""
 
     def feed(self, data: bytes, most: int = sys.maxsize) -> list[bytes]:
-        """The payloads, without their length, that `data` completes; MalformedFrame if one is too big.
+        """Return the payloads, without length, that `data` completes. Raises MalformedFrame if one is too
+        large.
 
-        No more than `most` of them; the others come with the next call, which may bring no bytes.
+        Returns at most `most` payloads; the others come with the next call, whose `data` may be empty.
         """
         rest = self.rest
         if rest:

@@ -1,9 +1,9 @@
-"""Requests and responses as they travel: header and body, for both ends of a connection.
+"""Requests and responses on the wire: header and body, for both ends of a connection.
 
-The header has quirks that must stay true here. A request's client id is never compact, even where the rest of
-the header is flexible; ApiVersions answers with header version 0 in every version, so that a client which
-does not yet know what the node speaks can read it (KIP-511). Bytes after a body are an error, but for the one
-request of `SURPLUS_IGNORED`.
+The header has quirks that must be preserved. A request's client id is never compact, even if the rest of the
+header is flexible. ApiVersions uses response header version 0 in every version, so that a client that does
+not know the node's versions yet can read the response (KIP-511). Bytes after a body are an error, except in
+the requests of `SURPLUS_IGNORED`.
 """
 
 from collections.abc import Generator
@@ -21,8 +21,8 @@ from wire.schema import Message
 LENGTH_BYTES = 4
 
 SURPLUS_IGNORED = frozenset({ApiKey.METADATA})
-"""Requests that may be followed by bytes of no meaning. librdkafka 2.16 sends three of them when it asks
-Metadata 13 for all topics, and reconnects for ever when refused."""
+"""Requests that may have meaningless trailing bytes. librdkafka 2.16 sends three of them when it asks
+Metadata 13 for all topics, and reconnects for ever if refused."""
 
 _request_start = Struct(">hhih")
 _frame_start = Struct(">ii")
@@ -32,7 +32,7 @@ _length = Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    """Who asks what: versions 1 and 2 of Kafka's request header. The body starts at `body_offset`."""
+    """Kafka's request header, versions 1 and 2. The body starts at `body_offset`."""
 
     api_key: int
     api_version: int
@@ -42,7 +42,7 @@ class RequestHeader(NamedTuple):
 
 
 class _Route(NamedTuple):
-    """What a frame of one API in one version needs to know about the API."""
+    """Message classes and header formats of one API in one version."""
 
     request: type[Message]
     response: type[Message]
@@ -52,7 +52,7 @@ class _Route(NamedTuple):
 
 @cache
 def _route(api_key: int, api_version: int) -> _Route:
-    """KeyError if the API, or this version of it, is not served."""
+    """Look up an API version. Raises KeyError if the API or this version of it is not served."""
     first, last = API_VERSIONS[ApiKey(api_key)] if api_key in API_VERSIONS else (0, -1)
     if not first <= api_version <= last:
         raise KeyError(f"{api_name(api_key)} version {api_version} is not served")
@@ -88,10 +88,10 @@ def _response_start(route: _Route) -> Struct:
 
 
 def parse_request_header(payload: bytes) -> RequestHeader:
-    """The header of a request frame (without its length).
+    """Parse the header of a request frame (without its length).
 
-    MalformedFrame if it is none; UnsupportedApi, with key, version and correlation id, if the API or the
-    version is not served: the shape of what follows is then unknown.
+    Raises MalformedFrame if the header is invalid. Raises UnsupportedApi, with key, version and correlation
+    id, if the API or the version is not served, because the layout of the rest is then unknown.
     """
     try:
         api_key, api_version, correlation_id, length = _request_start.unpack_from(payload)
@@ -122,15 +122,17 @@ def parse_request_header(payload: bytes) -> RequestHeader:
 
 
 def decode_request(payload: bytes) -> tuple[RequestHeader, Any]:
-    """Header and body of a request frame (without its length); MalformedFrame, UnsupportedApi."""
+    """Decode header and body of a request frame (without its length). Raises MalformedFrame or
+    UnsupportedApi."""
     header = parse_request_header(payload)
-    is_long = len(payload) > ELEMENTS_MAX  # each takes a byte at least, so that others need not be counted
+    is_long = len(payload) > ELEMENTS_MAX  # an element takes a byte at least: shorter requests need no count
     decode = _request_decoder(header.api_key, header.api_version, is_long)
     return header, decode(payload, header.body_offset)
 
 
 def encode_response(api_key: int, api_version: int, correlation_id: int, body: Message) -> bytes:
-    """A whole response frame, its length first; Unencodable if the body does not fit its version."""
+    """Encode a response frame, including its length. Raises Unencodable if the body does not fit its
+    version."""
     encode, start = _response_encoder(api_key, api_version)
     frame = bytearray(start.pack(0, correlation_id))
     encode(body, frame)
@@ -141,7 +143,8 @@ def encode_response(api_key: int, api_version: int, correlation_id: int, body: M
 def encode_response_in_pieces(
     api_key: int, api_version: int, correlation_id: int, body: Message
 ) -> Generator[None, None, bytes]:
-    """`encode_response` that stops after each piece (`wire.encoding`); the frame is what it returns."""
+    """Encode like `encode_response`, but yield after each piece (`wire.encoding`). The generator returns the
+    frame."""
     encode, start = _response_piece_encoder(api_key, api_version)
     frame = bytearray(start.pack(0, correlation_id))
     yield from encode(body, frame)
@@ -152,7 +155,7 @@ def encode_response_in_pieces(
 def encode_request(
     api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: Message
 ) -> bytes:
-    """A whole request frame, its length first, as a client sends it."""
+    """Encode a request frame, including its length, as a client sends it."""
     route = _route(api_key, api_version)
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)
@@ -166,7 +169,7 @@ def encode_request(
 
 
 def decode_response(api_key: int, api_version: int, payload: bytes) -> tuple[int, Any]:
-    """Correlation id and body of a response frame (without its length), as a client reads it."""
+    """Decode correlation id and body of a response frame (without its length), as a client reads it."""
     route = _route(api_key, api_version)
     offset = _correlation_id.size
     try:

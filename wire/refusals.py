@@ -1,7 +1,7 @@
-"""How to say no: the answer that carries an error where clients of each API and version look for it.
+"""Error responses: each carries the error where clients of that API and version look for it.
 
-Kafka has no common place for errors. Some responses have one code at the top, some one per group, topic or
-partition, and several changed over their versions; the shape of each stands beside its messages as `refusal`.
+Kafka has no common place for errors. Some responses have one code at the top level, some one per group, topic
+or partition, and several changed between versions. Each message module has its own function `refusal`.
 """
 
 from wire.apis import ApiKey, message_module
@@ -17,10 +17,10 @@ def refuse(
     message: str | None = None,
     throttle: int = 0,
 ) -> Message:
-    """The response to `request` that answers `code` for everything that it asked for.
+    """The response to `request` that reports `code` for everything it asked for.
 
-    `message` is carried where the version has a field for it, `throttle` is in ms. Only ApiVersions may be
-    refused without a request: its version may be one that cannot be decoded.
+    `message` is included if the version has a field for it; `throttle` is in ms. Only ApiVersions may be
+    refused without a request, since its version may be one that cannot be decoded.
     """
     response: Message = message_module(ApiKey(api_key)).refusal(request, api_version, code, message)
     response.throttle_time_ms = throttle  # type: ignore[attr-defined]

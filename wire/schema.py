@@ -1,13 +1,12 @@
-"""The language in which Kafka's messages are written down here: a class body is the schema table.
+"""The declaration language for Kafka's messages: a class body is the schema table.
 
-A message is a slotted dataclass; each field's default value is a call that says how the field travels (its
-wire type, the versions that have it, those in which it may be null, its tag). Type checkers see ordinary
-typed attributes with defaults; `wire.decoding` and `wire.encoding` read the same table from `SCHEMA` and
-write functions from it. What must stay true: the order of fields in a class body is the order on the
-wire, names are Kafka's JSON names in snake case, and an attribute that a version lacks has Kafka's default
-after decoding.
+A message is a slotted dataclass. Each field's default value is a call that says how the field is encoded: its
+wire type, the versions that have it, those in which it may be null, and its tag. Type checkers see ordinary
+typed attributes with defaults; `wire.decoding` and `wire.encoding` generate functions from the same table in
+`SCHEMA`. Invariants: the order of fields in a class body is the order on the wire; names are Kafka's JSON
+names in snake case; and an attribute that a version lacks has Kafka's default after decoding.
 
-Version ranges are written as Kafka's own message definitions write them: "0+", "3-7", "5".
+Version ranges use the notation of Kafka's own message definitions: "0+", "3-7", "5".
 """
 
 from collections.abc import Callable
@@ -17,14 +16,14 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 VERSION_MAX = 32767  # versions are int16 on the wire
 
 ZERO_UUID = bytes(16)
-"""Kafka's "no id": what an absent topic id looks like on the wire."""
+"""Kafka's "no id": the encoding of an absent topic id."""
 
 NOT_REQUESTED = -(2**31)
-"""What a field of authorized operations holds when the client did not ask for it."""
+"""Value of an authorized-operations field that the client did not request."""
 
 
 def version_range(text: str | None) -> range:
-    """`"0+"`, `"3-7"` or `"5"` as a range of versions; None and "" are the empty range."""
+    """Parse `"0+"`, `"3-7"` or `"5"` into a range of versions; None and "" are the empty range."""
     if not text:
         return range(0)
     if text.endswith("+"):
@@ -34,10 +33,11 @@ def version_range(text: str | None) -> range:
 
 
 class Message:
-    """What all messages and their nested structs have in common: a schema, and nothing per instance.
+    """Base class of all messages and their nested structs: a class-level schema, and no per-instance data of
+    its own.
 
-    Equality and the text form are written here, once, as every process that imports a message waits until
-    its class is made.
+    Equality and repr are defined once here, not generated per class, because every process that imports a
+    message waits for the creation of its class.
     """
 
     __slots__ = ()
@@ -70,7 +70,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """The table behind a class; nested structs take versions and flexibility from the message around them."""
+    """The schema of a class. Nested structs take versions and flexibility from the enclosing message."""
 
     versions: range
     flexible: range
@@ -79,7 +79,7 @@ class Schema:
 
 M = TypeVar("M", bound=Message)
 
-# What a fresh object gets where the default is not one shared value.
+# Marks a field whose default is a new object for each message.
 _FACTORY = object()
 
 
@@ -127,7 +127,7 @@ def array_of(
     tag: int = -1,
     tagged: str | None = None,
 ) -> Any:
-    """A field that is an array of structs (a class) or of a primitive kind (`int32`, `string`, `uuid` …)."""
+    """Declare an array of structs (a class) or of a primitive type (`int32`, `string`, `uuid` …)."""
     is_struct = isinstance(element, type)
     return Wire(
         kind="struct" if is_struct else element.__name__,
@@ -150,7 +150,7 @@ def struct_of(
     tag: int = -1,
     tagged: str | None = None,
 ) -> Any:
-    """A field that is one struct; its implicit default is a struct of defaults."""
+    """Declare a field that is one struct; its implicit default is a struct of defaults."""
     return Wire(
         kind="struct",
         versions=version_range(versions),
@@ -164,7 +164,8 @@ def struct_of(
 
 @dataclass_transform(kw_only_default=True)
 def message(*, versions: str, flexible: str | None = None) -> Callable[[type[M]], type[M]]:
-    """Make a class body into a message that travels by itself, in `versions`, compactly in `flexible`."""
+    """Make a class body a top-level message with these `versions`; those in `flexible` use the compact
+    encoding."""
 
     def build(cls: type[M]) -> type[M]:
         return _build(cls, version_range(versions), version_range(flexible))
@@ -174,7 +175,7 @@ def message(*, versions: str, flexible: str | None = None) -> Callable[[type[M]]
 
 @dataclass_transform(kw_only_default=True)
 def nested(cls: type[M]) -> type[M]:
-    """Make a class body into a struct that travels inside messages."""
+    """Make a class body a struct that is nested in messages."""
     return _build(cls, range(0), range(0))
 
 

@@ -1,10 +1,10 @@
-"""Python source under construction: what the generators of decoders and encoders share.
+"""Python source under construction, shared by the generators of decoders and encoders.
 
-A generated function handles one message in one version, so every question about versions, nulls and
-compactness is answered while writing it and none while running it. Three things are kept here: indentation,
-the objects that the source refers to by name, and, for each line, the field it reads or writes. The last is
-how an error names its field without any cost to the bytes that are in order: the line number in the traceback
-is looked up afterwards.
+A generated function handles one message in one version. So every question about versions, nulls and
+compactness is answered while generating it, and none at run time. This module keeps track of three things:
+the indentation, the objects that the source refers to by name, and the field that each line reads or writes.
+The fields let an error name its field at no cost to valid input: the field is looked up by the line number in
+the traceback.
 """
 
 import struct
@@ -25,12 +25,13 @@ FORMATS = {
     "bool": "?",
     "uuid": "16s",
 }
-"""Kinds of fixed width and their `struct` format; all of Kafka is big-endian."""
+"""Types of fixed width and their `struct` formats; all of Kafka's are big-endian."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A field within a line of generated source; `end` counts its last byte from where the line starts."""
+    """A field within a line of generated source; `end` is the offset after its last byte, from the start of
+    the line's data."""
 
     field: str
     end: int
@@ -38,7 +39,7 @@ class Place:
 
 @dataclass(slots=True)
 class Source:
-    """Lines of one function, the names they use and the fields they stand for."""
+    """The source of one function: its lines, the objects they use, and the fields they handle."""
 
     title: str
     names: dict[str, Any] = field(default_factory=dict)
@@ -59,12 +60,12 @@ class Source:
         self.indent -= 1
 
     def fresh(self, prefix: str) -> str:
-        """A local name that no other line uses."""
+        """A local name that is not used elsewhere."""
         self.serial += 1
         return f"{prefix}{self.serial}"
 
     def name(self, value: object, name: str) -> str:
-        """The global name under which the source can use `value`."""
+        """The global name by which the source can use `value`."""
         if self.names.setdefault(name, value) is not value:
             name = self.fresh(f"{name}_")
             self.names[name] = value
@@ -84,7 +85,8 @@ class Source:
         return result
 
     def field_at(self, error: BaseException, left_bytes: int = -1) -> str:
-        """The field whose line raised `error`; of several on one line, the first beyond `left_bytes`."""
+        """The field whose line raised `error`. If the line has several, the first that ends within the last
+        `left_bytes`."""
         traceback: TracebackType | None = error.__traceback__
         if traceback is None:
             return self.title
@@ -97,7 +99,7 @@ class Source:
 
 
 def fields_in(cls: type[Message], version: int) -> tuple[list[tuple[str, Wire]], list[tuple[str, Wire]]]:
-    """The fields that `version` has: those in order, and the tagged ones by rising tag."""
+    """The fields that `version` has: the regular ones in order, and the tagged ones by ascending tag."""
     present = [(name, wire) for name, wire in cls.SCHEMA.fields if version in wire.versions]
     plain = [(name, wire) for name, wire in present if version not in wire.tagged]
     tagged = [(name, wire) for name, wire in present if version in wire.tagged]
@@ -105,7 +107,7 @@ def fields_in(cls: type[Message], version: int) -> tuple[list[tuple[str, Wire]],
 
 
 def bytes_min(wire: Wire, version: int, flexible: bool, *, element: bool = False) -> int:
-    """The fewest bytes that a field, or one element of an array, can take on the wire."""
+    """The minimum number of bytes of a field, or of one element of an array, on the wire."""
     length = 1 if flexible else 2 if wire.kind == "string" and (element or not wire.is_array) else 4
     if wire.is_array and not element:
         return length

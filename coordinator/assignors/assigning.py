@@ -1,13 +1,13 @@
-"""An assignment as work for a child process: the question, and the answer, as msgpack values.
+"""An assignment as work for a child process: request and answer as msgpack values.
 
-Users' assignors never run in the node, and ours only where the group is small
-(`Limits.assign_inline_cost_max`). The child is told everything that the assignor may see; what it answers
-is one array of owners for each topic, with the position of the owning member for each partition, −1 for
-nobody. In that form a partition cannot be given twice, none can be given that does not exist, and what is
-left to check on this side is cheap.
+Users' assignors never run in the node, and built-in ones only if the group is small
+(`Limits.assign_inline_cost_max`). The child receives everything that the assignor may see. It answers with
+one array per topic that has, for each partition, the position of the owning member, or −1 for no owner. This
+form cannot contain a partition twice or one that does not exist, so the remaining checks on this side are
+cheap.
 
-What must stay true: `spec_of(question(spec))` is `spec`; an answer of whatever origin is either refused by
-`parts_of` or an assignment of members that there are.
+Invariants: `spec_of(question(spec))` equals `spec`. Any answer is either refused by `parts_of` or assigns
+partitions only to existing members.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from coordinator.assignors.spi import (
 )
 
 OWNER = "i"
-"""Type code of an array of owners: a C int, in the order of bytes of the machine that both processes run
-on."""
+"""Type code of an array of owners: a C int in native byte order, as both processes run on the same
+machine."""
 
 ERROR_CHARS_MAX = 1_000
-"""Of what went wrong in an assignor: it is shown by describe and in the log."""
+"""Maximum characters of an assignor's error, which is shown by describe and in the log."""
 
 
 def question(spec: AssignmentSpec, assignor: str) -> dict[str, Any]:
-    """What the child has to know. Equal subscriptions go once; what a member has goes as it is."""
+    """The request for the child process. Equal subscriptions are sent once; targets are sent unchanged."""
     place = {topic_id: number for number, topic_id in enumerate(spec.topics)}
     subscriptions: dict[frozenset[bytes], int] = {}
     members = [
@@ -62,7 +62,7 @@ def question(spec: AssignmentSpec, assignor: str) -> dict[str, Any]:
 
 
 def spec_of(asked: Mapping[str, Any]) -> AssignmentSpec:
-    """The assignor's input, in the child."""
+    """Decode the assignor's input in the child process."""
     topic_ids = [topic_id for topic_id, *_ in asked["topics"]]
     sets = [frozenset([topic_ids[place] for place in places]) for places in asked["subscriptions"]]
     return AssignmentSpec(
@@ -83,19 +83,19 @@ def spec_of(asked: Mapping[str, Any]) -> AssignmentSpec:
 
 
 def answer(asked: Mapping[str, Any], find: Callable[[str], PartitionAssignor]) -> dict[str, Any]:
-    """What the child answers; an assignor that fails, in whatever way it can, is an answer too."""
+    """Compute the child's answer. Any failure of the assignor becomes an answer too."""
     name = asked["assignor"]
     try:
         spec = spec_of(asked)
         members = normal(find(name).assign(spec), name)
         validate(spec, members, name)
         return {"owners": _owners(spec, members)}
-    except (Exception, SystemExit) as error:  # anybody's code
+    except (Exception, SystemExit) as error:  # it may be third-party code
         return {"error": _in_words(error)}
 
 
 def _in_words(error: BaseException) -> str:
-    """What went wrong, and, for those who wrote the assignor, where."""
+    """The error message, and the source location for the authors of the assignor."""
     if isinstance(error, PartitionAssignorError):
         return str(error)[:ERROR_CHARS_MAX]
     trace = error.__traceback__
@@ -109,7 +109,7 @@ def _in_words(error: BaseException) -> str:
 
 
 def normal(answered: object, assignor: str) -> dict[str, MemberAssignment]:
-    """What an assignor answered, of whatever types, in the form in which records hold it."""
+    """Normalise an assignor's answer, of whatever types, into the form that records use."""
 
     def refuse(what: str) -> PartitionAssignorError:
         return PartitionAssignorError(f"Assignor {assignor} {what}.")
@@ -146,8 +146,8 @@ def _owners(spec: AssignmentSpec, members: Mapping[str, MemberAssignment]) -> li
 
 
 def parts_of(spec: AssignmentSpec, answered: object) -> dict[str, MemberAssignment]:
-    """The new target of every member; raises `PartitionAssignorError` for what is no answer to `spec`, with
-    the error that the child reported if it did."""
+    """Decode the new target of every member. Raises `PartitionAssignorError` if `answered` does not fit
+    `spec`, or with the error that the child reported."""
     if not isinstance(answered, dict):
         raise PartitionAssignorError(f"The assignor's process answered {type(answered).__name__}.")
     if "error" in answered:
@@ -159,7 +159,7 @@ def parts_of(spec: AssignmentSpec, answered: object) -> dict[str, MemberAssignme
     parts: list[dict[bytes, tuple[int, ...]]] = [{} for _ in subscribed]
     for (topic_id, topic), packed in zip(spec.topics.items(), owners, strict=True):
         owner_of = _owner_of(topic, packed, len(subscribed))
-        by_owner = sorted(range(topic.num_partitions), key=owner_of)  # whose numbers stay in order
+        by_owner = sorted(range(topic.num_partitions), key=owner_of)  # partition numbers stay in order
         for position, numbers in groupby(by_owner, owner_of):
             if position >= 0:
                 if topic_id not in subscribed[position]:
@@ -174,7 +174,8 @@ def parts_of(spec: AssignmentSpec, answered: object) -> dict[str, MemberAssignme
 
 
 def _owner_of(topic: AssignmentTopicMetadata, packed: object, num_members: int) -> Callable[[int], int]:
-    """Who owns a partition of the topic: a position among the members, or -1."""
+    """Decode the owners of a topic's partitions. The result maps a partition to a position among the members,
+    or -1."""
     if not isinstance(packed, bytes) or len(packed) != topic.num_partitions * array(OWNER).itemsize:
         raise PartitionAssignorError(f"The assignor's process did not answer for all of {topic.topic_name}.")
     positions = array(OWNER, packed).tolist()
@@ -184,5 +185,5 @@ def _owner_of(topic: AssignmentTopicMetadata, packed: object, num_members: int) 
 
 
 def _as_before(member: AssignmentMemberSpec, part: Partitions) -> Partitions:
-    """The same mapping if nothing changed: comparing is cheaper then."""
+    """Return the member's old mapping if nothing changed, which makes comparison cheap."""
     return member.target_partitions if part == member.target_partitions else part

@@ -1,19 +1,19 @@
-"""What every assignor must keep to, as a check that its author can run: `check_assignor(MyAssignor())`.
+"""Properties of assignors, as a check that their authors can run: `check_assignor(MyAssignor())`.
 
-Groups of all shapes are made from a seed: equal and different subscriptions, static members and dynamic
-ones, no old target or any, also one that names members, topics and partitions that are gone. The same seed
-makes the same groups. The properties are those of the reference tests of assignors:
+Groups of all shapes are generated from a seed: with equal and different subscriptions, static and dynamic
+members, and no old target or an arbitrary one, which may name members, topics and partitions that no longer
+exist. The same seed generates the same groups. The properties are those of the reference tests of assignors:
 
-P1  each partition of each subscribed topic is given to exactly one member that subscribes to it P2  sizes
-differ by one at most, where all subscribe to the same P3  no partition could move to a member that
-subscribes to it and has two or more fewer P4  the same members in another order get the same, and asked
-again with its own answer it changes nothing P5  when members come, go, or topics grow, nobody loses a
-partition to somebody who was there before and has more
-    than a balanced share; in short, no more move than must, where all subscribe to the same
-P6  a topic's partitions are cut into ranges, and topics with equally many are cut alike
-P7  a subscription to a topic that is not described is an error
+P1  each partition of each subscribed topic is assigned to exactly one member that subscribes to it
+P2  sizes differ by at most one, if all subscribe to the same topics
+P3  no partition could move to a member that subscribes to its topic and has at least two fewer
+P4  the order of members does not matter, and with its own answer as the target it changes nothing
+P5  when members join or leave, or topics grow, only as many partitions move as necessary, if all subscribe
+    to the same topics
+P6  a topic's partitions are split into ranges, and topics of equal size are split alike
+P7  a subscription to a topic that the spec does not contain is an error
 
-Nothing here is for the node; it needs no cluster, and no test framework.
+Nothing here is used by the node; it needs neither a cluster nor a test framework.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from coordinator.assignors.spi import (
 )
 
 ALWAYS = ("P1", "P4", "P7")
-"""Without these an assignor is wrong; which of the others it has is a matter of what it is for."""
+"""Properties that every assignor must have; the others depend on its purpose."""
 
 Targets = dict[str, Partitions]
 
 
 class PropertyViolated(AssertionError):
-    """The assignor does not have a property: which one, what was found, and for which input."""
+    """The assignor lacks a property. The message has the property, the finding and the input."""
 
 
 def check_assignor(
     assignor: PartitionAssignor, properties: Iterable[str] = ALWAYS, *, rounds: int = 200, seed: int = 1
 ) -> None:
-    """Asks `assignor` about `rounds` groups; raises `PropertyViolated` for the first that shows a fault, and
-    whatever the assignor raises."""
+    """Call `assignor` for `rounds` groups. Raises `PropertyViolated` for the first violation, and passes on
+    any exception of the assignor."""
     numbers = numbers_from(seed)
     for round_ in range(rounds):
         spec = some_spec(numbers, is_mixed=round_ % 2 == 1)
@@ -57,7 +57,7 @@ def check_assignor(
 
 
 def assigned(assignor: PartitionAssignor, spec: AssignmentSpec) -> Targets:
-    """The answer, by member, in its normal form."""
+    """The answer in its normal form, by member."""
     return {
         member_id: part.target_partitions
         for member_id, part in normal(assignor.assign(spec), assignor.name).items()
@@ -65,7 +65,7 @@ def assigned(assignor: PartitionAssignor, spec: AssignmentSpec) -> Targets:
 
 
 def numbers_from(seed: int) -> Iterator[int]:
-    """Numbers of 31 bits without end (Knuth's MMIX generator, its upper bits)."""
+    """An endless sequence of 31-bit numbers (Knuth's MMIX generator, its upper bits)."""
     state = seed
     while True:
         state = (state * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407) % (1 << 64)
@@ -73,7 +73,8 @@ def numbers_from(seed: int) -> Iterator[int]:
 
 
 def some_spec(numbers: Iterator[int], *, is_mixed: bool) -> AssignmentSpec:
-    """A group: 1 to 9 members, 1 to 5 topics of 1 to 17 partitions; subscriptions differ if `is_mixed`."""
+    """Generate a group: 1 to 9 members, 1 to 5 topics of 1 to 17 partitions; subscriptions differ if
+    `is_mixed`."""
 
     def up_to(most: int) -> int:
         return next(numbers) % (most + 1)
@@ -102,7 +103,8 @@ def some_spec(numbers: Iterator[int], *, is_mixed: bool) -> AssignmentSpec:
 def _old_targets(
     numbers: Iterator[int], topics: dict[bytes, AssignmentTopicMetadata], owners: list[str | None]
 ) -> Targets:
-    """Any target without double owners; topics had a partition or two more once, or are gone."""
+    """Generate an old target without double owners. It may name deleted topics, and up to two more partitions
+    per topic."""
     parts: dict[str, dict[bytes, tuple[int, ...]]] = {}
     sizes = {topic_id: topic.num_partitions + 2 for topic_id, topic in topics.items()} | {b"\xff" * 16: 3}
     for topic_id, size in sizes.items():
@@ -117,7 +119,7 @@ def _old_targets(
 def with_targets(
     spec: AssignmentSpec, targets: Targets, member_ids: Iterable[str] | None = None
 ) -> AssignmentSpec:
-    """The spec with these targets as the present ones, its members in this order."""
+    """The spec with these present targets, and its members in this order."""
     order = spec.members if member_ids is None else member_ids
     return AssignmentSpec(
         {m: spec.members[m]._replace(target_partitions=targets.get(m, {})) for m in order}, spec.topics
@@ -185,7 +187,7 @@ def _p4(assignor: PartitionAssignor, spec: AssignmentSpec, numbers: Iterator[int
 
 
 def _filled(targets: Targets) -> Targets:
-    """Without the members that have nothing: to leave them out is to give them nothing."""
+    """Remove members without partitions: omitting them means the same."""
     return {member_id: part for member_id, part in targets.items() if part}
 
 
@@ -249,4 +251,4 @@ def _p7(assignor: PartitionAssignor, spec: AssignmentSpec, numbers: Iterator[int
 Check = Callable[[PartitionAssignor, AssignmentSpec, Iterator[int]], str | None]
 
 CHECKS: dict[str, Check] = {"P1": _p1, "P2": _p2, "P3": _p3, "P4": _p4, "P5": _p5, "P6": _p6, "P7": _p7}
-"""The properties by name; each answers what is wrong, or None."""
+"""The checks by property; each returns a description of the violation, or None."""

@@ -1,9 +1,10 @@
-"""Uniform assignment for members whose subscriptions differ.
+"""Uniform assignment for members with different subscriptions.
 
-Three phases: keep what is still valid; give the partitions without owner to the least loaded subscribers,
-the most contested topics first; then move single partitions from the most to the least loaded subscriber of
-a topic while two or more lie between them. Each move lowers the sum of the squared loads, so the last phase
-ends; when it has ended no single move improves the balance, and running it again changes nothing.
+There are three phases: keep valid assignments; give partitions without an owner to the least loaded
+subscribers, the most contested topics first; then move single partitions from the most to the least loaded
+subscriber of a topic while their loads differ by two or more. Each move lowers the sum of the squared loads,
+so the last phase terminates. Afterwards no single move improves the balance, and running it again changes
+nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from heapq import heapify, heappop, heappush, heapreplace
 from coordinator.assignors.spi import AssignmentSpec, GroupAssignment, MemberAssignment
 
 ROUNDS_MAX = 64
-"""Passes over all topics in the last phase. Kafka stops after 16; one that moves nothing ends it anyway."""
+"""Maximum passes over all topics in the last phase. Kafka stops after 16. A pass without moves ends the phase
+anyway."""
 
 
 def assign_by_balance(spec: AssignmentSpec) -> GroupAssignment:
-    """The target for any mix of subscriptions; ties are broken by member id and topic id."""
+    """The target for any mix of subscriptions. Ties are broken by member id and topic id."""
     return _Balance(spec).assign()
 
 
@@ -57,7 +59,7 @@ class _Balance:
         return -self.spec.topics[topic_id].num_partitions / count, count, topic_id
 
     def _keep_what_is_valid(self) -> dict[bytes, list[int]]:
-        """Takes over the old targets; answers the partitions of each topic that are left."""
+        """Take over the valid part of the old targets; return the remaining partitions of each topic."""
         left = {
             topic_id: dict.fromkeys(range(self.spec.topics[topic_id].num_partitions))
             for topic_id in self.subscribers
@@ -77,8 +79,8 @@ class _Balance:
         return {topic_id: list(numbers) for topic_id, numbers in left.items()}
 
     def _give_all(self, free: dict[bytes, list[int]], topic_ids: list[bytes]) -> None:
-        """Members that subscribe to the same are one heap, so a topic looks at as many heaps as there are
-        different subscriptions with it."""
+        """Give all free partitions. Members with equal subscriptions share one heap, so a topic uses as many
+        heaps as there are different subscriptions that contain it."""
         heaps: list[list[tuple[int, int]]] = []
         heaps_of: dict[bytes, list[int]] = {topic_id: [] for topic_id in topic_ids}
         for number, (subscribed, indexes) in enumerate(self.classes.items()):
@@ -93,7 +95,7 @@ class _Balance:
     def _give(
         self, topic_id: bytes, partitions: list[int], heaps: list[list[tuple[int, int]]], mine: list[int]
     ) -> None:
-        """Each partition to the subscriber with the least."""
+        """Give each partition to the subscriber with the lowest load."""
         tops = [(*heaps[number][0], number) for number in mine]
         heapify(tops)
         for partition in partitions:
@@ -104,7 +106,7 @@ class _Balance:
             heapreplace(tops, (*heaps[number][0], number))
 
     def _level(self, topic_id: bytes) -> int:
-        """Evens out one topic among its subscribers; how many partitions moved."""
+        """Balance one topic among its subscribers; return the number of partitions moved."""
         subscribers, load, parts = self.subscribers[topic_id], self.load, self.parts
         loads = [load[index] for index in subscribers]
         if max(loads) - min(loads) < 2:
@@ -116,7 +118,7 @@ class _Balance:
         heapify(most_first)
         heapify(least_first)
         moved = 0
-        while True:  # an entry that does not show its member's load any more has a newer one in the heap
+        while True:  # entries with an outdated load are skipped; a newer entry is in the heap
             while most_first and (
                 -most_first[0][0] != load[most_first[0][1]] or topic_id not in parts[most_first[0][1]]
             ):

@@ -1,7 +1,7 @@
-"""The range assignor: each topic is cut into contiguous ranges, one per subscriber.
+"""The range assignor: each topic is split into contiguous ranges, one per subscriber.
 
 Members that subscribe to the same topics get the same range of each, so topics with equal numbers of
-partitions stay co-partitioned. It does not look at the present target; it is stable because the order of the
+partitions are co-partitioned. The present target is not used. The result is stable because the order of
 members is: static members by instance id, then dynamic ones by member id. O(members × topics).
 """
 

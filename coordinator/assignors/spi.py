@@ -1,17 +1,17 @@
 """The interface of an assignor, in the shapes of KIP-848's `PartitionAssignor`.
 
-An assignor is a pure function: the members with their subscriptions and present targets, the topics, out
-comes a new target for each member. It must give each partition of each subscribed topic to exactly one
-subscribed member, and the same answer for the same members in any order; whatever it answers is validated
-before a record is written (`validate`), and an answer that fails costs nobody a place: the
-old target stays in force.
+An assignor is a pure function from the members, with their subscriptions and present targets, and the topics
+to a new target for each member. It must assign each partition of each subscribed topic to exactly one
+subscribed member, and give the same answer for the same members in any order. Its answer is validated before
+a record is written (`validate`). If it is invalid, no member is removed and the old target stays in force.
 
-The KIP speaks of collections of TopicPartition and of topics by name; here partitions are grouped by topic,
-and topics go by id, as the records hold them. Mappings handed in are never changed, and a member whose part
-stays as it was should get the same mapping back: that is how the delta is found cheaply. Shapes of which
-there is one per member are named tuples, because a group may have 10,000 members.
+The KIP uses collections of TopicPartition and topics by name. Here, partitions are grouped by topic, and
+topics are identified by id, as in the records. The mappings passed in must not be changed. A member whose
+part stays the same should get the same mapping back, which makes finding the differences cheap. Types with
+one object per member are named tuples, because a group may have 10,000 members.
 
-Source: KIP-848, "Server Side Assignor"; docs/assignors.md tells how to write, install and test one.
+Source: KIP-848, "Server Side Assignor". docs/assignors.md explains how to write, install and test an
+assignor.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ NO_RACKS: Mapping[int, tuple[str, ...]] = {}
 class AssignmentMemberSpec(NamedTuple):
     """One member, as the assignor sees it.
 
-    `subscribed_topics`: ids (16 bytes each) of the topics that it subscribes to by name or expression and
-    that exist; members with equal subscriptions share one set. `target_partitions`: its present *target*,
-    which is what to be sticky to; it may name topics and partitions that are gone. `instance_id`:
-    group.instance.id of a static member, else None. `rack_id`: its client.rack, else None."""
+    `subscribed_topics`: ids (16 bytes each) of the existing topics that it subscribes to, by name or by
+    expression; members with equal subscriptions share one set. `target_partitions`: its present *target*, to
+    which the assignment should be sticky; it may name topics and partitions that no longer exist.
+    `instance_id`: group.instance.id of a static member, else None. `rack_id`: its client.rack, else None."""
 
     subscribed_topics: frozenset[bytes]
     target_partitions: Partitions = NO_PARTITIONS
@@ -46,8 +46,8 @@ class AssignmentMemberSpec(NamedTuple):
 class AssignmentTopicMetadata(NamedTuple):
     """A topic: its name, and how many partitions it has (1 or more, numbered from 0).
 
-    `partition_racks`: the racks that hold replicas, by partition. Only for an assignor that asks for them
-    (see `PartitionAssignor`), and of partitions for which they are known."""
+    `partition_racks`: by partition, the racks that hold replicas. Only given to an assignor that asks for
+    them (see `PartitionAssignor`), and only for partitions whose racks are known."""
 
     topic_name: str
     num_partitions: int
@@ -56,8 +56,10 @@ class AssignmentTopicMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AssignmentSpec:
-    """The input: members by member id, in no order that an answer may depend on, and topics by topic id,
-    at least those that somebody subscribes to."""
+    """The input of an assignor.
+
+    Contains members by member id, in an order that must not affect the answer, and topics by topic id, at
+    least all that are subscribed to."""
 
     members: Mapping[str, AssignmentMemberSpec]
     topics: Mapping[bytes, AssignmentTopicMetadata]
@@ -66,9 +68,10 @@ class AssignmentSpec:
 class MemberAssignment(NamedTuple):
     """The new target of one member.
 
-    `target_partitions`: what it is to own. The rest is for client-side assignors, server-side ones leave it:
-    `error`, an i8 that the member's own assignor understands (0 = none); `metadata_bytes`, whatever the
-    assignor has to tell the member, in the layout `metadata_version` (i16, −1 = none)."""
+    `target_partitions`: the partitions it is to own. The other fields are for client-side assignors;
+    server-side ones leave their defaults: `error`, an i8 defined by the member's own assignor (0 = none);
+    `metadata_bytes`, data from the assignor for the member, in the layout `metadata_version` (i16, −1 =
+    none)."""
 
     target_partitions: Partitions
     error: int = 0
@@ -78,36 +81,40 @@ class MemberAssignment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupAssignment:
-    """The answer: the new target of each member, by member id. A member that is absent gets nothing."""
+    """The answer: the new target of each member, by member id. A missing member gets no partitions."""
 
     members: Mapping[str, MemberAssignment]
 
 
 class PartitionAssignor(Protocol):
-    """What an assignor has to be; no base class is needed.
+    """The interface of an assignor; no base class is needed.
 
-    One that asks for the racks of partitions is named in the entry points `quorate.assignors.racks` too: the
-    groups that choose it have them in their record 4, and begin an epoch when one of them changes, or the
-    rack of a member."""
+    An assignor that asks for the racks of partitions must also be listed in the entry points
+    `quorate.assignors.racks`. Groups that use it have the racks in their record 4, and begin a new epoch when
+    one of them or the rack of a member changes."""
 
     @property
     def name(self) -> str:
-        """What members put into ServerAssignor and operators into group.consumer.assignors; unique."""
+        """Unique name, which members send in ServerAssignor and operators list in
+        group.consumer.assignors."""
         ...
 
     def assign(self, spec: AssignmentSpec) -> GroupAssignment:
-        """The new target of the group. Must not change `spec`, and must not depend on the order of members,
-        on time or on chance. Raises `PartitionAssignorError` when there is no assignment, with a message for
-        the people who look after the group."""
+        """The new target of the group.
+
+        Must not change `spec`, and must not depend on the order of members, on time or on chance. Raises
+        `PartitionAssignorError`, with a message for the operators of the group, if there is no valid
+        assignment."""
         ...
 
 
 class PartitionAssignorError(Exception):
-    """There is no assignment, or the answer is none; the old target stays in force."""
+    """There is no valid assignment, or the answer is invalid; the old target stays in force."""
 
 
 def require_known_topics(spec: AssignmentSpec) -> None:
-    """A subscription to a topic that the spec does not describe cannot be served (Kafka does the same)."""
+    """Raise `PartitionAssignorError` for a subscription to a topic that the spec does not contain (as Kafka
+    does)."""
     seen: frozenset[bytes] | None = None
     for member_id, member in spec.members.items():
         if member.subscribed_topics is seen:
@@ -132,7 +139,8 @@ def is_homogeneous(spec: AssignmentSpec) -> bool:
 
 
 def validate(spec: AssignmentSpec, answer: Mapping[str, MemberAssignment], assignor: str) -> None:
-    """Each partition exists, belongs to a topic that its member subscribes to, and is given once."""
+    """Raise `PartitionAssignorError` unless each assigned partition exists, is assigned once, and belongs to
+    a topic that its member subscribes to."""
     given: dict[bytes, set[int]] = {topic_id: set() for topic_id in spec.topics}
     counts = dict.fromkeys(spec.topics, 0)
     for member_id, part in answer.items():

@@ -1,10 +1,10 @@
 """The uniform assignor, Kafka's default: balance first, then stickiness.
 
-When all members subscribe to the same topics, their parts differ by one partition at most, and as few
-partitions move as that allows. It costs O(partitions + members). When subscriptions differ, `balance` does
-the work. Two rules keep the answer the same for any order of the members (KAFKA-18688 was the lack of
-them): ties are broken by member id, and the members that get one partition more than the others are those
-that already have it.
+If all members subscribe to the same topics, their parts differ by at most one partition, and as few
+partitions move as that allows. The cost is O(partitions + members). If subscriptions differ,
+`assign_by_balance` does the work. Two rules make the answer independent of the order of members (KAFKA-18688
+was caused by their absence): ties are broken by member id, and the members that get one partition more than
+others are those that already have it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ class UniformAssignor:
 
 
 class _Homogeneous:
-    """One run. Only members whose part changes are looked at partition by partition: most keep what they
-    have, and whether they may is asked topic by topic."""
+    """One run of the assignor.
+
+    Only members whose part changes are processed partition by partition. Most keep their part, and its
+    validity is checked topic by topic."""
 
     def __init__(self, spec: AssignmentSpec) -> None:
         members = spec.members
@@ -45,7 +47,7 @@ class _Homogeneous:
         self.sizes = {topic_id: spec.topics[topic_id].num_partitions for topic_id in topic_ids}
         self.parts = {member_id: members[member_id].target_partitions for member_id in self.member_ids}
         self.free: dict[bytes, set[int]] = {}
-        """What nobody has, by topic."""
+        """Partitions without an owner, by topic."""
 
     def assign(self) -> GroupAssignment:
         self._keep_what_is_valid()
@@ -61,7 +63,7 @@ class _Homogeneous:
         return GroupAssignment({member_id: MemberAssignment(part) for member_id, part in parts.items()})
 
     def _keep_what_is_valid(self) -> None:
-        """Drops what is left in old targets of topics and partitions that are gone, or given twice."""
+        """Drop partitions from old targets that no longer exist or have several owners."""
         held: dict[bytes, list[tuple[int, ...]]] = {topic_id: [] for topic_id in self.sizes}
         for part in self.parts.values():
             for topic_id, numbers in part.items():
@@ -74,7 +76,7 @@ class _Homogeneous:
             self._drop_what_is_not_valid()
 
     def _drop_what_is_not_valid(self) -> None:
-        """A partition of several members stays with the first."""
+        """Leave a partition with several owners to the first one, and drop those that no longer exist."""
         self.free = {topic_id: set(range(size)) for topic_id, size in self.sizes.items()}
         for member_id, part in self.parts.items():
             kept: dict[bytes, tuple[int, ...]] = {}
@@ -88,7 +90,8 @@ class _Homogeneous:
                 self.parts[member_id] = kept
 
     def _quotas(self, counts: list[int]) -> list[int]:
-        """How many each gets: as many as the others, or one more; those first that have more already."""
+        """The number of partitions for each member. Extra partitions go first to members that already have
+        more."""
         quota, extras = divmod(sum(self.sizes.values()), len(counts))
         quotas = [quota] * len(counts)
         first = [place for place, count in enumerate(counts) if count > quota]
@@ -99,7 +102,7 @@ class _Homogeneous:
         return quotas
 
     def _without_last(self, part: Partitions, surplus: int) -> Partitions:
-        """The part without as many, which are free then: the last ones of the last topics."""
+        """The part without `surplus` partitions, which become free: the last ones of the last topics."""
         kept = dict(part)
         for topic_id in sorted(part, reverse=True):
             numbers = kept.pop(topic_id)
@@ -112,7 +115,8 @@ class _Homogeneous:
         return kept
 
     def _give(self, missing: list[tuple[str, int]]) -> None:
-        """What is free, in the order of topics and numbers, to the members that miss so many."""
+        """Give the free partitions, by topic and number, to the members in `missing`, each as many as
+        stated."""
         free = iter(
             [(topic_id, tuple(sorted(numbers))) for topic_id, numbers in self.free.items() if numbers]
         )

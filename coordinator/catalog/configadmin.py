@@ -1,8 +1,9 @@
-"""IncrementalAlterConfigs: configs of groups are set and taken back; all others are told who sets them.
+"""IncrementalAlterConfigs: sets and deletes group configs, and refuses all other configs with a hint where to
+set them.
 
-Errors are per resource, as Kafka 4.3 was seen to give them: what is wrong with a value is INVALID_CONFIG,
-what is wrong with the request INVALID_REQUEST. A resource is changed as a whole or not at all; what is
-accepted of one request becomes one entry. A resource that is named twice is refused both times.
+Errors are per resource, as observed with Kafka 4.3: an invalid value is INVALID_CONFIG, an invalid request is
+INVALID_REQUEST. A resource is changed completely or not at all, and the accepted changes of one request form
+one entry. A resource named twice is refused both times.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from wire.messages.incremental_alter_configs import (
 )
 
 CLIENT_ID_SHOWN: Final = 300
-"""Characters of a client id in a cause."""
+"""Characters of a client id kept in a cause."""
 
 
 class ConfigType(IntEnum):
-    """Kafka's resource types, those that are answered here."""
+    """Kafka's resource types, as far as they are supported here."""
 
     TOPIC = 2
     BROKER = 4
@@ -49,7 +50,7 @@ class ConfigType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What IncrementalAlterConfigs can do to one config."""
+    """Operations of IncrementalAlterConfigs on one config."""
 
     SET = 0
     DELETE = 1
@@ -62,7 +63,7 @@ WHO_SETS: Final[dict[int, str]] = {
     ConfigType.TOPIC: "topics hold no data here, so it would have no effect; one alone may be set, "
     f"{topicracks.NAME}",
 }
-"""What to do about a config that no request can change."""
+"""Hints how to change a config that no request can change."""
 
 
 def alter_configs(
@@ -73,10 +74,10 @@ def alter_configs(
     ctx: Context,
     draft: Draft,
 ) -> Steps:
-    """Sets and takes back configs of groups, and where the replicas of topics are."""
+    """Set and delete configs of groups, and the replica racks of topics."""
     draft.trigger = Trigger.CONFIG_CHANGED
     if ctx.client_id:
-        draft.detail = f"by client {ctx.client_id[:CLIENT_ID_SHOWN]}"  # a node that hands it on says for whom
+        draft.detail = f"by client {ctx.client_id[:CLIENT_ID_SHOWN]}"  # a forwarding node names the client
     times = named_times(request)
     response = IncrementalAlterConfigsResponse()
     records: list[RawRecord] = []
@@ -112,7 +113,7 @@ def alter_configs(
 def alter_nothing(
     view: CatalogView, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """The answer to a request that names no group: nothing can change, so any node may give it."""
+    """Answer a request that names no group: nothing can change, so any node may answer."""
     times = named_times(request)
     response = IncrementalAlterConfigsResponse()
     for resource in request.resources:
@@ -129,12 +130,12 @@ def alter_nothing(
 
 
 def named_times(request: IncrementalAlterConfigsRequest) -> Counter[tuple[int, str]]:
-    """How often a request names each resource."""
+    """Number of times a request names each resource."""
     return Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
 
 
 def check_names(resource: AlterConfigsResource, times: Counter[tuple[int, str]]) -> None:
-    """Raises `Refused` when the resource, or one of its configs, is named twice."""
+    """Raise `Refused` if the resource, or one of its configs, is named twice."""
     if times[resource.resource_type, resource.resource_name] > 1:
         raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     names = [config.name for config in resource.configs]
@@ -145,7 +146,7 @@ def check_names(resource: AlterConfigsResource, times: Counter[tuple[int, str]])
 def _changes(
     view: CatalogView, limits: Limits, resource: AlterConfigsResource, ctx: Context
 ) -> list[RawRecord]:
-    """The records that the resource's part of a request comes to; raises `Refused`."""
+    """The records for one resource of a request; raises `Refused`."""
     if resource.resource_type == ConfigType.GROUP:
         return _group_records(view, limits, resource, ctx)
     if sets_racks(resource):
@@ -155,7 +156,7 @@ def _changes(
 
 
 def sets_racks(resource: AlterConfigsResource) -> bool:
-    """Whether this is about the one config that a topic has, and about nothing else."""
+    """Whether the resource is a topic and its only config in the request is the racks config."""
     names = [config.name for config in resource.configs]
     return resource.resource_type == ConfigType.TOPIC and names == [topicracks.NAME]
 
@@ -182,7 +183,8 @@ def _racks_records(view: CatalogView, limits: Limits, resource: AlterConfigsReso
 
 
 def _refuse_fixed(view: CatalogView, resource: AlterConfigsResource) -> None:
-    """Of what no request can change, only taking back what was never set is granted, as in Kafka."""
+    """Refuse to change a config that no request can change. Deleting one is accepted, since it was never set,
+    as in Kafka."""
     kind, owner = resource.resource_type, resource.resource_name
     if kind not in WHO_SETS:
         raise Refused(
@@ -234,7 +236,7 @@ def _group_records(
 
 
 def _change(configs: dict[str, str], config: AlterableConfig, ctx: Context) -> None:
-    """One config of a group: set, or taken back, in `configs`."""
+    """Set or delete one config of a group in `configs`."""
     operation = config.config_operation
     if operation == Operation.DELETE:
         configs.pop(config.name, None)

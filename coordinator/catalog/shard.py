@@ -1,9 +1,9 @@
 """The metadata shard: topics, group configs and the format level.
 
-Like a group shard it is a projection over records, changed by `apply` alone. Topics hold no data here: what
-counts of them is a name, an id and a number of partitions, so replica placement and topic configs of a
-request are accepted and have no effect. A topic's id is fresh at each creation, which is how everybody can
-tell a topic from one of the same name that was deleted before.
+Like a group shard, it is a projection over records that only `apply` changes. Topics hold no data here; a
+topic is a name, an id and a number of partitions. So replica placement and topic configs in a request are
+accepted and have no effect. Each creation assigns a fresh topic id, which distinguishes a topic from a
+deleted one of the same name.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _HANDLERS: dict[int, Callable[[CatalogView, Limits, Any, int, Context, Draft], S
 
 
 class CatalogShard:
-    """The catalog of a cluster. `view` is live: it shows what was applied last."""
+    """The catalog of a cluster. `view` is live: it reflects the last applied record."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -64,11 +64,11 @@ class CatalogShard:
 
     @property
     def state_hash(self) -> int:
-        """u64 over all projected entries; see `coordinator.state.statehash`."""
+        """State hash (u64) over all projected entries; see `coordinator.state.statehash`."""
         return self._hashes.total
 
     def apply(self, raw: RawRecord, index: int) -> None:
-        """Takes in one record of the entry at `index`; the only way in which the catalog changes."""
+        """Apply one record of the entry at `index`; only this changes the catalog."""
         self.applied_index = index
         record = decode_record(raw)
         if isinstance(record, UnknownRecord):
@@ -86,16 +86,16 @@ class CatalogShard:
         self._hashes.touch(raw, key)
 
     def dissolve(self) -> Iterator[None]:
-        """The log tells everything once more, to another shard: lets go of the state in small steps."""
+        """Free the state in small steps, because another shard object will replay the log."""
         return self._hashes.dissolve()
 
     def apply_all(self, raws: Iterable[RawRecord], index: int) -> None:
-        """`apply` for many records of one index."""
+        """Apply many records of the entry at `index`."""
         for raw in raws:
             self.apply(raw, index)
 
     def handle(self, api_key: int, api_version: int, request: Any, ctx: Context) -> Outcome:
-        """A request that changes topics or configs, decided; KeyError for any other API."""
+        """Decide a request that changes topics or configs. Raises KeyError for any other API."""
         draft = Draft(by_operator=True)
         steps = _HANDLERS[api_key](self.view, self.limits, request, api_version, ctx, draft)
         try:

@@ -1,8 +1,8 @@
-"""CreateTopics, CreatePartitions and DeleteTopics: the rules of Kafka's controller for names and counts.
+"""CreateTopics, CreatePartitions and DeleteTopics, with the rules of Kafka's controller for names and counts.
 
-Errors are per topic; what is accepted of one request becomes one entry, or several where it names very many
-topics: each takes a moment on every node. A topic that is named twice in a request is refused both times,
-since there is no telling which one was meant.
+Errors are per topic. The accepted changes of one request form one entry, or several if it names very many
+topics, since each takes time on every node. A topic named twice in a request is refused both times, because
+the intended entry cannot be determined.
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ STATES_SINCE = 6
 
 
 TOPICS_AT_ONCE = 500
-"""Decided on in one entry: about 10 ms of the loop."""
+"""Topics decided in one entry: about 10 ms of the event loop."""
 
 T = TypeVar("T")
 
 Part = Callable[[Context, list[RawRecord]], bool]
-"""Decides on the next topics of a request, appends what is to be written; whether there are more."""
+"""A function that decides on the next topics of a request and appends their records; it returns whether
+topics are left."""
 
 
 def _in_parts(part: Part, response: object, trigger: Trigger, ctx: Context, draft: Draft) -> Steps:
-    """One part, and the response when there are no more."""
+    """Run one part; the final part returns the response."""
     draft.trigger = trigger
     records: list[RawRecord] = []
     if part(ctx, records):
@@ -67,7 +68,7 @@ def _next(left: deque[T]) -> list[T]:
 
 
 def check_topic_name(name: str) -> None:
-    """Raises `Refused` (INVALID_TOPIC_EXCEPTION) for a name that Kafka would not accept."""
+    """Raise `Refused` (INVALID_TOPIC_EXCEPTION) for a name that Kafka would not accept."""
     if not name or name in (".", ".."):
         problem = "it cannot be empty, '.' or '..'"
     elif len(name) > NAME_CHARACTERS_MAX:
@@ -92,7 +93,7 @@ def _write(name: str, topic_id: bytes, num_partitions: int) -> RawRecord:
 def create_topics(
     view: CatalogView, limits: Limits, request: CreateTopicsRequest, version: int, ctx: Context, draft: Draft
 ) -> Steps:
-    """New topics with fresh ids; a count of −1 is the default."""
+    """Create topics with fresh ids. A partition count of −1 means the default."""
     twice = _twice(topic.name for topic in request.topics)
     response = CreateTopicsResponse()
     left = deque(request.topics)
@@ -138,7 +139,7 @@ def create_topics(
 
 
 def _creatable(view: CatalogView, limits: Limits, asked: CreatableTopic) -> int:
-    """The number of partitions that the topic gets."""
+    """The number of partitions for a new topic; raises `Refused` if it cannot be created."""
     check_topic_name(asked.name)
     if view.topic(asked.name) is not None:
         raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
@@ -196,7 +197,7 @@ def create_partitions(
     ctx: Context,
     draft: Draft,
 ) -> Steps:
-    """Topics grow to a total count; they never shrink."""
+    """Increase the number of partitions of topics to a total count. Topics never shrink."""
     twice = _twice(topic.name for topic in request.topics)
     response = CreatePartitionsResponse()
     left = deque(request.topics)
@@ -245,7 +246,8 @@ def _growable(view: CatalogView, limits: Limits, asked: CreatePartitionsTopic) -
 def delete_topics(
     view: CatalogView, limits: Limits, request: DeleteTopicsRequest, version: int, ctx: Context, draft: Draft
 ) -> Steps:
-    """Topics go by name or, from version 6, by id. Their groups and offsets follow from the catalog."""
+    """Delete topics by name or, from version 6, by id. Affected groups and offsets follow when they are
+    compared with the catalog."""
     response = DeleteTopicsResponse()
     asked = (
         request.topics if version >= STATES_SINCE else [DeleteTopicState(name=n) for n in request.topic_names]

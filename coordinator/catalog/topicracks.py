@@ -1,8 +1,8 @@
-"""The one config that a topic has: `quorate.partition.racks`, where the replicas of its partitions are.
+"""The only config of a topic: `quorate.partition.racks`, the racks of the replicas of its partitions.
 
-Topics hold no data here, so nobody but a mirror of a Kafka cluster knows; assignors that ask for racks get
-them through record 4. The text is JSON: an array by partition, each the racks of its replicas, `[]` for those
-that are not known.
+Topics hold no data here, so only a mirror of a Kafka cluster knows these racks. Assignors that ask for racks
+get them through record 4. The text is JSON: one array per partition with the racks of its replicas, `[]` if
+they are not known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DOCUMENTATION: Final = (
 
 
 def text_of(racks: tuple[PartitionRacks, ...]) -> str:
-    """The config's value; "" where nothing is known."""
+    """The config's value; "" if no racks are known."""
     if not racks:
         return ""
     by_partition: list[tuple[str, ...]] = [()] * (1 + racks[-1].partition)
@@ -34,7 +34,8 @@ def text_of(racks: tuple[PartitionRacks, ...]) -> str:
 
 
 def racks_of(text: str, topic: CatalogTopic, limits: Limits) -> tuple[PartitionRacks, ...]:
-    """The racks that the text names, sorted, each once; raises `Refused` (INVALID_CONFIG)."""
+    """Parse the config's value into racks, sorted and without duplicates. Raises `Refused`
+    (INVALID_CONFIG)."""
     try:
         found = json.loads(text) if text else []
     except (ValueError, RecursionError) as error:
@@ -59,7 +60,7 @@ def racks_of(text: str, topic: CatalogTopic, limits: Limits) -> tuple[PartitionR
 def _is_name(name: object, limits: Limits) -> bool:
     try:
         return isinstance(name, str) and 0 < len(name.encode()) <= limits.rack_id_bytes_max
-    except UnicodeEncodeError:  # half a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         return False
 
 

@@ -40,7 +40,7 @@ CHILD_DEADLINE_MS = 30_000
 """Deadline of the child process in ms. It is far longer than the child's own budget."""
 
 
-# At the heartbeat.
+# Validation at the heartbeat.
 
 
 def check_expression(group: Group | None, regex: str | None, limits: Limits) -> None:

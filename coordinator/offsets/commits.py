@@ -1,14 +1,14 @@
-"""OffsetCommit: who may commit, with which epoch, and what is written.
+"""OffsetCommit: who may commit, with which epoch, and which records are written.
 
-A commit of a member is checked against its epoch, not against what it owns. One epoch behind is enough where
-the member has held the partition since then (KIP-1251): that is the commit that was on its way when the epoch
-moved. One partition that fails this refuses the whole commit, as in Kafka. What a partition can be refused
-for by itself (unknown topic, metadata too long) leaves the others committed.
+A member's commit is checked against its epoch, not against the partitions it owns. An older epoch is accepted
+if the member has held the partition since then (KIP-1251): such a commit was in flight when the epoch
+changed. One partition that fails this check refuses the whole commit, as in Kafka. Errors of a single
+partition (unknown topic, metadata too long) do not affect the others.
 
-Commits are the hot path of any coordinator: nothing is made per partition but the response's part and the
-record's bytes. A commit of very many partitions is written in several decisions, so that it holds up neither
-the loop here nor that of a follower: each part stands for itself, and before each the member is checked anew,
-since it may have been told meanwhile to give partitions up.
+Commits are the hot path of any coordinator: per partition, only its part of the response and the record's
+bytes are created. A commit of very many partitions is written in several decisions, so that it blocks neither
+this node's event loop nor a follower's. Each part is independent, and the member is checked again before
+each, because it may have been told to revoke partitions in the meantime.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ NO_EXPIRY = -1
 EXPIRY_MAX_MS = (1 << 63) - 1
 
 VALUE_BYTES = 128
-"""What a record takes besides its names and metadata, at most."""
+"""Upper bound for the bytes of a record besides its names and metadata."""
 
 PARTITIONS_AT_ONCE = 2_000
-"""Committed in one decision: about 10 ms of the loop, and less of a follower's."""
+"""Partitions committed in one decision: about 10 ms of the event loop, and less on a follower."""
 
 
 def commit_offsets(
     core: Core, request: OffsetCommitRequest, version: int, ctx: Context, draft: Draft
 ) -> Steps | OffsetCommitResponse:
-    """One record per accepted partition; those of up to `PARTITIONS_AT_ONCE` partitions are one entry.
+    """Write one record per accepted partition; up to `PARTITIONS_AT_ONCE` partitions form one entry.
+
     `Refused` refuses the whole request."""
     group_id = request.group_id
     if len(group_id.encode()) > core.limits.group_id_bytes_max:
@@ -70,15 +71,15 @@ def commit_offsets(
 
 
 def is_in_parts(request: OffsetCommitRequest, num_bytes: int) -> bool:
-    """Whether the commit, a frame of so many bytes, takes more than one decision."""
-    if num_bytes <= PARTITIONS_AT_ONCE:  # each takes a byte at least
+    """Whether the commit, in a frame of `num_bytes`, takes more than one decision."""
+    if num_bytes <= PARTITIONS_AT_ONCE:  # each partition takes at least one byte
         return False
     return sum(max(1, len(asked.partitions)) for asked in request.topics) > PARTITIONS_AT_ONCE
 
 
 @dataclass(slots=True)
 class _Part:
-    """How far a commit has got: which topic is next, and which of its partitions."""
+    """Progress of a commit: the next topic and the next of its partitions."""
 
     expire_ms: int
     response: OffsetCommitResponse = field(default_factory=OffsetCommitResponse)
@@ -90,7 +91,8 @@ class _Part:
     ) -> Iterator[
         tuple[OffsetCommitRequestTopic, list[OffsetCommitRequestPartition], OffsetCommitResponseTopic]
     ]:
-        """The next partitions, `number` at most, by topic, each with where its answers belong."""
+        """Yield the next partitions, at most `number`, by topic. Each comes with the topic of the response
+        for its results."""
         while self.topic < len(request.topics) and number > 0:
             asked = request.topics[self.topic]
             if not self.partition:
@@ -113,7 +115,7 @@ def _commit_some(
     ctx: Context,
     draft: Draft,
 ) -> Steps:
-    """The next partitions, and the response when there are no more."""
+    """Commit the next partitions; the final part returns the response."""
     group_id = request.group_id
     draft.trigger = Trigger.OFFSETS_COMMITTED
     draft.member_id, draft.member_epoch = request.member_id, request.generation_id_or_member_epoch
@@ -142,7 +144,8 @@ def _commit_some(
 def _commit_on(
     core: Core, request: OffsetCommitRequest, version: int, part: _Part, ctx: Context, draft: Draft
 ) -> Steps:
-    """The parts after the first. What the group has against the commit by now refuses what is left of it."""
+    """Commit the parts after the first. If the member may no longer commit, the remaining partitions get the
+    error."""
     try:
         _check_member(core, request, version, ctx)
     except Refused as refused:
@@ -167,7 +170,7 @@ def _topic(asked: OffsetCommitRequestTopic, version: int, ctx: Context) -> Catal
 
 
 def _unknown(asked: OffsetCommitRequestTopic, version: int, ctx: Context) -> ErrorCode:
-    """The error for a topic that the catalog lacks: it may be that a newer catalog has it."""
+    """The error for a topic that the catalog lacks; retriable if a newer catalog may have the topic."""
     if version < TOPIC_IDS_SINCE:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     is_behind = ctx.catalog.is_behind(asked.topic_id)
@@ -189,8 +192,9 @@ def _names_unknown(request: OffsetCommitRequest, version: int, ctx: Context) -> 
 def _refused_beside_unknown(
     request: OffsetCommitRequest, version: int, code: int, ctx: Context
 ) -> OffsetCommitResponse:
-    """A refusal of the whole commit, in which partitions that do not exist are told apart, as Kafka does: its
-    listener looks at topics before its coordinator looks at the member."""
+    """Refuse the whole commit, but report partitions that do not exist as such.
+
+    Kafka does the same, because its listener checks topics before its coordinator checks the member."""
     response = OffsetCommitResponse()
     for asked in request.topics:
         topic = _topic(asked, version, ctx)
@@ -206,8 +210,10 @@ def _refused_beside_unknown(
 
 
 def _check_size(request: OffsetCommitRequest, version: int, metadata_max: int, ctx: Context) -> None:
-    """A few bytes on the wire ask for a large key each: refused before the memory for them is taken. Metadata
-    counts where it may be large, so that no part after the first is more than an entry holds."""
+    """Raise `Refused` if the commit would take too many bytes of log, before memory for them is allocated.
+
+    A few bytes on the wire can require a large key each. Metadata is included if it may be large, so that no
+    part after the first exceeds the size of an entry."""
     log_bytes = 0
     is_metadata_small = metadata_max * PARTITIONS_AT_ONCE <= DECISION_BYTES_MAX
     for asked in request.topics:
@@ -262,7 +268,8 @@ def _commit_topic(
 
 
 def _check_member(core: Core, request: OffsetCommitRequest, version: int, ctx: Context) -> None:
-    """May this member, or nobody, commit to this group (E.1)?"""
+    """Raise `Refused` unless the request's member, or a client without membership, may commit to the group
+    (E.1)."""
     group = core.projection.groups.get(request.group_id)
     epoch = request.generation_id_or_member_epoch
     if group is None or not (group.is_consumer or group.classic is not None):
@@ -289,7 +296,8 @@ def _check_member(core: Core, request: OffsetCommitRequest, version: int, ctx: C
 
 
 def _check_simple_group(core: Core, request: OffsetCommitRequest, epoch: int, version: int) -> None:
-    """A group without members, and perhaps not even offsets yet: only nobody can commit to it."""
+    """Check a commit to a group without members, which may not exist yet: only clients without membership may
+    commit."""
     offsets = core.projection.offsets
     if epoch < 0 and offsets.num_groups < core.limits.groups_max:
         return
@@ -311,7 +319,9 @@ def _check_simple_group(core: Core, request: OffsetCommitRequest, epoch: int, ve
 
 
 def _check_partition_epochs(group: Group, request: OffsetCommitRequest, version: int, ctx: Context) -> None:
-    """KIP-1251: an older epoch commits what the member has held, assigned or pending, since that epoch."""
+    """Check a commit with another epoch than the member's (KIP-1251).
+
+    An older epoch may commit partitions that the member has held, assigned or pending, since that epoch."""
     current = group.members[request.member_id].current
     epoch = request.generation_id_or_member_epoch
     stale = Refused(
@@ -333,7 +343,7 @@ def _check_partition_epochs(group: Group, request: OffsetCommitRequest, version:
 def _partitions(
     request: OffsetCommitRequest, version: int, metadata_max: int, ctx: Context
 ) -> Iterator[tuple[bytes, int]]:
-    """What will be committed: the others are refused by themselves."""
+    """Yield the partitions that will be committed; the others get errors of their own."""
     for asked in request.topics:
         topic = _topic(asked, version, ctx)
         for part in asked.partitions:
@@ -343,7 +353,7 @@ def _partitions(
 
 
 def _check_classic_member(group: Group, member_id: str, generation: int) -> None:
-    """A classic group known from an imported or older log: its members are what record 2 says."""
+    """Check a commit to a classic group of an imported or older log, whose members are given by record 2."""
     classic = group.classic
     assert classic is not None
     if generation < 0 and not classic.members:
@@ -360,11 +370,13 @@ def _check_classic_member(group: Group, member_id: str, generation: int) -> None
 
 
 def check_reader(core: Core, group_id: str, member_id: str | None, member_epoch: int) -> None:
-    """May this member, or nobody, read the group's offsets (E.2)? Nobody always may: null id, epoch −1."""
+    """Raise `Refused` unless the member may read the group's offsets (E.2).
+
+    A client without membership (null id, epoch −1) always may."""
     if member_id is None and member_epoch < 0:
         return
     group = core.projection.groups.get(group_id)
-    if group is None or not group.is_consumer:  # of classic groups anybody may read
+    if group is None or not group.is_consumer:  # classic groups may be read by any client
         return
     member = group.member(member_id or "")
     if member is None:

@@ -1,8 +1,8 @@
 """OffsetFetch: reads of committed offsets, in the shapes of its ten versions.
 
-A partition without an offset answers −1, and so does one whose offset belongs to a topic that was deleted
-since: the topic that has the name now is another one. requireStable needs no more than any read here, as all
-reads are linearizable and no transaction is ever pending.
+A partition without an offset is answered with −1. So is one whose offset belongs to a deleted topic, because
+the present topic of that name is a different one. requireStable needs no special treatment: all reads here
+are linearizable, and no transaction is ever pending.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ from wire.messages.offset_fetch import (
 
 GROUPS_SINCE = 8
 PARTITIONS_AT_ONCE = 2_000
-"""Read in one turn of the loop: about 15 ms. A hundred thousand at once would cost the node every shard that
-it leads."""
+"""Partitions read in one turn of the event loop: about 15 ms. Reading a hundred thousand at once could cost
+the node its leadership of every shard."""
 NO_OFFSET = OffsetCommitValue(offset=-1, commit_timestamp_ms=-1)
 
 T = TypeVar("T", OffsetFetchResponseTopic, OffsetFetchResponseTopics)
 
 
 def fetch_offsets(core: Core, request: OffsetFetchRequest, version: int, ctx: Context, draft: Draft) -> Steps:
-    """The response; errors are per group. Many partitions are read in several turns, each as it is then."""
+    """Read offsets and return the response. Errors are per group.
+
+    Many partitions are read in several turns, each as it is in its own turn."""
     response = OffsetFetchResponse()
     if version < GROUPS_SINCE:
         asked = None
@@ -50,10 +52,10 @@ def fetch_offsets(core: Core, request: OffsetFetchRequest, version: int, ctx: Co
 
 
 def _read_on(response: OffsetFetchResponse, reads: Iterator[None], draft: Draft) -> Steps:
-    """The next partitions, and the response when there are no more."""
+    """Read the next partitions; the final part returns the response."""
     if sum(1 for _ in islice(reads, PARTITIONS_AT_ONCE)) == PARTITIONS_AT_ONCE:
         draft.rest = lambda ctx, draft: _read_on(response, reads, draft)
-    yield from ()  # nothing is written
+    yield from ()  # writes no records
     return response
 
 
@@ -69,7 +71,7 @@ def _topic(name: str, ctx: Context) -> OffsetFetchResponseTopics:
 def _read_groups(
     core: Core, request: OffsetFetchRequest, version: int, response: OffsetFetchResponse, ctx: Context
 ) -> Iterator[None]:
-    """Fills the response, a partition at a step."""
+    """Fill the response, one partition per step."""
     for group in request.groups:
         answer = OffsetFetchResponseGroup(group_id=group.group_id)
         response.groups.append(answer)
@@ -95,7 +97,8 @@ def _read_groups(
 
 
 def _check_ids(group: OffsetFetchRequestGroup, version: int, ctx: Context) -> None:
-    """A topic that only a newer catalog may have is not unknown: its offsets, if any, can be had soon."""
+    """Raise `Refused` if a newer catalog may have one of the topics: it is not unknown, and can be read
+    soon."""
     if version >= TOPIC_IDS_SINCE and any(ctx.catalog.is_behind(one.topic_id) for one in group.topics or ()):
         raise Refused(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -126,8 +129,10 @@ def _read(
     make_topic: Callable[[str, Context], T],
     ctx: Context,
 ) -> Iterator[None]:
-    """Fills `topics` with the offsets asked for, or (None) with all that the group has, a partition at a
-    step. Of all, the keys are those of the beginning."""
+    """Fill `topics` with the requested offsets, or with all of the group's if `asked` is None, one partition
+    per step.
+
+    If all are read, the keys are those that exist at the beginning."""
     offsets = core.projection.offsets
     if asked is not None:
         for name, partitions in asked:
@@ -139,7 +144,7 @@ def _read(
                 yield
         return
     found: dict[str, T] = {}
-    for key in sorted(offsets.keys(group_id)):  # of one topic by number: that is how msgpack orders them
+    for key in sorted(offsets.keys(group_id)):  # msgpack order: by number within a topic
         offset = offsets.committed(key)
         if offset is not None and _valid(offset.topic, offset.value, ctx) is offset.value:
             topic = found.get(offset.topic) or found.setdefault(offset.topic, make_topic(offset.topic, ctx))
@@ -170,7 +175,8 @@ def _add(
 
 
 def _valid(name: str, value: OffsetCommitValue | None, ctx: Context) -> OffsetCommitValue:
-    """The offset, unless it belongs to a topic that no longer exists. Imported offsets name no id."""
+    """The offset, or NO_OFFSET if its topic no longer exists. Imported offsets have no topic id and are
+    always valid."""
     if value is None:
         return NO_OFFSET
     if value.topic_id != ZERO_UUID:

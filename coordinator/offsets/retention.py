@@ -1,9 +1,9 @@
-"""Offsets and groups that are over (E.5): which ones, and the decisions that end them.
+"""Expiry of offsets and groups (E.5): which have expired, and the decisions that remove them.
 
-An offset is over when its topic is not subscribed to by the group and its time has come: the one that the
-commit named itself (versions 2 to 4), else the retention after the commit; for a group of the classic
-protocol without members, after it lost the last one. A group is over when it has neither members nor offsets.
-A topic that members subscribe to keeps its offsets, however old they are.
+An offset expires when the group does not subscribe to its topic and its retention has passed. The retention
+ends at the time given in the commit (versions 2 to 4), or a fixed time after the commit; for a classic group
+without members, the time counts from when it lost its last member. A group is removed when it has neither
+members nor offsets. Offsets of a topic that members subscribe to are kept, however old they are.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ _SIZE: Final = Struct(">h")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What keeps a group's offsets: a subscription, and time, from `base_ms` or (None) from each commit."""
+    """Conditions that keep a group's offsets: a subscription, or the retention time since `base_ms` (None:
+    since each commit)."""
 
     subscribed: Container[str]
     base_ms: int | None = None
 
 
 def terms_of(group: Group | None) -> Terms | None:
-    """The terms of a group, None while nothing of it may expire. One that is only offsets is no `Group`."""
+    """The retention terms of a group; None while none of its offsets may expire. A group that only has
+    offsets is passed as None."""
     if group is None:
         return Terms(())
     classic = group.classic
@@ -52,7 +54,8 @@ def terms_of(group: Group | None) -> Terms | None:
 
 
 def _classic_subscriptions(classic: GroupMetadataValue) -> set[str] | None:
-    """What the members of a classic group subscribe to; None if they are no consumers, or unreadable."""
+    """Topics that the members of a classic group subscribe to; None if they are not consumers or cannot be
+    decoded."""
     if classic.protocol_type != _CONSUMER or classic.protocol is None:
         return None
     topics: set[str] = set()
@@ -65,7 +68,8 @@ def _classic_subscriptions(classic: GroupMetadataValue) -> set[str] | None:
 
 
 def _subscribed_topics(subscription: bytes) -> list[str]:
-    """The topics at the front of a consumer's subscription, the same in all its versions; ValueError."""
+    """Decode the topics at the beginning of a consumer's subscription, which are the same in all versions.
+    Raises ValueError."""
     if len(subscription) < _PREFIX.size:
         raise ValueError("a subscription without topics")
     _, number = _PREFIX.unpack_from(subscription)
@@ -83,14 +87,15 @@ def _subscribed_topics(subscription: bytes) -> list[str]:
 
 
 def over_at_ms(value: OffsetCommitValue, terms: Terms, retention_ms: int) -> int:
-    """When an offset is over, unless a subscription keeps it."""
+    """Time at which an offset expires, unless a subscription keeps it."""
     if value.expire_timestamp_ms != NO_TIME:
         return value.expire_timestamp_ms
     return (value.commit_timestamp_ms if terms.base_ms is None else terms.base_ms) + retention_ms
 
 
 def expire_offsets(core: Core, ctx: Context, draft: Draft) -> Steps:
-    """One slice of the looks that are due: it ends with the first records, or when it has read enough."""
+    """Process one slice of the due looks; it ends with the first records or after `expiry_slice_max`
+    steps."""
     draft.trigger = Trigger.OFFSETS_EXPIRED
     table, room, has_written = core.expiry, core.limits.expiry_slice_max, False
     while room > 0 and not has_written:
@@ -118,7 +123,8 @@ def expire_offsets(core: Core, ctx: Context, draft: Draft) -> Steps:
 
 
 def _take_up(core: Core, ctx: Context) -> bool:
-    """Begins to read the group that is due for longest, or puts its look back if it would find nothing.
+    """Begin to read the group that has been due for longest, or reschedule its look if reading would find
+    nothing.
 
     False if none is due."""
     due = core.expiry.take_due(ctx)
@@ -138,7 +144,7 @@ def _take_up(core: Core, ctx: Context) -> bool:
 
 
 def _read(core: Core, reading: Reading, keys: list[bytes], ctx: Context, draft: Draft) -> list[RawRecord]:
-    """Tombstones for what is over among these; the reading learns when the others will be."""
+    """Return tombstones for the expired offsets among these; note in `reading` when the others expire."""
     group_id, offsets = reading.group_id, core.projection.offsets
     retention_ms = ctx.settings.for_group(group_id).offsets_retention_ms
     terms = terms_of(core.projection.groups.get(group_id))
@@ -147,7 +153,7 @@ def _read(core: Core, reading: Reading, keys: list[bytes], ctx: Context, draft: 
     oldest: Expiry | None = None
     for key in keys:
         offset = offsets.committed(key)
-        if offset is None:  # gone since the reading began
+        if offset is None:  # removed since the reading began
             continue
         if terms is None:
             reading.free_ms = ctx.past_ms
@@ -167,7 +173,7 @@ def _read(core: Core, reading: Reading, keys: list[bytes], ctx: Context, draft: 
 
 
 def _older(oldest: Expiry | None, offset: CommittedOffset, at_ms: int) -> Expiry:
-    """The evidence of a decision is that of the offset which was committed first."""
+    """The expiry evidence of a decision: that of the offset that was committed first."""
     committed_ms = offset.value.commit_timestamp_ms
     if oldest is not None and oldest.armed_ms <= committed_ms:
         return oldest
@@ -181,7 +187,8 @@ def _older(oldest: Expiry | None, offset: CommittedOffset, at_ms: int) -> Expiry
 
 
 def _end(core: Core, reading: Reading, ctx: Context) -> list[RawRecord]:
-    """The group was read: its tombstones if it is over, else it gets its next look."""
+    """Finish the reading of a group: return its tombstones if it can be removed, or schedule its next
+    look."""
     group_id = reading.group_id
     if core.projection.offsets.has_group(group_id):
         interval_ms = ctx.settings.for_group(group_id).offsets_retention_check_interval_ms

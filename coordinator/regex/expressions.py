@@ -1,12 +1,14 @@
-"""Regular expressions over topic names: whether one is valid, and which names it matches.
+"""Regular expressions over topic names: validation and matching.
 
-RE2, whose time is linear in the name whatever the expression: nobody's expression can hang a node. It can
-still be slow by a large factor, so size and memory are bounded, and matching runs under a budget. Many
-expressions are matched at once as one automaton; an automaton that runs out of memory says "no match", so
-each has one more expression that matches everything, and an answer without that one is not believed. What
-is too costly together is tried in halves, so that one costly expression spoils its own resolution only.
+The engine is RE2, whose time is linear in the name whatever the expression, so no expression can block a
+node. Matching can still be slow by a large factor, so size and memory are bounded, and matching has a time
+budget. Many expressions are matched at once as one automaton. An automaton that runs out of memory reports
+"no match", so each automaton has an additional expression that matches everything, and a result without a
+match of that one is rejected. A set that is too costly is split in halves, so that one costly expression only
+prevents its own resolution.
 
-Pure: the clock is handed in, as a stopwatch. RE2 is told to keep silent, as it would write to stderr.
+The module is pure: the clock is passed in as a stopwatch. RE2's logging is disabled, because it would write
+to stderr.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ import re2
 from coordinator.limits import Limits
 
 AT_ONCE = 100
-"""Expressions in one automaton: 1,000 expressions over 10,000 names take less time than in sets of any other
-size, and an automaton stays small."""
+"""Expressions in one automaton. This size was the fastest for 1,000 expressions over 10,000 names, and keeps
+automata small."""
 
 MEMORY_BYTES_MAX = 8 * 1024 * 1024
-"""Of one automaton, RE2's own default; the largest valid expression needs an eighth."""
+"""Memory bound of one automaton, RE2's own default; the largest valid expression needs an eighth of it."""
 
 NAMES_PER_LOOK = 50
-"""Names that are matched between two looks at the stopwatch: 0.1 ms of any sensible expression."""
+"""Names matched between two checks of the stopwatch: 0.1 ms for any reasonable expression."""
 
 EVERYTHING = "(?s).*"
 
@@ -36,23 +38,23 @@ OUT_OF_TIME = "is not resolved: the other expressions of the group took all the 
 
 
 class InvalidExpression(ValueError):
-    """What is wrong with an expression, in words."""
+    """An invalid expression; the message says what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long matching may take, in ms: one automaton, and all of them."""
+    """Time bounds for matching, in ms: for one automaton, and for all of them."""
 
     at_once_ms: float
     total_ms: float
 
 
 Found = list[int] | str
-"""Positions of the names that an expression matches, ascending; or why it could not be said."""
+"""Positions of the names that an expression matches, ascending; or an error message."""
 
 
 def check_expression(expression: str, limits: Limits) -> None:
-    """Raises `InvalidExpression` for what RE2 cannot compile within its bounds."""
+    """Raise `InvalidExpression` if RE2 cannot compile the expression within its bounds."""
     size = len(expression.encode(errors="surrogatepass"))
     if size > limits.regex_bytes_max:
         raise InvalidExpression(f"it has {size} bytes; at most {limits.regex_bytes_max} are allowed")
@@ -63,7 +65,7 @@ def check_expression(expression: str, limits: Limits) -> None:
     except re2.error as error:
         raise InvalidExpression(_words(error)) from error
     finally:
-        re2.purge()  # its cache would hold 128 programs of whatever size
+        re2.purge()  # its cache would hold 128 programs of any size
 
 
 def match(
@@ -73,7 +75,7 @@ def match(
     budget: Budget,
     stopwatch_ms: Callable[[], float],
 ) -> list[Found]:
-    """What each expression matches, each name as a whole."""
+    """The matches of each expression. An expression must match a name as a whole."""
     return _Matching(expressions, names, limits, budget, stopwatch_ms).run()
 
 
@@ -81,7 +83,8 @@ Names = TypeVar("Names", bound=Sequence[object])
 
 
 def within_bounds(names: Names, num_others: int, limits: Limits) -> Names | str:
-    """The names that one expression matches, or that they are too many, alone or with those of others."""
+    """Return the names that one expression matches, or an error message if these are too many, alone or with
+    those of others."""
     if len(names) > limits.resolved_topics_max:
         return f"matches {len(names)} topics; at most {limits.resolved_topics_max} are allowed"
     if num_others + len(names) > limits.resolved_names_max:
@@ -90,7 +93,7 @@ def within_bounds(names: Names, num_others: int, limits: Limits) -> Names | str:
 
 
 class _Matching:
-    """One call of `match`."""
+    """The state of one call of `match`."""
 
     def __init__(
         self,
@@ -125,11 +128,11 @@ class _Matching:
                 self._found[part[0]] = TOO_COSTLY
             else:
                 middle = len(part) // 2
-                waiting += [part[:middle], part[middle:]]  # behind those that may be cheap
+                waiting += [part[:middle], part[middle:]]  # after those that may be cheap
         return self._found
 
     def _together(self, part: range) -> list[list[int]] | None:
-        """What each of these matches; None if that costs too much time or memory."""
+        """Match these expressions in one automaton; None if that costs too much time or memory."""
         automaton = re2.Set.FullMatchSet(_options(MEMORY_BYTES_MAX))
         try:
             for number in part:
@@ -161,6 +164,6 @@ def _options(memory_bytes_max: int) -> re2.Options:
 
 
 def _words(error: Exception) -> str:
-    """RE2's own words, which come as bytes."""
+    """RE2's error message, which comes as bytes."""
     said = error.args[0] if error.args else ""
     return said.decode(errors="replace") if isinstance(said, bytes) else str(said)

@@ -1,12 +1,13 @@
-"""One round of resolution: what is asked, what is answered, and what of the answer is news to the group.
+"""One round of resolution: the request, the answers, and the differences between the answers and the group's
+state.
 
-A round asks for many expressions over many names, and mostly hears what the group knows. So answers are
-small, positions in place of names, and are looked through a named part at a time, each part in a turn of the
-loop of its own; what is news is written when all has been looked through, so that a round is one change of
-the group.
+A round matches many expressions against many names, and most results are already known to the group. So
+answers are small, with positions instead of names, and are compared with the group in parts of a given number
+of names, each in its own turn of the event loop. Differences are written after all answers have been
+compared, so that a round changes the group once.
 
-What must stay true: positions are of the names that were asked, in their order, whatever the catalog has
-become since; an answer that makes no sense is found out before anything of it is written.
+Invariants: positions refer to the names in the request, in their order, however the catalog has changed
+since. An invalid answer is detected before any part of it is written.
 """
 
 from __future__ import annotations
@@ -24,33 +25,35 @@ from coordinator.state.model import Group
 from coordinator.topics import CatalogView
 
 AT_ONCE_MS, AT_ONCE_NAME_MS = 300.0, 0.02
-"""What a child spends on a hundred expressions at most, and what of that on each name; a sensible set of a
-hundred takes a twentieth."""
+"""Time that a child may spend on up to a hundred expressions, in ms: a base, and an addition per name. A
+reasonable set of a hundred takes a twentieth of it."""
 
 CHILD_TOTAL_MS = 10_000.0
-"""For each of the two halves of a round."""
+"""Time budget in ms for each of the two halves of a round (fresh and stale expressions)."""
 
 AUTOMATON_COST = 10
-"""Names that could be matched in the time that it takes to make an expression's automaton."""
+"""Cost of building an expression's automaton, in names that could be matched in the same time."""
 
 LOOK_COST = 10
-"""Names that could be looked at in the time that an expression takes besides."""
+"""Overhead of each expression when answers are compared, in names that could be compared in the same time."""
 
 POSITION = "I"
-"""4 bytes, in the order of the machine that both processes run on."""
+"""Type code of positions: 4 bytes in native byte order, as both processes run on the same machine."""
 
 Answer = bytes | str
-"""For one expression: positions of the names that it matches, ascending, as an array of `POSITION`; or why
-that could not be said."""
+"""The answer for one expression: positions of the names that it matches, ascending, as an array of
+`POSITION`; or an error message."""
 
 Resolved = dict[str, tuple[str, ...] | str]
-"""By expression: all names that it matches, sorted; or why that could not be said."""
+"""By expression: all names that it matches, sorted; or an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What is asked: `fresh` expressions against all `names`; `stale` ones, whose result is known as of an
-    older catalog, only against the topics that `changed` since. `version` is the catalog's."""
+    """A request to resolve expressions.
+
+    `fresh` expressions are matched against all `names`. `stale` ones, whose result is known for an older
+    catalog, are only matched against the topics `changed` since. `version` is the catalog's."""
 
     version: int
     is_full: bool
@@ -61,14 +64,15 @@ class Round:
 
     @property
     def cost(self) -> int:
-        """Matches of one name by one expression; making an expression's automaton counts as some more."""
+        """Estimated cost in matches of one name by one expression; building an automaton counts as
+        `AUTOMATON_COST` more."""
         cost = len(self.fresh) * (AUTOMATON_COST + len(self.names))
         if self.changed:
             cost += len(self.stale) * (AUTOMATON_COST + len(self.changed))
         return cost
 
     def question(self, limits: Limits) -> dict[str, Any]:
-        """For a child process; see `answer_round`."""
+        """The request to a child process; see `answer_round`."""
         return {
             "fresh": self.fresh,
             "names": self.names,
@@ -79,14 +83,14 @@ class Round:
         }
 
     def answers(self, limits: Limits, budget: Budget, stopwatch_ms: Callable[[], float]) -> list[Answer]:
-        """For each fresh and then each stale expression, worked out here and within the budget."""
+        """Answers for each fresh and then each stale expression, computed here within the budget."""
         return _answers(self.fresh, self.names, limits, budget, stopwatch_ms) + _answers(
             self.stale, self.changed, limits, budget, stopwatch_ms
         )
 
 
 def answer_round(request: Mapping[str, Any], stopwatch_ms: Callable[[], float]) -> list[Answer]:
-    """What a child process answers to the question: for each fresh and then each stale expression."""
+    """Compute a child process's answers: for each fresh and then each stale expression."""
     limits = Limits(resolved_topics_max=request["topics_max"], resolved_names_max=request["names_max"])
     answers: list[Answer] = []
     for regexes, names in (
@@ -109,21 +113,21 @@ def _answers(
 
 @dataclass(slots=True)
 class Taking:
-    """An answer on its way into the log."""
+    """An answer whose results are being compared with the group and written to the log."""
 
     asked: Round
     cost_ms: float
-    """What it took to find it."""
+    """Time that the computation of the answer took, in ms."""
     unread: Iterator[tuple[str, bool, object]]
-    """What has not been compared with what the group has: expression, whether it is fresh, answer."""
+    """Results that were not compared with the group yet: expression, whether it is fresh, answer."""
     changed: frozenset[str]
-    """The names that were asked for stale expressions."""
+    """The names against which stale expressions were matched."""
     news: Resolved = field(default_factory=dict)
-    """What differs from what the group has, and is not in the log yet."""
+    """Results that differ from the group's and are not in the log yet."""
 
     @classmethod
     def of(cls, asked: Round, answers: object, cost_ms: float) -> Taking:
-        """TypeError or ValueError for what answers something else."""
+        """Begin to process an answer. Raises TypeError or ValueError if it does not fit the request."""
         if not isinstance(answers, list):
             raise TypeError(f"not a list: {type(answers).__name__}")
         num_fresh, num_stale = len(asked.fresh), len(asked.stale)
@@ -134,10 +138,10 @@ class Taking:
         return cls(asked, cost_ms, unread, frozenset(asked.changed))
 
     def look(self, group: Group, errors: Container[str], catalog: CatalogView, names_max: int) -> bool:
-        """Compares some answers with what the group has, about `names_max` names; whether none is left.
+        """Compare some answers with the group, up to about `names_max` names; return whether none is left.
 
-        `errors` are the expressions that had none so far, so that any answer for them is news. TypeError,
-        ValueError or LookupError for answers that make no sense."""
+        `errors` are the expressions that have an error so far, so that any answer for them is a difference.
+        Raises TypeError, ValueError or LookupError for invalid answers."""
         num_looked_at = 0
         for regex, is_fresh, answer in self.unread:
             old = group.regexes.get(regex)
@@ -153,7 +157,7 @@ class Taking:
     def _names(
         self, is_fresh: bool, old: tuple[str, ...], answer: object, catalog: CatalogView
     ) -> tuple[str, ...] | str:
-        """All that the expression matches, or why that could not be said."""
+        """All names that the expression matches, or an error message."""
         if isinstance(answer, str):
             return answer
         if not isinstance(answer, bytes):

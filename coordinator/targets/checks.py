@@ -1,8 +1,8 @@
-"""Due work that no request asks for: topic changes, the check at the beginning of a term, deferred targets.
+"""Due work without a request: topic changes, the checks at the beginning of a term, and deferred targets.
 
-Groups and offsets are compared with the catalog by topic id, so that a topic that was deleted and made again
-under its name is another topic, also when that happened while nobody was looking. A change is found here at
-once, without waiting for a heartbeat as Kafka does; a heartbeat that comes first finds it just as well.
+Groups and offsets are compared with the catalog by topic id. So a topic that was deleted and created again
+under its name is a different topic, even if this happened while no leader was active. A change is found here
+at once, whereas Kafka waits for a heartbeat; a heartbeat that comes first finds it too.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ _TRIGGER_OF_REASON = {
 
 
 def check_group(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
-    """Compares one group with the catalog: offsets of topics that are gone go, topics that changed bump."""
+    """Compare one group with the catalog: remove offsets of deleted topics, and bump the epoch if topics
+    changed."""
     draft.trigger = core.checks.pop(group_id)
     tombstones = _offsets_without_topic(core, group_id, ctx, draft)
     if group_id in core.offset_scans:
-        core.checks[group_id] = Trigger(draft.trigger)  # the rest, after all that is due already
+        core.checks[group_id] = Trigger(draft.trigger)  # the rest is checked after all other due groups
     if tombstones:
         if draft.trigger is Trigger.CATALOG_CHANGED:
             draft.trigger = Trigger.TOPIC_DELETED
@@ -46,15 +47,16 @@ def _removals_max(core: Core, group_id: str) -> int:
 
 
 OFFSETS_AT_ONCE = 10_000
-"""Looked at in one decision: about 5 ms."""
+"""Offsets examined in one decision: about 5 ms."""
 
 
 def _offsets_without_topic(core: Core, group_id: str, ctx: Context, draft: Draft) -> list[RawRecord]:
-    """Tombstones for offsets of topics that were deleted, by topic id; as many as one decision may have. If
-    there may be more, the search is left in `core.offset_scans`.
+    """Tombstones for offsets of topics that were deleted, by topic id; at most as many as one decision may
+    write. If more may follow, the search is stored in `core.offset_scans`.
 
-    A topic that this catalog does not have may also be one that it does not have *yet*: offsets carry no
-    catalog version, and another node may have accepted them on a newer one. The id tells the two apart.
+    A topic that this catalog lacks may also be one that it does not have *yet*: offsets carry no catalog
+    version, and another node may have accepted them with a newer catalog. The topic id distinguishes the two
+    cases.
     """
     scan = core.offset_scans.pop(group_id, None) or core.projection.offsets.topic_ids(group_id)
     verdicts = {ZERO_UUID: False}
@@ -76,7 +78,7 @@ def _offsets_without_topic(core: Core, group_id: str, ctx: Context, draft: Draft
 
 
 def compute_deferred_target(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
-    """A target whose turn has come."""
+    """Compute a deferred target that is now due."""
     if group_id in core.projection.groups:
         draft.trigger = Trigger.TARGET_COMPUTED
         if (index := core.pacing.bumped_at.get(group_id)) is not None:

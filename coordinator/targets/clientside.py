@@ -1,15 +1,15 @@
-"""Client-side assignors (KIP-848): which one a group uses, and which member is asked to run it.
+"""Client-side assignors (KIP-848): which assignor a group uses, and which member is asked to run it.
 
-The choice is a function of what the members offer (`common_assignor`), so every leader comes to the same. Who
-computes is volatile: a *round* (`coordinator.volatile.clientrounds`) begins when a target is due, asks one
-member at a time, each until its own rebalance timeout, and ends with any new target. A member that lets its
-time pass, leaves, or hands in a target that is not valid is not asked again in that round; when nobody is
-left, or after a time that holds for all of them together, the server assignor computes, so that no client can
-keep a group without a target, whatever it takes for its rebalance timeout. A new leader begins a round of its
+The choice of assignor is a function of the members' offers (`common_assignor`), so every leader makes the
+same choice. The member that computes is volatile state. A *round* (`coordinator.volatile.clientrounds`)
+begins when a target is due, asks one member at a time, each until its own rebalance timeout, and ends with
+any new target. A member that exceeds its time, leaves, or installs an invalid target is not asked again in
+that round. When no member is left, or after a total time for all of them, the server assignor computes. So no
+client can keep a group without a target, whatever its rebalance timeout. A new leader begins a round of its
 own.
 
-What must stay true: at most one member is chosen for a group at a time; only that one may prepare and
-install; and what it installs is judged by what it was shown.
+Invariants: at most one member of a group is chosen at a time; only that member may prepare and install; and
+the target it installs is validated against the input it was shown.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from coordinator.volatile.clientrounds import Choice, Round
 from records import ClientAssignor, ConsumerGroupMemberMetadataValue, MemberState
 
 Offers = Sequence[ClientAssignor]
-"""What one member offers, best first."""
+"""The assignors that one member offers, in order of preference."""
 
 
-# What members offer.
+# The members' offers.
 
 
 def common_assignor(offers: Iterable[Offers]) -> Choice | None:
-    """The assignor that all members have, in versions that overlap; None where there is none.
+    """The assignor that all members offer, in overlapping versions; None if there is none.
 
-    Each member votes for the first of its list that qualifies. Ties go to the one that stands higher in the
-    lists, all places added up, then to the first by name."""
+    Each member votes for the first assignor of its list that qualifies. Ties go to the one that is listed
+    higher, by the sum of its positions, and then to the first by name."""
     lists = list(offers)
     common: dict[str, tuple[int, int]] | None = None
     for offered in lists:
@@ -70,25 +70,27 @@ def offers_of(member: Member) -> Offers:
 
 
 def offer(offers: Offers, name: str) -> ClientAssignor | None:
-    """What a member says for the assignor of that name."""
+    """The member's entry for the assignor of that name; None if it has none."""
     return next((one for one in offers if one.name == name), None)
 
 
 def chosen_assignor(group: Group) -> Choice | None:
-    """The client-side assignor that the group's next target is due from; None for the server's."""
+    """The client-side assignor for the group's next target; None if the server assignor computes it."""
     return common_assignor(offers_of(member) for member in group.joined())
 
 
 def assignor_name(group: Group, configured: Sequence[str]) -> str:
-    """The assignor that computes for the group, a client-side or a server one."""
+    """Name of the assignor that computes for the group, client-side or server-side."""
     choice = chosen_assignor(group)
     return choice.name if choice is not None else preferred_assignor(group, configured)
 
 
 def change_matters(group: Group, member: Member, new: Offers, limits: Limits) -> bool:
-    """Whether a member's new offers call for a new target: another assignor or version is chosen now, or the
-    chosen one hears something else. What an assignor says that nobody uses is only kept; so is whatever is
-    said in a group that is too large for any of them."""
+    """Whether a member's new offers require a new target: another assignor or version is chosen now, or the
+    input of the chosen one changed.
+
+    Changes for assignors that are not in use are only stored, as are all changes in a group too large for
+    client-side assignors."""
     old = offers_of(member)
     if old == new or group.num_members > limits.client_members_max:
         return False
@@ -111,8 +113,10 @@ def with_assignors(
     *,
     is_join: bool,
 ) -> ConsumerGroupMemberMetadataValue:
-    """The metadata with the assignors that a heartbeat offers. One that offers none leaves them as they are,
-    but a join says everything, so a client that came back without assignors has none."""
+    """Return the metadata with the assignors that a heartbeat offers.
+
+    A heartbeat that does not list any leaves them unchanged. A join lists everything, so a client that
+    rejoins without assignors has none."""
     if offered is None:
         if not is_join or not metadata.assignors:
             return metadata
@@ -120,12 +124,13 @@ def with_assignors(
     return metadata if metadata.assignors == offered else replace(metadata, assignors=offered)
 
 
-# Who computes.
+# The choice of the member that computes.
 
 
 def wait_ms(core: Core, group: Group, ctx: Context, draft: Draft) -> float | None:
-    """How long the member that is asked for the group's target still has, after asking one if need be; None
-    where it is the server assignor's turn."""
+    """Time that the chosen member has left to compute the group's target, after choosing one if needed.
+
+    None if the server assignor computes it."""
     round_ = _round(core, group)
     if round_ is None or round_.is_over:
         return None
@@ -139,7 +144,7 @@ def wait_ms(core: Core, group: Group, ctx: Context, draft: Draft) -> float | Non
 
 
 def round_of(core: Core, group: Group) -> Round | None:
-    """The round under way in which somebody is chosen."""
+    """The current round in which a member is chosen; None if there is none."""
     round_ = core.client_side.rounds.get(group.group_id)
     if round_ is None or not round_.chosen or round_.assignment_epoch != group.assignment_epoch:
         return None
@@ -147,7 +152,7 @@ def round_of(core: Core, group: Group) -> Round | None:
 
 
 def assignor_error(core: Core, group_id: str) -> str | None:
-    """What went wrong last with the group's assignors, on either side."""
+    """The last error of the group's assignors, both client-side and server-side."""
     said = (core.pacing.errors.get(group_id), core.client_side.errors.get(group_id))
     return "; ".join(filter(None, said)) or None
 
@@ -158,21 +163,22 @@ def is_chosen(core: Core, group: Group, member_id: str) -> bool:
 
 
 def fail(core: Core, group: Group, round_: Round, why: str, ctx: Context, draft: Draft) -> None:
-    """The chosen member is not asked again in this round; somebody else is, or nobody is left."""
+    """Exclude the chosen member from this round, and choose another one if any is left."""
     said = f"Assignor {round_.choice.name}: {round_.chosen} {why}; see docs/protocol-extensions.md."
     core.client_side.errors[group.group_id] = said
-    if _may_compute(group.member(round_.chosen)):  # to leave meanwhile is nobody's fault
+    if _may_compute(group.member(round_.chosen)):  # leaving meanwhile is not a failure
         draft.trouble = Trouble(group.group_id, said, JobKind.ASSIGN, round_.chosen)
     round_.failed.add(round_.chosen)
     _elect(core, group, round_, ctx)
 
 
 def _round(core: Core, group: Group) -> Round | None:
-    """The round for the group's next target, begun if there is none; None where members have no assignor in
-    common, or the group is too large to be shown to one of them."""
+    """The round for the group's next target, begun if there is none.
+
+    None if the members have no assignor in common, or the group is too large to be sent to one of them."""
     rounds = core.client_side.rounds
     round_ = rounds.get(group.group_id)
-    is_first = group.target_metadata is None  # an empty target is written then, for the epoch of now
+    is_first = group.target_metadata is None  # an empty target for the current epoch is written then
     began_at = group.epoch if is_first else group.assignment_epoch
     if round_ is not None and round_.assignment_epoch == began_at and round_.epoch == group.epoch:
         return round_
@@ -188,15 +194,17 @@ def _round(core: Core, group: Group) -> Round | None:
         return None
     if round_ is None or round_.assignment_epoch != began_at:
         round_ = rounds[group.group_id] = Round(choice, began_at, group.epoch)
-    elif round_.choice != choice:  # all are asked anew, for the same target, in the time that is left for it
+    elif round_.choice != choice:  # all members are asked again, within the same target's remaining time
         round_ = rounds[group.group_id] = Round(choice, began_at, group.epoch, until_ms=round_.until_ms)
     round_.epoch = group.epoch
     return round_
 
 
 def _elect(core: Core, group: Group, round_: Round, ctx: Context) -> None:
-    """The first by name among those who can read what all members say and have nothing to give up or to wait
-    for, as far as there are such; nobody once the group has waited long enough."""
+    """Choose the member that computes: of those left, the first by name among the best qualified.
+
+    Preferred are members that can read the metadata of all others, and among these STABLE ones. If no
+    candidate is left or the round's time is over, the round ends."""
     now_ms = ctx.monotonic_ms
     if round_.until_ms is None:
         round_.until_ms = now_ms + core.limits.client_round_max_ms
@@ -232,12 +240,12 @@ def _elect(core: Core, group: Group, round_: Round, ctx: Context) -> None:
 
 
 def _may_compute(member: Member | None) -> bool:
-    """Whether the member is there to be asked."""
+    """Whether the member exists and is not away."""
     return member is not None and not member.is_away
 
 
 def _too_large(group: Group, choice: Choice, limits: Limits) -> str | None:
-    """Why the group's target cannot be computed by a member, if so."""
+    """Why the group is too large for a member to compute its target; None if it is not."""
     partitions = sum(topic.num_partitions for topic in group.topics)
     for what, number, number_max in (
         ("members", group.num_members, limits.client_members_max),
@@ -253,11 +261,11 @@ def _too_large(group: Group, choice: Choice, limits: Limits) -> str | None:
 
 
 MEMBER_BYTES = 48
-"""Of a member in the answer to Prepare, beside its id, its topics, its metadata and its partitions."""
+"""Bytes of a member in the response to Prepare, without its id, topics, metadata and partitions."""
 
 
 def size_to_show(group: Group, choice: Choice) -> int:
-    """Bytes that showing the group to a member takes, at most."""
+    """Upper bound for the bytes of the group in the response to Prepare."""
     size = sum(32 + len(topic.topic_name) * 3 for topic in group.topics)
     for member in group.joined():
         metadata = member.metadata

@@ -1,8 +1,8 @@
-"""What a member hands in as its group's target: whether it can be meant, and whether it is there already.
+"""Validation of targets that members install, and detection of repeated requests.
 
-A target is judged by what its author was shown (`AssignmentSpec`), so that a group that moved on meanwhile
-makes nothing wrong that was right. Complaints name the member and the partition; a request that is longer
-than any valid one is refused before it is looked at.
+A target is validated against the input that its author was shown (`AssignmentSpec`), so a group that has
+moved on does not make a correct target wrong. Error messages name the member and the partition. A request
+that is longer than any valid one is refused before it is examined.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wire.messages import consumer_group_install_assignment as install
 
 
 def metadata_fault(version: int, metadata: bytes, low: int, high: int) -> str | None:
-    """What is wrong with versioned metadata, if anything."""
+    """Why versioned metadata is invalid; None if it is valid."""
     if version == -1:
         return f"MetadataVersion -1 means none, but there are {len(metadata)} bytes" if metadata else None
     if not low <= version <= high:
@@ -28,7 +28,7 @@ def metadata_fault(version: int, metadata: bytes, low: int, high: int) -> str | 
 
 
 def is_installed(group: Group, request: install.ConsumerGroupInstallAssignmentRequest) -> bool:
-    """Whether the group's target is this very one already."""
+    """Whether the group's target is already the one in the request."""
     if request.group_epoch != group.assignment_epoch or not request.members:
         return False
     parts = {part.member_id: part for part in request.members}
@@ -45,7 +45,8 @@ def is_installed(group: Group, request: install.ConsumerGroupInstallAssignmentRe
 
 
 def _is_part(part: install.Member, target: Mapping[bytes, tuple[int, ...]]) -> bool:
-    """Whether the part names just the target's partitions; lengths first, as a stranger may send any."""
+    """Whether the part has exactly the target's partitions. Lengths are compared first, because the request
+    is not validated yet."""
     given = [topic for topic in part.topic_partitions if topic.partitions]
     return len(given) == len(target) and all(
         len(numbers := target.get(topic.topic_id, ())) == len(topic.partitions)
@@ -60,8 +61,8 @@ def answer_of(
     choice: Choice,
     limits: Limits,
 ) -> Mapping[str, MemberAssignment]:
-    """The request in the form of an assignor's answer; raises `PartitionAssignorError`, which names the
-    member and the partition."""
+    """Convert the request into the form of an assignor's answer. Raises `PartitionAssignorError`, which names
+    the member and the partition."""
     _check_size(request, spec)
     owners: dict[bytes, dict[int, str]] = {topic_id: {} for topic_id in spec.topics}
     answer: dict[str, MemberAssignment] = {}
@@ -98,7 +99,7 @@ def answer_of(
 
 
 def _check_size(request: install.ConsumerGroupInstallAssignmentRequest, spec: AssignmentSpec) -> None:
-    """What is longer than any valid target is not looked at any further."""
+    """Raise `PartitionAssignorError` for a request that is longer than any valid target."""
     partitions_max = sum(topic.num_partitions for topic in spec.topics.values())
     for what, number, number_max in (
         ("members", len(request.members), len(spec.members)),
@@ -127,7 +128,7 @@ def _given(part: install.Member) -> dict[bytes, tuple[int, ...]]:
 
 
 def _kept(spec: AssignmentSpec, member_id: str) -> dict[bytes, tuple[int, ...]]:
-    """The member's old target, as far as it subscribes to it and it still exists."""
+    """The member's old target, restricted to topics that it subscribes to and partitions that still exist."""
     member = spec.members[member_id]
     kept = {
         topic_id: tuple(one for one in numbers if one < spec.topics[topic_id].num_partitions)
@@ -143,7 +144,8 @@ def _own(
     member_id: str,
     partitions: Mapping[bytes, tuple[int, ...]],
 ) -> None:
-    """Notes who gets what, once."""
+    """Record the owner of each partition; raise `PartitionAssignorError` if one is invalid or assigned
+    twice."""
     subscribed = spec.members[member_id].subscribed_topics
     for topic_id, numbers in partitions.items():
         if topic_id not in subscribed:

@@ -1,10 +1,10 @@
-"""The steps that move a group: its epoch, then its target.
+"""The steps that bump a group's epoch and compute its target.
 
-Both are shared by everything that changes a group: heartbeats, leaves, expiries, topic changes, the check
-at the beginning of a term. `epoch_step` compares the group with the catalog, and bumps the epoch by one if
-there is any reason to, whatever their number; every reason goes into the cause. `target_step` computes the
-target of the new epoch, if the group's pacing and its assignment interval allow. They are generators: what
-they yield is applied before they go on.
+Everything that changes a group uses both: heartbeats, leaves, expiries, topic changes, and the check at the
+beginning of a term. `epoch_step` compares the group with the catalog, and bumps the epoch by one if there is
+any reason, however many there are; all reasons go into the cause. `target_step` (in
+`coordinator.targets.targeting`) computes the target of the new epoch, if the group's pacing and its
+assignment interval allow it. Both are generators: the records they yield are applied before they continue.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from coordinator.topics import CatalogView
 from records import METADATA_SHARD, PartitionRacks, RawRecord, ReasonKind, TopicMetadata
 
 REASONS_KEPT = 100
-"""Topic reasons per cause: enough to explain, and a change of thousands of topics still fits in an entry."""
+"""Maximum number of topic reasons per cause: enough to explain it, and a change of thousands of topics still
+fits into an entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a change of membership may change, as it was before it."""
+    """Values that a change of membership may affect, as they were before the change."""
 
     names: frozenset[str]
     assignor: str | None
-    """None while the group has no members: the first ones change nobody's assignor."""
+    """None while the group has no members: the first members do not change an assignor."""
 
     @staticmethod
     def of(group: Group | None, ctx: Context, group_id: str) -> Before:
@@ -45,9 +46,10 @@ class Before:
 def subscription_metadata(
     group: Group, catalog: CatalogView, *, racks_bytes_max: int = 0
 ) -> tuple[TopicMetadata, ...]:
-    """The subscribed topics that exist, by topic id. Those that are as the group knows them are the same
-    objects: of ten thousand topics one changes. With the racks of their partitions, unless all of them
-    together take more bytes than asked for."""
+    """The subscribed topics that exist, sorted by topic id.
+
+    Topics that have not changed are the objects that the group already has, since often one of ten thousand
+    topics changes. Partition racks are included unless all of them together exceed `racks_bytes_max`."""
     with_racks = (
         0 < sum([_racks_bytes(catalog.racks(name)) for name in group.subscriptions]) <= racks_bytes_max
     )
@@ -76,15 +78,15 @@ def subscription_metadata(
 
 
 def _racks_bytes(racks: tuple[PartitionRacks, ...]) -> int:
-    """About how many bytes they take in a record."""
+    """Approximate bytes of the racks in a record."""
     return sum([8 + sum([2 + len(name.encode()) for name in one.racks]) for one in racks])
 
 
 def epoch_step(core: Core, group_id: str, before: Before | None, ctx: Context, draft: Draft) -> Step:
-    """Records 4 and 3 where they are due. `before` is None when no membership changed.
+    """Write records 4 and 3 where they are due. `before` is None if membership did not change.
 
-    Bumps if `draft` has a reason already (a member came, went or subscribed anew) or finds one: a subscribed
-    topic changed, or the preferred assignor did."""
+    Bumps the epoch if `draft` already has a reason (a member joined, left or changed its subscription) or
+    this step finds one: a subscribed topic or the preferred assignor changed."""
     group = core.projection.groups[group_id]
     if core.catalog_is_behind(group, ctx):
         topics = group.topics
@@ -110,7 +112,8 @@ def epoch_step(core: Core, group_id: str, before: Before | None, ctx: Context, d
 def _compare_topics(
     core: Core, group: Group, before: Before | None, ctx: Context, draft: Draft
 ) -> tuple[TopicMetadata, ...]:
-    """The group's topics by today's catalog, with a reason for each that changed under a subscription."""
+    """The group's topics in the current catalog. Adds a reason for each topic that changed under an existing
+    subscription."""
     settings = ctx.settings.for_group(group.group_id)
     asks = preferred_assignor(group, settings.assignors) in settings.rack_assignors
     checked = ctx.catalog.version, asks

@@ -1,8 +1,8 @@
-"""Computing a target assignment: from the group to the assignor's input, and from its answer to records.
+"""Computation of a target assignment: from the group to the assignor's input, and from its answer to records.
 
-The input is the group as it is when the step runs: record 4 says which topics there are, so every member is
-judged by the same topics. The answer is validated before anything is written;
-`coordinator.volatile.installing` writes what differs.
+The input is the group as it is when the step runs. Record 4 defines which topics exist, so all members are
+given the same topics. The answer is validated before anything is written; `coordinator.volatile.installing`
+writes the differences.
 """
 
 from __future__ import annotations
@@ -26,31 +26,32 @@ from records import ConsumerGroupMemberMetadataValue, RawRecord
 
 
 def preferred_assignor(group: Group, configured: Sequence[str]) -> str:
-    """The assignor with the most votes; ties go to the one configured first, no votes mean the default."""
+    """The assignor with the most votes; ties go to the one configured first, and no votes mean the
+    default."""
     votes = group.server_assignors
     return max(configured, key=lambda name: votes[name]) if votes else configured[0]
 
 
 def topic_ids_by_name(group: Group) -> dict[str, bytes]:
-    """The topics that the group decides on."""
+    """Topics that the group takes into account: name → id."""
     return {topic.topic_name: topic.topic_id for topic in group.topics}
 
 
 def topic_ids(group: Group) -> frozenset[bytes]:
-    """Ids of the topics that the group decides on."""
+    """Ids of the topics that the group takes into account."""
     return frozenset([topic.topic_id for topic in group.topics])
 
 
 def subscribed_ids(
     group: Group, metadata: ConsumerGroupMemberMetadataValue, ids: Mapping[str, bytes]
 ) -> frozenset[bytes]:
-    """Ids of the topics that a member subscribes to, by name or by expression, as far as they exist."""
+    """Ids of the existing topics that a member subscribes to, by name or by expression."""
     names = (*metadata.subscribed_topic_names, *group.resolved(metadata.subscribed_topic_regex))
     return frozenset([ids[name] for name in names if name in ids])
 
 
 def assignment_spec(group: Group) -> AssignmentSpec:
-    """The assignor's input. Members with equal subscriptions share one set, which keeps comparing cheap."""
+    """The assignor's input. Members with equal subscriptions share one set, which makes comparisons cheap."""
     ids = topic_ids_by_name(group)
     corrected = _without_doubles(group)
     sets: dict[tuple[int, str | None], frozenset[bytes]] = {}  # equal names are one tuple (`projection`)
@@ -82,10 +83,12 @@ def assignment_spec(group: Group) -> AssignmentSpec:
 
 
 def _without_doubles(group: Group) -> Mapping[str, Mapping[bytes, tuple[int, ...]]]:
-    """The parts of members who share a partition with another one, without it; empty for any whole target.
+    """Targets of members that share a partition with another member, without that partition; empty for a
+    complete target.
 
-    One that a former leader left half written may name a partition twice, in a part of the new target and in
-    one of the old. It is whose it is today, else the first one's by name."""
+    A target that a previous leader left half-written may contain a partition twice: in a part of the new
+    target and in one of the old. The partition stays with its current owner if that is one of the two,
+    otherwise with the first member by name."""
     epoch = group.assignment_epoch
     if all(value.assignment_epoch <= epoch for value in group.target.values()):
         return {}
@@ -124,8 +127,8 @@ def install_records(
 ) -> list[RawRecord]:
     """All records of a new target for `epoch`, the group's epoch when `spec` was taken from it.
 
-    The answer is judged by the spec that it is the answer to, and written as `Installation` says. Raises
-    `PartitionAssignorError` when it is not valid or takes more than `limits.target_bytes_max`."""
+    The answer is validated against its spec, and written as `Installation` describes. Raises
+    `PartitionAssignorError` if it is invalid or takes more than `limits.target_bytes_max`."""
     validate(spec, answer, assignor)
     records = Installation(spec, answer, epoch).records(group, ctx.wall_ms, -1)
     size = sum(len(raw.key) + len(raw.value or b"") for raw in records)

@@ -1,14 +1,14 @@
-"""When a group gets its next target, and by whom it is computed.
+"""When a group gets its next target, and who computes it.
 
-`target_step` is a step of every decision that changes a group. A small group's target is computed in the
-decision itself; a large one's, and whatever a user's assignor is to compute, by a child process, while the
-group goes on with the target that it has. What the child answers is installed even if the group has moved
-on, and the next target is due at once then: to drop it would starve a group that changes all the time
+`target_step` is a step of every decision that changes a group. The target of a small group is computed in the
+decision itself. That of a large group, and any by a user's assignor, is computed by a child process, while
+the group continues with its present target. The child's answer is installed even if the group has moved on,
+and the next target is then due at once. Discarding the answer would starve a group that changes all the time
 (KIP-848 says the same of client-side assignors).
 
-What must stay true: at most one computation or installation of a group is under way; whatever becomes of it
-costs no member its place: the old target stays in force, the error is shown by describe, and the assignor is
-asked again after a pause that grows.
+Invariants: at most one computation or installation of a group is in progress. If it fails, no member is
+removed: the old target stays in force, describe shows the error, and the assignor is retried after a pause
+that grows.
 """
 
 from __future__ import annotations
@@ -30,22 +30,25 @@ from records import RawRecord, Trigger
 Step = Generator[list[RawRecord], None, None]
 
 MEMBER_COST_US = 20
-"""Of a target in one decision, per member: its part is encoded, written and applied."""
+"""Estimated cost in µs per member of a target in one decision: its part is encoded, written and applied."""
 
 TOPIC_COST_US = 8
-"""Per topic: whoever gets some of its partitions has an entry for it."""
+"""Estimated cost in µs per topic: each member that gets some of its partitions has an entry for it."""
 
 PARTITION_COST_NS = 800
-"""Per partition, all members subscribing to the same; four times that where they do not."""
+"""Estimated cost in ns per partition if all members subscribe to the same topics; four times that
+otherwise."""
 
 
 TOPICS_INLINE = 1_000
-"""A group of more has its target computed, and installed, in turns of their own: what makes it due names all
-topics too, in the group's records."""
+"""Maximum topics of a group whose target is computed and installed in the decision that makes it due.
+
+Beyond that, this takes turns of its own, because the triggering decision already lists all topics in the
+group's records."""
 
 
 def cost_us(spec: AssignmentSpec) -> int:
-    """About what computing and installing the target takes, the worst case of installing."""
+    """Estimated cost in µs of computing the target and installing it in the worst case."""
     partitions = sum([topic.num_partitions for topic in spec.topics.values()])
     factor = 1 if is_homogeneous(spec) else 4
     by_partitions = partitions * PARTITION_COST_NS * factor // 1_000
@@ -53,9 +56,10 @@ def cost_us(spec: AssignmentSpec) -> int:
 
 
 def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
-    """Records 7 and 6, or a child process or a member that computes them, if the group's epoch has no target
-    yet and it is the group's turn. A group that has no target at all, and gets none now, gets an empty one,
-    so that its members have an epoch to heartbeat with."""
+    """Compute the target if the group's epoch has none yet and pacing allows it.
+
+    Writes records 7 and 6, or starts a child process, or asks a member. A group without any target that gets
+    none now gets an empty one, so that its members have an epoch for their heartbeats."""
     group = core.projection.groups[group_id]
     if group.epoch <= group.assignment_epoch:
         return
@@ -74,7 +78,7 @@ def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
         yield from _empty_first_target(group, ctx)
         return
     left_ms = clientside.wait_ms(core, group, ctx, draft)
-    if left_ms is not None:  # a member computes; this looks after its deadline
+    if left_ms is not None:  # a member computes; the deferred check is after its deadline
         core.pacing.defer(group_id, ctx, left_ms)
         yield from _empty_first_target(group, ctx)
         return
@@ -101,7 +105,7 @@ def target_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
 
 
 def forget_target(core: Core, group_id: str) -> None:
-    """Nobody needs a target (any more): what is under way for one is given up."""
+    """Abandon everything in progress for the group's target, because none is needed any more."""
     core.pacing.forget(group_id)
     core.client_side.forget(group_id)
     core.jobs.pop((JobKind.ASSIGN, group_id), None)
@@ -109,7 +113,7 @@ def forget_target(core: Core, group_id: str) -> None:
 
 
 def specs_under_way(core: Core, group_id: str) -> list[AssignmentSpec]:
-    """What those were told who compute a target for the group now, or whose target is being installed."""
+    """Inputs of all computations and installations of a target in progress for the group."""
     specs: list[AssignmentSpec] = []
     job, installing = core.jobs.get((JobKind.ASSIGN, group_id)), core.installs.get(group_id)
     if job is not None:
@@ -124,7 +128,7 @@ def specs_under_way(core: Core, group_id: str) -> list[AssignmentSpec]:
 
 
 def _is_under_way(core: Core, group_id: str, assignor: str) -> bool:
-    """Whether a target is being computed or installed, by the assignor that the group wants."""
+    """Whether a target is being computed or installed, by the assignor that the group prefers."""
     if group_id in core.installs:
         return True
     job = core.jobs.get((JobKind.ASSIGN, group_id))
@@ -133,12 +137,13 @@ def _is_under_way(core: Core, group_id: str, assignor: str) -> bool:
     assert isinstance(job.context, Computation)
     if job.context.assignor == assignor:
         return True
-    del core.jobs[job.key]  # it may hang; nobody waits for it any more
+    del core.jobs[job.key]  # it may hang; its result is no longer wanted
     return False
 
 
 def _interval_left_ms(core: Core, group: Group, settings: GroupSettings, ctx: Context) -> float:
-    """How long the group's assignment interval keeps it from its next target; its first one never waits."""
+    """Remaining time of the group's assignment interval before its next target; the first target never
+    waits."""
     last = group.target_metadata
     timestamp_ms = last.assignment_timestamp_ms if last is not None else 0
     interval_ms = settings.assignment_interval_ms
@@ -146,7 +151,8 @@ def _interval_left_ms(core: Core, group: Group, settings: GroupSettings, ctx: Co
 
 
 def _empty_first_target(group: Group, ctx: Context) -> Step:
-    """A first target that nobody could compute is empty, and the epoch moves on to ask for another one."""
+    """Write an empty first target if none could be computed, and bump the epoch, so that another one is
+    due."""
     if group.target_metadata is None:
         yield [
             writes.target_epoch(group.group_id, group.epoch, 0),
@@ -157,7 +163,7 @@ def _empty_first_target(group: Group, ctx: Context) -> Step:
 def _have_computed(
     core: Core, group: Group, spec: AssignmentSpec, name: str, started_ms: float, ctx: Context, draft: Draft
 ) -> None:
-    """Starts the child process."""
+    """Start a child process that computes the target."""
     group_id, limits = group.group_id, core.limits
     asked = question(spec, name)
     asked["memory_bytes_max"] = limits.assign_memory_bytes_max
@@ -180,7 +186,7 @@ def _have_computed(
 def assignment_ended(
     core: Core, job: Job, result: object, error: str | None, ctx: Context, draft: Draft
 ) -> Generator[list[RawRecord], None, object]:
-    """A child process has computed a target, or has not."""
+    """Handle the answer of a child process that computes a target, or its failure."""
     computation = job.context
     assert isinstance(computation, Computation)
     group_id = job.group_id
@@ -205,7 +211,8 @@ def assignment_ended(
 
 
 def install_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
-    """Writes the next part of an answer; the last one closes the target, and the next target may be due."""
+    """Write the next part of an answer. The last part completes the target, and the next target may be
+    due."""
     installing = core.installs.pop(group_id)
     group = core.projection.groups.get(group_id)
     if group is None or not group.num_members:
@@ -233,13 +240,14 @@ def install_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
 def install_more(
     core: Core, group_id: str, ctx: Context, draft: Draft
 ) -> Generator[list[RawRecord], None, object]:
-    """Due work: the next part of an answer."""
+    """Write the next part of an answer, as due work."""
     yield from install_step(core, group_id, ctx, draft)
     return None
 
 
 def _failed(core: Core, group_id: str, name: str, error: str, ctx: Context, draft: Draft) -> None:
-    """An assignor may be anybody's code; the group must live on without it."""
+    """Handle the failure of an assignor. It may be third-party code, and the group must continue without
+    it."""
     said = f"Assignor {name} failed for group {group_id}: {' | '.join(error.splitlines())}"
     draft.trouble, draft.has_assignor_failed = Trouble(group_id, said, JobKind.ASSIGN), True
     core.pacing.failed(group_id, ctx, said)
