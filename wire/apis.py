@@ -167,7 +167,7 @@ def message_module(api_key: ApiKey) -> ModuleType:
 
 @cache
 def message_classes(api_key: ApiKey) -> tuple[type[Message], type[Message]]:
-    """The request and response class of a served API; KeyError for one that is not served."""
+    """The request and response class of a served API. Raises KeyError if the API is not served."""
     module = message_module(api_key)
     camel = "".join(word.capitalize() for word in api_key.name.split("_"))
     request: type[Message] = getattr(module, f"{camel}Request")

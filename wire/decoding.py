@@ -106,7 +106,7 @@ def decoder(cls: type[Message], version: int, *, exact: bool = True, bounded: bo
 
 @dataclass(slots=True)
 class _Run:
-    """Fixed-width reads that wait to become one unpacking."""
+    """Consecutive fixed-width reads that are unpacked by one call."""
 
     layout: str = ""
     targets: list[str] = field(default_factory=list)

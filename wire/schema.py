@@ -56,7 +56,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """How one field travels. `of` is the struct class of a struct or of an array's elements."""
+    """How one field is encoded. `of` is the class of a struct field, or of an array's elements."""
 
     kind: str
     versions: range
@@ -193,7 +193,7 @@ def _build(cls: type[M], versions: range, flexible: range) -> type[M]:
         else:
             setattr(cls, name, field(default_factory=wire.of))
     if cls.__doc__ is None:
-        cls.__doc__ = f"{cls.__name__}, as Kafka has it."  # else dataclass() writes the whole signature out
+        cls.__doc__ = f"{cls.__name__}, as Kafka has it."  # else dataclass() uses the whole signature
     built = dataclass(slots=True, kw_only=True, match_args=False, repr=False, eq=False)(cls)
     built.SCHEMA = Schema(versions=versions, flexible=flexible, fields=tuple(fields))
     return built

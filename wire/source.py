@@ -85,7 +85,7 @@ class Source:
         return result
 
     def field_at(self, error: BaseException, left_bytes: int = -1) -> str:
-        """The field whose line raised `error`. If the line has several, the first that ends within the last
+        """The field whose line raised `error`; of several on one line, the first that does not fit into
         `left_bytes`."""
         traceback: TracebackType | None = error.__traceback__
         if traceback is None:

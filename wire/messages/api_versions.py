@@ -1,7 +1,7 @@
-"""ApiVersions: what a node serves. The first request on most connections.
+"""ApiVersions: the APIs and versions that a node serves. The first request on most connections.
 
-Clients may ask in a version that the node does not know; the answer then is a version 0 body with
-UNSUPPORTED_VERSION, and its response header is version 0 always (KIP-511), so that any client can read it.
+Clients may send it in a version that the node does not know. The response then has a version 0 body with
+UNSUPPORTED_VERSION. The response header always has version 0 (KIP-511), so that any client can read it.
 """
 
 from wire.apis import API_VERSIONS, ApiKey
@@ -49,7 +49,8 @@ class ApiVersionsResponse(Message):
 def refusal(
     request: ApiVersionsRequest | None, api_version: int, code: int, message: str | None
 ) -> ApiVersionsResponse:
-    """The code at the top, and the versions of this API itself, so that a client can ask again (KIP-511)."""
+    """The error response: the code at the top level, and the served versions of this API, so that a client
+    can retry (KIP-511)."""
     first, last = API_VERSIONS[ApiKey.API_VERSIONS]
     own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)
     return ApiVersionsResponse(error_code=code, api_keys=[own])

@@ -1,4 +1,5 @@
-"""ConsumerGroupDescribe (KIP-848): groups of the consumer protocol, members and both assignments."""
+"""ConsumerGroupDescribe (KIP-848): groups of the consumer protocol, with members and their current and target
+assignments."""
 
 from wire.schema import (
     NOT_REQUESTED,
@@ -71,7 +72,7 @@ class ConsumerGroupDescribeResponse(Message):
 def refusal(
     request: ConsumerGroupDescribeRequest, api_version: int, code: int, message: str | None
 ) -> ConsumerGroupDescribeResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return ConsumerGroupDescribeResponse(
         groups=[
             DescribedGroup(group_id=group_id, error_code=code, error_message=message)

@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat (KIP-848): one request by which a member joins, acknowledges, stays and leaves.
 
-Null means "unchanged since my last heartbeat", which is not the same as empty; from version 1 on the client
-chooses the member id and may subscribe by regular expression. Epoch 0 joins, −1 leaves, −2 leaves for a
-moment as a static member.
+Null means "unchanged since my last heartbeat", unlike an empty value. From version 1 on, the client chooses
+the member id and may subscribe by regular expression. Epoch 0 joins, −1 leaves, −2 leaves temporarily as a
+static member.
 """
 
 from wire.schema import Message, array_of, int16, int32, message, nested, string, struct_of, uuid
@@ -49,5 +49,5 @@ class ConsumerGroupHeartbeatResponse(Message):
 def refusal(
     request: ConsumerGroupHeartbeatRequest, api_version: int, code: int, message: str | None
 ) -> ConsumerGroupHeartbeatResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)

@@ -1,7 +1,8 @@
-"""ConsumerGroupInstallAssignment (KIP-848): the member that was to compute hands in the new target.
+"""ConsumerGroupInstallAssignment (KIP-848): the chosen member sends the target that it computed.
 
-An extension under a private key. `group_epoch` is the one that ConsumerGroupPrepareAssignment answered. A
-member that is left out gets nothing; one with an error other than 0 keeps what it has, and hears the error.
+An extension under a private key. `group_epoch` is the one in the response to ConsumerGroupPrepareAssignment.
+A member that is left out gets no partitions. A member with an error other than 0 keeps its target, and the
+error is passed on to it.
 """
 
 from wire.messages.consumer_group_heartbeat import TopicPartitions
@@ -36,5 +37,5 @@ class ConsumerGroupInstallAssignmentResponse(Message):
 def refusal(
     request: ConsumerGroupInstallAssignmentRequest, api_version: int, code: int, message: str | None
 ) -> ConsumerGroupInstallAssignmentResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return ConsumerGroupInstallAssignmentResponse(error_code=code, error_message=message)

@@ -1,7 +1,7 @@
-"""ConsumerGroupPrepareAssignment (KIP-848): the member that is to compute asks for what it needs to know.
+"""ConsumerGroupPrepareAssignment (KIP-848): the member chosen to compute the target asks for the input.
 
-An extension under a private key. The answer is the group at one moment, its epoch named: whatever comes back
-by ConsumerGroupInstallAssignment is judged by this answer, not by what the group has become since.
+An extension under a private key. The response shows the group at one moment, with its epoch. The target in
+ConsumerGroupInstallAssignment is validated against this response, not against the group's later state.
 """
 
 from wire.messages.consumer_group_heartbeat import TopicPartitions
@@ -17,7 +17,7 @@ class ConsumerGroupPrepareAssignmentRequest(Message):
 
 @nested
 class Member(Message):
-    """Reason, version and bytes are what the member said for the assignor that was chosen;
+    """One member of the group. Reason, version and bytes are its entry for the chosen assignor;
     `topic_partitions` is its present target."""
 
     member_id: str = string("0+")
@@ -40,7 +40,7 @@ class Topic(Message):
 
 @message(versions="0", flexible="0+")
 class ConsumerGroupPrepareAssignmentResponse(Message):
-    """`assignor_version` is the newest that all members understand."""
+    """The group at one moment. `assignor_version` is the newest that all members support."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -55,5 +55,5 @@ class ConsumerGroupPrepareAssignmentResponse(Message):
 def refusal(
     request: ConsumerGroupPrepareAssignmentRequest, api_version: int, code: int, message: str | None
 ) -> ConsumerGroupPrepareAssignmentResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return ConsumerGroupPrepareAssignmentResponse(error_code=code, error_message=message)

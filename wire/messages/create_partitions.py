@@ -40,7 +40,7 @@ class CreatePartitionsResponse(Message):
 def refusal(
     request: CreatePartitionsRequest, api_version: int, code: int, message: str | None
 ) -> CreatePartitionsResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)

@@ -1,4 +1,4 @@
-"""CreateTopics: admin request; a partition count or replication factor of −1 asks for the default."""
+"""CreateTopics: an admin request. A partition count or replication factor of −1 means the default."""
 
 from wire.schema import Message, array_of, boolean, int8, int16, int32, message, nested, string, uuid
 
@@ -61,7 +61,7 @@ class CreateTopicsResponse(Message):
 def refusal(
     request: CreateTopicsRequest, api_version: int, code: int, message: str | None
 ) -> CreateTopicsResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return CreateTopicsResponse(
         topics=[
             CreatableTopicResult(name=topic.name, error_code=code, error_message=message)

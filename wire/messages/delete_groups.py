@@ -23,7 +23,7 @@ class DeleteGroupsResponse(Message):
 def refusal(
     request: DeleteGroupsRequest, api_version: int, code: int, message: str | None
 ) -> DeleteGroupsResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name up to version 5, by name or id from version 6."""
+"""DeleteTopics: deletes topics by name up to version 5, by name or id from version 6 on."""
 
 from wire.schema import Message, array_of, int16, int32, message, nested, string, uuid
 
@@ -35,7 +35,7 @@ class DeleteTopicsResponse(Message):
 def refusal(
     request: DeleteTopicsRequest, api_version: int, code: int, message: str | None
 ) -> DeleteTopicsResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     topics = request.topics if api_version >= FIRST_WITH_IDS else map(_by_name, request.topic_names)
     return DeleteTopicsResponse(
         responses=[

@@ -34,5 +34,5 @@ class DescribeClusterResponse(Message):
 def refusal(
     request: DescribeClusterRequest, api_version: int, code: int, message: str | None
 ) -> DescribeClusterResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return DescribeClusterResponse(error_code=code, error_message=message)

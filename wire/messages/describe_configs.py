@@ -1,4 +1,4 @@
-"""DescribeConfigs: what brokers, topics and groups are configured to, and where each value comes from."""
+"""DescribeConfigs: the configs of brokers, topics and groups, and the source of each value."""
 
 from wire.schema import Message, array_of, boolean, int8, int16, int32, message, nested, string
 
@@ -54,7 +54,7 @@ class DescribeConfigsResponse(Message):
 def refusal(
     request: DescribeConfigsRequest, api_version: int, code: int, message: str | None
 ) -> DescribeConfigsResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return DescribeConfigsResponse(
         results=[
             DescribeConfigsResult(

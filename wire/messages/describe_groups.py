@@ -51,7 +51,7 @@ class DescribeGroupsResponse(Message):
 def refusal(
     request: DescribeGroupsRequest, api_version: int, code: int, message: str | None
 ) -> DescribeGroupsResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return DescribeGroupsResponse(
         groups=[
             DescribedGroup(group_id=group_id, error_code=code, error_message=message)

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (KIP-966): topics page by page, with a cursor from page to page."""
+"""DescribeTopicPartitions (KIP-966): topics in pages, with a cursor between pages."""
 
 from wire.schema import (
     NOT_REQUESTED,
@@ -68,7 +68,7 @@ class DescribeTopicPartitionsResponse(Message):
 def refusal(
     request: DescribeTopicPartitionsRequest, api_version: int, code: int, message: str | None
 ) -> DescribeTopicPartitionsResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return DescribeTopicPartitionsResponse(
         topics=[
             DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=code) for topic in request.topics

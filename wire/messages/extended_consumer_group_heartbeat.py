@@ -1,9 +1,9 @@
-"""The heartbeat of members that bring assignors of their own (KIP-848, "Client-Side Assignor").
+"""The heartbeat of members with client-side assignors (KIP-848, "Client-Side Assignor").
 
-An extension under a private key: Kafka never shipped this half of the KIP. The request is Kafka's, plus the
-assignors that the client can run, in the order of its preference; null is "unchanged", as everywhere in a
-heartbeat. The response adds whether this member is to compute the group's assignment, what the assignor told
-it, and which of its partitions their former owners still hold.
+An extension under a private key: Kafka never shipped this part of the KIP. The request is Kafka's, plus the
+assignors that the client can run, in order of preference; null means "unchanged", as everywhere in a
+heartbeat. The response adds whether this member must compute the group's assignment, the assignor's data for
+it, and which of its partitions their previous owners still hold.
 """
 
 from wire.messages.consumer_group_heartbeat import TopicPartitions
@@ -24,7 +24,8 @@ from wire.schema import (
 
 @nested
 class Assignor(Message):
-    """Versions are of the metadata's schema, which only the clients know."""
+    """One assignor that the client can run. Versions refer to the metadata's schema, which only the clients
+    know."""
 
     name: str = string("0+")
     minimum_version: int = int16("0+")
@@ -75,5 +76,5 @@ class ExtendedConsumerGroupHeartbeatResponse(Message):
 def refusal(
     request: ExtendedConsumerGroupHeartbeatRequest, api_version: int, code: int, message: str | None
 ) -> ExtendedConsumerGroupHeartbeatResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return ExtendedConsumerGroupHeartbeatResponse(error_code=code, error_message=message)

@@ -1,6 +1,6 @@
-"""Fetch: records of partitions. Topics are named by id from version 13 on.
+"""Fetch: reads records of partitions. Topics are named by id from version 13 on.
 
-Incremental fetch sessions (KIP-227) carry only changes: an empty topic list then means "as before".
+Incremental fetch sessions (KIP-227) only carry changes: an empty topic list then means "as before".
 """
 
 from wire.schema import (
@@ -130,7 +130,8 @@ class FetchResponse(Message):
 
 
 def refusal(request: FetchRequest, api_version: int, code: int, message: str | None) -> FetchResponse:
-    """The code per partition, and for all from version 7 on: clients differ in where they look first."""
+    """The error response: the code per partition, and from version 7 on at the top level too, because clients
+    differ in which they read first."""
     return FetchResponse(
         error_code=code,
         session_id=request.session_id,

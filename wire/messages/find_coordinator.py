@@ -1,4 +1,5 @@
-"""FindCoordinator: which node coordinates a group. Version 4 asks for many keys at once."""
+"""FindCoordinator: finds the node that coordinates a group. From version 4 on, one request may have many
+keys."""
 
 from wire.schema import Message, array_of, int8, int16, int32, message, nested, string
 
@@ -36,7 +37,7 @@ class FindCoordinatorResponse(Message):
 def refusal(
     request: FindCoordinatorRequest, api_version: int, code: int, message: str | None
 ) -> FindCoordinatorResponse:
-    """The code per key from version 4 on."""
+    """The error response: the code at the top level up to version 3, and per key from version 4 on."""
     if api_version >= FIRST_WITH_MANY_KEYS:
         return FindCoordinatorResponse(
             coordinators=[

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (KIP-339): single configs of brokers, topics and groups, set or taken back."""
+"""IncrementalAlterConfigs (KIP-339): sets or deletes single configs of brokers, topics and groups."""
 
 from wire.schema import Message, array_of, boolean, int8, int16, int32, message, nested, string
 
@@ -40,7 +40,7 @@ class IncrementalAlterConfigsResponse(Message):
 def refusal(
     request: IncrementalAlterConfigsRequest, api_version: int, code: int, message: str | None
 ) -> IncrementalAlterConfigsResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(

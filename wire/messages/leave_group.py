@@ -1,6 +1,7 @@
-"""LeaveGroup: members that go, or that an operator removes; since version 3 several at once.
+"""LeaveGroup: members leave, or an operator removes them; several at once from version 3 on.
 
-A member is named by its id, or by its instance id alone. Up to version 2 there is one, at the top.
+A member is identified by its member id, or by its instance id alone. Up to version 2, there is one at the top
+level.
 """
 
 from wire.schema import Message, array_of, int16, int32, message, nested, string
@@ -39,5 +40,5 @@ class LeaveGroupResponse(Message):
 def refusal(
     request: LeaveGroupRequest, api_version: int, code: int, message: str | None
 ) -> LeaveGroupResponse:
-    """The answer that carries `code` where clients look for it: at the top, in every version."""
+    """The error response: the code at the top level, in every version."""
     return LeaveGroupResponse(error_code=code)

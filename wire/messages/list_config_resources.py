@@ -1,9 +1,9 @@
-"""ListConfigResources (KIP-1142): which resources have configs of their own, or could have."""
+"""ListConfigResources (KIP-1142): the resources that have configs of their own, or may have."""
 
 from wire.schema import Message, array_of, int8, int16, int32, message, nested, string
 
 CLIENT_METRICS = 16
-"""The only type that version 0, which cannot name any, is about."""
+"""The only resource type of version 0, whose request cannot name types."""
 
 
 @message(versions="0-1", flexible="0+")
@@ -27,5 +27,5 @@ class ListConfigResourcesResponse(Message):
 def refusal(
     request: ListConfigResourcesRequest, api_version: int, code: int, message: str | None
 ) -> ListConfigResourcesResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return ListConfigResourcesResponse(error_code=code)

@@ -27,5 +27,5 @@ class ListGroupsResponse(Message):
 def refusal(
     request: ListGroupsRequest, api_version: int, code: int, message: str | None
 ) -> ListGroupsResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return ListGroupsResponse(error_code=code)

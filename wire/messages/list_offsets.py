@@ -1,4 +1,4 @@
-"""ListOffsets: the offset at a time; −1 asks for the end of a partition, −2 for its start."""
+"""ListOffsets: offsets by timestamp. Timestamp −1 asks for the end of a partition, −2 for its start."""
 
 from wire.schema import Message, array_of, int8, int16, int32, int64, message, nested, string
 
@@ -48,7 +48,7 @@ class ListOffsetsResponse(Message):
 def refusal(
     request: ListOffsetsRequest, api_version: int, code: int, message: str | None
 ) -> ListOffsetsResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(

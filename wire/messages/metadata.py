@@ -64,12 +64,13 @@ class MetadataResponse(Message):
 
 
 def refusal(request: MetadataRequest, api_version: int, code: int, message: str | None) -> MetadataResponse:
-    """The code per topic, from version 13 on also for all: earlier, "all topics" cannot be refused."""
+    """The error response: the code per topic, and from version 13 on at the top level too. Before, a request
+    for all topics cannot be refused."""
     return MetadataResponse(
         error_code=code,
         topics=[
             MetadataResponseTopic(
-                # Before version 12 a name cannot be null, not even of a topic that was asked for by id.
+                # Before version 12 a name cannot be null, not even that of a topic requested by id.
                 name=topic.name if api_version >= FIRST_WITH_NULL_NAMES else topic.name or "",
                 topic_id=topic.topic_id,
                 error_code=code,

@@ -1,7 +1,8 @@
-"""OffsetCommit: where a group has got to, per partition.
+"""OffsetCommit: stores a group's offsets, per partition.
 
-Version 9 carries KIP-848's member epoch in the field that classic members use for their generation; version
-10 names topics by id only. Commits of clients outside any group carry generation −1 and an empty member id.
+Version 9 carries KIP-848's member epoch in the field that classic members use for their generation. Version
+10 identifies topics by id only. Commits by clients outside any group have generation −1 and an empty member
+id.
 """
 
 from wire.schema import Message, array_of, int16, int32, int64, message, nested, string, uuid
@@ -54,7 +55,7 @@ class OffsetCommitResponse(Message):
 def refusal(
     request: OffsetCommitRequest, api_version: int, code: int, message: str | None
 ) -> OffsetCommitResponse:
-    """The answer that carries `code` where clients of this version look for it."""
+    """The error response: it carries `code` where clients of this version look for it."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(

@@ -42,5 +42,5 @@ class OffsetDeleteResponse(Message):
 def refusal(
     request: OffsetDeleteRequest, api_version: int, code: int, message: str | None
 ) -> OffsetDeleteResponse:
-    """The answer that carries `code` where clients look for it: once, for the whole request."""
+    """The error response: the code at the top level, for the whole request."""
     return OffsetDeleteResponse(error_code=code)

@@ -1,7 +1,7 @@
-"""OffsetFetch: where a group had got to.
+"""OffsetFetch: reads a group's committed offsets.
 
-Versions up to 7 ask for one group in top-level fields, later ones for several in `groups`; from version 10
-topics are named by id only. A null topic list asks for everything that the group has committed.
+Versions up to 7 ask for one group in top-level fields, later ones for several in `groups`. From version 10
+on, topics are identified by id only. A null topic list asks for all offsets of the group.
 """
 
 from wire.schema import Message, array_of, boolean, int16, int32, int64, message, nested, string, uuid
@@ -88,7 +88,8 @@ class OffsetFetchResponse(Message):
 def refusal(
     request: OffsetFetchRequest, api_version: int, code: int, message: str | None
 ) -> OffsetFetchResponse:
-    """The code per group from version 8 on, for the one group from version 2, else per partition."""
+    """The error response: the code per group from version 8 on, at the top level from version 2 on, and per
+    partition before."""
     if api_version >= FIRST_WITH_GROUPS:
         return OffsetFetchResponse(
             groups=[

@@ -1,6 +1,6 @@
-"""Produce: records for partitions. Topics are named by id from version 13 on (KIP-516).
+"""Produce: writes records to partitions. Topics are identified by id from version 13 on (KIP-516).
 
-A request with `acks` 0 wants no response at all. Records are bytes here and stay unread.
+A request with `acks` 0 expects no response. Records are not decoded here.
 """
 
 from wire.schema import (
@@ -86,7 +86,7 @@ class ProduceResponse(Message):
 
 
 def refusal(request: ProduceRequest, api_version: int, code: int, message: str | None) -> ProduceResponse:
-    """The code per partition, for the whole batch: no record of it is singled out."""
+    """The error response: the code per partition, for its whole batch, without codes for single records."""
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
