@@ -1,10 +1,9 @@
 """The HTTP API on aiohttp: the routes of `routes` with the answers of `reads`, and the log as a feed.
 
-What must stay true: every refusal is JSON with error, message and hint, also for what aiohttp itself refuses
-(what is no HTTP at all gets its plain 400); whether the process lives and serves is always answered;
-requests at work and long polls are bounded; an answer is read and encoded in slices, so that a long one does
-not hold up the Kafka port, which lives on the same loop. What of the files is served, which is the log, is in
-`feed`.
+What must stay true: every refusal is JSON with error, message and hint, also where aiohttp itself refuses
+(only a request that is not HTTP at all gets aiohttp's plain 400); probes of liveness and readiness are always
+answered; requests at work and long polls are bounded; an answer is read and encoded in slices, so that a long
+one does not delay the Kafka port, which shares the loop. The log is served from files by `feed`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ LOG = logging.getLogger("quorate.http")
 CATALOG_INDEX = "catalog_index"
 
 SCRAPES_KEPT = 8
-"""Places at work beyond the bounds, for those who ask for the metrics: they tell what is wrong."""
+"""Extra requests at work that are reserved for /metrics, which shows what is wrong with a busy node."""
 
 Handler = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
@@ -45,7 +44,7 @@ T = TypeVar("T")
 def application(
     node: HttpNode, settings: Settings, kafka: KafkaListener | None, places: Places, version: str
 ) -> web.Application:
-    """The whole API over one node."""
+    """Make the whole API of one node."""
     metrics = NodeMetrics(node, kafka, version)
     slices = kafka.slices if kafka is not None else Slices(node.host)
     api = Api(node, settings, metrics, places, version, slices)
@@ -61,7 +60,7 @@ def application(
 
 
 class _ClientsFault(logging.Filter):
-    """Keeps what is no HTTP at all out of the node's log: its sender has the 400, nobody needs a trace."""
+    """Keeps requests that are not HTTP out of the node's log: the sender gets a 400, and that is enough."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
@@ -71,7 +70,7 @@ _CLIENTS_FAULT = _ClientsFault()
 
 
 def _sent_on(shard: ShardView, leader: NodeInfo, path: str) -> HttpError:
-    """307 to the node that leads a shard."""
+    """Return a 307 to the node that leads a shard."""
     message = f"node {leader.node_id} leads {reads.shard_name(shard)}"
     location = reads.http_url(leader) + path
     return HttpError(307, "NOT_LEADER", message, "follow the redirect", location=location)
@@ -105,11 +104,11 @@ class Api:
         self._waiting = 0
         self._feed = Feed()
 
-    # Around every request
+    # Around every request.
 
     @staticmethod
     def _bound(request: web.Request) -> tuple[str, int]:
-        """The address of this end of the connection."""
+        """Return the address of this end of the connection."""
         transport = request.transport
         name = transport.get_extra_info("sockname") if transport is not None else None
         return (str(name[0]), int(name[1])) if name else ("", 0)
@@ -129,7 +128,7 @@ class Api:
     async def guard(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Bounds the requests at work, and the connections that they hold; probes are answered at once."""
+        """Bound the requests at work and the connections that they hold; probes are answered at once."""
         place = request.transport.get_protocol() if request.transport is not None else None
         if not isinstance(place, Place):
             return web.Response()  # the client has gone
@@ -153,7 +152,7 @@ class Api:
     async def _answer(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Turns every failure into JSON."""
+        """Turn every failure into JSON."""
         try:
             self._hosts.check(request.headers.get("Host"), request.path, self._node.info)
             response = await handler(request)
@@ -165,17 +164,17 @@ class Api:
         except web.HTTPException as error:
             return refusal(_of_aiohttp(error))
         except ConnectionError:
-            return web.Response()  # the client has gone; raised, it would be an error with a trace in the log
+            return web.Response()  # the client has gone; if raised, this would be logged with a traceback
         except Exception:
             LOG.exception("%s %s failed", request.method, request.path)
             hint = "the node's log says why"
             return refusal(HttpError(500, "INTERNAL", "the node failed to answer", hint))
 
     async def as_of(self, shard: ShardView, machine: Any, index: int) -> None:
-        """Waits until what was read of `machine` at `index` is committed; HttpError 503 if it never is.
+        """Wait until what was read of `machine` at `index` is committed; HttpError 503 if that never happens.
 
-        Entries that a deposed leader had applied may be replaced by others with the same indexes; then its
-        projection is built anew, and what was read of the old one is dropped.
+        Entries that a deposed leader had applied may be replaced by others with the same indexes. Its
+        projection is then rebuilt, and what was read of the old one is dropped.
         """
         committed = await self._committed(shard, index, self._settings.held_reply_timeout_ms)
         if not committed or shard.machine is not machine:
@@ -183,16 +182,16 @@ class Api:
             raise HttpError(503, "NOT_COMMITTED", message, "ask again")
 
     def _leader(self, shard: ShardView) -> NodeInfo:
-        """The node that leads the shard and can be asked; HttpError 503 without one."""
+        """Return the node that leads the shard, if it can be asked; HttpError 503 otherwise."""
         leader = self._node.leader_of(shard.shard)
         if leader is None or not leader.http_port:
             raise writes.no_leader(shard)
         return leader
 
     def proof(self, request: web.Request, shard: ShardView) -> asyncio.Future[object]:
-        """Begins to prove that this node leads the shard; to be called in the turn of the read.
+        """Begin to prove that this node leads the shard; to be called in the turn of the read.
 
-        HttpError 307 to the leader when another node leads, 503 when none does.
+        HttpError 307 to the leader if another node leads, 503 if none does.
         """
         leader = self._leader(shard)
         if leader.node_id != self._node.info.node_id:
@@ -202,7 +201,7 @@ class Api:
         return proven
 
     async def proven(self, shard: ShardView, proof: asyncio.Future[object]) -> None:
-        """Waits for the proof; HttpError 503 without one."""
+        """Wait for the proof; HttpError 503 without one."""
         try:
             why = await asyncio.wait_for(proof, self._settings.held_reply_timeout_ms / 1000)
         except TimeoutError:
@@ -213,8 +212,11 @@ class Api:
             raise HttpError(503, "NOT_PROVEN", f"{message}: {reason}", "ask again")
 
     async def _newest_catalog(self, request: web.Request, shard: ShardView, known_index: int) -> None:
-        """For what rests on the catalog and on a group's shard, whose leaders may be two nodes: the metadata
-        shard's proves first what is committed, and sends on to the group's, which waits until it has that."""
+        """Wait for the newest catalog, for answers that combine the catalog with a group's shard.
+
+        The two may be led by different nodes. The metadata shard's leader first proves what is committed, and
+        redirects to the leader of the group's shard, which waits until its catalog has that.
+        """
         metadata, index = self._node.metadata, known_index
         if not index:
             await self.proven(metadata, self.proof(request, metadata))
@@ -228,19 +230,19 @@ class Api:
             raise HttpError(503, "NOT_COMMITTED", message, "ask again")
 
     async def in_slices(self, work: Generator[None, None, T]) -> T:
-        """What the work comes to; its first step is done in this turn."""
+        """Return the result of the work; its first step is done in this turn."""
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._slices.run(_settling(work, outcome), lambda: not outcome.done())
         return await outcome
 
     async def json(self, answer: Json) -> web.Response:
-        """A long answer."""
+        """Return a response for a long answer."""
         return web.Response(text=await self.in_slices(json_text(answer)), content_type="application/json")
 
     async def read(
         self, request: web.Request, shard: ShardView, consistent: int, answer: Generator[None, None, Json]
     ) -> Json:
-        """What is read of a shard, when it may be told."""
+        """Return what was read of a shard once it may be shown: committed, and proven if `consistent`."""
         proof = self.proof(request, shard) if consistent else None
         machine, found = shard.machine, await self.in_slices(answer)
         if proof is not None:
@@ -266,7 +268,7 @@ class Api:
             timer.cancel()
         return True
 
-    # One method per route
+    # One method per route.
 
     async def healthz(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         return web.json_response({"status": "ok"})
@@ -349,7 +351,7 @@ class Api:
 
 
 def _settling(work: Generator[None, None, T], outcome: asyncio.Future[T]) -> Iterator[None]:
-    """Does the work, and tells whoever waits, unless it has gone, what it came to."""
+    """Do the work and pass its result or exception on, unless the caller has gone."""
     try:
         value = yield from work
     except Exception as error:

@@ -1,9 +1,9 @@
-"""What of a node's files HTTP serves: the committed log, its snapshot, the notes beside it.
+"""The files that HTTP serves: the committed log, its snapshot, the notes beside it.
 
-For those who read a whole history from a node that others work with.  What must stay true: a reader, however
-fast, gets the loop for a slice at a time and waits its turn behind everybody else; files that may be large or
-cold are read in a thread; at most `READERS_MAX` are served at once, and an answer has a bound.  The cheapest
-form is `frames`, the bytes as they are on disk: nothing is decoded here, who reads them checks their CRCs.
+It is for readers of a whole history, on a node that others work with. What must stay true: a reader, however
+fast, gets the loop for one slice at a time and then waits its turn; files that may be large or cold are read
+in a thread; at most `READERS_MAX` readers are served at once, and every answer has a bound. The cheapest
+format is `frames`, the bytes as they are on disk: nothing is decoded here, and the reader checks the CRCs.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ LOG = logging.getLogger("quorate.http")
 T = TypeVar("T")
 
 SLICE_MS = 1.0
-"""Encoding goes on for this long before others have the loop."""
+"""Milliseconds of encoding before others get the loop."""
 
 REST_S = 0.001
-"""The loop is left alone after every slice, for so long by all readers together: they take at most half of a
-core for texts, a quarter for frames, which are then served faster than they can be decoded."""
+"""Pause after every slice, taken by one reader at a time: together they take at most half of a core for
+texts, and a quarter for frames, which are then served faster than they can be decoded."""
 
 SLICE_BYTES = 1 << 16
-"""Of a file in one turn: some ten microseconds to read and to send."""
+"""Bytes of a file per turn: some ten microseconds to read and send."""
 
 ANSWER_MAX_BYTES = 1 << 20
-"""Frames of one answer of the log, before encoding."""
+"""Bytes of frames in one answer of the log, before encoding."""
 
 NOTES_MAX_BYTES = 4 << 20
-"""Notes of one answer: half of what a node keeps."""
+"""Bytes of notes in one answer: half of what a node keeps."""
 
 NOTES_PER_LOOK = 64
-"""Notes that are looked through before the clock is: about a tenth of a millisecond."""
+"""Notes to search between two readings of the clock: about a tenth of a millisecond."""
 
 READERS_MAX = 4
-"""Answers from files at once: they share the loop with heartbeats, and a core is busy with two."""
+"""Answers from files at once: they share the loop with heartbeats, and two keep a core busy."""
 
 READERS_WAIT_S = 1.0
-"""A reader waits this long for its place: those whom one commit wakes all at once need milliseconds."""
+"""Longest wait for a place: readers that one commit wakes all at once need milliseconds."""
 
 RETRY_AFTER_S = 1
 
 UNREAD_S = 10.0
-"""A client that takes nothing of an answer for this long loses its connection: it holds a place at work."""
+"""A client that reads nothing of its answer for this long is disconnected: it holds a place at work."""
 
 LARGE_ENTRY_BYTES = 1 << 16
 """Larger entries (up to 16 MiB: one commit of 100,000 partitions) are encoded in a thread."""
@@ -73,12 +73,12 @@ VERIFY_HINT = "`quorate log verify` on a copy of the node's directory says all t
 
 
 def busy(error: str, message: str) -> HttpError:
-    """Too many do the same: 429, and when to ask again."""
+    """Return a 429 with the time of the next attempt, because too many requests of this kind are at work."""
     return HttpError(429, error, message, "ask again later", retry_after_s=RETRY_AFTER_S)
 
 
 async def taken(request: web.Request, sending: Awaitable[object]) -> None:
-    """Waits until the client has read enough for `sending` to go on, `UNREAD_S` at most."""
+    """Wait until the client has read enough for `sending` to continue, `UNREAD_S` at most."""
     try:
         await asyncio.wait_for(sending, UNREAD_S)
     except TimeoutError:
@@ -89,7 +89,7 @@ async def taken(request: web.Request, sending: Awaitable[object]) -> None:
 
 
 class Feed:
-    """Serves from files, to a few at a time."""
+    """Serves files to a few readers at a time."""
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(READERS_MAX)
@@ -98,7 +98,7 @@ class Feed:
     async def log(
         self, request: web.Request, shard: ShardView, given: Mapping[str, Any]
     ) -> web.StreamResponse:
-        """Committed entries from `given["from"]` on, those that are there."""
+        """Send the committed entries from `given["from"]` on, as far as there are any."""
         async with self._place():
             pieces = self._pieces(shard, given["from"], given["limit"], given["format"])
             async with aclosing(pieces):
@@ -111,11 +111,11 @@ class Feed:
                     try:
                         piece = await anext(pieces, b"")
                     except (KeyError, RaftlogError):
-                        break  # told to who asks from there
+                        break  # reported to a reader that asks from there
         return response
 
     async def snapshot(self, request: web.Request, shard: ShardView) -> web.StreamResponse:
-        """The snapshot file; a newer one that replaces it meanwhile changes nothing here."""
+        """Send the snapshot file; a newer one that replaces it meanwhile changes nothing here."""
         async with self._place():
             try:
                 source = await _in_thread(shard.replica.snapshot)
@@ -141,7 +141,7 @@ class Feed:
     async def evidence(
         self, request: web.Request, noted: Noted, given: Mapping[str, Any]
     ) -> web.StreamResponse:
-        """The newest notes of a group, or of all, oldest first."""
+        """Send the newest notes of a group, or of all groups, oldest first."""
         async with self._place():
             noted.flush()
             newest = _Newest(given["limit"])
@@ -176,7 +176,7 @@ class Feed:
     async def _pieces(
         self, shard: ShardView, first: int, limit: int, form: str
     ) -> AsyncGenerator[bytes, None]:
-        """The entries of one answer, encoded, a slice at a time; KeyError when retention has removed them."""
+        """Yield the encoded entries of one answer, a slice at a time; KeyError if they were removed."""
         slices = self._slices(shard, first, limit)
         async with aclosing(slices):
             async for data in slices:
@@ -191,7 +191,8 @@ class Feed:
                 yield bytes(piece)
 
     async def _slices(self, shard: ShardView, first: int, limit: int) -> AsyncGenerator[bytes, None]:
-        """Whole committed frames: of the live log at once, of the archive in a thread; others go in between.
+        """Yield whole committed frames: of the live log directly, of the archive in a thread, with pauses for
+        others.
 
         Archived files never change and the snapshot's index only grows, so the thread needs no lock.
         """
@@ -213,7 +214,7 @@ class Feed:
                 archive.close()
 
     async def _in_slices(self, items: Iterator[T], num_unlooked: int) -> AsyncIterator[T]:
-        """The same items; whenever `SLICE_MS` is over, others have their turn."""
+        """Yield the same items, and let others use the loop whenever `SLICE_MS` is over."""
         loop = asyncio.get_running_loop()
         slice_end = loop.time() + SLICE_MS / 1000
         for number, item in enumerate(items, 1):
@@ -245,7 +246,7 @@ class _Newest:
 
 
 async def _first(pieces: AsyncIterator[bytes], shard: ShardView, first: int) -> bytes:
-    """The first piece of an answer, while it can still be refused."""
+    """Return the first piece of an answer, while the request can still be refused."""
     try:
         return await anext(pieces, b"")
     except RaftlogError as error:
@@ -265,7 +266,7 @@ async def _first(pieces: AsyncIterator[bytes], shard: ShardView, first: int) -> 
 
 
 def _cut(data: bytes, limit: int) -> tuple[bytes, int]:
-    """At most `limit` of these whole frames, and how many they are."""
+    """Return at most `limit` of these whole frames, and their number."""
     at, count = 0, 0
     while at < len(data) and count < limit:
         at += HEADER_BYTES + HEADER.unpack_from(data, at)[2]

@@ -1,10 +1,10 @@
-"""Under which names the HTTP listener may be asked.
+"""The names under which the HTTP listener answers.
 
-A page in a browser may ask any address, and may read the answer if it comes from the page's own site. A
-site whose name resolves to this node once its page is loaded (DNS rebinding) is such a site: the request
-comes from a machine inside the network, and only its `Host` says under which name. So a node answers to
-addresses, which are no site's name, to localhost, to the names that its settings give it, and to those in
-`http.allowed.hosts`.
+A page in a browser may send requests to any address, and may read the answer if that address is the page's
+own site. A site whose name is made to resolve to this node after its page is loaded (DNS rebinding) is such a
+site: the request comes from a machine inside the network, and only its `Host` shows the foreign name. So a
+node answers to addresses, which are not the name of any site, to localhost, to the names in its settings, and
+to those in `http.allowed.hosts`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from cluster.settings.nodes import parse_nodes
 
 ANY: Final = "*"
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
-"""A load balancer looks at them under whatever name it was told, and they tell a page nothing. They cost next
-to nothing, so they are answered however busy the node is."""
+"""Paths that a load balancer checks under any name, and that reveal nothing to a page. They cost next to
+nothing, so they are answered however busy the node is."""
 
 
 class Hosts:
-    """The names that a node goes by."""
+    """The names of one node."""
 
     def __init__(self, settings: Settings) -> None:
         nodes = parse_nodes(settings.cluster_nodes)
@@ -35,7 +35,7 @@ class Hosts:
         self._names = frozenset(name.lower().rstrip(".") for name in names if name)
 
     def check(self, asked: str | None, path: str, own: NodeInfo) -> None:
-        """HttpError 403 for a `Host` that is none of this node's. Only programs may leave it out."""
+        """Raise HttpError 403 for a `Host` that is not one of this node's. Only programs can omit it."""
         if not asked or path in OPEN_PATHS or ANY in self._names:
             return
         name = _name_of(asked)
@@ -47,7 +47,7 @@ class Hosts:
 
 
 def _name_of(host: str) -> str:
-    """Without the port; "" for what is no host."""
+    """Return the name without the port; "" if it is not a host."""
     try:
         return (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:

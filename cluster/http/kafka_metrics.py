@@ -1,7 +1,8 @@
 """The metrics that KIP-848 lists for a broker's group coordinator, under its names.
 
 What must stay true: a shard is counted by the node that serves it and by no other, so that sums over the
-nodes are right; every state has a sample, 0 included. docs/operations.md says what each means here.
+nodes are correct; every state has a sample, even if it is 0. docs/operations.md explains what each one means
+here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PARTITION_STATES: Final = ("loading", "active", "failed")
 def kafka_families(
     shards: Sequence[ShardView], counts: Sequence[Counts], num_unserved: int, recent: Recent
 ) -> Iterator[Metric]:
-    """`shards` are the group shards; `counts` are of those that this node serves."""
+    """Yield the families. `shards` are the group shards; `counts` belong to those that this node serves."""
     yield _labelled(
         "group_count",
         "Groups by protocol; classic ones are no more than offsets, or came with the log.",
@@ -79,7 +80,7 @@ def kafka_families(
         ),
     ):
         yield GaugeMetricFamily(PREFIX + name, text, value=value)
-    # A counter but for its name, which would have to end in _total.
+    # A counter in all but name: that would have to end in _total.
     yield UntypedMetricFamily(
         PREFIX + "consumer_group_rebalance_count",
         "Group epochs begun since the node started.",

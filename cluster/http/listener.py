@@ -1,8 +1,9 @@
-"""The HTTP port of a node. aiohttp is imported when it starts, in a thread, so that the Kafka port, which
-clients wait for, is up a quarter of a second earlier.
+"""The HTTP port of a node.
 
-asyncio only: under virtual time there is no HTTP. The number of connections is bounded by `places`, because
-aiohttp has no bound of its own; idle ones are closed by its keep-alive timeout.
+aiohttp is imported when the listener starts, in a thread, so that the Kafka port, which clients wait for, is
+up a quarter of a second earlier. This is asyncio only: there is no HTTP in virtual time. `places` bounds the
+number of connections, because aiohttp has no bound of its own; idle ones are closed by its keep-alive
+timeout.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("quorate.http")
 
 KEEPALIVE_S = 30.0
-"""A scraper comes every 15 to 60 s; nobody else needs a connection kept."""
+"""A metrics scraper comes every 15 to 60 s; no other client needs its connection kept."""
 
 SHUTDOWN_S = 1.0
-"""How long a stop waits for answers that are on their way."""
+"""How long a stop waits for answers that are being sent."""
 
 
 class HttpListener:
@@ -52,7 +53,7 @@ class HttpListener:
         self._server: Acceptor | None = None
 
     async def start(self) -> None:
-        """Listens; OSError if the address cannot be had."""
+        """Listen; raises OSError if the address cannot be bound."""
         loop = asyncio.get_running_loop()
         app_module = await loop.run_in_executor(None, importlib.import_module, "cluster.http.app")
         aiohttp_web = importlib.import_module("aiohttp.web")
@@ -62,7 +63,7 @@ class HttpListener:
             app,
             handle_signals=False,
             access_log=None,
-            handler_cancellation=True,  # a client that leaves takes its long poll with it
+            handler_cancellation=True,  # a client that leaves ends its long poll
             keepalive_timeout=KEEPALIVE_S,
             shutdown_timeout=SHUTDOWN_S,
         )
@@ -79,7 +80,7 @@ class HttpListener:
         return self._settings.http_host, port
 
     async def stop(self) -> None:
-        """Accepts nothing more and ends open requests."""
+        """Accept nothing more and end open requests."""
         if self._server is not None:
             self._server.close()
         if self._runner is not None:

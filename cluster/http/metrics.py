@@ -1,7 +1,7 @@
-"""/metrics: plain integers that the node keeps anyway, turned into Prometheus' families when somebody asks.
+"""/metrics: integers that the node keeps anyway, turned into Prometheus' families on request.
 
-A registry of its own: nothing is registered globally, so two nodes in one process (tests) do not collide.
-What must stay true: a scrape costs what it prints; no family is fed on the way of a request.
+The registry is the node's own: nothing is registered globally, so two nodes in one process (tests) do not
+collide. What must stay true: a scrape costs only what it prints; serving a request updates no family.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NO_LEADER = -1
 
 
 class NodeMetrics:
-    """One node's registry. `render` gives the text format."""
+    """The registry of one node. `render` returns the text format."""
 
     def __init__(self, node: HttpNode, kafka: KafkaListener | None, version: str) -> None:
         self.recent = Recent(node.host, lambda: sum(shard.counters.rebalances for shard in node.shards))
@@ -51,13 +51,13 @@ class NodeMetrics:
             self._registry.register(_KafkaCollector(kafka))
 
     async def looking(self, app: object) -> AsyncIterator[None]:
-        """Looks from second to second, while the application runs."""
+        """Take a sample every second while the application runs."""
         self.recent.start()
         yield
         self.recent.stop()
 
     def render(self, counts: Mapping[int, Counts]) -> bytes:
-        """The text format; `counts` are those of the group shards that this node serves, by number."""
+        """Return the text format; `counts` are those of the group shards that this node serves, by number."""
         self._groups.counts = counts
         return generate_latest(self._registry)
 
@@ -104,7 +104,7 @@ class _NodeCollector(Collector):
 
 
 def _heartbeats(status: Json) -> Iterator[Metric]:
-    """The interval that the node chose, and what it was chosen from."""
+    """Yield the interval that the node chose, and the figures it was chosen from."""
     for name, help_text, value in (
         ("interval_seconds", "The interval told to members whose groups set none.", status["interval_ms"]),
         ("cost_seconds", "Of the loop, taken by one heartbeat in the last seconds.", status["cost_ms"]),
@@ -132,7 +132,7 @@ def _clock(status: Json) -> Iterator[Metric]:
 
 
 def _links(links: LinkTable) -> Iterator[Metric]:
-    """One sample for each peer; a peer that was never met has no skew."""
+    """Yield one sample for each peer; a peer that was never in contact has no skew."""
     up = GaugeMetricFamily("quorate_link_up", "1 while the node is in contact.", labels=["node"])
     skew = GaugeMetricFamily(
         "quorate_link_clock_skew_seconds", "The peer's clock less this node's.", labels=["node"]
@@ -150,7 +150,7 @@ def _links(links: LinkTable) -> Iterator[Metric]:
 
 
 class _GroupCollector(Collector):
-    """Sizes of what is kept, told only by the node that serves it: sums over the nodes are right."""
+    """The sizes of what is kept, reported only by the serving node, so that sums over nodes are correct."""
 
     def __init__(self, node: HttpNode, kafka: KafkaListener | None, recent: Recent) -> None:
         self._node = node
@@ -222,7 +222,7 @@ def _latency(counters: KafkaCounters) -> Metric:
 
 
 def _fast(counters: KafkaCounters, api_key: int) -> int:
-    """Cached heartbeats are counted by themselves; their time is that of the shortest bucket."""
+    """Return the number of cached heartbeats, counted separately; they fall into the shortest bucket."""
     return counters.fast_heartbeats if api_key == ApiKey.CONSUMER_GROUP_HEARTBEAT else 0
 
 

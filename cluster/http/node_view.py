@@ -1,5 +1,7 @@
-"""What the HTTP listener asks of a node, beyond what the Kafka listener asks: to look into its shards and
-links, and the two things that an operator may change over HTTP: who leads, and the format level.
+"""The interface of a node towards the HTTP listener, beyond that of the Kafka listener.
+
+It gives access to shards and links, and to the two things that an operator may change over HTTP: the leader
+of a shard, and the format level.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ Json = dict[str, Any]
 
 
 class LinkInfo(Protocol):
-    """What a peer said of itself in its hello."""
+    """A peer's description of itself in its hello."""
 
     @property
     def incarnation(self) -> str: ...
@@ -36,14 +38,14 @@ class LinkTable(Protocol):
         """The links that are up, by node id."""
 
     def status(self) -> list[Json]:
-        """One row per configured peer: `node_id`, `state` (up, down), `for_ms`, `trouble` in words, bytes."""
+        """Return one row per configured peer: `node_id`, `state` (up, down), `for_ms`, `trouble`, bytes."""
 
 
 class Archived(Protocol):
-    """Reads on and on in what is older than the snapshot; on any thread, one call at a time."""
+    """Sequential reads of entries older than the snapshot; on any thread, one call at a time."""
 
     def frames(self, from_index: int, bytes_max: int) -> bytes:
-        """Whole frames, at least one; KeyError when the entry was removed."""
+        """Return whole frames, at least one; KeyError if the entry was removed."""
 
     def close(self) -> None: ...
 
@@ -64,18 +66,18 @@ class LogReader(Protocol):
 
     @property
     def live_from(self) -> int:
-        """The first entry behind the snapshot."""
+        """The first entry after the snapshot."""
 
     def read_committed(self, from_index: int, bytes_max: int) -> bytes:
-        """Whole frames behind the snapshot, at least one; b"" where there are none (yet)."""
+        """Return whole frames after the snapshot, at least one; b"" if there are none (yet)."""
 
     def archive(self) -> Archived: ...
 
     def first_kept(self) -> int:
-        """The oldest entry that can be read; asks a file."""
+        """Return the oldest entry that can be read; this reads a file."""
 
     def snapshot(self) -> OpenSnapshot:
-        """FileNotFoundError where there is none yet."""
+        """Open the snapshot; FileNotFoundError if there is none yet."""
 
 
 class Counted(Protocol):
@@ -89,19 +91,19 @@ class Noted(Protocol):
     """The node's evidence."""
 
     def refusals(self, group_id: str) -> Sequence[Refusal]:
-        """The newest refusal of each member of the group and of each stranger, the newest first."""
+        """Return the newest refusal of each member of the group and of each other client, newest first."""
 
     def flush(self) -> None: ...
 
     def contents(self) -> list[bytes]:
-        """Both files, the older first; on any thread."""
+        """Return the content of both files, the older first; on any thread."""
 
 
 class ShardView(Protocol):
     """One shard's runtime as HTTP sees it. `machine` is a GroupShard, or a CatalogShard for metadata.
 
-    The projection may be ahead of what is committed; `when_committed` calls once commit has reached an index.
-    When entries that it holds are cut off the log, the projection is built anew, in another `machine`.
+    The projection may be ahead of what is committed; `when_committed` calls back once an index is committed.
+    If entries that it holds are cut off the log, the projection is rebuilt in another `machine`.
     """
 
     @property
@@ -122,19 +124,19 @@ class ShardView(Protocol):
 
     @property
     def serving(self) -> str | None:
-        """ "loading", "active" or "failed"; None when another node leads the shard, or nobody."""
+        """The state "loading", "active" or "failed"; None if another node leads the shard, or none."""
 
     @property
     def load_ms(self) -> float:
-        """How long the node took from its election (alone: from its start) to serving, the last time."""
+        """Milliseconds from the node's election (alone: from its start) to serving, the last time."""
 
     @property
     def requests_waiting(self) -> int:
-        """Requests between two of the decisions that they take."""
+        """The number of requests that have had some of their decisions, but not all."""
 
     @property
     def is_readable(self) -> bool:
-        """Whether the projection is whole, and has been as new as its leader's: on followers too."""
+        """Whether the projection is complete and has caught up with its leader's; on followers too."""
 
     @property
     def counters(self) -> Counted: ...
@@ -144,8 +146,10 @@ class ShardView(Protocol):
     def when_committed(self, index: int, fn: Callable[[], None]) -> Timer: ...
 
     def when_consistent(self, fn: Callable[[object], None]) -> None:
-        """`fn(None)` once this node is proven to lead after now, and all that it has applied is committed;
-        `fn(why)` when it cannot be proven."""
+        """Call `fn(None)` once this node is proven to lead and all that it has applied is committed.
+
+        Calls `fn(why)` if that cannot be proven. The proof counts from now on.
+        """
 
 
 class HttpNode(KafkaNode, Protocol):
@@ -162,7 +166,7 @@ class HttpNode(KafkaNode, Protocol):
 
     @property
     def links(self) -> LinkTable | None:
-        """None for a node alone."""
+        """The links to other nodes; None for a node alone."""
 
     @property
     def group_settings(self) -> SettingsView: ...
@@ -172,15 +176,15 @@ class HttpNode(KafkaNode, Protocol):
 
     @property
     def format_level(self) -> int:
-        """What writers of the cluster may use."""
+        """The highest format level that the cluster's writers may use."""
 
     def shard_for(self, group_id: str) -> ShardView: ...
 
     def status(self) -> Json:
-        """Who the node is: `incarnation`, `boot_id`, `uptime_ms`, and more."""
+        """Return the identity of the node: `incarnation`, `boot_id`, `uptime_ms`, and more."""
 
     def transfer(self, shard: int, to: int | None, done: Callable[[str | None], None]) -> None:
-        """Hands the leadership of a shard over; `done(None)`, or why it stays, in words."""
+        """Hand over the leadership of a shard; `done(None)`, or `done` with the reason why it stays."""
 
     def upgrade(self, done: Callable[[str | None], None]) -> None:
-        """Raises the format level to what every node can read; `done(None)`, or why not, in words."""
+        """Raise the format level to the highest that every node reads; `done` gets None or a reason."""

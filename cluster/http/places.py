@@ -1,14 +1,15 @@
-"""The connections of the HTTP listener: their number is bounded, and a newcomer always gets in.
+"""The connections of the HTTP listener: their number is bounded, and a new one always gets in.
 
-    state      until                               makes room
-    asking     the head of its request is whole    first, the one that began first; ends after HEAD_S
+    state      until                               closed to make room
+    asking     the head of its request is whole    first, beginning with the oldest; ends after HEAD_S
     at work    it is answered                      never
-    idle       its next request begins             when nobody is asking, the one that was answered first
+    idle       its next request begins             if none is asking, beginning with the first answered
 
-A connection is asking from the accept on, and again from the first byte behind an answer.
+A connection is asking from the accept on, and again from the first byte after an answer.
 
-What must stay true: requests at work leave most of `KEPT` places (`has_room`), and probes are never at work.
-So there is always one that makes room, and a probe is answered however many say nothing, or slowly, or wait.
+What must stay true: requests at work leave most of `KEPT` places free (`has_room`), and probes are never at
+work. So there is always a connection that can make room, and a probe is answered however many others send
+nothing, or slowly, or wait.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import asyncio
 from typing import Final, cast
 
 KEPT: Final = 64
-"""Places beyond http.connections.max: as many as come in a few turns of the loop, so that one that was just
-accepted has spoken before it would have to make room."""
+"""Places beyond http.connections.max: as many as may be accepted in a few turns of the loop, so that a
+connection has time to send its request before it may have to make room."""
 
 HEAD_S: Final = 5.0
-"""For the head of a request: whoever asks by hand sends a whole one too."""
+"""Time for the head of a request; clients send it whole, even those used by hand."""
 
 
 class Place(asyncio.Protocol):
-    """One connection: what comes goes to aiohttp's handler."""
+    """One connection, which passes everything on to aiohttp's handler."""
 
     def __init__(self, places: Places, handler: asyncio.Protocol) -> None:
         self._places = places
@@ -56,7 +57,7 @@ class Place(asyncio.Protocol):
         self._handler.resume_writing()
 
     def give_up(self) -> None:
-        """Makes room."""
+        """Close the connection to make room."""
         self._transport.abort()
 
 
@@ -71,11 +72,11 @@ class Places:
         self._timer: asyncio.TimerHandle | None = None
 
     def has_room(self, kept: int) -> bool:
-        """Whether one more request may be at work, of those that have so many of the kept places too."""
+        """Whether one more request may be at work, where `kept` of the reserved places may be used too."""
         return len(self._at_work) < self._connections_max + kept
 
     def opened(self, place: Place) -> None:
-        """Somebody has come: somebody else makes room if there is none."""
+        """Take in a new connection; if there is no room, another one is closed."""
         if len(self._asking) + len(self._idle) + len(self._at_work) >= self._connections_max + KEPT:
             oldest = next(iter(self._asking or self._idle))
             self.left(oldest)
@@ -83,30 +84,30 @@ class Places:
         self._ask(place)
 
     def heard(self, place: Place) -> None:
-        """Bytes have come: behind an answer they begin a request."""
+        """Take note of bytes received: after an answer they begin a request."""
         if place in self._idle:
             del self._idle[place]
             self._ask(place)
 
     def begins(self, place: Place) -> None:
-        """The head of a request is whole."""
+        """Take note that the head of a request is whole."""
         self.left(place)
         self._at_work.add(place)
 
     def answered(self, place: Place) -> None:
-        """Its request has been answered, unless it has left meanwhile."""
+        """Take note that a request was answered, unless the connection has gone meanwhile."""
         if place in self._at_work or place in self._asking:
             self.left(place)
             self._idle[place] = None
 
     def left(self, place: Place) -> None:
-        """It is gone."""
+        """Forget a connection that is gone."""
         self._asking.pop(place, None)
         self._idle.pop(place, None)
         self._at_work.discard(place)
 
     def close(self) -> None:
-        """Looks at nobody any more."""
+        """Stop watching connections."""
         if self._timer is not None:
             self._timer.cancel()
 

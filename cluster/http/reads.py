@@ -1,9 +1,9 @@
-"""Answers of the HTTP API, read from the node's shards; nothing here knows of HTTP or waits.
+"""Answers of the HTTP API, read from the node's shards; nothing here knows HTTP, or waits.
 
-Every node answers, leader or not, from its own projection. A leader's may be ahead of what is committed, and
-so may one's that was a leader. So each answer comes with the index that it was read at, taken in the same
-turn as the state, and whoever sends it first waits until that index is committed (`app.Api.as_of`). What may
-be large is read in steps (`cluster.runtime.slices`).
+Every node answers from its own projection, whether it leads or not. The projection of a leader, or a former
+one, may be ahead of what is committed. So each answer comes with the index that it was read at, taken in the
+same turn as the state, and is sent only after that index is committed (`app.Api.as_of`). Answers that may be
+large are read in steps (`cluster.runtime.slices`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from wire.errors import ErrorCode
 
 
 def not_ready(node: HttpNode) -> list[str]:
-    """Why the node is not yet of use for everything, one sentence per shard; empty when it is: every shard
-    serves here, or follows a leader elsewhere."""
+    """Return why the node is not ready, one sentence per shard; empty if it is.
+
+    It is ready if it serves every shard, or follows a leader elsewhere.
+    """
     return [
         _why_not(node, shard)
         for shard in (node.metadata, *node.shards)
@@ -52,7 +54,7 @@ def shard_name(shard: ShardView) -> str:
 
 
 def shard_named(node: HttpNode, text: str) -> ShardView:
-    """The shard of a path: a number or `metadata`. HttpError 404."""
+    """Return the shard in a path: a number or `metadata`. HttpError 404 if there is none."""
     if text == "metadata":
         return node.metadata
     for shard in node.shards:
@@ -69,7 +71,7 @@ def check_readable(shard: ShardView) -> None:
 
 
 def cluster(node: HttpNode, release: str) -> Json:
-    """Every configured node as this one sees it, and this one's shards."""
+    """Return every configured node as this one sees it, and this one's shards."""
     about = node.status()
     return {
         "cluster_id": node.info.cluster_id,
@@ -85,7 +87,7 @@ def cluster(node: HttpNode, release: str) -> Json:
 
 
 def _nodes(node: HttpNode, about: Json, release: str) -> list[Json]:
-    """One row per voter. Of a node that is not in contact only the link is known, and why it is down."""
+    """Return one row per voter. Of a node that is not in contact, only the state of the link is known."""
     links = node.links
     infos = {info.node_id: info for info in node.nodes}
     rows = {row["node_id"]: row for row in links.status()} if links is not None else {}
@@ -115,17 +117,17 @@ def http_address(info: NodeInfo) -> Json:
 
 
 def http_url(info: NodeInfo) -> str:
-    """Where a client reaches a node over HTTP; an IPv6 address stands in brackets."""
+    """Return the HTTP address of a node, with brackets around an IPv6 address."""
     host = f"[{info.http_host}]" if ":" in info.http_host else info.http_host
     return f"http://{host}:{info.http_port}"
 
 
 TOPICS_AT_ONCE = 1_000
-"""Described between two steps: about a millisecond."""
+"""Topics described in one step: about a millisecond."""
 
 
 def topics(node: HttpNode) -> Generator[None, None, Json]:
-    """All topics, as the catalog has them at the first step."""
+    """Return all topics as the catalog has them at the first step."""
     check_readable(node.metadata)
     rows: list[Json] = []
     answer = {"as_of_index": node.catalog.version, "topics": rows}
@@ -143,7 +145,7 @@ def topics(node: HttpNode) -> Generator[None, None, Json]:
 
 
 def groups(node: HttpNode, after: str, limit: int) -> Generator[None, None, Json]:
-    """One page of all shards' groups, in the order of their names, as they are at the last step."""
+    """Return one page of all shards' groups, ordered by name, as they are at the last step."""
     for shard in node.shards:
         check_readable(shard)
     page = yield from views.page_of_groups([shard.machine for shard in node.shards], after, limit)
@@ -157,12 +159,15 @@ def groups(node: HttpNode, after: str, limit: int) -> Generator[None, None, Json
 
 
 STRANGERS_MAX = 20
-"""Refused requests shown of clients that are no members (any more) of a group: the newest."""
+"""At most this many refused requests are shown of clients that are not (or no longer) members of a group."""
 
 
 def group(node: HttpNode, group_id: str) -> Generator[None, None, Json]:
-    """`group` is None where there is none. Refused requests are those that this node refused since its
-    start: of a group that it leads. All of it is as at the first step."""
+    """Return a group as it is at the first step; `group` is None if there is none.
+
+    Refused requests are those that this node has refused since its start, so they belong to groups that it
+    led.
+    """
     shard = node.shard_for(group_id)
     check_readable(shard)
     answer: Json = {
@@ -200,7 +205,7 @@ def _refusal(refusal: Refusal) -> Json:
 
 
 def group_configs(node: HttpNode, group_id: str) -> Generator[None, None, Json]:
-    """What the group is configured to, and what this node tells its members: it need not exist. One step."""
+    """Return the configs of a group, which need not exist, and the values in force here; one step."""
     yield from ()
     shard = node.shard_for(group_id)
     check_readable(node.metadata)

@@ -1,6 +1,6 @@
 """The last half minute, second by second: how idle the loop was, and how many group epochs began.
 
-Kafka's own windows are as long. What must stay true: a look costs microseconds, and a scrape none.
+Kafka's own windows are as long. What must stay true: a sample costs microseconds, and a scrape takes none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Look(NamedTuple):
 
 
 class Recent:
-    """Looks once a second from `start` to `stop`; `rebalances` says how many epochs have begun so far."""
+    """Takes a sample every second from `start` to `stop`; `rebalances` returns the number begun so far."""
 
     def __init__(self, host: Host, rebalances: Callable[[], int]) -> None:
         self._host = host
@@ -41,7 +41,7 @@ class Recent:
             self._timer = None
 
     def idle_ratios(self) -> tuple[float, float]:
-        """The least of any second, and that of the whole window: 0 is a loop that had no time to spare."""
+        """Return the least idle ratio of any second, and that of the whole window; 0 is a saturated loop."""
         looks = self._window()
         return min(_idle(*two) for two in pairwise(looks)), _idle(looks[0], looks[-1])
 
@@ -50,7 +50,7 @@ class Recent:
         return (last.rebalances - first.rebalances) * 1_000 / max(1.0, last.at_ms - first.at_ms)
 
     def _window(self) -> list[_Look]:
-        """At least two looks: in the first second, what there has been of it."""
+        """Return at least two samples: within the first second, the second one is taken now."""
         return [*self._looks, self._now()][: max(2, len(self._looks))]
 
     def _now(self) -> _Look:

@@ -1,6 +1,6 @@
-"""The HTTP API as a table: paths, parameters with their bounds, answers. Router and OpenAPI both read it.
+"""The HTTP API as a table: paths, parameters with their bounds, answers. Router and OpenAPI both use it.
 
-So the document cannot name a parameter that the node does not check, nor the other way round.
+So the document cannot name a parameter that the node does not check, nor omit one that it does.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from cluster.http.schemas import (
 
 
 class HttpError(Exception):
-    """An answer that is not 200: status, a word for programs, a sentence, and what to do.
+    """An answer other than 200: status, a word for programs, a message, and advice.
 
-    `leader` is shown where another node has to be asked, `location` is where a client is sent; `first_index`
-    is the oldest entry that is kept, where an older one was asked for.
+    `leader` is shown if another node has to be asked; `location` is where a client is redirected;
+    `first_index` is the oldest entry that is kept, if an older one was requested.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class HttpError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A path or query parameter; integers have bounds, texts may have a choice."""
+    """A path or query parameter; integers have bounds, texts may have choices."""
 
     name: str
     reason: str
@@ -97,7 +97,7 @@ class Parameter:
         return text
 
     def parse_json(self, value: object) -> int:
-        """The same for a field of a body; true is no number there."""
+        """Parse the same for a field of a body, where true is not a number."""
         if not isinstance(value, int) or isinstance(value, bool):
             raise self._wrong(value if isinstance(value, str) else type(value).__name__, "a whole number")
         return int(self.parse(str(value)))
@@ -108,8 +108,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One GET, or POST with the fields of its JSON body. `answer` is the JSON schema of a 200; None where the
-    answer is not JSON (`media`)."""
+    """One GET, or POST with the fields of its JSON body.
+
+    `answer` is the JSON schema of a 200; None if the answer is not JSON (`media`).
+    """
 
     path: str
     name: str
@@ -123,7 +125,7 @@ class Route:
     fields: tuple[Parameter, ...] = ()
 
     def parse(self, path: Mapping[str, str], query: Mapping[str, str]) -> dict[str, Any]:
-        """All parameters with their values; HttpError 400 for an unknown or wrong one."""
+        """Return all parameters with their values; HttpError 400 for an unknown or wrong one."""
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in query:
             if name not in known or known[name].in_path:
@@ -135,7 +137,7 @@ class Route:
         }
 
     def parse_body(self, data: bytes) -> dict[str, Any]:
-        """All fields with their values; HttpError 400 for what is no JSON object, or has others."""
+        """Return all fields with their values; HttpError 400 unless the body is an object of known fields."""
         try:
             document = json.loads(data)
         except (ValueError, RecursionError):
@@ -160,7 +162,7 @@ def _unknown(what: str, name: str, known: Mapping[str, Parameter]) -> HttpError:
 
 
 LOG_FRAMES_MAX = 10_000
-"""Entries of one answer, which has a bound in bytes as well: the next one is a `from` away."""
+"""Entries of one answer, which has a bound in bytes as well; the rest is requested with `from`."""
 
 EVIDENCE_NOTES_MAX = 10_000
 """Notes of one answer, the newest: those of a busy group for a day."""
@@ -388,7 +390,7 @@ STATUS_WORDS = {
 
 
 def openapi(version: str) -> Schema:
-    """The OpenAPI 3.1 document of ROUTES."""
+    """Return the OpenAPI 3.1 document of ROUTES."""
     paths: dict[str, Schema] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)

@@ -1,6 +1,6 @@
-"""JSON schemas of what the HTTP API answers, and the words that they are built of; `routes` says where.
+"""JSON schemas of the HTTP API's answers, and the parts that they are built of; `routes` uses them.
 
-Every field of a group is here, so that the document says all that there is.
+Every field of a group is listed here, so that the document is complete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def or_null(schema: Schema) -> Schema:
 
 
 def of_names(values: Schema) -> Schema:
-    """An object whose keys are names of topics."""
+    """Return the schema of an object whose keys are names of topics."""
     return {"type": "object", "additionalProperties": values}
 
 
@@ -152,6 +152,6 @@ GROUP: Schema = {
         members=array_of(MEMBER),
         refused_strangers=array_of(REFUSAL),
     ),
-    # Its summary, in a list, has the number; more fields may come.
+    # A group's summary, in a list, has only the number of members; more fields may be added.
     "additionalProperties": True,
 }

@@ -1,8 +1,8 @@
-"""A shard's numbers as metrics: which of them, under which name, and what each one means.
+"""A shard's figures as metrics: which of them, under which name, and the meaning of each.
 
-The numbers are those of the shard's status and of its runtime's counters. What stands in no table here is no
-metric: some numbers are there twice, as the log and as the runtime see them, and some are only of use beside
-others, in `/v1/cluster`.
+The figures come from the shard's status and its runtime's counters. Those in no table here are no metrics:
+some exist twice, as the log and as the runtime see them, and some are only useful beside others, in
+`/v1/cluster`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from cluster.http.node_view import Json, ShardView
 
 GAUGES: Final[dict[str, tuple[str, str]]] = {
-    # key in the status: (name behind quorate_shard_, help)
+    # key in the status: (name after quorate_shard_, help)
     "since_ms": ("state_since_ms", "Since when the shard is Down, CatchUp or Ready here, wall clock."),
     "applied_index": ("applied_index", "Newest entry in the projection."),
     "replies_held": ("replies_waiting", "Replies that wait for a commit or for a proof of leadership."),
@@ -69,7 +69,7 @@ RUNTIME_COUNTERS: Final[dict[str, str]] = {
 
 
 class ShardFamilies:
-    """Families in the making: `add` each shard, then iterate."""
+    """Builds metric families: `add` each shard, then iterate."""
 
     def __init__(self) -> None:
         self._families: dict[str, Metric] = {}
@@ -78,7 +78,7 @@ class ShardFamilies:
         return iter(self._families.values())
 
     def add(self, shard: ShardView, status: Json, name: str) -> None:
-        """One shard's samples, under the label `name`."""
+        """Add the samples of one shard, under the label `name`."""
         log = status.get("log", {})
         self._gauges(GAUGES, status, name)
         self._gauges(LOG_GAUGES, log, name)
@@ -97,8 +97,11 @@ class ShardFamilies:
                 self._sample(CounterMetricFamily, key, text, {"shard": shard}, values[key], "_total")
 
     def _followers(self, log: Json, shard: str) -> None:
-        """On the leader: how far each follower is behind it, where that is known: not before its first answer
-        in this term, nor while the place is looked for where the logs agree."""
+        """On the leader, add how far each follower lags, if known.
+
+        It is not known before the follower's first answer in this term, nor while the leader probes for the
+        point up to which the logs agree.
+        """
         text = "Entries of the leader that the follower does not have yet."
         for follower in log.get("followers") or ():
             if follower["last_ack_ago_ms"] is None or follower["mode"] == "probing":

@@ -1,7 +1,7 @@
 """JSON in slices: the same text as `json.dumps`, for answers that may describe ten thousand members.
 
-Only the outer containers are walked in Python; what is inside them goes to the C encoder, an element at a
-time. Elements of that depth (a member, a topic) are small beside a slice.
+Only the outer containers are walked in Python; their elements go to the C encoder, one at a time. Elements at
+that depth (a member, a topic) are small compared with a slice.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 DEPTH: Final = 3
-"""Of an answer's containers: the answer, the group in it, the members in that."""
+"""Nesting of an answer's containers: the answer, the group in it, its members."""
 
 PIECE_CHARS: Final = 16_384
-"""Between two stops: a fraction of a millisecond. Most answers are smaller."""
+"""Characters between two steps: a fraction of a millisecond. Most answers are smaller."""
 
 
 def json_text(answer: Any) -> Generator[None, None, str]:
-    """The text of an answer, which must not change meanwhile."""
+    """Return the text of an answer, which must not change meanwhile."""
     pieces: list[str] = []
     num_chars = 0
     for piece in _pieces(answer, DEPTH):

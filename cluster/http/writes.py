@@ -1,7 +1,7 @@
-"""What an operator may change over HTTP: who leads a shard, and the cluster's format level.
+"""The changes that an operator may make over HTTP: the leader of a shard, and the cluster's format level.
 
-Only the node that leads can do it; another one answers 409 and names the leader. What must stay true: a page
-in a browser on the same machine cannot do it. It can send a POST anywhere, but only with the content types of
+Only the leader can make them; another node answers 409 and names the leader. What must stay true: a page in a
+browser on the same machine cannot make them. It can send a POST anywhere, but only with the content types of
 a form unless the server allows more (CORS), and it cannot hide its Origin: both are checked before the body
 is read.
 """
@@ -23,10 +23,11 @@ from cluster.node_info import NodeInfo
 LOG = logging.getLogger("quorate.http")
 
 BODY_S = 5.0
-"""A body is a few bytes; who takes longer holds a place at work."""
+"""Time for a body, which is a few bytes; a slower client would hold a place at work."""
 
 CHANGE_S = 10.0
-"""A hand-over takes tens of milliseconds, an upgrade one commit; beyond this the outcome is not known."""
+"""Longest wait for a change. A hand-over takes tens of milliseconds, an upgrade one commit; after this the
+outcome is unknown."""
 
 NEW_LEADER_S = 1.0
 """How long the answer to a transfer waits to name the new leader: twice what an election takes."""
@@ -39,7 +40,7 @@ Change = Callable[[Callable[[str | None], None]], None]
 async def body_of(
     request: web.Request, route: Route, own: NodeInfo, bound: tuple[str, int]
 ) -> dict[str, Any]:
-    """The fields of the body; HttpError 403, 408, 415 or 400 for a request that may or can not be."""
+    """Return the fields of the body; HttpError 403, 408, 415 or 400 if it is not allowed or not valid."""
     origin = request.headers.get("Origin")
     if origin is not None and origin not in _own_origins(own, bound):
         hint = "call it from a program, or from a page of the node itself"
@@ -63,7 +64,7 @@ def _own_origins(own: NodeInfo, bound: tuple[str, int]) -> set[str]:
 
 
 def check_leads(node: HttpNode, shard: ShardView) -> None:
-    """HttpError 409 with the leader's address when this node does not lead, 503 when nobody does."""
+    """Raise HttpError 409 with the leader's address if this node does not lead, 503 if none does."""
     leader = node.leader_of(shard.shard)
     name = reads.shard_name(shard)
     if leader is None:
@@ -80,7 +81,7 @@ def no_leader(shard: ShardView) -> HttpError:
 
 
 async def transfer(node: HttpNode, shard: ShardView, to: int | None, asker: str) -> Json:
-    """Hands the shard over; naming the node that leads already is no change and no error."""
+    """Hand the shard over; naming the present leader is no change and no error."""
     own = node.info.node_id
     if to is not None and to not in node.voters:
         known = ", ".join(str(node_id) for node_id in node.voters)
@@ -106,7 +107,7 @@ async def upgrade(node: HttpNode, asker: str) -> Json:
 
 
 async def _carried_out(change: Change, error: str) -> None:
-    """Waits for a change; HttpError 409 with the reason when it was not made, 503 when nobody knows."""
+    """Wait for a change; HttpError 409 with the reason if it was not made, 503 if the outcome is unknown."""
     ended: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
     def done(reason: str | None) -> None:
