@@ -1,8 +1,8 @@
 """The child process that computes a target: `python -P -m cluster.children.assign` (see `cluster.host.jobs`).
 
-It may run a user's assignor, so nothing in it is shared with the node but the question and the answer. What
-the assignor prints goes where errors go, and cannot mix with the answer; what it reads is empty; its memory
-and the files that it writes are bounded, and whoever started the process bounds its time.
+It may run a user's assignor, so it shares nothing with the node but the request and the answer. The
+assignor's output goes to standard error and cannot mix with the answer; its standard input is empty; its
+memory and the files that it writes are bounded here, and its time by the process that started it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from coordinator.assignors import BUILT_IN, PartitionAssignor, PartitionAssignor
 from coordinator.assignors.assigning import answer
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of each file that an assignor writes, what it prints included: enough for the compiled form of any
-module."""
+"""Bytes of each file that an assignor may write, its output included: enough for any compiled module."""
 
 
 def find(name: str) -> PartitionAssignor:
-    """Ours by name, else what a package installed under that name."""
+    """Return a built-in assignor by name, or else the one installed under that name."""
     for assignor in BUILT_IN:
         if assignor.name == name:
             return assignor
-    from cluster.assignors import load  # which few need, and which takes a while
+    from cluster.assignors import load  # slow to import, and rarely needed
 
     assignor = load(name)
     if assignor.name != name:
@@ -37,12 +36,12 @@ def find(name: str) -> PartitionAssignor:
 
 
 def run(request: Any, files: object) -> object:
-    """Asks the assignor; whatever it does, short of ending the process, is part of the answer."""
+    """Call the assignor; the answer reports whatever it does, short of ending the process."""
     return answer(request, find)
 
 
 def _confine(memory_bytes_max: int) -> IO[bytes]:
-    """Bounds this process; returns where the answer goes."""
+    """Bound this process; return the stream for the answer."""
     for kind, most in (
         (resource.RLIMIT_AS, memory_bytes_max),
         (resource.RLIMIT_FSIZE, FILE_BYTES_MAX),
@@ -59,8 +58,10 @@ def _confine(memory_bytes_max: int) -> IO[bytes]:
 
 
 def main() -> None:
-    """Standard input to standard output; threads and exit handlers that an assignor left behind are not
-    waited for."""
+    """Compute from standard input to standard output.
+
+    Threads and exit handlers that an assignor left behind are not waited for.
+    """
     asked = msgpack.unpackb(sys.stdin.buffer.read())
     with _confine(asked["memory_bytes_max"]) as out:
         out.write(pack(run(asked, None)))

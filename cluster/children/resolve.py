@@ -1,7 +1,7 @@
 """The child process that resolves regular expressions: one round of a group
 (`coordinator.regex.regexrounds`).
 
-It has a stopwatch of its own, so that one costly expression does not use up the time of all.
+It has its own stopwatch, so that one costly expression does not use up the time of all.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from raftlog.files import Files
 
 
 def run(request: Any, files: Files) -> object:
-    """What each expression matches; without a clock, as a simulator calls it."""
+    """Return the matches of each expression; without a clock, for the simulator."""
     return answer_round(request, lambda: 0.0)
 
 
 def main() -> None:
-    """Standard input to standard output."""
+    """Compute from standard input to standard output."""
     request = msgpack.unpackb(sys.stdin.buffer.read())
     answer = answer_round(request, lambda: time.monotonic() * 1000)
     sys.stdout.buffer.write(pack(answer))

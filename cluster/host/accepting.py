@@ -1,14 +1,14 @@
-"""Accepting connections, from strangers too: how many descriptors they can come to hold.
+"""Accepting connections, also from strangers, within a bound on their file descriptors.
 
-The kernel gives every new descriptor the lowest free number. So the number of an accepted connection tells
-how many descriptors the process has at least, and one whose number lies within the last `kept` of the limit
-is closed at once: files, pipes and the node's own dialling find a descriptor whoever knocks.
+The kernel gives every new descriptor the lowest free number. So the number of an accepted connection is a
+lower bound for how many the process has, and one within the last `kept` of the limit is closed at once:
+files, pipes and the node's own outgoing connections get a descriptor however many clients connect.
 
-With TLS a handler exists from the accept on, and its `connection_made` comes after the handshake. Who counts
-handlers counts everybody; `cut` ends a connection whose handler has no transport to abort yet.
+With TLS a handler exists from the accept on, but its `connection_made` comes after the handshake. So counting
+handlers counts every connection; `cut` ends one whose handler has no transport to abort yet.
 
-What must stay true: nothing here waits in a busy loop; a descriptor that was accepted is closed or belongs to
-a transport.
+What must stay true: nothing here waits in a busy loop; an accepted descriptor is closed or belongs to a
+transport.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from raftlog.host import StreamHandler
 LOG = logging.getLogger("quorate.host")
 
 BACKLOG: Final = 1024
-"""After a restart every client connects again within a second; the default of 100 would refuse some."""
+"""After a restart every client reconnects within a second; the default of 100 would refuse some."""
 
 ACCEPTED_PER_TURN: Final = 16
-"""One listening socket accepts so many; then others have the loop, and who was accepted can say a word."""
+"""Connections that one listening socket accepts before others get the loop."""
 
 REST_S: Final = 1.0
-"""The pause after an accept that failed: for want of descriptors it would fail again at once."""
+"""Pause after a failed accept: for want of descriptors it would fail again at once."""
 
 TOLD_AGAIN_S: Final = 60.0
-"""A trouble that lasts is a line in the log so often."""
+"""Seconds between two log lines about the same lasting trouble."""
 
 DESCRIPTORS_KEPT: Final = 128
-"""Kept from strangers where nobody says more; never more than half of the limit."""
+"""Descriptors reserved by default; never more than half of the limit."""
 
 
 def _run(fn: Callable[..., object], *args: object) -> None:
@@ -62,7 +62,7 @@ class Acceptor:
         kept: int = DESCRIPTORS_KEPT,
         run: Callable[..., None] = _run,
     ) -> None:
-        """`run` calls what accepts; the loop itself would only note what that raises."""
+        """Listen. `run` calls the accepting function; the loop itself would only log its exceptions."""
         self._loop = loop
         self._run = run
         self._sockets = sockets
@@ -78,14 +78,14 @@ class Acceptor:
             self._listen(listening)
 
     def close(self) -> None:
-        """Accept nothing more; what was accepted stays."""
+        """Accept nothing more; accepted connections stay."""
         for listening in self._sockets:
             self._loop.remove_reader(listening)
             listening.close()
         self._sockets = []
 
     def cut(self, handler: StreamHandler) -> None:
-        """End the connection of a handler that has not heard `connection_made` yet."""
+        """End the connection of a handler whose `connection_made` has not been called yet."""
         accepted = self._opening.get(handler)
         if accepted is not None:
             with contextlib.suppress(OSError):  # the other end was faster
@@ -101,7 +101,7 @@ class Acceptor:
                 accepted, _ = listening.accept()
             except (BlockingIOError, InterruptedError):
                 return
-            except ConnectionError:  # whoever knocked has gone again
+            except ConnectionError:  # the client has gone again
                 continue
             except OSError as error:
                 self._tell(f"cannot accept a connection on port {self.port}: {error.strerror}")
@@ -113,11 +113,11 @@ class Acceptor:
                 accepted.close()
                 continue
             self._open(accepted)
-            if not self._sockets:  # a handler has ended it all
+            if not self._sockets:  # a handler has closed the listener
                 return
 
     def _is_kept(self, number: int) -> bool:
-        """Whether a descriptor is one of those that strangers do not get."""
+        """Whether a descriptor is one of those reserved for the node itself."""
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if limit == resource.RLIM_INFINITY or number < limit - min(self._kept, limit // 2):
             return False
@@ -158,7 +158,7 @@ class Acceptor:
 
 
 async def listening_sockets(host: str, port: int) -> list[socket.socket]:
-    """One for every address of `host`; OSError, or ValueError for a name that cannot be one."""
+    """Return one socket for every address of `host`; OSError, or ValueError for an impossible name."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
@@ -172,7 +172,7 @@ async def listening_sockets(host: str, port: int) -> list[socket.socket]:
                 why = OSError(number, f"cannot bind {address[:2]}: {os.strerror(number).lower()}")
             continue
         listening.setblocking(False)
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is accepted inherits it
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited by accepted connections
         sockets.append(listening)
     if why is None or (sockets and why.errno == errno.EAFNOSUPPORT):
         return sockets

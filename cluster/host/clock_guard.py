@@ -1,12 +1,12 @@
-"""Notices that the loop stood still, so that nobody is expired for the node's own sleep.
+"""Detects that the loop stood still, so that no member expires because the node itself slept.
 
 A process that was stopped (SIGSTOP, a suspended machine, a long stall) wakes up with every timer due and
-every heartbeat of its clients unread in a socket. Expiring anybody then would punish members that were alive
+every heartbeat of its clients unread in a socket. Expiring members then would punish those that were alive
 all the time. So a gap in the monotonic clock moves every deadline by its length, and for a moment afterwards
 no timer fires, so that the sockets are read first.
 
-What must stay true: the gap is noticed before any deadline is looked at, because whoever looks at one calls
-`observe` first.
+What must stay true: the gap is noticed before any deadline is checked, because every check calls `observe`
+first.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Final
 from raftlog.host import Host, Timer
 
 CLOCK_GAP_MS: Final = 500.0
-"""Longer silence of the loop than this is a gap: ten times the longest stall that the loop is allowed."""
+"""A longer silence of the loop is a gap: ten times the longest stall that the loop is allowed."""
 
 CLOCK_TICK_MS: Final = 100.0
-"""How often the clock is looked at when nothing else does; well below the gap."""
+"""Milliseconds between two checks of the clock if nothing else checks it; well below the gap."""
 
 DRAIN_MS: Final = 100.0
-"""After a gap: how long timers wait for what lies in the sockets. Several turns of the loop."""
+"""After a gap, how long timers wait for the data in the sockets: several turns of the loop."""
 
 
 class ClockGuard:
@@ -46,7 +46,7 @@ class ClockGuard:
             self._tick = None
 
     def observe(self, now_ms: float) -> None:
-        """To be called with a fresh reading before any deadline is compared with it."""
+        """Take a fresh reading; to be called before any deadline is compared with it."""
         gap_ms = now_ms - self._last_ms
         self._last_ms = now_ms
         if gap_ms > CLOCK_GAP_MS:
@@ -54,7 +54,7 @@ class ClockGuard:
             self._on_gap(gap_ms)
 
     def quiet_ms(self, now_ms: float) -> float:
-        """How much longer timers must not fire; 0 or less: they may."""
+        """Return for how many more milliseconds timers must not fire; 0 or less if they may."""
         return self._quiet_until_ms - now_ms
 
     def _on_tick(self) -> None:

@@ -1,4 +1,4 @@
-"""Ids that nobody else has: of clusters, formats, starts."""
+"""Globally unique ids: of clusters, formats, starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import uuid
 
 
 def fresh_id() -> str:
-    """22 characters of base64 without padding, as Kafka writes a Uuid; never starts with "-" (a flag)."""
+    """Return 22 characters of base64 without padding, as Kafka writes a Uuid; never begins with "-".
+
+    A leading "-" would look like a flag on a command line.
+    """
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         if not text.startswith("-"):

@@ -1,10 +1,10 @@
-"""The Host of a real process: an asyncio loop (on uvloop where it is installed), one disk thread, real files.
+"""The Host of a real process: an asyncio loop (on uvloop if installed), one disk thread, real files.
 
-Everything that a node takes from outside comes through here or through the simulator's VirtualHost, which
-has the same methods; so the code above cannot tell a process from a simulation.
+Everything that a node takes from outside comes through here or through the simulator's VirtualHost, which has
+the same methods; so the code above cannot tell a process from a simulation.
 
-What must stay true: callbacks run on the loop's thread only, and one that raises stops the node; work for
-the disk runs in the order given, on one thread; `fatal` never returns to code that could still acknowledge
+What must stay true: callbacks run on the loop's thread only, and one that raises stops the node; work for the
+disk runs in the order given, on one thread; `fatal` never returns to code that could still acknowledge
 something.
 """
 
@@ -34,16 +34,16 @@ from raftlog.host import Done, StreamHandler, TlsSettings
 LOG = logging.getLogger("quorate.host")
 
 FATAL_EXIT_CODE: Final = 70
-"""EX_SOFTWARE of sysexits: a node that stopped itself rather than lie."""
+"""EX_SOFTWARE of sysexits: a node that stopped itself because its state may be wrong."""
 
 LOOPBACK: Final = "127.0.0.1"
 
 CONNECT_TIMEOUT_S: Final = 2.0
-"""For a connection with its TLS handshake: who is there needs less, and who is not must not pile up."""
+"""Bound on a connection with its TLS handshake: live peers need less, and attempts must not pile up."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's loop, about twice as fast at small messages; asyncio's own where uvloop is not installed."""
+    """Return uvloop's loop, about twice as fast with small messages, or asyncio's own without uvloop."""
     try:
         import uvloop
     except ImportError:
@@ -53,15 +53,17 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _note_of_others(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Notes a failure in the loop of something that was not ours to run: a stranger's TLS handshake, a task
-    of the HTTP server. It ends with its connection."""
+    """Log a failure in the loop that did not come from our callbacks; it ends with its connection.
+
+    Examples are a stranger's TLS handshake and a task of the HTTP server.
+    """
     error = context.get("exception")
     said = "" if error is None else f": {in_one_line(error)}"
     LOG.error("%s%s", context["message"], said)
 
 
 def _tls_context(tls: TlsSettings | None, *, is_server: bool) -> ssl.SSLContext | None:
-    """TLS 1.3 with certificates on both sides; raises OSError naming the file that is none."""
+    """Return a context for TLS 1.3 with certificates on both sides; OSError names an unusable file."""
     if tls is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
@@ -80,13 +82,16 @@ def _tls_context(tls: TlsSettings | None, *, is_server: bool) -> ssl.SSLContext 
 
 
 def _said(error: OSError) -> str:
-    """What OpenSSL or the system say of a file, without the place in OpenSSL's source."""
+    """Return the reason that OpenSSL or the system gives, without the place in OpenSSL's source."""
     return getattr(error, "reason", None) or error.strerror or str(error)
 
 
 def _waited_for_a_core_ns() -> int:
-    """How long this thread could have run and was not let: on a machine or in a container that is overloaded
-    a loop may have no time to spare though it computes little. Linux tells."""
+    """Return how long this thread was runnable but not running (Linux only, 0 elsewhere).
+
+    On an overloaded machine or in a throttled container, a loop may have no time to spare though it computes
+    little.
+    """
     try:
         with open("/proc/thread-self/schedstat", encoding="ascii") as file:
             return int(file.read().split()[1])
@@ -134,7 +139,7 @@ class _DiskThread:
 
 
 class AsyncioHost:
-    """`raftlog.host.Host` over a running or not yet running asyncio loop."""
+    """`raftlog.host.Host` over an asyncio loop, which need not be running yet."""
 
     def __init__(
         self,
@@ -144,7 +149,7 @@ class AsyncioHost:
         on_fatal: Callable[[str], None] | None = None,
         descriptors_kept: int = DESCRIPTORS_KEPT,
     ) -> None:
-        """`descriptors_kept` from who connects, see `accepting`."""
+        """Make a host that reserves `descriptors_kept` descriptors, see `accepting`."""
         self.loop = loop
         self.files: Files = files if files is not None else OsFiles()
         self.rng = random.Random(os.urandom(16))
@@ -156,7 +161,7 @@ class AsyncioHost:
         loop.set_exception_handler(_note_of_others)
 
     def run(self, fn: Callable[..., object], *args: object) -> None:
-        """Runs a callback; what it raises ends the node, whose state is then unknown."""
+        """Run a callback; an exception in it ends the node, whose state is then unknown."""
         try:
             fn(*args)
         except Exception as error:
@@ -190,7 +195,7 @@ class AsyncioHost:
     def spawn_job(
         self, argv_module: str, request: object, done: Done, *, low_priority: bool, deadline_ms: int
     ) -> Job:
-        """Runs a module in a child process (`cluster.host.jobs`); `request` must be packable by msgpack."""
+        """Run a module in a child process (`cluster.host.jobs`); `request` must be packable by msgpack."""
         reported = functools.partial(self.run, done)
         job = Job(
             self.loop, argv_module, request, reported, low_priority=low_priority, deadline_ms=deadline_ms
@@ -207,7 +212,7 @@ class AsyncioHost:
         *,
         tls: TlsSettings | None = None,
     ) -> None:
-        """Listens on `host` ("" = loopback only) and `port` (0 = any free one)."""
+        """Listen on `host` ("" = loopback only) and `port` (0 = any free one)."""
 
         async def go() -> None:
             try:
@@ -216,7 +221,7 @@ class AsyncioHost:
             except OSError as error:
                 done(None, error)
                 return
-            except ValueError as error:  # a host name that cannot be one
+            except ValueError as error:  # an impossible host name
                 done(None, OSError(f"cannot listen on {host!r}: {error}"))
                 return
             acceptor = Acceptor(
@@ -241,7 +246,7 @@ class AsyncioHost:
         *,
         tls: TlsSettings | None = None,
     ) -> None:
-        """Connects within `CONNECT_TIMEOUT_S`; `done` is called after the handler's `connection_made`."""
+        """Connect within `CONNECT_TIMEOUT_S`; `done` is called after the handler's `connection_made`."""
         factory = cast("Callable[[], asyncio.BaseProtocol]", protocol_factory)
 
         async def go() -> None:
@@ -264,7 +269,7 @@ class AsyncioHost:
         self._start(go())
 
     def fatal(self, message: str) -> None:
-        """Logs and ends the process at once with code 70: nothing after this may be acknowledged."""
+        """Log the message and end the process at once with code 70, before anything else is acknowledged."""
         LOG.critical("%s", message)
         if self._on_fatal is not None:
             self._on_fatal(message)
@@ -272,7 +277,7 @@ class AsyncioHost:
         self._exit()
 
     def close(self) -> None:
-        """Ends the disk thread after the work it has, and the jobs that still run."""
+        """End the disk thread after its queued work, and cancel the jobs that still run."""
         for job in tuple(self._jobs):
             job.cancel()
         self._disk.close()

@@ -2,22 +2,22 @@
 
 A job is a module that runs as `python -P -m module` would: it reads one msgpack value from standard input
 until end of file, writes one to standard output, a long one in pieces (`cluster.host.pieces`), and exits 0.
-Nothing else passes between the two processes, so a job can be killed at any moment, and a simulator can
-call the same module's `run(request, files)` in place.
+Nothing else passes between the two processes, so a job can be killed at any moment, and a simulator can call
+the same module's `run(request, files)` in place.
 
-A job lives no longer than the node that wants its result, also when that is killed: one without its parent
-would work on in a directory that the node's next start uses, or an operator removes, and would know no
-deadline. So the child holds the reading end of a pipe, its lifeline; the writing end is only in the parent,
-and closes with it. The child begins in this module (`main`), which ties it to its lifeline and then becomes
-the job. What a job was about to write in that moment it may still write, so jobs write only files that are
-named for them alone.
+A job lives no longer than the node that wants its result, even if that node is killed: an orphan would keep
+working in a directory that the node's next start uses, or an operator removes, and would have no deadline. So
+the child holds the reading end of a pipe, its lifeline; the writing end is only in the parent, and closes
+with it. The child begins in this module (`main`), which ties it to its lifeline and then becomes the job. A
+write that is under way at that moment may still happen, so jobs write only files that are named for them
+alone.
 
-Each child is served by a thread of its own, which does nothing but start it, feed it and wait: starting a
-process blocks for milliseconds, and asyncio's own subprocesses behave differently on each event loop.
+Each child is served by a thread of its own, which only starts it, feeds it and waits: starting a process
+blocks for milliseconds, and asyncio's own subprocesses behave differently on each event loop.
 
 What must stay true: `done` is called exactly once, on the loop; a job outlives neither its deadline nor its
-parent; no other child gets the writing end of its lifeline; the end of what it printed on standard error is
-part of its error.
+parent; no other child gets the writing end of its lifeline; the end of its standard error is part of its
+error.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ JOB_REPLY_BYTES_MAX: Final = 16 * 1024 * 1024
 one piece (`cluster.host.pieces`)."""
 
 READ_BYTES: Final = 256 * 1024
-"""An answer is read by so much at a time."""
+"""Bytes of an answer that are read at a time."""
 
 GIVEN_UP_LOOK_MS: Final = 1_000
-"""How often a thread that waits for an answer looks whether anybody still wants it."""
+"""Milliseconds between two checks whether the answer that a thread waits for is still wanted."""
 
 JOB_STDERR_BYTES_MAX: Final = 2 * 1024
-"""The end of a traceback says what went wrong; more would only fill the log."""
+"""The end of a traceback shows what went wrong; more would only fill the log."""
 
 JOB_NICENESS: Final = 10
-"""Low-priority jobs give way to the loop without starving on a busy machine."""
+"""Niceness of low-priority jobs, which give way to the loop without starving on a busy machine."""
 
 ORPHAN_EXIT_CODE: Final = 70
-"""Nobody waits for it."""
+"""Exit code of a child without a parent, which nothing reads."""
 
 
 class JobFailed(RuntimeError):
-    """A job ended without a result: it crashed, said too much, or took longer than its deadline."""
+    """A job ended without a result: it crashed, its answer was too long, or its deadline passed."""
 
 
 class Job:
@@ -95,17 +95,17 @@ class Job:
             loop.call_soon(self._finish, None, self._failure(f"could not be started: {error!r}"))
 
     def cancel(self) -> None:
-        """Kills the child; `done` reports it in a later turn. Harmless after the end."""
+        """Kill the child; `done` reports it in a later turn. Harmless after the end."""
         self._give_up()
         self._loop.call_soon(self._end, "was cancelled")
 
     def _end(self, what: str) -> None:
-        """On the loop: its time is over, or nobody wants its result."""
+        """On the loop: end a job whose deadline has passed or whose result is not wanted."""
         self._give_up()
         self._finish(None, self._failure(what))
 
     def _give_up(self) -> None:
-        """A child that is only just being started is killed by its thread."""
+        """Kill the child; one that is just being started is killed by its thread."""
         self._is_given_up = True
         if self._child is not None:
             _kill(self._child)
@@ -120,16 +120,16 @@ class Job:
         return JobFailed(f"{what} (job {self._module})")
 
     def _run(self) -> None:
-        """On its thread: the whole life of the child."""
+        """On its thread: run the whole life of the child."""
         result: object | None = None
         error: BaseException | None = None
         try:
             result = self._work()
         except (OSError, JobFailed) as failure:
             error = failure
-        except Exception as failure:  # nobody else would hear of it
+        except Exception as failure:  # otherwise it would go unreported
             error = self._failure(f"could not be run: {failure!r}")
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop was closed: the result is not wanted any more
             self._loop.call_soon_threadsafe(self._finish, result, error)
 
     def _work(self) -> object:
@@ -166,7 +166,7 @@ class Job:
             raise self._failure(f"answered something that is not msgpack: {error}") from error
 
     def _talk(self, child: subprocess.Popen[bytes]) -> bytes:
-        """The child reads everything before it writes, so neither side can wait for the other."""
+        """Send the request and read the reply. Neither side blocks, as the child reads everything first."""
         assert child.stdin is not None
         assert child.stdout is not None
         request, self._request = self._request, None
@@ -182,8 +182,10 @@ class Job:
         return bytes(reply)
 
     def _said(self, out: int) -> Iterator[bytes]:
-        """What comes until the end of file. A process that the child left behind in a group of its own may
-        hold the pipe open for ever: nobody listens to that one once the job is given up."""
+        """Yield the child's output until the end of file, or until the job is given up.
+
+        A process that the child left behind in another process group may hold the pipe open for ever.
+        """
         poll = select.poll()
         poll.register(out, select.POLLIN)
         while not self._is_given_up or poll.poll(0):
@@ -195,8 +197,10 @@ class Job:
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """The child, and what it started itself: that would hold its standard output open. Nobody once the child
-    was buried, as its id may be another one's by then."""
+    """Kill the child and the processes that it started, which would hold its standard output open.
+
+    Does nothing once the child was waited for, because its id may belong to another process by then.
+    """
     if child.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -204,7 +208,7 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def _bury(child: subprocess.Popen[bytes]) -> int:
-    """Waits for its end, and ends what it left behind while its id is still its own; returns its code."""
+    """Wait for the child's end, kill what it left while its id is still its own, return its exit code."""
     if hasattr(os, "waitid"):
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -214,8 +218,11 @@ def _bury(child: subprocess.Popen[bytes]) -> int:
 
 @contextlib.contextmanager
 def _lifeline() -> Iterator[int]:
-    """The reading end of a pipe, for one child. The writing end stays here: pipes are made so that no program
-    started by this process inherits them, and `pass_fds` lets that one end through to that one child."""
+    """Make a pipe for one child and yield the reading end.
+
+    The writing end stays here: no program started by this process inherits pipes, and `pass_fds` passes only
+    the reading end, to that one child.
+    """
     reading, writing = os.pipe()
     try:
         yield reading
@@ -228,7 +235,7 @@ def _lifeline() -> Iterator[int]:
 
 
 def main() -> None:
-    """LIFELINE MODULE: becomes the job, and ends with its parent."""
+    """Become the job MODULE and end with the parent, which holds the other end of LIFELINE."""
     lifeline, module = int(sys.argv[1]), sys.argv[2]
     _be_ended_by_system(lifeline)
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
@@ -236,17 +243,22 @@ def main() -> None:
 
 
 def _be_ended_by_system(lifeline: int) -> None:
-    """Linux sends SIGIO at the end of file, which ends the process at once: in the middle of a call that lets
-    no other thread run, such as matching a regular expression, and before it does anything else after a
-    SIGSTOP. Elsewhere nothing happens."""
+    """Let Linux end the process by SIGIO at the end of file; elsewhere, do nothing.
+
+    That works at once, even in a call that lets no other thread run, such as matching a regular expression,
+    and before the process does anything else after a SIGSTOP.
+    """
     with contextlib.suppress(OSError):
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
 
 
 def _end_with_parent(lifeline: int) -> None:
-    """Waits for the end of file: for where the system does nothing, or it came before this began. Nothing of
-    the job may run after it, no `finally` either; and a lifeline that cannot be read is none."""
+    """Wait for the end of file, for systems without SIGIO here, or if it came before the signal was set up.
+
+    Nothing of the job may run after it, not even a `finally`. A lifeline that cannot be read ends the job
+    too.
+    """
     try:
         os.read(lifeline, 1)
     finally:

@@ -1,18 +1,18 @@
-"""A child's question and answer in pieces, so that neither ever keeps the loop waiting.
+"""A child's request and answer in pieces, so that neither keeps the loop waiting.
 
-msgpack encodes and decodes in one call, and lets no other thread run meanwhile: 8 MiB of the smallest values
-take 85 ms to decode, the question about a group of a million partitions 20 ms to encode. The question is one
-value to the child, which may take its time; here it is encoded a few elements at a time. An answer that is
-longer than `PIECE_BYTES_MAX` comes as pieces that are decoded one by one, milliseconds each.
+msgpack encodes and decodes in one call, and no other thread runs meanwhile: 8 MiB of the smallest values take
+85 ms to decode, the request about a group of a million partitions 20 ms to encode. The request is one value
+to the child, which may take its time; here it is encoded a few elements at a time. An answer longer than
+`PIECE_BYTES_MAX` comes as pieces that are decoded one by one, milliseconds each.
 
     a short answer      msgpack
     a long one          b"\\xc1" (which no msgpack begins with), then pieces: kind u8, length u32, payload
         LEAF            payload: any value
         LIST, MAP       payload: how many runs follow, each a list or a map; together they are the value
         ITEM            no payload; the next value is the one item of a list
-        PAIR            payload: a key; the next value is what a map of one has under it
+        PAIR            payload: a key; the next value is the one under it in a map of one
 
-What must stay true, whoever wrote them: no piece is longer than `PIECE_BYTES_MAX`, no map larger than
+What must stay true, even of a malformed answer: no piece is longer than `PIECE_BYTES_MAX`, no map larger than
 `KEYS_MAX`, nothing nested deeper than `DEPTH_MAX`.
 """
 
@@ -26,16 +26,16 @@ from typing import Any, Final
 import msgpack
 
 PIECE_BYTES_MAX: Final = 256 * 1024
-"""This much of an answer is decoded at once: 3 ms at worst."""
+"""Bytes of an answer that are decoded at once: 3 ms at worst."""
 
 DEPTH_MAX: Final = 16
-"""Long lists and maps may be in each other so deep; answers need three."""
+"""Depth to which long lists and maps may be nested; answers need three."""
 
 KEYS_MAX: Final = 500_000
-"""A map may have so many, far above the members of a group: growing it is one call too."""
+"""Keys of a map, far more than a group has members: growing a map is a single call too."""
 
 ELEMENTS_AT_ONCE: Final = 4_000
-"""Elements of a question that are encoded at once: some 0.1 ms."""
+"""Elements of a request that are encoded at once: some 0.1 ms."""
 
 _PLAIN: Final = frozenset({str, bytes, int, float, bool, type(None)})
 _IN_PIECES: Final = b"\xc1"
@@ -51,7 +51,7 @@ class _Kind(IntEnum):
 
 
 def parts(question: object) -> Iterator[bytes]:
-    """`msgpack.packb(question)`, a part at a time; on a thread, which lets others run between them."""
+    """Yield `msgpack.packb(question)` in parts; on a thread, which lets others run between them."""
     return _parts(question, msgpack.Packer())
 
 
@@ -70,8 +70,7 @@ def _parts(value: Any, packer: msgpack.Packer) -> Iterator[bytes]:
 
 
 def _weight(value: Any) -> int:
-    """How many elements it has, those of its elements included; more than what is encoded at once may be any
-    number that is."""
+    """Return the number of elements, nested ones included; beyond ELEMENTS_AT_ONCE only a lower bound."""
     if not isinstance(value, list | tuple | dict):
         return 1
     weight = 1 + len(value)
@@ -85,7 +84,7 @@ def _weight(value: Any) -> int:
 
 
 def pack(value: object) -> bytes:
-    """An answer as bytes; in the child."""
+    """Return an answer as bytes; in the child."""
     short: bytes = msgpack.packb(value)
     return short if len(short) <= PIECE_BYTES_MAX else _IN_PIECES + b"".join(_pieces(value))
 
@@ -110,12 +109,12 @@ def _pieces(value: Any) -> Iterator[bytes]:
 
 
 def _runs(items: Iterable[Any]) -> Iterator[list[Any]]:
-    """Items that make one leaf together; one that is too long stands alone."""
+    """Yield lists of items that form a leaf together; an item that is too long is alone."""
     run: list[Any] = []
     size = 0
     for item in items:
         length = len(msgpack.packb(item))
-        if run and size + length > PIECE_BYTES_MAX // 2:  # the run has a head of its own
+        if run and size + length > PIECE_BYTES_MAX // 2:  # the run has a header of its own
             yield run
             run, size = [], 0
         run.append(item)
@@ -129,8 +128,10 @@ def _piece(kind: _Kind, payload: bytes = b"") -> bytes:
 
 
 def unpack(reply: bytes) -> object:
-    """The answer; on a thread, which lets others run between the pieces.  Raises ValueError, TypeError and
-    msgpack.UnpackException for what is none."""
+    """Return the decoded answer; on a thread, which lets others run between the pieces.
+
+    Raises ValueError, TypeError and msgpack.UnpackException for a malformed one.
+    """
     if not reply.startswith(_IN_PIECES):
         return _decoded(reply)
     reader = _Reader(reply)
