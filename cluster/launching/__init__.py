@@ -1,1 +1,1 @@
-"""Nodes started from outside, for `quorate up` and for tests: their processes, and what is done to them."""
+"""Nodes started from outside, for `quorate up` and for tests: their processes, and control over them."""

@@ -1,13 +1,13 @@
 """The directory of a cluster of several nodes on one machine, as a launcher makes it.
 
-    cluster.json     cluster id, number of shards, whether all of it was formatted; of each node pid, ports,
+    cluster.json     cluster id, number of shards, whether all of it was formatted; for each node pid, ports,
                      directory and command, for scripts
-    secret           what the nodes prove to each other that they belong together with; mode 0600
+    secret           the nodes' proof to each other that they belong together; mode 0600
     lock             held by the one process that launched the nodes
-    node-1, …        a node's directory each
+    node-1, …        one directory for each node
 
-What must stay true: an empty disk must not vote. A node's directory that is missing from a cluster that was
-formatted before is never made anew here; it is refused, and the way out named.
+What must stay true: an empty disk must not vote. If the directory of a node is missing in a cluster that was
+formatted before, it is never created again here; the launch is refused, and the way out named.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LAUNCHERS_OWN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """What a cluster's directory is to be, or is already; `settings` are every node's."""
+    """The content of a cluster's directory, planned or existing; `settings` are those of every node."""
 
     data: Path
     cluster_id: str
@@ -57,7 +57,7 @@ class ClusterPlan:
 
 
 def plan_cluster(data: Path, num_nodes: int, settings: Mapping[str, str]) -> ClusterPlan:
-    """Checks everything that can be checked before anything is made."""
+    """Check everything that can be checked before anything is written."""
     if own := sorted(LAUNCHERS_OWN & settings.keys()):
         raise LaunchError(f"{own[0]} differs from node to node: the launcher sets it itself", EXIT_USAGE)
     if (data / NODE_FILE).exists():
@@ -94,7 +94,7 @@ def plan_cluster(data: Path, num_nodes: int, settings: Mapping[str, str]) -> Clu
 
 
 def format_cluster(plan: ClusterPlan) -> None:
-    """Makes what is not there yet. The document says first what is going to be, and last that it is."""
+    """Write what is missing. The document first states the plan, and last that it is complete."""
     missing = [node_id for node_id in plan.node_ids if not (plan.home(node_id) / NODE_FILE).exists()]
     if plan.is_formatted and missing:
         raise LaunchError(_gone(plan, missing[0]))
@@ -144,7 +144,7 @@ def _make_secret(path: Path) -> None:
 
 
 def read_document(data: Path) -> dict[str, Any] | None:
-    """cluster.json, or None; raises LaunchError when it is none of ours."""
+    """Return the content of cluster.json, or None; raises LaunchError if the file is not ours."""
     path = data / CLUSTER_FILE
     try:
         found = json.loads(path.read_text("utf-8"))
@@ -163,7 +163,7 @@ def write_document(data: Path, document: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def as_launch_errors(what: str) -> Iterator[None]:
-    """Whatever a directory and its settings can do to a launch, in one line each."""
+    """Turn the errors that a directory and its settings can cause into LaunchErrors of one line."""
     try:
         yield
     except SettingsError as error:

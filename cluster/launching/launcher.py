@@ -1,10 +1,10 @@
 """Starts nodes for people and tests: one, or a cluster of them on this machine.
 
-`launch_node` starts a cluster of one on its directory; `launch_cluster` starts several, each with a
-directory in the cluster's own (`cluster.launching.cluster_directory`).
+`launch_node` starts a cluster of one on its directory; `launch_cluster` starts several, each with a directory
+inside the cluster's (`cluster.launching.cluster_directory`).
 
 What must stay true: a directory is formatted once, and only by a launch or by an explicit format. Ports stay
-the same over restarts as long as they are free. A launch that failed leaves no process.
+the same over restarts as long as they are free. A failed launch leaves no process.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 EXIT_NODE_STOPPED: Final = 70
-"""What a node that finds its port taken ends with."""
+"""Exit code of a node whose port is taken."""
 
 WAY_OUT: Final = "choose another port (kafka.port, http.port, peer.port)"
 
@@ -59,10 +59,10 @@ START_TIMEOUT_S: Final = 30.0
 """A log is read and a leader elected within a second or two; a busy machine needs more."""
 
 ELECTIONS_OF_START: Final = 3
-"""Longest election timeouts that a start may take besides: nobody votes in the first half of one."""
+"""Longest election timeouts that a start may take in addition: no node votes in the first half of one."""
 
 ANNOUNCEMENT_PAUSE_S: Final = 0.005
-"""How long one starting node is listened to before it is the next one's turn."""
+"""How long one starting node is listened to before the next one."""
 
 
 def launch_node(
@@ -74,7 +74,7 @@ def launch_node(
     settings: Mapping[str, str] | None = None,
     wait_ready_s: float = 30.0,
 ) -> NodeProcess:
-    """Formats `data` if it is new, starts a cluster of one on it and returns when it serves.
+    """Format `data` if it is new, start a cluster of one on it and return when it serves.
 
     A port of 0 is the one that this directory had before, or a free one. Raises LaunchError.
     """
@@ -92,7 +92,7 @@ def launch_cluster(
     settings: Mapping[str, str] | None = None,
     wait_ready_s: float | None = None,
 ) -> ClusterProcess:
-    """Formats `data` if it is new, starts all nodes at once and returns when every one serves.
+    """Format `data` if it is new, start all nodes at once and return when every one serves.
 
     Node 1 listens on the ports given, node 2 on the next ones, and so on; a port of 0 is the one that a node
     had before, or a free one. One node is as with `launch_node`. Raises LaunchError.
@@ -114,7 +114,7 @@ def prepare_cluster(
     http_port: int = 0,
     settings: Mapping[str, str] | None = None,
 ) -> ClusterProcess:
-    """All that `launch_cluster` does before the first process: for who wants to `configure` nodes first."""
+    """Prepare a launch up to its first process, for callers that want to `configure` nodes first."""
     check_num_nodes(num_nodes)
     if num_nodes == 1:
         alone = _prepare_alone(data, 1, (kafka_port, http_port), settings or {})
@@ -132,9 +132,9 @@ def prepare_cluster(
 
 
 def cluster_size(data: Path) -> int | None:
-    """Number of nodes of the cluster that was made on this directory; None if there is none.
+    """Return the number of nodes of the cluster made on this directory; None if there is none.
 
-    Raises LaunchError when the directory's own document cannot be read.
+    Raises LaunchError if the directory's own document cannot be read.
     """
     document = read_document(data)
     if document is not None:
@@ -143,7 +143,7 @@ def cluster_size(data: Path) -> int | None:
 
 
 def check_num_nodes(num_nodes: int) -> None:
-    """Raises LaunchError, with the reason, for a number of nodes that is no good."""
+    """Raise LaunchError with the reason if this is not a suitable number of nodes."""
     if num_nodes in NODES_ALLOWED:
         return
     reason = f"a cluster on one machine has {', '.join(map(str, NODES_ALLOWED[:-1]))} or {NODES_ALLOWED[-1]}"
@@ -171,19 +171,19 @@ class ClusterProcess:
         return ",".join(node.bootstrap for node in self.nodes)
 
     def node(self, node_id: int) -> NodeProcess:
-        """The node with that id; raises KeyError."""
+        """Return the node with that id; raises KeyError."""
         for node in self.nodes:
             if node.node_id == node_id:
                 return node
         raise KeyError(node_id)
 
     def as_dict(self) -> dict[str, Any]:
-        """What scripts need: `{"bootstrap", "nodes": [{"id", "pid", …}]}`."""
+        """Return the description for scripts: `{"bootstrap", "nodes": [{"id", "pid", …}]}`."""
         return {"bootstrap": self.bootstrap, "nodes": [node.as_dict() for node in self.nodes]}
 
     @property
     def start_timeout_s(self) -> float:
-        """How long a start may take with the election timeouts of these nodes."""
+        """Seconds that a start may take with the election timeouts of these nodes."""
         try:
             settings = load_settings(self.nodes[0].data / CONFIG_FILE, os.environ)
         except SettingsError:  # the node says what is wrong with them
@@ -191,9 +191,10 @@ class ClusterProcess:
         return START_TIMEOUT_S + ELECTIONS_OF_START * settings.raft_max_timeout_ms / 1000
 
     def start(self, wait_ready_s: float | None = None, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Starts all that do not run, at once, and waits until each serves, calling `meanwhile` meanwhile.
+        """Start all nodes that do not run, at once; wait until each serves, and call `meanwhile` while
+        waiting.
 
-        Raises LaunchError as soon as one ended instead; the others go on.
+        Raises LaunchError as soon as one ends instead; the others continue.
         """
         wait_ready_s = self.start_timeout_s if wait_ready_s is None else wait_ready_s
         deadline_s = time.monotonic() + wait_ready_s
@@ -211,7 +212,7 @@ class ClusterProcess:
             meanwhile()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> dict[int, int]:
-        """Stops all that run, together and without handing anything over; exit codes by node id."""
+        """Stop all running nodes together, without handing anything over; return exit codes by node id."""
         running = [node for node in self.nodes if node.is_running]
         deadline_s = time.monotonic() + timeout_s
         for node in running:
@@ -221,7 +222,7 @@ class ClusterProcess:
         return codes
 
     def kill(self) -> None:
-        """kill -9 of all nodes at once."""
+        """Kill all nodes at once with SIGKILL."""
         for node in self.nodes:
             node.kill(wait=False)
         for node in self.nodes:
@@ -229,7 +230,7 @@ class ClusterProcess:
         self._release()
 
     def write_down(self) -> None:
-        """Tells scripts who runs where: cluster.json."""
+        """Write cluster.json, from which scripts learn where each node runs."""
         if len(self.nodes) > 1:
             document = read_document(self.data)
             assert document is not None, "a cluster that was formatted has its document"
@@ -255,7 +256,8 @@ def _prepare_alone(
             raise LaunchError(f"{data} is the directory of a cluster of several nodes", EXIT_USAGE)
         _format_alone(data, node_id, load_settings(None, {}, wanted).cluster_shards)
         wanted.setdefault("cluster.shards", read_identity(OsFiles(), str(data)).num_shards)
-        # The node takes the lock itself; asked for here, so that a running node's configuration stays.
+        # The node takes the lock itself; it is tried here so that a running node's configuration is not
+        # replaced.
         OsFiles().lock(str(data / LOCK_FILE)).release()
         before = ports_before(data)
         asked = zip(("kafka", "http"), ports, strict=True)
@@ -272,7 +274,7 @@ def _format_alone(data: Path, node_id: int, num_shards: int) -> None:
     format_node(OsFiles(), str(data.resolve()), identity)
 
 
-# Several.
+# Several nodes.
 
 
 def _configured(plan: ClusterPlan, kafka_port: int, http_port: int) -> list[NodeProcess]:
@@ -302,12 +304,12 @@ def _configured(plan: ClusterPlan, kafka_port: int, http_port: int) -> list[Node
 # Ports.
 
 FREE_PORTS: Final = range(15_000, 32_000)
-"""Below the ports of outgoing connections (32768–60999 on Linux), so that none of these takes one."""
+"""Ports below those of outgoing connections (32768–60999 on Linux), so that none of these takes one."""
 
 FREE_PORT_TRIES: Final = 100
 
 Asked = tuple[str, str, int, int]
-"""A port to be found: the setting, the host it listens on, the port asked for or 0, the one before or 0."""
+"""A port to be found: the setting, the host it listens on, the requested port or 0, the previous one or 0."""
 
 
 def _asked(name: str, port: int, before: Mapping[str, int], settings: Mapping[str, object]) -> Asked:
@@ -316,11 +318,12 @@ def _asked(name: str, port: int, before: Mapping[str, int], settings: Mapping[st
 
 
 def _stable_ports(asked: Sequence[Asked]) -> list[int]:
-    """For each that asked for, else the one before if it is free, else a free one. Raises LaunchError when
-    one that was asked for is taken: sooner and plainer than the node itself would say it.
+    """Return for each the requested port, else the previous one if it is free, else a free one.
 
-    All probes stay open to the end, and listen, so that no two get the same, nor another launcher: sockets
-    that are merely bound (with SO_REUSEADDR, which a node that comes back needs) may share a port on Linux.
+    Raises LaunchError if a requested port is taken: sooner and more plainly than the node itself would report
+    it. All probes stay open to the end, and listen, so that neither two of these nor another launcher get the
+    same port: sockets that are merely bound (with SO_REUSEADDR, which a node that comes back needs) may share
+    a port on Linux.
     """
     given = [port for _, _, port, _ in asked if port]
     with contextlib.ExitStack() as probes:
@@ -332,7 +335,7 @@ def _stable_ports(asked: Sequence[Asked]) -> list[int]:
 
 
 def _is_free(probes: contextlib.ExitStack, host: str, port: int) -> bool:
-    """What else a host and a port can be wrong about, the node says better."""
+    """Whether the port is free. Any other problem with host and port is better reported by the node."""
     probe = probes.enter_context(socket.socket())
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -346,8 +349,11 @@ def _is_free(probes: contextlib.ExitStack, host: str, port: int) -> bool:
 
 
 def _free_port(probes: contextlib.ExitStack, before: int) -> int:
-    """The one before, or a random one below those that systems give to outgoing connections: between this
-    look and the node's own nobody but another launcher could take it."""
+    """Return the previous port, or a random free one.
+
+    It is below those that systems use for outgoing connections, so that between this check and the node's own
+    bind only another launcher could take it.
+    """
     tries = ([before] if before else []) + random.sample(FREE_PORTS, FREE_PORT_TRIES)
     for port in tries:
         probe = probes.enter_context(socket.socket())

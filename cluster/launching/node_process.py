@@ -1,11 +1,12 @@
-"""One node process as seen by whoever launched it: started, killed, paused, stopped and started again.
+"""One node process as seen by its launcher: started, killed, paused, stopped and started again.
 
 A launched node has a directory with its configuration (`node.toml`) and its log (`node.log`) beside its data,
-and a command that anybody can run again after a kill. It holds the reading end of a pipe, its lifeline; the
-writing end is the launcher's and goes with it, so a node stops when its launcher is gone, however that ended.
+and a command with which anyone can start it again after a kill. It holds the reading end of a pipe, its
+lifeline; the writing end belongs to the launcher and closes with it, so a node stops when its launcher is
+gone, however that ended.
 
-What must stay true: `command` alone brings the node back; the node writes its log itself, so a launcher that
-is slow, stopped or dead never holds it up.
+What must stay true: `command` alone starts the node again; the node writes its log itself, so a launcher that
+is slow, stopped or dead never blocks it.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ LOG_FILE: Final = "node.log"
 EXIT_STOPPED: Final = 70
 
 ANNOUNCEMENT_BYTES_MAX: Final = 4 * 1024
-"""One line; a pipe takes as much in one piece."""
+"""Bytes of one line, which a pipe carries in one piece."""
 
 LOG_TAIL_BYTES: Final = 8 * 1024
-"""Where a node's last words are looked for."""
+"""Bytes at the end of a node's log that are searched for its last line."""
 
 
 class LaunchError(Exception):
-    """A node did not come up: one line with its own last words; `exit_code` is None while it still runs."""
+    """A node did not start: one line that ends its log; `exit_code` is None while it still runs."""
 
     def __init__(self, message: str, exit_code: int | None = None) -> None:
         super().__init__(message)
@@ -45,7 +46,7 @@ class LaunchError(Exception):
 
 
 class NodeProcess:
-    """One node process. `start`, or `spawn` and then `is_announced` until it is true."""
+    """One node process. Call `start`, or `spawn` and then `is_announced` until it is true."""
 
     def __init__(
         self, data: Path, *, node_id: int, port: int, http_port: int, settings: Mapping[str, object]
@@ -72,7 +73,7 @@ class NodeProcess:
         self.configure(settings)
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Adds to the node's configuration what its next start reads. Raises LaunchError."""
+        """Add settings to the node's configuration for its next start. Raises LaunchError."""
         self._settings.update(settings)
         path = self.data / CONFIG_FILE
         try:
@@ -83,7 +84,7 @@ class NodeProcess:
 
     @property
     def pid(self) -> int:
-        """Of the newest start."""
+        """The process id of the newest start."""
         assert self._process is not None, "the node was never started"
         return self._process.pid
 
@@ -106,7 +107,7 @@ class NodeProcess:
         return f"http://{self.host}:{self.http_port}"
 
     def as_dict(self) -> dict[str, Any]:
-        """What scripts need to find, kill and restart the node."""
+        """Return what scripts need to find, kill and restart the node."""
         return {
             "id": self.node_id,
             "pid": self.pid,
@@ -117,15 +118,15 @@ class NodeProcess:
             "command": self.command,
         }
 
-    # Life.
+    # Start and stop.
 
     def start(self, wait_ready_s: float = 30.0) -> None:
-        """Starts the process, waits until it serves, kills it if it does not in time. Raises LaunchError."""
+        """Start the process, wait until it serves, kill it if that takes too long. Raises LaunchError."""
         self.spawn()
         self.await_announced(time.monotonic() + wait_ready_s, wait_ready_s)
 
     def spawn(self) -> None:
-        """Starts the process, and waits for nothing. Raises LaunchError."""
+        """Start the process without waiting. Raises LaunchError."""
         assert not self.is_running, "the node runs already"
         self._forget_process()
         self._has_announced = False
@@ -138,7 +139,7 @@ class NodeProcess:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     pass_fds=(lifeline,),
-                    process_group=0,  # Ctrl-C on the terminal is the launcher's to handle
+                    process_group=0,  # Ctrl-C on the terminal is for the launcher to handle
                 )
         except OSError as error:
             raise LaunchError(f"cannot start the node on {self.data}: {error}") from error
@@ -146,9 +147,10 @@ class NodeProcess:
             os.close(lifeline)
 
     def await_announced(self, deadline_s: float, wait_ready_s: float) -> None:
-        """Waits until the node serves, to a time of `time.monotonic` that is `wait_ready_s` after its start.
+        """Wait until the node serves, up to `deadline_s` of `time.monotonic`, `wait_ready_s` after its start.
 
-        Raises LaunchError."""
+        Raises LaunchError.
+        """
         while not self.is_announced(max(0.0, deadline_s - time.monotonic())):
             if time.monotonic() >= deadline_s:
                 self.kill()
@@ -157,9 +159,9 @@ class NodeProcess:
                 )
 
     def is_announced(self, timeout_s: float = 0.0) -> bool:
-        """Whether the started node has said that it serves; waits for a word of it for at most `timeout_s`.
+        """Whether the started node has announced that it serves; waits for that for at most `timeout_s`.
 
-        Raises LaunchError when it ended instead.
+        Raises LaunchError if it ended instead.
         """
         assert self._process is not None, "the node was never started"
         if self._has_announced:
@@ -183,51 +185,51 @@ class NodeProcess:
         return self._has_announced
 
     def poll(self) -> int | None:
-        """The exit code, or None while it runs."""
+        """Return the exit code, or None while it runs."""
         return None if self._process is None else self._process.poll()
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Waits for its end; raises subprocess.TimeoutExpired."""
+        """Wait for its end; raises subprocess.TimeoutExpired."""
         assert self._process is not None, "the node was never started"
         return self._process.wait(timeout_s)
 
     def pause(self) -> None:
-        """SIGSTOP: the process stands still until `resume`, and knows nothing of it."""
+        """Send SIGSTOP: the process stands still until `resume`, and does not notice."""
         self._signal(signal.SIGSTOP)
         self.is_paused = True
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._signal(signal.SIGCONT)
         self.is_paused = False
 
     def kill(self, *, wait: bool = True) -> None:
-        """kill -9, and waits for the end unless told not to."""
+        """Send SIGKILL, and wait for the end unless told not to."""
         self._signal(signal.SIGKILL)
         if wait and self._process is not None:
             self._process.wait()
             self._forget_process()
 
     def stop(self, timeout_s: float = 10.0) -> int:
-        """SIGTERM, and waits for the end; returns the exit code. What does not end in time is killed."""
+        """Send SIGTERM, wait for the end, return the exit code. A node that is too slow is killed."""
         self.ask_to_stop()
         return self.await_end(timeout_s)
 
     def ask_to_stop(self) -> None:
-        """SIGTERM: in a cluster the node first hands over what it leads."""
+        """Send SIGTERM: in a cluster the node first hands over what it leads."""
         assert self._process is not None, "the node was never started"
         self._signal(signal.SIGTERM)
         if self.is_paused:
             self.resume()
 
     def let_go(self) -> None:
-        """Closes the lifeline: the node stops as when its launcher is gone, without handing anything over."""
+        """Close the lifeline: the node stops as if its launcher were gone, without handing anything over."""
         self._close_lifeline()
         if self.is_paused:
             self.resume()
 
     def await_end(self, timeout_s: float) -> int:
-        """Waits for the end of a node that was asked to stop, kills it when time is up; the exit code."""
+        """Wait for the end of a node that was asked to stop, kill it on timeout; return the exit code."""
         assert self._process is not None, "the node was never started"
         try:
             return self._process.wait(timeout_s)
@@ -238,7 +240,7 @@ class NodeProcess:
             self._forget_process()
 
     def last_words(self) -> str:
-        """The newest line of the node's log; empty if there is none."""
+        """Return the newest line of the node's log; empty if there is none."""
         with contextlib.suppress(OSError), (self.data / LOG_FILE).open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
             lines = log.read().decode(errors="replace").strip().splitlines()
@@ -264,7 +266,7 @@ class NodeProcess:
 
 
 def ports_before(data: Path) -> dict[str, int]:
-    """The ports in the configuration of an earlier launch; {} when there was none."""
+    """Return the ports in the configuration of an earlier launch; {} if there was none."""
     try:
         document = tomllib.loads((data / CONFIG_FILE).read_text("utf-8"))
     except (OSError, ValueError):
@@ -274,7 +276,7 @@ def ports_before(data: Path) -> dict[str, int]:
 
 
 def _write_config(path: Path, settings: Mapping[str, object]) -> None:
-    """Quoted keys and JSON's values are TOML too."""
+    """Write the configuration. Quoted keys and JSON's values are TOML too."""
     quoted = functools.partial(json.dumps, ensure_ascii=False)
     lines = [f"{quoted(name)} = {quoted(value)}" for name, value in settings.items()]
     aside = path.with_name(path.name + ".new")

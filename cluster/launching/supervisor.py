@@ -1,12 +1,12 @@
-"""Holds a launched cluster until it is interrupted: shows what the nodes log and who has ended, and does what
-`quorate cluster kill|stop|cont|restart` ask.
+"""Runs a launched cluster until it is interrupted: shows what the nodes log and which have ended, and carries
+out `quorate cluster kill|stop|cont|restart`.
 
-One thread looks at everything in turn. What takes longer than a moment, a restart above all, is a generator
-that is advanced in each turn, so that nothing waits for it.
+One thread checks everything in turn. Anything that takes longer than a moment, a restart above all, is a
+generator that is advanced once per turn, so that nothing waits for it.
 
-What must stay true: a node that ended is shown and stays down until somebody asks; whatever becomes of this
-process, no node outlives it for long (each holds its lifeline; a node that stands still at that moment is
-woken or ended by the system's hang-up of orphaned process groups).
+What must stay true: the end of a node is shown, and it stays down until a restart is requested; whatever
+happens to this process, no node outlives it for long (each holds its lifeline; a node that is stopped at that
+moment is woken or ended by the system's hang-up of orphaned process groups).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cluster.launching.node_process import LOG_FILE, LaunchError, NodeProcess
 from cluster.launching.supervisor_socket import LINE_BYTES_MAX, listening
 
 IDLE_S: Final = 0.1
-"""How late a node's log lines and its end are seen; a tenth of a second is at once for people."""
+"""Delay within which a node's log lines and its end are seen; a tenth of a second is immediate for people."""
 
 BUSY_S: Final = 0.005
 """The same while a request is under way."""
@@ -37,17 +37,17 @@ REQUEST_TIMEOUT_S: Final = 1.0
 STOP_TIMEOUT_S: Final = 10.0
 
 LOG_BYTES_A_TURN_MAX: Final = 256 * 1024
-"""Of one node; the rest waits in its file for the next turn."""
+"""Bytes of one node's log per turn; the rest stays in its file for the next turn."""
 
 LOG_HEAD: Final = re.compile(r"[-0-9]+ ([:,0-9]+) node \d+ ")
-"""Date, time and node of a log line: of these only the time is not said already."""
+"""Date, time and node at the head of a log line; of these only the time is not shown already."""
 
 Show = Callable[[str], None]
 Work = Generator[None, None, dict[str, Any]]
 
 
 class Refused(Exception):
-    """A request that cannot be done, in words, with a way out."""
+    """A request that cannot be carried out: a message, and a way out."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -73,9 +73,9 @@ class Supervisor:
         }
 
     def run(self, on_ready: Callable[[], None]) -> None:
-        """Starts the cluster, calls `on_ready` when all nodes serve, goes on until interrupted, stops them.
+        """Start the cluster, call `on_ready` when all nodes serve, continue until interrupted, stop them.
 
-        Raises LaunchError when they do not come up. A second interrupt is the caller's.
+        Raises LaunchError if they do not start. A second interrupt is left to the caller.
         """
         try:
             with listening(self._cluster.data) as listener:
@@ -94,7 +94,7 @@ class Supervisor:
         has_room = len(self._sessions) < SESSIONS_MAX
         pause_s = BUSY_S if self._sessions else IDLE_S
         if select.select([listener] if has_room else [], [], [], pause_s)[0]:
-            with contextlib.suppress(OSError):  # whoever knocked has gone again
+            with contextlib.suppress(OSError):  # the client has gone again
                 self._sessions.append(self._session(listener.accept()[0]))
         self._sessions = [one for one in self._sessions if next(one, self) is not self]
         self._look()
@@ -125,7 +125,7 @@ class Supervisor:
     # Requests.
 
     def _session(self, connection: socket.socket) -> Generator[None, None, None]:
-        """One connection: a line in, a line out. A client that is too slow or has gone is forgotten."""
+        """Serve one connection: a line in, a line out. A client that is too slow or has gone is dropped."""
         with connection, contextlib.suppress(OSError):
             connection.setblocking(False)
             line = b""
@@ -190,7 +190,7 @@ class Supervisor:
         self._restarting.add(node.node_id)
         try:
             yield from self._ended(node)
-            self._look()  # its end is shown before its new beginning
+            self._look()  # show its end before its new start
             node.spawn()
             self._cluster.write_down()
             wait_ready_s = self._cluster.start_timeout_s
@@ -221,14 +221,14 @@ def _done(node: NodeProcess, said: str) -> dict[str, Any]:
 
 
 class LogTail:
-    """The lines that a file gets from now on."""
+    """The lines appended to a file from now on."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._position = path.stat().st_size if path.exists() else 0
 
     def new_lines(self) -> list[str]:
-        """Whole lines only, unless one is longer than what is read in a turn."""
+        """Return whole lines only, unless one is longer than a turn's read."""
         try:
             if self._path.stat().st_size <= self._position:
                 return []

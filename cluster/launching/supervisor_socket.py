@@ -1,10 +1,11 @@
 """How commands reach the launcher of a running cluster: a unix socket in the cluster's directory.
 
-One line of JSON asks, `{"command": "kill", "node": 2}`; one line answers, `{"said": …, "node": {…}}` or
-`{"error": …, "hint": …}`; then the connection is closed.
+A request is one line of JSON, `{"command": "kill", "node": 2}`; the answer is one line, `{"said": …, "node":
+{…}}` or `{"error": …, "hint": …}`; then the connection is closed.
 
 What must stay true: only the user who launched the cluster can connect (mode 0600). A socket that a killed
-launcher left behind is told from a living one, and replaced by the next launcher, which holds the lock.
+launcher left behind is distinguished from a live one, and replaced by the next launcher, which holds the
+lock.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ BACKLOG: Final = 16
 
 
 class NoSupervisor(Exception):
-    """Nobody listens for this directory, or not to us; the message says which."""
+    """No launcher listens for this directory, or not to this user; the message says which."""
 
 
 @contextlib.contextmanager
 def listening(directory: Path) -> Iterator[socket.socket]:
-    """The launcher's end, not blocking; gone again afterwards. To be used under the directory's lock."""
+    """Yield the launcher's non-blocking end, and remove it afterwards. Use it under the directory's lock."""
     path = directory / SOCKET_FILE
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -47,7 +48,7 @@ def listening(directory: Path) -> Iterator[socket.socket]:
 
 
 def ask(directory: Path, command: str, node_id: int, timeout_s: float) -> dict[str, Any]:
-    """The launcher's answer; raises NoSupervisor, and TimeoutError when there is none in time."""
+    """Return the launcher's answer; raises NoSupervisor, and TimeoutError if there is none in time."""
     request = json.dumps({"command": command, "node": node_id}).encode() + b"\n"
     heard = b""
     with socket.socket(socket.AF_UNIX) as connection:
@@ -74,7 +75,7 @@ def ask(directory: Path, command: str, node_id: int, timeout_s: float) -> dict[s
 
 @contextlib.contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """The path by way of a descriptor of its directory: a socket's name has at most 107 bytes."""
+    """Yield the path by way of a descriptor of its directory: a socket's name has at most 107 bytes."""
     if not Path("/proc/self/fd").is_dir():
         yield str(path)
         return
