@@ -1,4 +1,4 @@
-"""docs/configuration.md, made from the table of settings so that it cannot disagree with it.
+"""docs/configuration.md, generated from the table of settings so that the two cannot disagree.
 
 `python -m cluster.settings.document > docs/configuration.md` writes it; a test compares the two.
 """
@@ -71,7 +71,7 @@ _EXAMPLES = (10, 100, 1_000, 2_000, 5_000, 10_000, 30_000)
 
 
 def render() -> str:
-    """The whole document, with a newline at its end."""
+    """Return the whole document, with a newline at its end."""
     rows = "".join(_line(setting) for setting in table())
     tail = _TAIL.format(
         members=" | ".join(f"{members:,}" for members in _EXAMPLES),
@@ -83,7 +83,7 @@ def render() -> str:
 
 
 def _settled(members: int) -> int:
-    """The interval that the rule comes down to for so many members and the least cost."""
+    """Return the interval on which the rule settles for this many members and the least cost."""
     settings = Settings().group_settings()
     low_ms, high_ms = settings.heartbeat_interval_min_ms, settings.heartbeat_interval_max_ms
     rule = IntervalRule(low_ms, settings.heartbeat_interval_ms, high_ms)

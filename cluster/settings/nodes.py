@@ -1,4 +1,4 @@
-"""The text of `cluster.nodes`: `ID@HOST:PORT`, an IPv6 address in brackets, one for each node."""
+"""The format of `cluster.nodes`: `ID@HOST:PORT` for each node, with an IPv6 address in brackets."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import re
 from raftlog.peers import PeerAddress
 
 NODES_MAX = 9
-"""A quorum of more would wait for the slowest of five disks at every commit."""
+"""At most this many nodes: a quorum of more than nine would wait for at least six disks at every commit."""
 
 _ENTRY = re.compile(r"(\d{1,10})@(?:\[([0-9A-Fa-f:.%]+)\]|([^\s@:\[\]/,]+)):(\d{1,5})")
 
 
 class NodesError(ValueError):
-    """What is wrong with the list, to be read after the setting's name."""
+    """A problem with the list; the message is read after the setting's name."""
 
 
 def parse_nodes(entries: tuple[str, ...]) -> tuple[PeerAddress, ...]:
-    """The addresses by node id; raises NodesError."""
+    """Return the addresses ordered by node id; raises NodesError."""
     if len(entries) > NODES_MAX:
         raise NodesError(f"names {len(entries)} nodes; at most {NODES_MAX} make a cluster")
     nodes = [_parse(entry) for entry in entries]

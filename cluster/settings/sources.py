@@ -1,7 +1,7 @@
-"""Where settings come from: defaults, then a TOML file, then `QUORATE_*`, then flags; the later one wins.
+"""The sources of settings: defaults, then a TOML file, then `QUORATE_*`, then flags; a later one wins.
 
-What must stay true: nothing is ignored. An unknown name, a value of the wrong type or one that cannot
-work is a SettingsError that says in which source (and line) it stands and names the nearest known setting.
+What must stay true: nothing is ignored. An unknown name, a value of the wrong type or one that cannot work is
+a SettingsError that states the source (and line) and the nearest known setting.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _WORDS = {
 def load_settings(
     file: Path | None, env: Mapping[str, str], flags: Mapping[str, object] | None = None
 ) -> Settings:
-    """Settings from all sources, checked.
+    """Return the settings from all sources, checked.
 
-    `file`: a TOML file or None. `env`: only names that start with QUORATE_ are looked at. `flags`: setting
-    name (dotted, dashed or underscored) to value, a string or the setting's own type; None means not given.
-    Raises SettingsError.
+    `file`: a TOML file or None. `env`: only names that begin with QUORATE_ are used. `flags`: setting name
+    (dotted, dashed or underscored) to value, a string or the setting's own type; None means not given. Raises
+    SettingsError.
     """
     values: dict[str, Value] = {}
     places: dict[str, str] = {}
@@ -99,7 +99,7 @@ def _leaves(section: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple
 
 
 def _line_of(text: str, path: tuple[str, ...]) -> int:
-    """The line on which the key stands, found by headers and keys as a person reads them; 0 if not found."""
+    """Return the line of a key, found by headers and keys as a person reads them; 0 if not found."""
     wanted = ".".join(path)
     section = ""
     for number, raw in enumerate(text.splitlines(), 1):
@@ -156,6 +156,6 @@ def _nearest(attribute: str, known: Mapping[str, Setting]) -> str:
 
 
 def _placed(message: str, places: Mapping[str, str]) -> str:
-    """Puts the place before a complaint about values, when a source gave the setting that it begins with."""
+    """Prefix a message about a setting with its source, if the message begins with a setting that has one."""
     name = message.split(" ", 1)[0]
     return f"{places[name]}: {message}" if name in places else message

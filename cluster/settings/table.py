@@ -1,13 +1,13 @@
 """Every setting of a node, once: name, default, unit, bounds and the reason for the default.
 
 The class body of `Settings` is the table. A field's dotted name is its attribute name with dots
-(`group_consumer_session_timeout_ms` is `group.consumer.session.timeout.ms`), which is also how it is
-written in a TOML file (as sections or as dotted keys), in the environment (`QUORATE_` and the name in
-upper case with underscores) and as a flag. Loader, converters and docs/configuration.md read this table;
-nothing else knows a default. Kafka's name is used wherever Kafka has the setting.
+(`group_consumer_session_timeout_ms` is `group.consumer.session.timeout.ms`). The same name is used in a TOML
+file (as sections or as dotted keys), in the environment (`QUORATE_` and the name in upper case with
+underscores) and as a flag. Loader, converters and docs/configuration.md read this table; no default exists
+anywhere else. Kafka's name is used wherever Kafka has the setting.
 
-What must stay true: units come last in a name; every number is bounded; a `Settings` that exists has
-passed every check, so no reader checks again.
+What must stay true: units come last in a name; every number is bounded; every `Settings` object has passed
+every check, so no reader checks again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
 class SettingsError(Exception):
-    """A setting is unknown or has a value that cannot work; the message names it, the place and a way out."""
+    """A setting is unknown or has an impossible value; the message names it, its source and a way out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Setting:
     low: int | None
     high: int | None
     is_sensitive: bool = False
-    """Whether the value tells where a secret is: requests never show it."""
+    """Whether the value reveals where a secret is; such a value is never shown to a client."""
 
     @property
     def attribute(self) -> str:
@@ -75,9 +75,9 @@ def _port(default: int, reason: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of one node, checked. Raises SettingsError when they contradict each other."""
+    """The settings of one node, checked. Raises SettingsError if they contradict each other."""
 
-    # Who the node is and where its log is
+    # The identity of the node and the place of its log.
     node_id: int = _row(1, "Named in Metadata and in every term's first record.", low=0, high=INT32_MAX)
     data_dir: str = _row("quorate-data", "The node's directory, made by an explicit format.")
     cluster_shards: int = _row(
@@ -92,7 +92,7 @@ class Settings:
     )
     log_level: str = _row("info", "debug, info, warning or error.")
 
-    # Listeners
+    # Listeners.
     kafka_host: str = _row("127.0.0.1", "Loopback, as there is no authentication yet.")
     kafka_port: int = _port(9092, "Kafka's port; 0 takes any free one.")
     kafka_advertised_host: str = _row("", "What clients are told to connect to; empty: the bound host.")
@@ -105,7 +105,7 @@ class Settings:
         (), "More names to be asked by over HTTP, as a load balancer's; addresses need none. `*`: any name."
     )
 
-    # The other nodes
+    # The other nodes.
     cluster_nodes: tuple[str, ...] = _row(
         (), "ID@HOST:PORT of every node's listener for peers, this one's too; empty: a cluster of one."
     )
@@ -144,7 +144,7 @@ class Settings:
         high=INT32_MAX,
     )
 
-    # What a client may take of the node
+    # Limits on what clients may use of the node.
     max_connections: int = _row(
         4096,
         "2–3 per consumer; beyond it one that asks nothing makes room, or the new one is closed.",
@@ -228,7 +228,7 @@ class Settings:
         256, "Long polls of the log at once; beyond it 429.", unit="requests", low=1, high=65536
     )
 
-    # Groups
+    # Groups.
     group_consumer_session_timeout_ms: int = _row(
         45_000,
         "Kafka's: a client may be silent that long before its partitions go to others.",
@@ -348,7 +348,7 @@ class Settings:
         1, "Kafka's: of a topic created without a count.", unit="partitions", low=1, high=100_000
     )
 
-    # What the node keeps of work that is not durable yet
+    # Limits on work that is not durable yet.
     runtime_uncommitted_bytes_max: int = _row(
         64 * MIB,
         "Per shard, appended and not committed: beyond it requests are refused, retriably.",
@@ -364,7 +364,7 @@ class Settings:
         high=10_000_000,
     )
 
-    # The log
+    # The log.
     log_segment_bytes: int = _row(
         64 * MIB,
         "A segment is the unit of sealing, snapshot and archive.",
@@ -405,7 +405,7 @@ class Settings:
     )
 
     def limits(self) -> Limits:
-        """The bounds of a shard, for the coordinator."""
+        """Return the bounds of a shard, for the coordinator."""
         return Limits(
             groups_max=self.groups_max,
             topics_per_member_max=self.topics_per_member_max,
@@ -418,7 +418,7 @@ class Settings:
         )
 
     def group_settings(self) -> GroupSettings:
-        """What holds for a group that has no settings of its own, for the coordinator."""
+        """Return the settings of a group that has none of its own, for the coordinator."""
         return GroupSettings(
             session_timeout_ms=self.group_consumer_session_timeout_ms,
             session_timeout_min_ms=self.group_consumer_min_session_timeout_ms,
@@ -442,12 +442,12 @@ class Settings:
         others = set(self.group_consumer_assignors) - {assignor.name for assignor in BUILT_IN}
         if not others:
             return frozenset()
-        from cluster.assignors import asking_for_racks  # which takes a while, and which few need
+        from cluster.assignors import asking_for_racks  # slow to import, and rarely needed
 
         return asking_for_racks() & others
 
     def log_settings(self) -> LogSettings:
-        """What holds for every shard's log on this node."""
+        """Return the settings of every shard's log on this node."""
         return LogSettings(
             segment_bytes=self.log_segment_bytes,
             snapshot_tail_records=self.snapshot_tail_records,
@@ -463,7 +463,7 @@ class Settings:
         )
 
     def peer_settings(self) -> PeerSettings | None:
-        """How this node talks to the others; None for a cluster of one."""
+        """Return the settings of the links to the other nodes; None for a cluster of one."""
         nodes = parse_nodes(self.cluster_nodes)
         if len(nodes) <= 1:
             return None
@@ -514,7 +514,7 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError(f"group.consumer.assignors = {list(assignors)} must name at least one, each once")
     known = [assignor.name for assignor in BUILT_IN]
     if unknown := [name for name in assignors if name not in known]:
-        from cluster.assignors import problem_with  # which takes a while, and which few need
+        from cluster.assignors import problem_with  # slow to import, and rarely needed
 
         if problem := problem_with(unknown):
             raise SettingsError(
@@ -620,7 +620,7 @@ def is_loopback(host: str) -> bool:
 
 @functools.cache
 def table() -> tuple[Setting, ...]:
-    """All settings in the order in which they are documented."""
+    """Return all settings in the order in which they are documented."""
     return tuple(
         Setting(name=field.name.replace("_", "."), default=cast(Value, field.default), **field.metadata)
         for field in dataclasses.fields(Settings)
