@@ -1,7 +1,7 @@
-"""A Kafka client at the level of frames, for stories and tests: it sends what it is told to, and waits.
+"""A Kafka client at the level of frames, for stories and tests: it sends the given requests and waits.
 
-It knows no protocol beyond framing: it never retries, heartbeats or rejoins by itself, so that a test says
-each of these itself.
+It knows no protocol beyond framing: it never retries, heartbeats or rejoins by itself, so a test states each
+of these explicitly.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ ANSWER_TIMEOUT_MS: Final = 10_000.0
 
 
 class ConnectionGone(Exception):
-    """The node closed the connection, or it could not be reached."""
+    """The node closed the connection, or could not be reached."""
 
 
 class Call:
-    """A request on its way; `response` is None until the answer is there, `answered_ms` the time of it."""
+    """A request in flight; `response` is None until it is answered, at `answered_ms`."""
 
     def __init__(self, api_key: int, api_version: int) -> None:
         self.api_key = api_key
@@ -58,7 +58,7 @@ class WireClient(StreamHandler):
         return self._transport is not None
 
     def connect(self) -> None:
-        """Connects; raises ConnectionGone when nobody listens."""
+        """Connect; raises ConnectionGone if no node listens."""
         errors: list[BaseException | None] = []
         self.host.connect(self.address, self.port, lambda: self, lambda _handler, error: errors.append(error))
         self.world.run_until(lambda: bool(errors), within_ms=ANSWER_TIMEOUT_MS)
@@ -66,23 +66,23 @@ class WireClient(StreamHandler):
             raise ConnectionGone(str(errors))
 
     def close(self) -> None:
-        """Ends the connection as a client that exits does."""
+        """End the connection as a client that exits does."""
         if self._transport is not None:
             self._transport.close()
 
     def cut(self) -> None:
-        """The connection breaks: what is on its way to this client never arrives."""
+        """Break the connection: data on its way to this client never arrives."""
         if self._transport is not None:
             self._transport.abort()
             self._lose()
 
     def vanish(self) -> None:
-        """Ends the client as kill -9 does."""
+        """End the client as kill -9 does."""
         self.host.kill()
         self._lose()
 
     def send(self, api_key: int, api_version: int, body: Message) -> Call:
-        """Sends a request, over a new connection where there is none, and waits for nothing else."""
+        """Send a request, over a new connection if there is none, without waiting for the answer."""
         if self._transport is None:
             self.connect()
         assert self._transport is not None
@@ -93,7 +93,7 @@ class WireClient(StreamHandler):
         return call
 
     def ask(self, api_key: int, api_version: int, body: Message, within_ms: float = ANSWER_TIMEOUT_MS) -> Any:
-        """Sends a request and waits, in virtual time, for its answer. Raises ConnectionGone, TimeoutError."""
+        """Send a request and wait, in virtual time, for its answer. Raises ConnectionGone, TimeoutError."""
         call = self.send(api_key, api_version, body)
         if not self.world.run_until(lambda: call.response is not None or call.is_lost, within_ms=within_ms):
             raise TimeoutError(f"{self.name}: no answer to API {api_key} within {within_ms} ms")

@@ -1,4 +1,4 @@
-"""Several machines that make one cluster, and what a test wants to know of all of them at once."""
+"""Several machines that form one cluster, and the questions that tests ask about all of them."""
 
 from __future__ import annotations
 
@@ -43,19 +43,20 @@ class SimCluster:
         return {i: one for i, one in self.machines.items() if one.is_up and not one.host.is_paused}
 
     def boot(self) -> None:
-        """Starts a node on every machine that has none."""
+        """Start a node on every machine that has none."""
         for machine in self.machines.values():
             if not machine.is_up:
                 machine.boot()
 
     def boot_until_ready(self) -> SimCluster:
-        """Starts every node and waits until each shard is served somewhere and everybody knows where."""
+        """Start every node and wait until each shard is served somewhere and every node knows where."""
         self.boot()
         self.settle()
         return self
 
     def settle(self, within_ms: float = SETTLE_TIMEOUT_MS) -> float:
-        """Waits until every node that is up is ready and each shard has a leader; how long it took, in ms.
+        """Wait until every node that is up is ready and each shard has a leader; return the time it took, in
+        ms.
 
         Raises TimeoutError, with the state of every shard.
         """
@@ -79,7 +80,7 @@ class SimCluster:
         return node.metadata if shard == METADATA_SHARD else node.shards[shard]
 
     def leaders(self, shard: int) -> list[int]:
-        """The nodes that serve a shard, a paused one too."""
+        """Return the nodes that serve a shard, including a paused one."""
         return [
             node_id
             for node_id, machine in self.machines.items()
@@ -87,24 +88,24 @@ class SimCluster:
         ]
 
     def takes_part(self, node_id: int) -> bool:
-        """The node is in contact with another one."""
+        """Whether the node is in contact with another one."""
         machine = self.machines[node_id]
         return machine.is_up and machine.node.links is not None and bool(machine.node.links.peers)
 
     def leader_of(self, shard: int) -> int | None:
-        """The node that serves a shard in the highest term."""
+        """Return the node that serves a shard in the highest term."""
         found = [(self.runtime(i, shard).replica.term, i) for i in self.leaders(shard)]
         return max(found)[1] if found else None
 
     def wait_for(self, condition: Callable[[], bool], within_ms: float = SETTLE_TIMEOUT_MS) -> float:
-        """Waits for a condition; how long it took, in ms. Raises TimeoutError."""
+        """Wait for a condition and return the time it took, in ms. Raises TimeoutError."""
         started_ms = self.world.now_ms
         if not self.world.run_until(condition, within_ms=within_ms):
             raise TimeoutError(f"not so after {within_ms} ms: {self.describe()}")
         return self.world.now_ms - started_ms
 
     def wait_for_leader(self, shard: int, *, other_than: int | None = None) -> int:
-        """Waits until somebody serves a shard; who."""
+        """Wait until a node serves a shard, and return its id."""
         self.wait_for(lambda: self.leader_of(shard) not in (None, other_than))
         leader = self.leader_of(shard)
         assert leader is not None
@@ -113,10 +114,10 @@ class SimCluster:
     def others(self, node_id: int) -> list[int]:
         return [other for other in self.machines if other != node_id]
 
-    # Faults
+    # Faults.
 
     def isolate(self, node_id: int) -> None:
-        """Cuts a node off from the other nodes; clients still reach it."""
+        """Cut a node off from the other nodes; clients still reach it."""
         self.network.isolate(self.machines[node_id].name, self.names)
 
     def cut(self, one: int, other: int) -> None:
@@ -129,13 +130,13 @@ class SimCluster:
         return self.network.reset(self.machines[one].name, self.machines[other].name, later_ms)
 
     def crash_all(self, how: Crash) -> None:
-        """Every node ends in this instant."""
+        """End every node at this instant."""
         for number, machine in self.machines.items():
             if machine.is_up:
                 machine.crash(how, seed=self.world.seed * 100 + number)
 
     def describe(self) -> str:
-        """For messages: what every shard of every node is doing."""
+        """Describe the state of every shard on every node, for messages."""
         found = []
         for node_id, machine in self.machines.items():
             if not machine.is_up:

@@ -1,8 +1,8 @@
 """A Host on virtual time: clock, timers, disk, jobs and streams of one simulated machine.
 
 What must stay true: everything that a node can observe is a function of the world's seed. A crash drops every
-event and connection of the machine and hands its disk to the file layer to decide what survived; the node of
-the next boot gets a new host over the same disk.
+event and connection of the machine and leaves it to the file layer to decide what survived on its disk; the
+node of the next boot gets a new host over the same disk.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from raftlog.host import Done, StreamHandler
 LOOPBACK: Final = "127.0.0.1"
 
 JOB_DURATION_MS: Final = 20.0
-"""What a job takes in virtual time: about as long as a Python process needs to start."""
+"""The duration of a job in virtual time: about as long as a Python process needs to start."""
 
 
 class _SimJob:
-    """Work that a child process would do, done in place and later."""
+    """The work of a child process, done in place and later."""
 
     def __init__(self, host: VirtualHost, fn: Callable[[], object], done: Done) -> None:
         self._host = host
@@ -45,9 +45,9 @@ class _SimJob:
 class VirtualHost:
     """`raftlog.host.Host` in a `World`.
 
-    `sync_ms` is what a sync takes: on the loop it holds up the loop, on the disk thread it does not.
-    `clock_step_ms` passes at every reading of the monotonic clock, so that code which watches its own slices
-    sees time pass. The wall clock may be set (`wall_skew_ms`) and the disk may stand still (`stall_disk`) at
+    `sync_ms` is the duration of a sync: on the loop it blocks the loop, on the disk thread it does not.
+    `clock_step_ms` passes at every reading of the monotonic clock, so that code that watches its own slices
+    sees time pass. The wall clock may be set (`wall_skew_ms`) and the disk may be stalled (`stall_disk`) at
     any moment.
     """
 
@@ -78,11 +78,11 @@ class VirtualHost:
         self._disk_clock_ms: float | None = None
         self.is_dead = False
         self.expects_failure = False
-        """Whether a callback that raises is what the test wants; any other fails the test."""
+        """Whether the test expects a callback to raise; any other exception fails the test."""
         world.on_failure(self.name, self._failed)
 
     def busy_ms(self) -> float:
-        return 0.0  # what callbacks compute takes no virtual time
+        return 0.0  # the computations of callbacks take no virtual time
 
     def monotonic_ms(self) -> float:
         if self._disk_clock_ms is not None:
@@ -113,18 +113,18 @@ class VirtualHost:
         return self.rng.randbytes(16)
 
     def run_on_disk(self, fn: Callable[[], object], done: Done) -> None:
-        """One piece of work after another, each `sync_ms` long; its effect comes at its end."""
+        """Do the work in order, each piece taking `sync_ms`; its effect comes at its end."""
         start_ms = max(self.world.now_ms, self._disk_free_at_ms)
         self._disk_free_at_ms = start_ms + self.sync_ms
         self._at(self._disk_free_at_ms - self.world.now_ms, self._work_on_disk, start_ms, fn, done)
 
     def stall_disk(self, duration_ms: float) -> None:
-        """No sync ends before `duration_ms` are over, on the loop or on the disk thread."""
+        """Let no sync end before `duration_ms` are over, on the loop or on the disk thread."""
         self._disk_stalled_until_ms = self.world.now_ms + duration_ms
         self._disk_free_at_ms = max(self._disk_free_at_ms, self._disk_stalled_until_ms)
 
     def took(self, operation: str) -> None:
-        """The disk did something: a sync takes its time, on whichever thread asked for it."""
+        """Let time pass for an operation of the disk: a sync delays whichever thread asked for it."""
         if operation != "fdatasync":
             return
         if self._disk_clock_ms is not None:
@@ -133,7 +133,7 @@ class VirtualHost:
             self.world.spend(max(self.sync_ms, self._disk_stalled_until_ms - self.world.now_ms))
 
     def wait_for_descriptor(self, ms: float) -> None:
-        """A file call looks again a little later; on the loop, nothing else happens meanwhile."""
+        """Let a file call check again a little later; on the loop, nothing else happens meanwhile."""
         if self._disk_clock_ms is not None:
             self._disk_clock_ms += ms
         else:
@@ -142,7 +142,7 @@ class VirtualHost:
     def spawn_job(
         self, argv_module: str, request: object, done: Done, *, low_priority: bool, deadline_ms: int
     ) -> _SimJob:
-        """Calls `run(request, files)` of the module, later, in place of a process."""
+        """Call `run(request, files)` of the module later, in place of a process."""
         module = importlib.import_module(argv_module)
         return _SimJob(self, lambda: module.run(request, self.files), done)
 
@@ -154,8 +154,10 @@ class VirtualHost:
         done: Callable[[SimListener | None, BaseException | None], None],
         tls: object | None = None,
     ) -> None:
-        """In the clear: this network has no eavesdroppers. With `tls`, who connects without it stays in its
-        handshake."""
+        """Listen, without encryption: this network has no eavesdroppers.
+
+        With `tls`, a client that connects without it stays in its handshake.
+        """
         try:
             listener = self.network.listen(
                 self.name, host or LOOPBACK, port, protocol_factory, has_tls=tls is not None
@@ -181,13 +183,13 @@ class VirtualHost:
         )
 
     def fatal(self, message: str) -> None:
-        """The machine's process ends here; `fatal_message` keeps why."""
+        """End the machine's process; `fatal_message` keeps the reason."""
         self.fatal_message = message
         self.kill()
         raise Stopped(message)
 
     def _failed(self, error: Exception) -> None:
-        """A callback raised: that ends the process here as it does in a real one."""
+        """End the process because a callback raised, as in a real one."""
         message = f"a callback failed, a fault of this program: {in_one_line(error)}"
         if self.expects_failure:
             self.fatal(message)
@@ -196,18 +198,21 @@ class VirtualHost:
         raise error
 
     def kill(self, *, has_power: bool = True) -> None:
-        """kill -9: no callback of this host runs any more, its peers see resets; when it is the power that
-        went, they see nothing. The disk is untouched."""
+        """End the process as kill -9 does; the disk is untouched.
+
+        No callback of this host runs any more. Its peers see resets, or nothing at all if the machine lost
+        power.
+        """
         self.is_dead = True
         self.network.drop_host(self.name, has_power=has_power)
         self.world.forget(self.name)
 
     def pause(self, duration_ms: float = math.inf) -> None:
-        """SIGSTOP, and SIGCONT `duration_ms` later or at `resume`."""
+        """Send SIGSTOP, and SIGCONT `duration_ms` later or at `resume`."""
         self.world.pause(self.name, self.world.now_ms + duration_ms)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self.world.resume(self.name)
 
     @property
@@ -215,7 +220,7 @@ class VirtualHost:
         return self.world.is_paused(self.name)
 
     def work(self, fn: Callable[[], object], done: Done) -> None:
-        """Runs `fn` in place of a thread or a process and reports how it went."""
+        """Run `fn` in place of a thread or a process, and report its result."""
         result: object | None = None
         error: BaseException | None = None
         try:
@@ -225,7 +230,7 @@ class VirtualHost:
         done(result, error)
 
     def _work_on_disk(self, start_ms: float, fn: Callable[[], object], done: Done) -> None:
-        """The disk thread reads the clock as it was while it worked."""
+        """Do work as the disk thread, which reads the clock as it was while it worked."""
         stalled_ms = self._disk_stalled_until_ms - self.world.now_ms
         if stalled_ms > 0:
             self._at(stalled_ms, self._work_on_disk, start_ms, fn, done)

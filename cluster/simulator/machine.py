@@ -1,7 +1,7 @@
 """A simulated machine: a disk that outlives its nodes, and one node at a time on it.
 
 `boot` starts the real node on whatever the disk holds; `kill`, `crash` and `lose_power` end it and let the
-file layer decide what of the unsynced bytes survived. The disk can be wiped, kept aside and put back.
+file layer decide which unsynced bytes survive. The disk can be wiped, kept aside and put back.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class Machine:
         )
         self.disk = self._fresh_disk(self.identity)
 
-    # Its node
+    # Its node.
 
     def boot(self) -> Node:
-        """Starts a node on the disk as it is; it listens and loads as time passes."""
+        """Start a node on the disk as it is; it listens and loads as time passes."""
         assert not self.is_up
         self.disk.process_ended()
         self.boots += 1
@@ -99,7 +99,7 @@ class Machine:
         return self.node
 
     def boot_until_ready(self) -> Node:
-        """Starts a node and lets time pass until every shard serves."""
+        """Start a node and let time pass until every shard serves."""
         node = self.boot()
         if not self.world.run_until(lambda: node.is_ready or self.host.is_dead, within_ms=START_TIMEOUT_MS):
             raise TimeoutError(f"{self.host.name} is not ready after {START_TIMEOUT_MS} ms")
@@ -109,11 +109,11 @@ class Machine:
 
     @property
     def is_up(self) -> bool:
-        """A process runs, paused or not."""
+        """Whether a process runs, paused or not."""
         return self.boots > 0 and not self.host.is_dead
 
     def stop(self) -> None:
-        """A clean stop, to its end."""
+        """Stop the node cleanly and wait for the end."""
         done: list[bool] = []
         self.host.call_soon(self.node.stop, lambda: done.append(True))
         if not self.world.run_until(lambda: bool(done) or self.host.is_dead, within_ms=START_TIMEOUT_MS):
@@ -121,32 +121,32 @@ class Machine:
         self.host.kill()
 
     def crash(self, how: Crash = Crash.TORN, seed: int = 0) -> None:
-        """The node ends in this instant; the next boot finds what the file layer lets survive."""
+        """End the node at this instant; the next boot finds what the file layer lets survive."""
         self.host.kill()
         self.disk = self.disk.crash(how, seed)
 
     def kill(self) -> None:
-        """kill -9: the process ends, the machine and what was written go on."""
+        """End the process as kill -9 does; the machine and everything written survive."""
         self.crash(Crash.KEPT)
 
     def lose_power(self, how: Crash = Crash.TORN, seed: int = 0) -> None:
-        """The whole machine goes dark: nobody hears a reset; what was not synced is lost, or torn."""
+        """Take the power from the whole machine: no peer gets a reset; unsynced data is lost or torn."""
         self.host.kill(has_power=False)
         self.disk = self.disk.crash(how, seed)
 
-    # Its disk, while no node is up
+    # Its disk, while no node is up.
 
     def copy_disk(self) -> SimFiles:
-        """The disk as it is now, to be put back later: what a restored backup is."""
+        """Return a copy of the disk as it is now, to be put back later like a restored backup."""
         return self.disk.crash(Crash.KEPT)
 
     def put_disk(self, disk: SimFiles) -> None:
-        """Another disk takes the place of the present one."""
+        """Replace the present disk by another one."""
         assert not self.is_up
         self.disk = disk.crash(Crash.KEPT)
 
     def replace_disk(self) -> None:
-        """An empty disk, formatted to replace the lost one."""
+        """Replace a lost disk by an empty one, formatted as a replacement."""
         assert not self.is_up
         self.wipes += 1
         incarnation = f"{self.name}-incarnation-{self.wipes}"
@@ -165,7 +165,7 @@ class Machine:
         return disk
 
     def _start(self) -> None:
-        """A node whose disk fails while it starts is a process that ends, as any other of its errors."""
+        """Start the node; a disk that fails meanwhile ends the process, as any other of its errors does."""
         try:
             self.node.start(self._started)
         except OSError as error:
@@ -183,7 +183,7 @@ class Machine:
 
 
 def address_of(node_id: int) -> str:
-    """Where the machine of a node of a cluster is."""
+    """Return the address of the machine of a node of a cluster."""
     return f"127.0.0.{node_id}"
 
 

@@ -1,15 +1,15 @@
-"""Streams in memory, with the manners of asyncio's transports and the weather of a real network.
+"""Streams in memory that behave like asyncio's transports, over a network with latency and faults.
 
-Bytes arrive in order, after a latency drawn per delivery, sometimes in two pieces; what a reader does not
-take fills the writer's buffer until `pause_writing`. A closed stream delivers what was written first; an
-aborted one resets its peer; so does a process that dies. A machine without power answers nothing at all.
+Bytes arrive in order, after a latency drawn per delivery, sometimes in two pieces; data that a reader does
+not take fills the writer's buffer until `pause_writing`. A closed stream delivers what was written first; an
+aborted one resets its peer, as does a process that dies. A machine without power answers nothing at all.
 
-Faults go by the names of machines, each way on its own: what is sent into a cut is held back, as TCP would
-send it again, and arrives when the cut heals; the connection itself knows nothing of it. Who aborts it has
-nothing sent again.
+Faults apply to machines by name, and to each direction separately: data sent into a cut is held back, as TCP
+would retransmit it, and arrives when the cut heals; the connection itself does not notice. An aborted
+connection retransmits nothing.
 
-What must stay true: a protocol sees the same calls in the same order as under asyncio
-(connection_made, data_received*, eof_received?, connection_lost), never from inside its own write.
+What must stay true: a protocol sees the same calls in the same order as under asyncio (connection_made,
+data_received*, eof_received?, connection_lost), never from inside its own write.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from cluster.simulator.world import World
 
 LATENCY_MIN_MS: Final = 0.02
 LATENCY_MAX_MS: Final = 0.4
-"""Loopback to a good local network: one way."""
+"""One-way latency: from loopback to a good local network."""
 
 FIRST_EPHEMERAL_PORT: Final = 40_000
 
 Way = tuple[str, str]
-"""From one machine to another."""
+"""The direction from one machine to another."""
 
 Opened = Callable[[SimTransport | None, BaseException | None], None]
 
 
 class SimListener:
-    """A listening address; `close` stops new connections and leaves the open ones alone."""
+    """A listening address; `close` stops new connections and leaves open ones alone."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SimListener:
         self._network.listeners.pop(self.address, None)
 
     def accepted(self, transport: SimTransport, *, has_tls: bool) -> None:
-        """A connection stands; one without the TLS that is asked for stays in its handshake."""
+        """Take a new connection; one without the required TLS stays in its handshake."""
         if has_tls or not self.has_tls:
             transport.opened(self.factory)
             return
@@ -67,7 +67,7 @@ class SimListener:
         transport.opened(lambda: Shaking(handler))
 
     def cut(self, handler: object) -> None:
-        """Ends a connection in its handshake."""
+        """End a connection in its handshake."""
         transport = self._shaking.pop(handler, None)
         if transport is not None:
             transport.abort()
@@ -81,7 +81,7 @@ class Network:
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.transports: dict[SimTransport, None] = {}
         self.machines: dict[str, str] = {}
-        self.addresses: dict[str, str] = {}  # of client machines; one without seems to be where it dials
+        self.addresses: dict[str, str] = {}  # of client machines; by default where they connect to
         self.latency_ms: dict[Way, float] = {}
         self._cuts: set[Way] = set()
         self._held: dict[Way, deque[tuple[SimTransport | None, Callable[[], None]]]] = {}
@@ -91,12 +91,12 @@ class Network:
     def soon(self, owner: str, fn: Callable[..., object], *args: object) -> None:
         self.world.at(self.world.now_ms, fn, *args, owner=owner)
 
-    # Streams
+    # Streams.
 
     def listen(
         self, owner: str, host: str, port: int, factory: Callable[[], Any], *, has_tls: bool = False
     ) -> SimListener:
-        """Raises OSError when the address is taken."""
+        """Listen on an address; raises OSError if it is taken."""
         address = (host, port or self._ephemeral_port())
         if address in self.listeners:
             raise OSError(f"{host}:{port} is in use")
@@ -114,8 +114,10 @@ class Network:
         *,
         has_tls: bool = False,
     ) -> None:
-        """Both ends at once; `opened` is called in a later event of `owner`. It waits as long as there is no
-        way there and back, and as long as the machine has no power."""
+        """Connect both ends; `opened` is called in a later event of `owner`.
+
+        The attempt waits as long as either direction is cut, or the other machine has no power.
+        """
         here, there = machine_of(owner), self.machines.get(host, host)
 
         def again() -> None:
@@ -143,7 +145,7 @@ class Network:
         self.soon(owner, near.opened, factory, opened)
 
     def carry(self, source: SimTransport, method: str, args: tuple[object, ...]) -> None:
-        """Something goes from one end of a stream to the other."""
+        """Carry a call from one end of a stream to the other."""
         target = source.peer
         assert target is not None
         way = (source.machine, target.machine)
@@ -160,7 +162,7 @@ class Network:
         world.at(source.last_arrival_ms, getattr(target, method), *args, owner=target.owner)
 
     def acknowledge(self, source: SimTransport, num_bytes: int) -> None:
-        """Bytes of `source` have been read: it has room again, unless that news cannot get to it."""
+        """Give `source` room for bytes that its peer has read, unless the way back is cut."""
         assert source.peer is not None
         way = (source.peer.machine, source.machine)
         if way in self._cuts:
@@ -170,15 +172,17 @@ class Network:
             source.drained(num_bytes)
 
     def drop_held(self, source: SimTransport) -> None:
-        """Nobody sends again what this end has written and what has not arrived."""
+        """Drop what this end has written and what is held back: it is not retransmitted any more."""
         assert source.peer is not None
         way = (source.machine, source.peer.machine)
         if way in self._held:
             self._held[way] = deque(one for one in self._held[way] if one[0] is not source)
 
     def drop_host(self, owner: str, *, has_power: bool = True) -> None:
-        """A host died: its addresses refuse and its connections are reset; without power, nothing is heard
-        of it any more."""
+        """Remove a host that died: its addresses refuse and its connections are reset.
+
+        Without power, peers receive nothing from it any more.
+        """
         for address in [a for a, listener in self.listeners.items() if listener.owner == owner]:
             del self.listeners[address]
         if not has_power:
@@ -188,8 +192,10 @@ class Network:
             transport.vanish(has_power=has_power)
 
     def power_on(self, machine: str) -> None:
-        """A machine without power has it again: it refuses what it knows nothing of, and what others have
-        kept on sending to it first of all."""
+        """Give a machine its power back, so that it refuses unknown connections.
+
+        The first of these are attempts and data that others kept sending to it.
+        """
         for again in self._dark.pop(machine, []):
             again()
         for transport in list(self.transports):
@@ -202,30 +208,30 @@ class Network:
             ):
                 self.soon(transport.owner, transport.arrive_reset)
 
-    # Faults
+    # Faults.
 
     def cut(self, one: str, other: str) -> None:
-        """Nothing gets from either machine to the other."""
+        """Cut both directions between two machines."""
         self.cut_one_way(one, other)
         self.cut_one_way(other, one)
 
     def cut_one_way(self, source: str, target: str) -> None:
-        """Nothing gets from `source` to `target`; the other way is open."""
+        """Cut the direction from `source` to `target`; the other stays open."""
         self._cuts.add((source, target))
 
     def isolate(self, machine: str, others: list[str]) -> None:
-        """Cuts a machine off from each of the others."""
+        """Cut a machine off from each of the others."""
         for other in others:
             if other != machine:
                 self.cut(machine, other)
 
     def heal(self, one: str, other: str) -> None:
-        """Ends what is cut between two machines: what was held back arrives."""
+        """End all cuts between two machines: data held back arrives."""
         for way in ((one, other), (other, one)):
             self._heal(way)
 
     def heal_all(self) -> None:
-        """Ends every cut and every delay."""
+        """End every cut and every delay."""
         self.latency_ms.clear()
         for way in sorted(self._cuts):
             self._heal(way)
@@ -236,13 +242,15 @@ class Network:
             go_on()
 
     def slow_down(self, one: str, other: str, extra_ms: float) -> None:
-        """Adds to the latency between two machines, each way; 0 ends it."""
+        """Add to the latency between two machines, in each direction; 0 ends it."""
         for way in ((one, other), (other, one)):
             self.latency_ms[way] = extra_ms
 
     def reset(self, one: str, other: str, later_ms: float = 0.0) -> int:
-        """Resets every connection between two machines, both ends; how many there were. `other` hears of it
-        `later_ms` after `one`, as when something between them forgets a connection."""
+        """Reset both ends of every connection between two machines, and return their number.
+
+        `other` gets its resets `later_ms` after `one`, as when something between them forgets a connection.
+        """
         found = [
             t for t in self.transports if t.peer is not None and (t.machine, t.peer.machine) == (one, other)
         ]
@@ -259,5 +267,5 @@ class Network:
 
 
 def machine_of(owner: str) -> str:
-    """The machine that a host (`machine#boot`) runs on."""
+    """Return the machine that a host (`machine#boot`) runs on."""
     return owner.partition("#")[0]

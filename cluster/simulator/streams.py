@@ -1,4 +1,4 @@
-"""One end of a simulated stream: asyncio's Transport towards the protocol, the network behind it."""
+"""One end of a simulated stream: asyncio's Transport towards the protocol, connected to the network."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from cluster.simulator.network import Network, Opened
 
 SPLIT_CHANCE: Final = 0.15
-"""How often a delivery arrives in two pieces, so that nobody mistakes a read for a frame."""
+"""Probability that a delivery arrives in two pieces, so that no code mistakes a read for a frame."""
 
 SOCKET_BUFFER_BYTES: Final = 64 * 1024
-"""What the kernels at both ends hold before a writer's own buffer begins to fill."""
+"""Bytes that the kernels at both ends hold before a writer's own buffer begins to fill."""
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 """asyncio's own default."""
 
 
 class Shaking(asyncio.Protocol):
-    """Stands in for a handler whose peer does not speak TLS: its bytes are no handshake."""
+    """Stands in for a handler whose peer does not speak TLS: its bytes are not a handshake."""
 
     def __init__(self, handler: Any) -> None:
         self._handler = handler
@@ -50,7 +50,7 @@ class SimTransport(asyncio.Transport):
         self._unread = bytearray()
         self._eof_unread = False
 
-    # What asyncio.Transport has, used by protocols.
+    # The part of asyncio.Transport that protocols use.
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if self._closing or self._lost or not data:
@@ -108,10 +108,10 @@ class SimTransport(asyncio.Transport):
         assert self.protocol is not None
         return self.protocol
 
-    # What the network does to it.
+    # Called by the network.
 
     def opened(self, factory: Callable[[], Any], done: Opened | None = None) -> None:
-        """The connection stands; `done` hears of it after the protocol."""
+        """Open the connection; `done` is called after the protocol."""
         if self._lost:
             return
         self.protocol = factory()
@@ -120,8 +120,10 @@ class SimTransport(asyncio.Transport):
             done(self, None)
 
     def vanish(self, *, has_power: bool) -> None:
-        """The host of this end died: no callback here, a reset at the other end if there is still a kernel
-        to send it."""
+        """End without callbacks, because the host of this end died.
+
+        The other end is reset if there is still a kernel to send the reset.
+        """
         if not self._lost:
             self._lost = True
             self.has_no_power = not has_power
@@ -143,7 +145,7 @@ class SimTransport(asyncio.Transport):
         self._lose(ConnectionResetError("connection reset by peer"))
 
     def drained(self, num_bytes: int) -> None:
-        """The other end took bytes: this end may write again once its buffer is low."""
+        """Take note that the other end took bytes: this end may write again once its buffer is low."""
         self.in_flight_bytes -= num_bytes
         if self._writing_paused and self.get_write_buffer_size() <= self._low_bytes:
             self._writing_paused = False

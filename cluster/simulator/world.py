@@ -1,12 +1,12 @@
-"""Virtual time: a heap of events, and the one source of chance.
+"""Virtual time: a heap of events, and the only source of randomness.
 
-Every callback of every simulated host is an event here. Events run in order of their time, and events of
-equal time in the order in which they were made; nothing else decides. Time moves only from one event to the
-next. A host may say that something took time (`spend`), as a blocking fdatasync does: the rest of that event
-sees the later time and the host's next events wait for it, while all other hosts go on beside it.
+Every callback of every simulated host is an event here. Events run in the order of their time, and events of
+equal time in the order of their creation; nothing else decides. Time moves only from one event to the next. A
+host may declare that something took time (`spend`), as a blocking fdatasync does: the rest of that event sees
+the later time and the host's next events wait for it, while all other hosts continue.
 
 What must stay true: one seed gives one history. `trace_hash` is a checksum over the time, owner and name of
-every event that ran; two runs of one seed that differ in it have found a hidden input.
+every event that ran; if it differs between two runs of one seed, there is a hidden input.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from collections.abc import Callable
 from typing import Final
 
 START_WALL_MS: Final = 1_735_689_600_000
-"""2025-01-01T00:00:00Z: where the wall clock of every world begins."""
+"""2025-01-01T00:00:00Z: the wall clock at the beginning of every world."""
 
 EVENTS_PER_RUN_MAX: Final = 20_000_000
-"""A world whose callbacks feed each other without time passing would never end; this ends it."""
+"""Bound on the events of one run: callbacks that call each other without time passing would never end."""
 
 
 class Stopped(BaseException):
-    """Raised to leave the running callback of a host that has just died; the world goes on without it."""
+    """Raised to leave the running callback of a host that has just died; the world continues without it."""
 
 
 class Event:
@@ -78,7 +78,7 @@ class World:
         owner: str = "",
         is_timer: bool = False,
     ) -> Event:
-        """Runs `fn(*args)` at `time_ms`; on a paused owner at the end of its pause, on a dead one never."""
+        """Run `fn(*args)` at `time_ms`; on a paused owner at the end of its pause, on a dead one never."""
         event = Event(fn, args, owner, is_timer)
         if owner not in self._dead:
             self._push(max(time_ms, self.now_ms), event)
@@ -89,14 +89,17 @@ class World:
         heapq.heappush(self._heap, (time_ms, time_ms, self._sequence, event))
 
     def spend(self, duration_ms: float) -> None:
-        """Time passes inside the running event: what is due on its host meanwhile runs late, as on a busy
-        loop. Outside of events time passes for everybody."""
+        """Let time pass inside the running event.
+
+        Events due on its host meanwhile run late, as on a busy loop. Outside of events time passes for every
+        host.
+        """
         self.now_ms += duration_ms
         if self._running is not None:
             self._spent_ms += duration_ms
 
     def pause(self, owner: str, until_ms: float = math.inf) -> None:
-        """Stops one host (SIGSTOP), until a given time or `resume`; what falls due meanwhile waits."""
+        """Stop one host (SIGSTOP), until a given time or `resume`; events due meanwhile wait."""
         if owner in self._dead:
             return
         self._paused.setdefault(owner, [])
@@ -105,9 +108,9 @@ class World:
             self.at(until_ms, self._pause_over, owner, until_ms)
 
     def resume(self, owner: str) -> None:
-        """Lets a paused host go on (SIGCONT): its timers run before what its sockets got.
+        """Let a paused host continue (SIGCONT): its timers run before the data in its sockets is read.
 
-        Timers first is libuv's order and the worse one: a node that trusts it fences everybody.
+        This is libuv's order, and the worse one: a node that relied on the order would fence every member.
         """
         self._paused_until_ms.pop(owner, None)
         waiting = self._paused.pop(owner, [])
@@ -122,11 +125,11 @@ class World:
             self.resume(owner)
 
     def on_failure(self, owner: str, stop: Callable[[Exception], None]) -> None:
-        """`stop(error)` follows whenever a callback of this host raises."""
+        """Call `stop(error)` whenever a callback of this host raises."""
         self._stops[owner] = stop
 
     def forget(self, owner: str) -> None:
-        """Drops every event of one host, now and for ever (kill -9); its next boot is another owner."""
+        """Drop every event of one host, now and for ever (kill -9); its next boot is another owner."""
         self._dead.add(owner)
         self._paused_until_ms.pop(owner, None)
         self._busy_until_ms.pop(owner, None)
@@ -137,7 +140,7 @@ class World:
                 event.cancel()
 
     def step(self, end_ms: float = math.inf) -> bool:
-        """Runs the next event that is due by `end_ms`; False when there is none."""
+        """Run the next event that is due by `end_ms`; return False if there is none."""
         while self._heap and self._heap[0][0] <= end_ms:
             time_ms, due_ms, sequence, event = heapq.heappop(self._heap)
             if event.fn is None:
@@ -155,11 +158,11 @@ class World:
         return False
 
     def run_for(self, duration_ms: float) -> None:
-        """Runs everything due within `duration_ms`, then lets the clock stand at its end."""
+        """Run everything due within `duration_ms`, and leave the clock at its end."""
         self.run_until(lambda: False, within_ms=duration_ms)
 
     def run_until(self, condition: Callable[[], bool], *, within_ms: float) -> bool:
-        """Runs until `condition` holds after an event; False when `within_ms` passed without it."""
+        """Run until `condition` holds after an event; return False if `within_ms` passed without it."""
         end_ms = self.now_ms + within_ms
         if condition():
             return True
