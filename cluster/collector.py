@@ -1,4 +1,4 @@
-"""When Python's garbage collector runs: often over young objects, over all objects only while they are few.
+"""Timing of Python's garbage collector: often over young objects, over all objects only while they are few.
 
 The code that serves requests leaves no cycles, so reference counts free nearly everything. But libraries
 leave some (asyncio's own transports where there is no uvloop, an HTTP request that ends in an exception), and

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("quorate.kafka")
 
 ROOM_AFTER_CLOSING = 8
-"""When all connections together keep too much, some are closed until this part of the bound is free. The
+"""If all connections together keep too much, some are closed until this part of the bound is free. The
 check visits every connection, so it must not recur with the next reply."""
 
 FIRST_REQUEST_MS = 10_000
