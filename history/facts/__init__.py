@@ -1,16 +1,16 @@
-"""What the entries of a group say, as rows: epochs, who owned what, sessions, moves, waits, findings.
+"""The entries of a group as rows: epochs, ownership, sessions, moves, waits, findings.
 
-Facts are the layer between the log and every answer: explanations, timelines, statistics, exports and the
-pipeline are made of these rows and of nothing else, so that they cannot disagree.
+Facts are the layer between the log and every answer. Explanations, timelines, statistics, exports and the
+pipeline are made of these rows only, so that they cannot contradict each other.
 
     rows       the rows: plain dataclasses with units, no behaviour
     group      `facts_of`, `FactsBuilder`: the rows of one group, in one walk over its shard
-    change     what one entry changed in a group; the four below are brought on by it
+    change     what one entry changed in a group; it drives the next four
     epochs     epochs, with the moves of their targets and the progress of members
-    ownership  who had which partition, as spans
-    waits      who waited for which partition, held by whom
-    sessions   who came, who went how, who was away
-    shard      the same for every group of a shard in one walk, handing over what is concluded
-    written    the state of a builder, and rows, as bytes: a walk that goes on another day
-    shapes     dataclasses as arrays and back, which it is made of
+    ownership  which member owned each partition, as spans
+    waits      which member waited for which partition, and which member held it
+    sessions   how members joined, left and were away
+    shard      the facts of every group of a shard in one walk, emitting rows as they are concluded
+    written    a builder's state and rows as bytes, so that a walk can be resumed later
+    shapes     dataclasses as arrays and back, used by `written`
 """

@@ -1,10 +1,11 @@
-"""What one entry changed in a group: the step from the state before it to the state after it.
+"""The change of a group by one entry: the difference between the states before and after it.
 
-`Follower` applies the records of an entry to a `GroupTrack` and says what became different, members and
-partitions of the target by name. All that makes rows of entries is fed with a `Change`, so its cost is that
+`Follower` applies the records of an entry to a `GroupTrack` and reports what changed, including each affected
+member and target partition. Everything that derives rows from entries takes a `Change`, so its cost is that
 of the change and not of the group: an entry about one of 10,000 members touches one member.
 
-A target that is half written is none (docs/records.md): parts of members count when record 6 closes them.
+A half-written target is not in force (docs/records.md): the members' parts take effect when record 6 closes
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from records import Cause, Entry, MemberState, RecordType, Trigger, decode_key, 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An entry: its index and its time in epoch ms."""
+    """An entry: its index and its time in epoch milliseconds."""
 
     index: int
     ms: int
@@ -29,14 +30,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One entry's effect on one group."""
+    """The effect of one entry on one group."""
 
     at: Place
     cause: Cause
     members: Mapping[str, tuple[MemberTrack | None, MemberTrack | None]]
-    """Member id -> before and after, of all that a record of the entry names."""
+    """Member id -> (before, after), for every member that a record of the entry names."""
     target: Mapping[Partition, tuple[str | None, str | None]]
-    """Partition -> whose it was in the target and whose it is, where that changed."""
+    """Partition -> (previous, new) owner in the target, where they differ."""
     topics_before: Mapping[str, TopicShape]
     topics: Mapping[str, TopicShape]
     epoch_before: int
@@ -46,15 +47,15 @@ class Change:
     state_before: str
     state: str
     away_before: tuple[str, ...]
-    """Static members that were away, of an entry that names the group's epoch."""
+    """Static members that were away before; filled only if the entry has a record of the group's epoch."""
     had_members: bool
     has_members: bool
     target_epoch: int | None
-    """The entry closed a target, for this epoch."""
+    """The epoch of the target that the entry closed; ``None``: it closed none."""
 
     @property
     def replaced(self) -> tuple[str, str] | None:
-        """The static member that lost its place, and the one that took it."""
+        """The static member that was replaced and the one that replaced it."""
         if self.cause.trigger != Trigger.MEMBER_REPLACED:
             return None
         return self.cause.detail, self.cause.member_id
@@ -66,18 +67,18 @@ class Follower:
 
     track: GroupTrack
     target_owner: dict[Partition, str] = field(default_factory=dict)
-    """Whose each partition is in the target that is in force."""
+    """Partition -> its owner in the target that is in force."""
     _target: dict[str, Partitions] = field(default_factory=dict)
     _unclosed: set[str] = field(default_factory=set)
-    """Members whose part of the target waits for its record 6."""
+    """Members whose part of the target awaits record 6."""
     _away: set[str] = field(default_factory=set)
     _num_joined: int = 0
     _stable_at: Counter[int] = field(default_factory=Counter)
-    """Epoch -> STABLE members at it."""
+    """Epoch -> number of STABLE members in it."""
 
     @classmethod
     def of(cls, track: GroupTrack) -> Follower:
-        """Goes on from a state as it is."""
+        """Continue from an existing state."""
         follower = cls(track)
         for member in track.members.values():
             follower._count(None, member)
@@ -85,9 +86,9 @@ class Follower:
         return follower
 
     def take(self, at: Place, entry: Entry) -> Change:
-        """Applies the records of an entry, which are all of this group.
+        """Apply the records of an entry, all of which must belong to this group.
 
-        Raises `RecordsError`, and then nothing is changed, if one of them cannot be decoded.
+        Raises `RecordsError` if one of them cannot be decoded; nothing is changed in that case.
         """
         decoded = [
             (raw.type, decode_key(raw), None if raw.value is None else decode_value(raw))
@@ -136,7 +137,7 @@ class Follower:
 
     @property
     def state(self) -> str:
-        """What `GroupTrack.state` says, without looking at every member."""
+        """The same as `GroupTrack.state`, without visiting every member."""
         track = self.track
         if track.classic is not None:
             return "Classic"
@@ -163,7 +164,7 @@ class Follower:
             self._away.discard(gone.member_id)
 
     def _retarget(self, member_ids: set[str]) -> dict[Partition, tuple[str | None, str | None]]:
-        """Brings the target in force up to date for these members; what changed hands in it."""
+        """Update the target in force for these members; return the partitions that changed owner in it."""
         track = self.track
         was: dict[Partition, str | None] = {}
         added: list[tuple[Partition, str]] = []

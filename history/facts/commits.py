@@ -1,4 +1,4 @@
-"""Offset commits as rows, one entry at a time: each stands for itself, so nothing is kept but their keys."""
+"""Offset commits as rows, one entry at a time. A commit needs no context, so only decoded keys are kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CommitKey = tuple[str, TopicPartition]
 
 
 class CommitKeys:
-    """Decodes each key of a shard's commits once; there are as many as the state has partitions."""
+    """Decodes each key of a shard's commits once; there is one per partition with committed offsets."""
 
     def __init__(self, only: Container[str] | None = None) -> None:
         self._only = only
@@ -32,14 +32,13 @@ class CommitKeys:
 
     @property
     def groups(self) -> set[str]:
-        """Those whose commits were seen."""
+        """The groups whose commits were seen."""
         return {key[0] for key in self._known.values() if key is not None}
 
     def of(self, frame: Frame) -> Iterator[tuple[CommitKey, int, RawRecord]]:
-        """The commits of an entry and their removals with their places in it, of ``only`` some groups if they
-        are given.
+        """Yield the commits of an entry and their removals, each with its position among the entry's records.
 
-        Raises `RecordsError` where the entry cannot be decoded.
+        With ``only``, other groups are skipped. Raises `RecordsError` if the entry cannot be decoded.
         """
         for sequence, raw in enumerate(iter_records(frame.body)):
             if raw.type == RecordType.OFFSET_COMMIT:
@@ -59,7 +58,7 @@ class CommitKeys:
 
 
 def commit_rows(shard: int, frame: Frame, keys: CommitKeys) -> Iterator[CommitRow]:
-    """The rows of one entry; raises `RecordsError` where it cannot be decoded."""
+    """The rows of one entry; raises `RecordsError` if it cannot be decoded."""
     cause = None
     for (group_id, partition), sequence, raw in keys.of(frame):
         cause = cause or decode_cause(frame.body)

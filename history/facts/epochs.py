@@ -1,7 +1,7 @@
 """The epochs of a group, and what happened in each until the next one began.
 
-Moves belong to the epoch that the target is of: one that a child process or a member computed may come when
-the group is an epoch further. All else belongs to the epoch in which it happened.
+Moves belong to the epoch of their target: a target computed by a child process or by a member may arrive when
+the group is already in a later epoch. Everything else belongs to the epoch in which it happened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from .waits import OpenWait
 
 SETTLED_STATES = ("Stable", "Empty")
 LATE_TARGET_EPOCHS = 16
-"""So many epochs may begin while a target is computed: behind them none comes any more."""
+"""Number of recent epochs that may still receive a target. Targets are computed while later epochs begin, but
+none arrives more than this many epochs late."""
 Named = Callable[[Partition], TopicPartition]
 
 
@@ -37,7 +38,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Epoch:
-    """An `EpochRow` on its way."""
+    """An `EpochRow` under construction."""
 
     epoch: int
     epoch_before: int
@@ -112,7 +113,7 @@ class _Epoch:
         )
 
     def relapse(self, is_settled: bool, at: Place) -> None:
-        """Behind an entry the group is settled or not, after it once was in this epoch."""
+        """Record whether the group, settled earlier in this epoch, is settled after an entry."""
         is_open = bool(self.relapses) and self.relapses[-1][1] is None
         if is_settled and is_open:
             self.relapses[-1] = (self.relapses[-1][0], at)
@@ -122,15 +123,15 @@ class _Epoch:
 
 @dataclass(slots=True)
 class Epochs:
-    """The epochs of one group, brought on by each `Change`."""
+    """The epochs of one group, updated with each `Change`."""
 
     _all: list[_Epoch] = field(default_factory=list)
     _open: _Epoch | None = None
     _members: tuple[str, ...] | None = None
-    """The sorted list that rows share while nobody comes or goes."""
+    """The sorted member ids, shared by rows while no member joins or leaves."""
 
     def update(self, change: Change, track: GroupTrack) -> None:
-        """Brings the epochs on by what an entry changed, but for the waits."""
+        """Update the epochs with what an entry changed, except for waits (see `wait`)."""
         if any((old is None) != (new is None) for old, new in change.members.values()):
             self._members = None
         if change.existed and not change.exists:
@@ -150,16 +151,16 @@ class Epochs:
 
     @property
     def is_settled(self) -> bool:
-        """The epoch in force, if there is one, has its target."""
+        """Whether the current epoch, if there is one, has its target."""
         return self._open is None or self._open.target_at is not None
 
     def wait(self, waits: Iterable[OpenWait]) -> None:
-        """These waits began."""
+        """Add waits that began in the current epoch."""
         if self._open is not None:
             self._open.waits += waits
 
     def begin(self, track: GroupTrack, at: Place, state: str) -> None:
-        """Goes on in an epoch that began before anything of it was read."""
+        """Continue in an epoch that began before the first entry read."""
         self._members = None
         if track.epoch < 0:
             return
@@ -177,7 +178,7 @@ class Epochs:
         self._all.append(self._open)
 
     def cut(self, at: Place, state: str) -> None:
-        """Behind this entry nothing is known."""
+        """End the current epoch here, because the entries after ``at`` are missing."""
         if self._open is not None:
             self._open.is_end_known = False
         self._close(at, state)
@@ -189,7 +190,7 @@ class Epochs:
         return len(self._all)
 
     def drain(self, group_id: str, shard: int, named: Named) -> tuple[EpochRow, ...]:
-        """The oldest epochs, as far as nothing can happen to them any more; they are forgotten."""
+        """Remove and return the oldest epochs that can no longer change."""
         done = 0
         for epoch in self._all[:-LATE_TARGET_EPOCHS]:
             if epoch.end is None or any(wait.at is None for wait in epoch.waits):
@@ -227,7 +228,7 @@ class Epochs:
         return self._members
 
     def _of_target(self, change: Change) -> _Epoch | None:
-        """The epoch that the target in force is of; the present one where it is not known."""
+        """The epoch of the target in force; the current epoch if that one is not known."""
         if change.target_epoch is None or self._open is None or self._open.epoch == change.target_epoch:
             return self._open
         for epoch in reversed(self._all):

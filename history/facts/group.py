@@ -1,8 +1,8 @@
-"""The facts of one group: one walk over its shard, every entry read once.
+"""The facts of one group, from one walk over its shard that reads every entry once.
 
-`facts_of` walks a log; `FactsBuilder` is for whoever walks by themselves (several groups in one walk, a log
-that grows, a log that never was). The builder's cost is that of what entries change, and its memory that of
-the group's state and of the rows.
+`facts_of` walks a log. `FactsBuilder` is for callers with a walk of their own: several groups in one walk, a
+growing log, simulated entries. The builder's cost is that of what entries change; its memory is that of the
+group's state and the rows.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def facts_of(
     to_index: int | None = None,
     to_ms: int | None = None,
 ) -> GroupFacts:
-    """The rows of one group, those that touch the window; what is open at its end is open in the rows.
+    """The rows of one group that touch the window; what is open at its end is open in the rows.
 
-    The walk begins at the oldest entry kept, whatever the window. Raises `NothingToRead`, naming the groups
-    that there are, where the log does not know the group, and where the shard is not there.
+    The walk begins at the oldest entry kept, whatever the window. Raises `NothingToRead` if the shard is
+    missing or the log does not know the group; in the latter case the message names the groups that exist.
     """
     number = log.shard_of_group(group_id) if shard is None else shard
     walk = Walk(number, log.reader(number), to_index=to_index, to_ms=to_ms)
@@ -65,16 +65,16 @@ def facts_of(
 
 @dataclass(slots=True)
 class FactsBuilder:
-    """Makes the rows of one group from the entries of its shard, given in order.
+    """Builds the rows of one group from the entries of its shard, given in order.
 
-    All that it knows is in its fields, and theirs: `written` writes it down and takes it up again.
+    All of its state is in its fields and their fields: `written` serialises and restores it.
     """
 
     group_id: str
     _names: TopicNames
     _shard: int
     is_known: bool = False
-    """The group was there at some time."""
+    """The group existed at some time."""
     _follower: Follower = field(init=False)
     _ownership: Ownership = field(default_factory=Ownership)
     _waits: Waits = field(default_factory=Waits)
@@ -82,7 +82,7 @@ class FactsBuilder:
     _epochs: Epochs = field(default_factory=Epochs)
     _terms: list[TermRow] = field(default_factory=list)
     _term: TermRow | None = None
-    """The newest one, until it is known to matter."""
+    """The newest term, held back until it is known to matter."""
     _gone: list[tuple[Place, Cause]] = field(default_factory=list)
     _gaps: list[tuple[int, int, int]] = field(default_factory=list)
     _unreadable: list[tuple[int, int, str]] = field(default_factory=list)
@@ -93,35 +93,35 @@ class FactsBuilder:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are so far, about: what they take of memory."""
+        """Approximate number of rows so far, as a measure of memory."""
         return len(self._epochs) + len(self._ownership) + len(self._sessions)
 
     @property
     def last(self) -> Place:
-        """The newest entry that was given, or passed."""
+        """The newest entry given or passed."""
         return self._last
 
     @property
     def is_settled(self) -> bool:
-        """No diagnosis can come of time alone: the group has its target, and every partition its owner."""
+        """Whether time alone can cause no finding: the target is there, and every partition is owned."""
         return self._epochs.is_settled and self._ownership.is_settled
 
     @property
     def track(self) -> GroupTrack:
-        """The group as it is now; only to be read."""
+        """The current state of the group; read-only."""
         return self._follower.track
 
     def passed(self, timestamp_ms: int, index: int | None = None) -> None:
-        """An entry of the shard that says nothing about the group."""
+        """Note an entry of the shard that says nothing about the group."""
         self._last = Place(self._last.index + 1 if index is None else index, timestamp_ms)
 
     def unreadable(self, index: int, timestamp_ms: int, what: str) -> None:
-        """An entry of the shard that cannot be decoded."""
+        """Note an entry of the shard that cannot be decoded."""
         self._unreadable.append((index, timestamp_ms, what))
         self.passed(timestamp_ms, index)
 
     def term(self, index: int, timestamp_ms: int, term: TermStartValue) -> None:
-        """A term of the shard begins."""
+        """Note the start of a term of the shard."""
         self.began(
             TermRow(
                 shard=self._shard,
@@ -137,15 +137,15 @@ class FactsBuilder:
         )
 
     def began(self, term: TermRow) -> None:
-        """The same, of a term whose row somebody else made."""
+        """Note the start of a term whose row already exists."""
         self._term = term
         self._keep_term()
         self.passed(term.timestamp_ms, term.index)
 
     def entry(self, index: int, timestamp_ms: int, entry: Entry) -> None:
-        """An entry about the group; ``entry.records`` holds the group's own ones of `MEMBERSHIP_TYPES` only.
+        """Take an entry about the group; ``entry.records`` holds only its own records of `MEMBERSHIP_TYPES`.
 
-        Raises `RecordsError`, and then nothing is changed, if one of them cannot be decoded.
+        Raises `RecordsError` if one of them cannot be decoded; nothing is changed in that case.
         """
         at = Place(index, timestamp_ms)
         change = self._follower.take(at, entry)
@@ -165,7 +165,7 @@ class FactsBuilder:
         self._last = at
 
     def go_on_from(self, index: int, timestamp_ms: int, raws: Iterable[RawRecord]) -> None:
-        """Goes on from a snapshot, where the entries before it are missing: the rows say what is known."""
+        """Continue from a snapshot, as the entries before it are missing; the rows mark what is unknown."""
         last, at = self._last, Place(index, timestamp_ms)
         self._gaps.append((last.index, last.ms, index))
         self._epochs.cut(last, self._follower.state)
@@ -182,7 +182,7 @@ class FactsBuilder:
         self._last = at
 
     def finish(self) -> GroupFacts:
-        """The rows so far; may be asked for again when more entries were given."""
+        """The rows so far; may be called again after more entries."""
         named = _Named(self._names)
         state = self._follower.state
         return GroupFacts(
@@ -202,9 +202,9 @@ class FactsBuilder:
         )
 
     def drain(self) -> GroupFacts:
-        """The rows that nothing can change any more; they are forgotten, and `finish` has the others only.
+        """Remove and return the rows that can no longer change; `finish` returns only the rest.
 
-        For walks over logs that are longer than memory: rows come in the order in which they end.
+        For walks over logs larger than memory. Rows come in the order in which they end.
         """
         named = _Named(self._names)
         drained = GroupFacts(
@@ -234,7 +234,7 @@ class FactsBuilder:
 
 
 class _Named:
-    """Partitions by their topics' names, each made once."""
+    """Partitions by topic name, each object created once."""
 
     def __init__(self, names: TopicNames) -> None:
         self._names = names
@@ -249,7 +249,7 @@ class _Named:
 
 
 def feed(builder: FactsBuilder, items: Iterable[Frame | Gap | SnapshotLike | Passed]) -> None:
-    """Feeds a walk to a builder; entries about other groups only pass by, undecoded."""
+    """Feed a walk to a builder; entries about other groups are passed without decoding."""
     needle = builder.group_id.encode()
     for item in items:
         if isinstance(item, Frame):
@@ -284,7 +284,7 @@ def _feed_frame(builder: FactsBuilder, frame: Frame) -> None:
 
 
 def track_from_snapshot(group_id: str, raws: Iterable[RawRecord]) -> GroupTrack:
-    """The group as a snapshot has it."""
+    """The state of the group in a snapshot."""
     track = GroupTrack(group_id)
     for raw in raws:
         if raw.type in MEMBERSHIP_TYPES and group_id_of(raw) == group_id:
@@ -293,7 +293,7 @@ def track_from_snapshot(group_id: str, raws: Iterable[RawRecord]) -> GroupTrack:
 
 
 def windowed(facts: GroupFacts, from_index: int | None, from_ms: int | None) -> GroupFacts:
-    """The rows that touch what comes from an index or a time on."""
+    """The rows that touch what comes after an index or a time."""
     if from_index is None and from_ms is None:
         return facts
     index, ms = from_index or 0, -1 if from_ms is None else from_ms

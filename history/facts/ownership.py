@@ -1,8 +1,8 @@
-"""Who had which partition, as spans.
+"""Which member owned each partition, as spans.
 
-What must stay true: at any index a partition is in one span at most; it is OWNED or REVOKING by the member
-whose record 8 names it, and UNOWNED where no record does though the group has members and its record 4 says
-that it subscribes to the topic. Where a log says that two members own a partition, the later entry wins.
+Invariant: at any index a partition is in at most one span. It is OWNED or REVOKING by the member whose record
+8 names it, and UNOWNED if no record does although the group has members and its record 4 says that it
+subscribes to the topic. If the log gives a partition to two members, the later entry wins.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ class _Span:
 
 @dataclass(slots=True)
 class Ownership:
-    """The spans of one group, brought on by each `Change`."""
+    """The ownership spans of one group, updated with each `Change`."""
 
     owner: dict[Partition, str] = field(default_factory=dict)
     told: dict[Partition, Place | None] = field(default_factory=dict)
-    """What is pending revocation -> the entry that told its owner (``None``: before what was read)."""
+    """Partition pending revocation -> the entry that asked its owner to revoke it (``None``: before the first
+    entry read)."""
     _open: dict[Partition, _Span] = field(default_factory=dict)
     _ended: list[_Span] = field(default_factory=list)
     _counts: dict[bytes, int] = field(default_factory=dict)
-    """Topic id -> partitions, of what the group subscribes to while it has members."""
+    """Topic id -> number of partitions, for the subscribed topics while the group has members."""
 
     def update(self, change: Change) -> set[Partition]:
-        """The partitions whose owner, or what it was told of them, changed."""
+        """Apply a change; return the partitions whose owner or revocation changed."""
         touched: set[Partition] = set()
         for member_id, (old, new) in change.members.items():
             for partition in _owned(old) - _owned(new):
@@ -68,11 +69,11 @@ class Ownership:
 
     @property
     def is_settled(self) -> bool:
-        """Every partition has an owner that may keep it."""
+        """Whether every partition has an owner that need not revoke it."""
         return all(span.kind is SpanKind.OWNED for span in self._open.values())
 
     def begin(self, track: GroupTrack, at: Place) -> None:
-        """Goes on from a state as it is at one place."""
+        """Continue from an existing state at one place."""
         for member_id, member in track.members.items():
             self.owner.update(dict.fromkeys(member.owned, member_id))
             self.told.update(dict.fromkeys(member.pending))
@@ -81,7 +82,7 @@ class Ownership:
             self._put(partition, track.epoch, at)
 
     def cut(self, at: Place) -> None:
-        """Behind this entry nothing is known."""
+        """End all spans here, because the entries after ``at`` are missing."""
         self._ended += [_ended(span, at) for span in self._open.values()]
         self._open, self.owner, self.told, self._counts = {}, {}, {}, {}
 
@@ -96,7 +97,7 @@ class Ownership:
     def drain(
         self, group_id: str, shard: int, named: Callable[[Partition], TopicPartition]
     ) -> tuple[OwnershipSpan, ...]:
-        """The spans that have ended; they are forgotten."""
+        """Remove and return the spans that have ended."""
         ended, self._ended = self._ended, []
         return self._rows(ended, group_id, shard, named)
 
@@ -124,7 +125,7 @@ class Ownership:
         return tuple(rows)
 
     def _expect(self, topics: Mapping[str, TopicShape]) -> set[Partition]:
-        """Takes what the group subscribes to; the partitions that it did not before, or does no more."""
+        """Update the subscribed topics; return the partitions added to or removed from them."""
         counts = dict(topics.values())
         if counts == self._counts:
             return set()
@@ -136,7 +137,7 @@ class Ownership:
         return changed
 
     def _put(self, partition: Partition, epoch: int, at: Place) -> None:
-        """Ends the partition's span and begins another one, if it is in other hands now."""
+        """If the partition changed owner or kind, end its span and begin another."""
         member_id = self.owner.get(partition)
         kind: SpanKind | None = None
         if member_id is not None:
@@ -154,7 +155,9 @@ class Ownership:
 
 
 def by_partition(row: OwnershipSpan) -> tuple[str, int, int, str]:
-    """The order of spans; a topic made anew may have one that begins with another's of its name."""
+    """Sort key of spans. The topic id is last: a recreated topic may have a span with the same name and
+    start.
+    """
     return row.partition.topic, row.partition.partition, row.from_index, row.topic_id
 
 

@@ -1,9 +1,9 @@
-"""The rows that facts are made of. Times are wall-clock epoch ms, indexes are of the group's shard.
+"""The rows that facts are made of. Times are wall-clock epoch ms; indexes are those of the group's shard.
 
-Every row names its group; what is still open at the end of what was read is ``None``. Members are full ids,
-topics are names (an id in Kafka's text form where no record tells the name): words and compact names are the
-business of those who print. The rows are what `quorate log export` and the pipeline write, one table
-per class, so a field is only ever appended.
+Every row names its group. The end of anything still open at the last entry read is ``None``. Members are full
+ids and topics are names (an id in Kafka's text form where no record gives the name); shorter names are up to
+the code that prints. The rows are what `quorate log export` and the pipeline write, one table per class, so
+fields are only ever appended.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from history.reading.source import Basis
 from records import Cause, Certainty
 
 MEMBERS_LISTED_MAX = 1_000
-"""An epoch of a larger group does not list its members: with an epoch for each that joins, the lists alone
-would take more memory than the log. The sessions tell who they were."""
+"""An epoch of a larger group does not list its members. With an epoch for each member that joins, the
+lists alone would take more memory than the log. The sessions hold the same information."""
 
 UNKNOWN_CAUSE = Cause(trigger=0, certainty=Certainty.INFERRED)
-"""Of an epoch that began where entries are missing (`EpochRow.is_begin_known`)."""
+"""The cause of an epoch that began where entries are missing (`EpochRow.is_begin_known`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -37,7 +37,7 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """A partition whose place in the target changed with an epoch; ``None`` is nobody."""
+    """A partition whose owner in the target changed with an epoch; ``None``: no member."""
 
     partition: TopicPartition
     source: str | None
@@ -46,47 +46,47 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One entry that brought one member on inside an epoch."""
+    """One entry by which one member progressed within an epoch."""
 
     member_id: str
     index: int
     timestamp_ms: int
     released: tuple[TopicPartition, ...] = ()
-    """Given up: neither assigned to it nor pending revocation any more."""
+    """Partitions given up: no longer assigned to the member nor pending revocation."""
     told: tuple[TopicPartition, ...] = ()
-    """Told to give up: moved from assigned to pending revocation by this entry."""
+    """Partitions it was asked to revoke: moved from assigned to pending revocation by this entry."""
     took: tuple[TopicPartition, ...] = ()
     reached: bool = False
-    """It came to the epoch by this entry."""
+    """It reached the epoch with this entry."""
 
 
 class WaitEnd(StrEnum):
-    """How a wait came to its end."""
+    """How a wait ended."""
 
     RELEASED = "released"
     """The holder acknowledged the revocation."""
     FENCED = "fenced"
-    """The holder was removed: its session or its time to revoke ran out, or an operator removed it."""
+    """The holder was removed: its session or rebalance timeout expired, or an operator removed it."""
     LEFT = "left"
     OVERTAKEN = "overtaken"
-    """Another target made the wait pointless."""
+    """A newer target made the wait pointless."""
     OPEN = "open"
-    """Not ended at the end of what was read."""
+    """Not ended at the last entry read."""
     UNKNOWN = "unknown"
-    """It ended somewhere in entries that are missing."""
+    """It ended somewhere in missing entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """A member could not have a partition of its target yet, because another one still held it.
+    """A member could not yet have a partition of its target, because another member still owned it.
 
-    It begins with the target and not with the waiter's next heartbeat. Where another static member took the
-    place of the waiter or the holder meanwhile, the wait goes on under the newer id.
+    The wait begins with the target, not with the waiter's next heartbeat. If another static member replaces
+    the waiter or the holder, the wait goes on under the new id.
     """
 
     group_id: str
     epoch: int
-    """The group's, when it began; it may last into later ones."""
+    """The group epoch when the wait began; it may last into later epochs."""
     partition: TopicPartition
     waiter: str
     holder: str
@@ -94,7 +94,7 @@ class Wait:
     """The entry that gave the partition to the waiter's target while the holder had it."""
     from_ms: int
     told_index: int | None
-    """The entry that told the holder to give it up (`Progress.told`)."""
+    """The entry that asked the holder to revoke it (`Progress.told`)."""
     told_ms: int | None
     to_index: int | None
     to_ms: int | None
@@ -103,18 +103,18 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relapse:
-    """A settled group was not Stable (nor Empty) for a while, in the same epoch."""
+    """A period within one epoch in which a settled group was neither Stable nor Empty."""
 
     from_index: int
     from_ms: int
     to_index: int | None
-    """``None``: not settled again at the end of what was read."""
+    """``None``: not settled again at the last entry read."""
     to_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRow:
-    """One group epoch, from the entry that opened it to the next one or the end."""
+    """One group epoch, from the entry that opened it to the one that opened the next, or to the end."""
 
     group_id: str
     shard: int
@@ -125,66 +125,70 @@ class EpochRow:
     timestamp_ms: int
     cause: Cause
     away: tuple[str, ...]
-    """Static members that were away when it began."""
+    """Static members that were away when the epoch began."""
     members: tuple[str, ...]
-    """Member ids after the entry that opened it, sorted; empty above `MEMBERS_LISTED_MAX`."""
+    """Member ids after the entry that opened the epoch, sorted; empty above `MEMBERS_LISTED_MAX`."""
     target_index: int | None
-    """The entry that wrote the target of this epoch (record 6); ``None``: overtaken before, or not yet."""
+    """The entry that wrote the target of this epoch (record 6); ``None``: overtaken before, or not yet
+    written."""
     target_ms: int | None
     moves: tuple[Moved, ...]
     progress: tuple[Progress, ...]
     waits: tuple[Wait, ...]
-    """Those that began in this epoch; `waits_during` adds those of earlier epochs that went on."""
+    """The waits that began in this epoch; `waits_during` adds those of earlier epochs that went on."""
     settled_index: int | None
     """The entry after which the group was first Stable (or Empty) in this epoch; ``None``: never."""
     settled_ms: int | None
     state: str
-    """Kafka's name of the state that the epoch ended in."""
+    """Kafka's name of the group's state at the end of the epoch."""
     overtaken_by: int | None
-    """The next epoch, where that began before this one was settled."""
+    """The next epoch, if it began before this one was settled."""
     end_index: int | None
-    """The entry that opened the next epoch or ended the group; ``None``: it is the last one read."""
+    """The entry that opened the next epoch or ended the group; ``None``: this is the last epoch read."""
     end_ms: int | None
     target_cause: Cause | None = None
-    """Of the entry at ``target_index``: a member computed it (`ASSIGNMENT_INSTALLED`), or the node did."""
+    """The cause of the entry at ``target_index``: a member computed the target (`ASSIGNMENT_INSTALLED`),
+    or the node did."""
     num_members: int = 0
-    """After the entry that opened it."""
+    """Number of members after the entry that opened the epoch."""
     topics: tuple[TopicChange, ...] = ()
-    """What the group saw change of the topics that it subscribes to, with the entry that opened it."""
+    """Changes to subscribed topics that the group noticed with the entry that opened the epoch."""
     is_begin_known: bool = True
-    """False: it began in entries that are missing. ``index`` is the snapshot's, ``cause`` is unknown."""
+    """False: the epoch began in missing entries; ``index`` is the snapshot's and ``cause`` is unknown."""
     is_end_known: bool = True
-    """False: it ended (if it did) in entries that are missing; ``end_index`` is the last one read before."""
+    """False: it ended, if it did, in missing entries; ``end_index`` is the last one read before them."""
     relapses: tuple[Relapse, ...] = ()
-    """When it was not Stable again after it had been settled: a static member was replaced, say."""
+    """Periods in which it was not Stable after it had been settled, for instance when a static member was
+    replaced."""
 
 
 class SpanKind(StrEnum):
     OWNED = "owned"
     REVOKING = "revoking"
-    """Still the member's, which was told to give it up."""
+    """Still owned by the member, which was asked to revoke it."""
     UNOWNED = "unowned"
-    """Nobody's, though the group has members and subscribes to its topic."""
+    """Owned by no member, though the group has members and subscribes to the topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipSpan:
-    """A partition in one hand (or in nobody's) for a while, in one group."""
+    """A period in which a partition of one group had one owner, or none."""
 
     group_id: str
     shard: int
     partition: TopicPartition
     kind: SpanKind
     member_id: str | None
-    """``None``: nobody."""
+    """``None``: no owner."""
     epoch: int
-    """The group's, when it began."""
+    """The group epoch when the span began."""
     from_index: int
     from_ms: int
     to_index: int | None
     to_ms: int | None
     topic_id: str = ""
-    """In Kafka's text form: of a topic made anew under its old name, both may have spans at one time."""
+    """The topic id in Kafka's text form: a deleted and a recreated topic of one name may have spans that
+    overlap."""
 
 
 class SessionEnd(StrEnum):
@@ -192,7 +196,7 @@ class SessionEnd(StrEnum):
     SESSION_EXPIRED = "session expired"
     REBALANCE_EXPIRED = "rebalance expired"
     REMOVED = "removed"
-    """By an operator, or with the group."""
+    """Removed by an operator, or together with the group."""
     REPLACED = "replaced"
     """Another member id took its place (static membership)."""
     OPEN = "open"
@@ -202,9 +206,10 @@ class SessionEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Away:
-    """A static member was away (it left with −2); ``to_ms`` ``None``: it did not come back in its session.
+    """A period in which a static member was away, having left with member epoch −2.
 
-    Coming back under a new member id ends it too (and the session, `SessionEnd.REPLACED`).
+    ``to_ms`` is ``None`` if it did not come back before its session ended. Returning under a new member id
+    ends the period and also the session (`SessionEnd.REPLACED`).
     """
 
     from_index: int
@@ -215,7 +220,7 @@ class Away:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSession:
-    """A member's stay in a group, from the entry that admitted it to the one that removed it."""
+    """A member's session in a group, from the entry that admitted it to the one that removed it."""
 
     group_id: str
     shard: int
@@ -229,26 +234,27 @@ class MemberSession:
     to_ms: int | None
     end: SessionEnd
     timeout_ms: int | None
-    """Of the expiry that ended it."""
+    """Timeout of the expiry that ended it."""
     last_heartbeat_ms: int | None
-    """As the expiry that ended it says; ``None``: the leader had none of it, or it did not expire."""
+    """Time of the last heartbeat, by the expiry that ended it; ``None``: the leader had received none, or
+    it did not expire."""
     deadline_ms: int | None
     rejoins: int
-    """How often it joined again with epoch 0 while a member, returns from being away not counted."""
+    """How often it joined again with epoch 0 while a member, not counting returns from being away."""
     aways: tuple[Away, ...]
     rebalance_timeout_ms: int | None = None
-    """As it last said (record 5); ``None``: it did not."""
+    """Its last reported rebalance timeout (record 5); ``None``: it reported none."""
     replaced: str | None = None
-    """The member id whose place it took (static membership)."""
+    """The member id that it replaced (static membership)."""
     is_begin_known: bool = True
-    """False: it was admitted before what was read, or in entries that are missing."""
+    """False: it was admitted before the first entry read, or in missing entries."""
     rejoined: tuple[tuple[int, int], ...] = ()
     """(index, ms) of the rejoins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermRow:
-    """A term of a shard began."""
+    """The start of a term of a shard."""
 
     shard: int
     term: int
@@ -256,13 +262,13 @@ class TermRow:
     timestamp_ms: int
     node_id: int
     previous_leader: int
-    """-1: not known."""
+    """-1: unknown."""
     why: str
-    """`START`, `EXPIRY`, `RESET`, `TRANSFER`."""
+    """`START`, `EXPIRY`, `RESET` or `TRANSFER`."""
     is_takeover: bool
     """A failover or a hand-over."""
     gap_ms: int | None
-    """Since the entry before: of a takeover an upper bound of the time without a leader."""
+    """Time since the previous entry: for a takeover, an upper bound of the time without a leader."""
 
 
 class Severity(StrEnum):
@@ -273,40 +279,41 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A diagnosis: something that a healthy group does not show, by a named rule."""
+    """A diagnosis: something that a healthy group does not show, detected by a named rule."""
 
     kind: str
-    """The rule's name, in capitals (docs/history.md has them all)."""
+    """The rule's name, in capitals (docs/history.md lists them)."""
     severity: Severity
     group_id: str
     shard: int
     epochs: tuple[int, ...]
-    """The epochs that it disturbed."""
+    """The epochs that were disturbed."""
     members: tuple[str, ...]
-    """Who is to blame or was hit, first the one to look at."""
+    """Members that caused it or were affected; the first is the one to investigate."""
     partitions: tuple[TopicPartition, ...]
     from_index: int
     from_ms: int
     to_index: int | None
     to_ms: int | None
     words: str
-    """One or two plain sentences, members and topics by name."""
+    """One or two plain sentences, with members and topics by name."""
     rests_on: tuple[int, ...]
     """Indexes of the entries that show it."""
     is_certain: bool
-    """The log alone proves it; otherwise evidence beside it was used or is missing, and ``words`` say so."""
+    """The log alone proves it. Otherwise the finding used evidence outside the log, or lacked it, and
+    ``words`` say so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRow:
-    """One offset commit (one record 1), or its removal (``offset`` ``None``)."""
+    """One offset commit (record 1), or its removal (``offset`` ``None``)."""
 
     group_id: str
     shard: int
     partition: TopicPartition
     index: int
     sequence: int
-    """Its place among the entry's records: of two of one partition the later one counts."""
+    """Its position among the entry's records: of two commits of one partition the later one counts."""
     timestamp_ms: int
     offset: int | None
     leader_epoch: int
@@ -324,29 +331,29 @@ class GroupFacts:
     shard: int
     epochs: tuple[EpochRow, ...]
     spans: tuple[OwnershipSpan, ...]
-    """By partition, then by index."""
+    """Sorted by partition, then by index."""
     sessions: tuple[MemberSession, ...]
     terms: tuple[TermRow, ...]
-    """Of its shard, while the group existed, and the one in which it began."""
+    """Terms of its shard while the group existed, including the one in which it began."""
     gone: tuple[tuple[int, int], ...] = ()
     """(index, ms) of the entries that deleted the group."""
     last_index: int = 0
     last_ms: int = -1
-    """The last entry of the shard that was read: open spans end here at the earliest."""
+    """Time of the last entry of the shard that was read: open spans last at least until then."""
     state: str = ""
-    """Kafka's name of the group's state at the end of what was read."""
+    """Kafka's name of the group's state at the last entry read."""
     unreadable: tuple[tuple[int, int, str], ...] = ()
-    """(index, ms, what) of entries of the shard that cannot be decoded, and were passed over."""
+    """(index, ms, what) of entries of the shard that could not be decoded and were skipped."""
     gone_causes: tuple[Cause, ...] = ()
-    """Why, of each of ``gone``."""
+    """The cause of each deletion in ``gone``."""
     gaps: tuple[tuple[int, int, int], ...] = ()
-    """(index, ms, index) of the last entry before a gap, and of the snapshot behind it."""
+    """(index, ms, index) of the last entry before a gap, and the index of the snapshot after it."""
     basis: Basis | None = None
-    """What the rows rest on; ``None`` where somebody else than `facts_of` walked."""
+    """The basis of the rows; ``None`` unless `facts_of` or `facts_of_all` made the walk."""
 
 
 def waits_during(epochs: Iterable[EpochRow]) -> Iterator[tuple[EpochRow, tuple[Wait, ...]]]:
-    """Each epoch of a group, in order, with all waits that went on in it, also those that began before."""
+    """Yield each epoch of a group, in order, with all waits that went on in it, including earlier ones."""
     open_waits: list[Wait] = []
     for row in epochs:
         open_waits = [wait for wait in open_waits if wait.to_index is None or wait.to_index > row.index]

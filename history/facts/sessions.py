@@ -1,6 +1,6 @@
-"""The members' stays in a group: who came, who went how, who was away meanwhile.
+"""The members' sessions in a group: how they began and ended, and when static members were away.
 
-How a session ended is what the cause of the entry says that removed the member, and nothing else.
+How a session ended is derived only from the cause of the entry that removed the member.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BY_TRIGGER = {
 @dataclass(slots=True)
 class _Session:
     member: MemberTrack
-    """As it last was."""
+    """The member's last known state."""
     start: Place
     is_begin_known: bool = True
     end: SessionEnd = SessionEnd.OPEN
@@ -82,13 +82,13 @@ class _Session:
 
 @dataclass(slots=True)
 class Sessions:
-    """The sessions of one group, in the order in which they began; those of one entry by member id."""
+    """The sessions of one group, in the order in which they began, and by member id within an entry."""
 
     _all: list[_Session] = field(default_factory=list)
     _open: dict[str, _Session] = field(default_factory=dict)
 
     def update(self, change: Change) -> dict[str, SessionEnd]:
-        """Member id -> how its session ended, of those that ended by this change."""
+        """Apply a change; return member id -> end of its session, for sessions that it ended."""
         ended: dict[str, SessionEnd] = {}
         came: list[_Session] = []
         for member_id, (old, new) in sorted(change.members.items()):
@@ -105,7 +105,7 @@ class Sessions:
         return ended
 
     def begin(self, track: GroupTrack, at: Place, last: Place) -> None:
-        """Goes on from a state as it is at one place; who is not in it went some time after ``last``."""
+        """Continue from an existing state. Members absent from it were removed some time after ``last``."""
         for member_id, session in list(self._open.items()):
             if member_id not in track.members:
                 del self._open[member_id]
@@ -123,7 +123,7 @@ class Sessions:
         return len(self._all)
 
     def drain(self, group_id: str, shard: int) -> tuple[MemberSession, ...]:
-        """The sessions that have ended; they are forgotten."""
+        """Remove and return the sessions that have ended."""
         ended = [session for session in self._all if session.at is not None]
         self._all = [session for session in self._all if session.at is None]
         return tuple(session.row(group_id, shard) for session in ended)

@@ -1,10 +1,11 @@
-"""Slotted dataclasses as plain arrays and back, read off their annotations: what `written` is made of.
+"""Slotted dataclasses as plain arrays and back, derived from their annotations; `written` is built on it.
 
-An array holds neither names nor classes: which class stands where is known from the class that is asked for,
-so that bytes cannot ask for another one. What several hands hold is written once, in a table of its own, and
-referred to by its number: an object that two others change is one object again, and a text that ten thousand
-rows repeat is one text. What must stay true: a table refers to those before it alone, so that whatever the
-bytes say, reading ends.
+An array holds neither names nor classes. The class of each item follows from the class that is requested, so
+the bytes cannot request another one. Objects that are referenced more than once are written once, in a table
+per type, and referred to by number: an object that two others modify is one object again, and a string that
+ten thousand rows repeat is one string.
+
+Invariant: a table refers only to earlier tables, so that reading terminates whatever the bytes say.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ Load = Callable[[Any, Tables], Any]
 
 
 class StateError(Exception):
-    """The bytes are no state, or not one that this release has written."""
+    """The bytes are not a state, or not one written by this release."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one type is written and read; ``dump`` is None where a value is written as it is."""
+    """How one type is written and read; ``dump`` is ``None`` if values are written as they are."""
 
     name: str
     dump: Dump | None
@@ -42,7 +43,7 @@ class Shape:
 
 
 class Writing:
-    """The tables of one state while it is written."""
+    """The tables of one state while it is being written."""
 
     __slots__ = ("known", "tables")
 
@@ -54,9 +55,9 @@ class Writing:
 class Shapes:
     """The shapes of an allow-list of classes.
 
-    ``shared`` are the types with a table, in an order in which none refers to a later one; True: equal values
-    are one, False: only the same object is. ``left_out`` names fields that are not written, and what they are
-    afterwards.
+    ``shared`` lists the types with a table, in an order in which none refers to a later one. True: equal
+    values are shared; False: only the same object is. ``left_out`` names the fields that are not written,
+    with the values that they get when read.
     """
 
     def __init__(
@@ -75,13 +76,13 @@ class Shapes:
         self._roots = {cls: self.of(cls) for cls in classes}
 
     def dump(self, value: Any) -> list[Any]:
-        """The tables and the array of an object."""
+        """Return the tables and the array of an object."""
         writing = Writing(len(self._tables))
         root = self._roots[type(value)].dumped(value, writing)
         return [writing.tables, root]
 
     def load(self, cls: type[Any], items: Any) -> Any:
-        """The object of class ``cls`` that `dump` wrote; raises `StateError`."""
+        """Return the object of class ``cls`` that `dump` wrote; raises `StateError`."""
         try:
             written, root = _array(items, 2)
             tables: Tables = [[] for _ in self._inner]
@@ -93,7 +94,7 @@ class Shapes:
             raise StateError(f"not a {cls.__name__}: {error}") from None
 
     def described(self) -> list[str]:
-        """What is written, a line for each class: where this differs, the bytes mean something else."""
+        """Describe the layout, one line per table and class; if it differs, the bytes mean something else."""
         tables = [f"table {number}: {shape.name}" for number, shape in enumerate(self._inner)]
         of = self._members
         return tables + [
@@ -102,7 +103,7 @@ class Shapes:
         ]
 
     def of(self, hint: Any) -> Shape:
-        """The shape of a type; raises `TypeError` for one that is not allowed."""
+        """The shape of a type; raises `TypeError` for a type that is not allowed."""
         if hint not in self._made:
             self._made[hint] = self._in_table(hint) if hint in self._tables else self._shape(hint)
         return self._made[hint]

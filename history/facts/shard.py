@@ -1,7 +1,7 @@
-"""The facts of every group of a shard in one walk: for tables, statistics, "is anything odd in this log?".
+"""The facts of every group of a shard in one walk, for tables, statistics and searches for findings.
 
-Nothing is kept but the state of the groups and the rows that are still open: `rows_of` hands over concluded
-rows every so many entries, so that its memory is bounded by the state and not by the log.
+Only the state of the groups and rows that are still open are kept. `rows_of` emits concluded rows at
+intervals, so that its memory is bounded by the state and not by the log.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from .group import FactsBuilder
 from .rows import GroupFacts
 
 ROWS_MAX = 200_000
-"""Epochs, spans and sessions of several groups in memory at once: some hundred megabytes."""
+"""Maximum number of epochs, spans and sessions of several groups in memory at once: some hundred
+megabytes."""
 COUNT_ENTRIES = 1_000
-"""Rows are counted this often: a look at each group."""
+"""Rows are counted every so many entries, because counting visits each group."""
 DRAIN_ENTRIES = 20_000
-"""Concluded rows are handed over this often: some thousands of rows, some megabytes."""
+"""Concluded rows are emitted every so many entries: some thousands of rows, some megabytes."""
 
 
 class ShardFacts:
-    """A `FactsBuilder` for each group of one shard, or for ``only`` some of them."""
+    """A `FactsBuilder` for each group of one shard, or only for the groups in ``only``."""
 
     def __init__(self, shard: int, catalog: CatalogHistory, only: Container[str] | None = None) -> None:
         self.builders: dict[str, FactsBuilder] = {}
@@ -47,14 +48,14 @@ class ShardFacts:
         self._catalog = catalog
         self._only = only
         self.is_put_off: set[str] = set()
-        """Groups whose rows were too many; their entries are passed over from then on."""
+        """Groups postponed because there were too many rows; their entries are skipped from then on."""
         self._last = (0, -1)
-        """Index and ms of the newest entry."""
+        """Index and epoch ms of the newest entry."""
         self._term: tuple[tuple[int, int], Frame, TermStartValue] | None = None
-        """The newest term with the place before it, for groups that come to be in it."""
+        """The newest term with the place before it, for groups that first appear in it."""
 
     def take(self, item: Frame | Gap | SnapshotLike | Passed) -> None:
-        """The next item of a walk."""
+        """Take the next item of a walk."""
         if isinstance(item, Frame):
             try:
                 self._frame(item)
@@ -68,20 +69,20 @@ class ShardFacts:
             self._snapshot(item)
 
     def drain(self) -> Iterator[GroupFacts]:
-        """The concluded rows of each group that has any."""
+        """Yield and remove the concluded rows of each group that has any."""
         for builder in self.builders.values():
             drained = builder.drain()
             if drained.epochs or drained.spans or drained.sessions or drained.terms or drained.gone:
                 yield drained
 
     def finish(self) -> Iterator[GroupFacts]:
-        """The rows that are left, those that are open too, by group id."""
+        """Yield the remaining rows, open ones included, by group id."""
         for builder in sorted(self._caught_up(), key=lambda one: one.group_id):
             if builder.is_known:
                 yield builder.finish()
 
     def put_off(self, rows_max: int) -> None:
-        """Forgets half of the groups, as often as it takes, while there are more rows than that and two."""
+        """Postpone half of the groups, repeatedly, until there are at most ``rows_max`` rows or one group."""
         while len(self.builders) > 1 and sum(one.num_rows for one in self.builders.values()) > rows_max:
             later = sorted(self.builders)[(len(self.builders) + 1) // 2 :]
             for group_id in later:
@@ -139,7 +140,7 @@ class ShardFacts:
             yield builder
 
     def _catch_up(self, builder: FactsBuilder) -> None:
-        """Entries of others are passed all at once, when it matters."""
+        """Pass all skipped entries of other groups at once, when a builder needs its position."""
         if self._last[0]:
             builder.passed(self._last[1], self._last[0])
 
@@ -147,9 +148,10 @@ class ShardFacts:
 def rows_of(
     shard: int, catalog: CatalogHistory, items: Iterable[Frame | Gap | SnapshotLike]
 ) -> Iterator[GroupFacts]:
-    """The rows of every group that a walk over a shard tells of, a part of a group's at a time.
+    """Yield the rows of every group in a walk over a shard, in parts.
 
-    Concluded rows come first, in the order in which they end; what is open at the end of the walk comes last.
+    Concluded rows come first, in the order in which they end. Rows still open at the end of the walk come
+    last.
     """
     facts = ShardFacts(shard, catalog)
     for number, item in enumerate(items, 1):
@@ -168,10 +170,10 @@ def facts_of_all(
     to_ms: int | None = None,
     rows_max: int = ROWS_MAX,
 ) -> Iterator[GroupFacts]:
-    """The facts of every group of one shard (of ``only`` some), each whole, with what they rest on.
+    """Yield the complete facts of every group of one shard (or of those in ``only``), with their basis.
 
-    The log is walked as often as it takes to have no more than about ``rows_max`` rows in memory: when there
-    are more, half of the groups are put off to the next walk. In each walk the groups come by their ids.
+    The log is walked as often as needed to keep no more than about ``rows_max`` rows in memory: if there are
+    more, half of the groups are postponed to the next walk. Within each walk the groups come by id.
     """
     catalog, wanted = log.catalog(), only
     while True:

@@ -1,8 +1,9 @@
-"""Who waited for which partition, held by whom, until when.
+"""Which member waited for which partition, which member held it, and until when.
 
-A wait is there as long as the target in force gives a partition to one member and another one still owns it.
-What must stay true: a partition has one wait at most at any index, and of every member that the log calls
-UNRELEASED each partition that it lacks and somebody else owns is in one.
+A wait lasts as long as the target in force gives a partition to one member while another still owns it.
+
+Invariant: a partition has at most one wait at any index. For a member in state UNRELEASED_PARTITIONS, each
+partition of its target that another member owns is in a wait.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ ENDS = {
     SessionEnd.REMOVED: WaitEnd.FENCED,
     SessionEnd.UNKNOWN: WaitEnd.UNKNOWN,
 }
-"""How the end of the holder's session ends a wait for it."""
+"""How a wait ends when the holder's session ends."""
 
 
 @dataclass(slots=True)
 class OpenWait:
-    """A `Wait` while it goes on, and afterwards until it is asked for."""
+    """A `Wait` under construction, kept after its end until the row is requested."""
 
     epoch: int
     partition: Partition
@@ -58,7 +59,7 @@ class OpenWait:
 
 @dataclass(slots=True)
 class Waits:
-    """The waits of one group that go on."""
+    """The ongoing waits of one group."""
 
     _open: dict[Partition, OpenWait] = field(default_factory=dict)
 
@@ -70,7 +71,7 @@ class Waits:
         target_owner: Mapping[Partition, str],
         ended_sessions: Mapping[str, SessionEnd],
     ) -> list[OpenWait]:
-        """The waits that began with a change; ``touched`` are the partitions that it moved."""
+        """Apply a change; return the waits that began. ``touched`` are the partitions that it moved."""
         old_id, new_id = change.replaced or ("", "")
         began: list[OpenWait] = []
         for partition in touched:
@@ -97,7 +98,7 @@ class Waits:
     def begin(
         self, epoch: int, ownership: Ownership, target_owner: Mapping[Partition, str], at: Place
     ) -> list[OpenWait]:
-        """Goes on from a state as it is at one place; the waits that there are."""
+        """Continue from an existing state at one place; return the waits in it."""
         for partition, waiter in target_owner.items():
             holder = ownership.owner.get(partition)
             if holder is not None and holder != waiter:
@@ -105,7 +106,7 @@ class Waits:
         return list(self._open.values())
 
     def cut(self, at: Place) -> None:
-        """Behind this entry nothing is known."""
+        """End all waits here, because the entries after ``at`` are missing."""
         for wait in self._open.values():
             wait.end, wait.at = WaitEnd.UNKNOWN, at
         self._open = {}

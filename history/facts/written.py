@@ -1,9 +1,10 @@
-"""The state of a `FactsBuilder`, and the rows of a group, written down and taken up again.
+"""Serialisation of the state of a `FactsBuilder`, and of the rows of a group.
 
-A walk may be cut anywhere: the builder that is taken up goes on as the one that was written would have. For
-those who read a growing log again and again, and may not begin anew each time. What must stay true: what is
-written are the fields of these classes, so whoever changes one of them raises `VERSION`; bytes of another
-version are refused, and the log is walked from its beginning instead.
+A walk may be interrupted anywhere: the restored builder goes on as the original would have. Readers of a
+growing log use this to avoid starting over each time.
+
+Invariant: what is written are the fields of these classes, so any change to one of them must raise `VERSION`.
+Bytes of another version are refused, and the log is walked from its beginning instead.
 """
 
 from __future__ import annotations
@@ -50,36 +51,37 @@ _SHARED = {
     epochs._Epoch: False,
     sessions._Session: False,
 }
-"""A wait is its epoch's and goes on in `Waits`, an epoch is in force and one of all: they must be one object
-again. The others are as large as a state gets."""
+"""The types with a table (see `Shapes`). Some must be one object again: a wait belongs to its epoch and
+goes on in `Waits`; an epoch is both the current one and one of the list. The others are the bulk of a
+state."""
 _LEFT_OUT = {FactsBuilder: {"_names": None}, GroupFacts: {"basis": None}}
 _SHAPES = Shapes(_CLASSES, _SHARED, _LEFT_OUT)
 
 
 def dump_builder(builder: FactsBuilder) -> bytes:
-    """All that the builder knows, but for what topics are called."""
+    """Serialise all of the builder but its topic names."""
     return _dump(builder)
 
 
 def load_builder(data: bytes, names: TopicNames) -> FactsBuilder:
-    """The builder as it was; raises `StateError`."""
+    """Restore a builder; raises `StateError`."""
     builder: FactsBuilder = _load(FactsBuilder, data)
     builder._names = names
     return builder
 
 
 def dump_facts(facts: GroupFacts) -> bytes:
-    """Rows, but for their basis."""
+    """Serialise rows, without their basis."""
     return _dump(facts)
 
 
 def load_facts(data: bytes) -> GroupFacts:
-    """The rows as they were, without their basis; raises `StateError`."""
+    """Restore rows, without their basis; raises `StateError`."""
     return _load(GroupFacts, data)
 
 
 def described() -> list[str]:
-    """What is written, in words that differ wherever the bytes would."""
+    """Describe the layout in words that differ whenever the bytes would."""
     return _SHAPES.described()
 
 
