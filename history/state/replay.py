@@ -1,9 +1,9 @@
 """`replay`: the state of a shard at any index or moment, rebuilt by the coordinator's own `apply`.
 
-There is one path into a state, live and here: records, in order, through
-`coordinator.state.projection.Projection.apply` (`CatalogShard.apply` for the metadata shard).  A replay
-starts at the snapshot where that is early enough, else at the first entry, and leaves out records that are
-written again later; all ways must come to the same state, which ``verify`` checks.
+There is one way to build a state, live and here: records, in order, through
+`coordinator.state.projection.Projection.apply` (`CatalogShard.apply` for the metadata shard). A replay starts
+at the newest usable snapshot, otherwise at the first entry, and skips records that are overwritten later. All
+ways must produce the same state, which ``verify`` checks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .track import AWAY_EPOCH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberState:
-    """A member at one index; partitions by topic name."""
+    """A member at one index, with partitions by topic name."""
 
     member_id: str
     client_id: str
@@ -70,7 +70,7 @@ class GroupState:
     epoch: int
     assignment_epoch: int
     topics: dict[str, int]
-    """Subscribed topic -> partition count, as the group last saw it."""
+    """Subscribed topic -> number of partitions, as last seen by the group."""
     members: tuple[MemberState, ...]
     offsets: tuple[OffsetState, ...]
 
@@ -99,7 +99,7 @@ class ShardState:
 
 
 class Replay:
-    """One shard's projection, moved forward by the items of a `Walk`."""
+    """One shard's projection, advanced by the items of a `Walk`."""
 
     def __init__(self, shard: int) -> None:
         self.shard = shard
@@ -112,11 +112,11 @@ class Replay:
         return self.projection.state_hash
 
     def run(self, walk: Walk) -> Replay:
-        """Comes to the state at the end of the walk.
+        """Advance to the state at the end of the walk.
 
         A state is a function of the newest record of each key (`coordinator.state.model`), so only those are
-        applied, in the order in which they were written; a log in which keys are written again and again
-        costs little more than reading it.  `take` applies every record; ``verify`` compares the two.
+        applied, in the order in which they were written. A log that overwrites its keys again and again thus
+        costs little more than reading it. `take` applies every record; ``verify`` compares the two.
         """
         newest: dict[tuple[int, bytes], RawRecord] = {}
         forget = newest.pop
@@ -124,7 +124,7 @@ class Replay:
             if type(item) is Frame:
                 for raw in iter_records(item.body):
                     slot = (raw[0], raw[2])
-                    forget(slot, None)  # so that it goes to the end
+                    forget(slot, None)  # moves the record to the end of the dict
                     newest[slot] = raw
                 self.index, self.term = item.index, item.term
             elif not isinstance(item, Gap | Frame):
@@ -134,12 +134,12 @@ class Replay:
         return self
 
     def take(self, index: int, term: int, raws: Iterable[RawRecord]) -> None:
-        """Applies records as of one index."""
+        """Apply records as of one index."""
         self.projection.apply_all(raws, index)
         self.index, self.term = index, term
 
     def load(self, snapshot: SnapshotLike) -> None:
-        """Starts over from a snapshot."""
+        """Start over from a snapshot."""
         self.projection = _empty(self.shard)
         self.index, self.term = snapshot.header.last_index, snapshot.header.last_term
         self.projection.apply_all(snapshot.records, self.index)
@@ -157,10 +157,11 @@ def replay(
     at_index: int | None = None,
     at_ms: int | None = None,
 ) -> ShardState:
-    """The state of one shard (or of the shard of one group, with that group only) after an index or moment.
+    """Return the state of one shard after an index or moment; by default at the end.
 
-    Without either it is the state at the end.  ``at_ms`` is epoch milliseconds: the last entry at or before
-    it counts.  Raises `NothingToRead` when shard, group or index are not there.
+    With ``group``, the shard is that of the group and the state holds only this group. ``at_ms`` is epoch
+    milliseconds and means the last entry at or before it. Raises `NothingToRead` if the shard, the group or
+    the index does not exist.
     """
     node = open_node(path)
     if shard is None:
@@ -177,7 +178,7 @@ def replay_all(path: str | NodeLog, *, at_ms: int | None = None) -> tuple[ShardS
 
 
 def _others(node: NodeLog, group: str) -> str:
-    """What to add where a group is not there: which groups ever were, unless it was one of them."""
+    """Hint for an unknown group: the groups that ever existed; empty if it was one of them."""
     known = groups_of(node)
     names = sentence_list(known[:GROUPS_NAMED_MAX])
     return "" if group in known or not known else f"; ever in this log: {names}"
@@ -263,7 +264,7 @@ def _group(projection: Projection, group_id: str, names: CatalogHistory) -> Grou
 
 def _member(group: Group, member: Member, names: CatalogHistory) -> MemberState:
     said, target = member.metadata, group.target.get(member.member_id)
-    assert said is not None  # `joined` members have described themselves
+    assert said is not None  # members returned by `joined` have metadata
     current = member.current
     return MemberState(
         member_id=member.member_id,
@@ -287,7 +288,7 @@ def _member(group: Group, member: Member, names: CatalogHistory) -> MemberState:
 
 
 def state_text(state: ShardState, style: TimeStyle = LOCAL) -> Iterator[str]:
-    """Lines for people."""
+    """The state as lines of text."""
     if state.basis.begins_index is not None:
         yield f"{shard_name(state.shard)} has nothing as old as that: {_begins(state.basis, style)}"
         return

@@ -1,10 +1,10 @@
-"""A group as its records alone tell it: the second opinion.
+"""A group's state derived from its records alone: a second opinion on the coordinator's.
 
-`coordinator.shard.GroupShard` is the projection that decides, live and at replay. The readers of history
-need two things that it rightly does not offer: what one entry changed (old member against new one), and a
-judgement that does not lean on the coordinator's own indexes. `GroupTrack` is that: the replay rules of
-Kafka's group records (README of the record types: docs/records.md) on plain dictionaries, as tolerant as a
-compacted log demands, never raising on order. ``verify`` compares the two at the end of a log.
+`coordinator.shard.GroupShard` is the projection that decides, live and at replay. The readers of history need
+two things that it does not offer: what one entry changed (old member against new one), and a judgement
+independent of the coordinator's own indexes. `GroupTrack` provides both. It implements the replay rules of
+Kafka's group records (docs/records.md) on plain dictionaries. It accepts records in any order, as a compacted
+log requires. ``verify`` compares the two at the end of a log.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ class MemberTrack:
     subscribed_topic_names: tuple[str, ...] = ()
     subscribed_topic_regex: str | None = None
     rebalance_timeout_ms: int = -1
-    """As it last said; -1: it did not."""
+    """Last reported rebalance timeout; -1: it reported none."""
     epoch: int = NO_EPOCH
     previous_epoch: int = NO_EPOCH
     state: int = MemberState.STABLE
     assigned: Partitions = NO_PARTITIONS
     pending: Partitions = NO_PARTITIONS
     described: bool = False
-    """Its record 5 was seen."""
+    """Record 5 of the member was seen."""
 
     @property
     def is_away(self) -> bool:
-        """A static member that left for a while, with −2."""
+        """Whether the static member left temporarily, with member epoch −2."""
         return self.epoch == AWAY_EPOCH
 
     @property
@@ -70,7 +70,7 @@ class MemberTrack:
 
 @dataclass(slots=True)
 class GroupTrack:
-    """A consumer group, or what is left of one; `apply` is its only mutator."""
+    """The state of a consumer group, as far as records tell; only `apply` and `take` change it."""
 
     group_id: str
     epoch: int = NO_EPOCH
@@ -79,9 +79,9 @@ class GroupTrack:
     target: dict[str, Partitions] = field(default_factory=dict)
     target_epochs: dict[str, int] = field(default_factory=dict)
     topics: dict[str, tuple[bytes, int]] = field(default_factory=dict)
-    """Topic name -> id and partition count, as record 4 last said."""
+    """Topic name -> (id, number of partitions), by the newest record 4."""
     regexes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Regular expression -> names that it matched when it was last resolved."""
+    """Regular expression -> topic names that it matched when last resolved."""
     catalog_version: int = NO_EPOCH
     classic: GroupMetadataValue | None = None
 
@@ -108,21 +108,21 @@ class GroupTrack:
         return "Stable"
 
     def apply(self, raw: RawRecord) -> None:
-        """Takes any record of this group; types that say nothing about membership are ignored."""
+        """Apply any record of this group; types that say nothing about membership are ignored."""
         if raw.type in _HANDLERS:
             self.take(raw.type, decode_key(raw), None if raw.value is None else decode_value(raw))
 
     def take(self, type_: int, key: Any, value: Any) -> None:
-        """A record of `MEMBERSHIP_TYPES`, decoded; a tombstone has no value."""
+        """Apply a decoded record of one of the `MEMBERSHIP_TYPES`; a tombstone has no value."""
         _HANDLERS[type_](self, key, value)
 
     def subscribed(self, member: MemberTrack) -> frozenset[str]:
-        """Names that the member subscribes to, itself or by its expression."""
+        """Topic names that the member subscribes to, by name or by regular expression."""
         resolved = self.regexes.get(member.subscribed_topic_regex or "", ())
         return frozenset(member.subscribed_topic_names).union(resolved)
 
     def owners(self) -> dict[Partition, str]:
-        """Partition -> member that holds it (assigned or not yet given up)."""
+        """Partition -> member that owns it, including partitions pending revocation."""
         return {partition: m.member_id for m in self.members.values() for partition in m.owned}
 
     def target_owners(self) -> dict[Partition, str]:
@@ -210,7 +210,7 @@ _HANDLERS: dict[int, Callable[[GroupTrack, Any, Any], None]] = {
     RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION: GroupTrack._regex,
 }
 MEMBERSHIP_TYPES = frozenset(_HANDLERS)
-"""The record types that `GroupTrack` follows; a frame of other types leaves every track as it is."""
+"""Record types that `GroupTrack` follows; entries with other types only leave every track unchanged."""
 
 
 def flat(parts: Iterable[TopicPartitions]) -> Partitions:
