@@ -1,8 +1,8 @@
 """The metadata shard as history: what each of its entries did to the topics.
 
-A group's cause refers to the topic change that it answers by (metadata shard, index). This module keeps
-that index -> what changed, in words that need no further reading, and the names of all topic ids there ever
-were, so that a partition of a topic deleted long ago is still shown by its name.
+The cause of a group's entry refers to a topic change by (metadata shard, index). This module maps that index
+to a description of the change, and keeps the names of all topic ids that ever existed, so that a partition of
+a topic deleted long ago is still shown by name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TopicShape = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChange:
-    """One topic, before and after; ``None``: there was (or is) none of that name."""
+    """One topic before and after; ``None``: no topic of that name existed."""
 
     name: str
     before: TopicShape | None
@@ -46,7 +46,7 @@ def _count(shape: TopicShape) -> str:
 def changes_between(
     before: Mapping[str, TopicShape], after: Mapping[str, TopicShape]
 ) -> dict[str, TopicChange]:
-    """What happened to each topic between two views, by name; unchanged ones are left out."""
+    """Each topic that changed between two views, by name."""
     return {
         name: TopicChange(name=name, before=before.get(name), after=after.get(name))
         for name in sorted({*before, *after})
@@ -55,13 +55,13 @@ def changes_between(
 
 
 class TopicNames(Protocol):
-    """What topic ids are called."""
+    """Names of topics by id."""
 
     def name(self, topic_id: bytes) -> str:
-        """The topic's name; its id in Kafka's text form where nothing tells the name."""
+        """The topic's name, or its id in Kafka's text form if no record gives the name."""
 
     def learn(self, topics: Mapping[str, TopicShape]) -> None:
-        """What a group's record 4 says, for what is not known otherwise."""
+        """Add names from a group's record 4, for topics that are not known otherwise."""
 
 
 @dataclass(slots=True)
@@ -71,11 +71,11 @@ class CatalogHistory:
     changes: dict[int, dict[str, TopicChange]] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
     present: bool = False
-    """The metadata shard is in the directory; otherwise names come from the groups' own records."""
+    """Whether the directory holds the metadata shard; if not, names come from the groups' own records."""
     _topics: dict[str, TopicShape] = field(default_factory=dict)
 
     def apply(self, index: int, raws: Iterable[RawRecord]) -> None:
-        """Takes the records of one entry of the metadata shard, or of its snapshot."""
+        """Apply the records of one entry of the metadata shard, or of its snapshot."""
         touched: dict[str, TopicShape | None] = {}
         for raw in raws:
             if raw.type != RecordType.TOPIC:
@@ -95,23 +95,23 @@ class CatalogHistory:
             self.changes[index] = changed
 
     def counts(self) -> dict[str, int]:
-        """Name -> number of partitions of the topics that there are now."""
+        """Topic name -> number of partitions, for the topics that exist now."""
         return {name: shape[1] for name, shape in self._topics.items()}
 
     def name(self, topic_id: bytes) -> str:
-        """The topic's name; its id in Kafka's text form where no record tells the name."""
+        """The topic's name, or its id in Kafka's text form if no record gives the name."""
         return self.names.get(topic_id) or topic_id_text(topic_id)
 
     def learn(self, topics: Mapping[str, TopicShape]) -> None:
-        """Names from a group's record 4 (name -> id, count), for a directory without its metadata shard."""
+        """Add names from a group's record 4 (name -> id, count) where no metadata shard gives them."""
         for name, (topic_id, _) in topics.items():
             self.names.setdefault(topic_id, name)
 
     def words_for(self, refs: Iterable[Ref], seen: Mapping[str, TopicChange]) -> dict[str, str]:
-        """Topic name -> what happened to it, with the metadata index to look at.
+        """Topic name -> what happened to it, with the index in the metadata shard.
 
-        ``seen`` is what the group itself noticed (several catalog changes may be one to the group); where its
-        records do not say, the referenced entries do.
+        ``seen`` is what the group itself noticed, which may combine several catalog changes. For topics not
+        in it, the referenced entries are used.
         """
         indexes = [ref.index for ref in refs if ref.shard == METADATA_SHARD]
         told = {name: change for index in indexes for name, change in self.changes.get(index, {}).items()}

@@ -1,4 +1,4 @@
-"""Two entries of one index that should be the same, and what is not: in words."""
+"""Entries of one index on several nodes that should be the same: what differs, in words."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from raftlog.frames import Frame
 from records import Entry, RecordsError, decode_entry, group_id_of
 
 RECORDS_NAMED_MAX = 5
-"""Records named one by one; a difference in many is told by their number."""
+"""Maximum number of differing records that are named; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """What some of the nodes hold at the index; ``cause`` and ``records`` are words."""
+    """The version of the entry on some of the nodes; ``cause`` and ``records`` are words."""
 
     nodes: tuple[str, ...]
     term: int
@@ -26,16 +26,16 @@ class Variant:
     records: tuple[str, ...]
     file: str
     offset: int
-    """Where the first of the nodes holds it."""
+    """Byte offset of the entry in the file of the first of the nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first entry of a shard that is not the same everywhere."""
+    """The first entry of a shard that is not the same on all nodes."""
 
     index: int
     what: tuple[str, ...]
-    """What is not the same, in words: ``the term (3, 4)``, ``record 2: OffsetCommit of group billing``."""
+    """The differences, in words: ``the term (3, 4)``, ``record 2: OffsetCommit of group billing``."""
     variants: tuple[Variant, ...]
 
     def words(self) -> str:
@@ -46,7 +46,7 @@ class Difference:
 
 
 def same(one: Frame, other: Frame) -> bool:
-    """Both are the same bytes on disk."""
+    """Whether both entries are the same bytes on disk."""
     return (
         one.body == other.body
         and one.term == other.term
@@ -57,7 +57,7 @@ def same(one: Frame, other: Frame) -> bool:
 
 
 def difference(held: Sequence[tuple[str, Frame]], style: TimeStyle = LOCAL) -> Difference:
-    """What is not the same among the entries of one index, given with the names of their nodes."""
+    """Describe how the entries of one index differ; they are given with the names of their nodes."""
     groups: list[tuple[list[str], Frame]] = []
     for node, frame in held:
         known = next((nodes for nodes, other in groups if same(frame, other)), None)
@@ -131,7 +131,7 @@ def _what_differs_inside(entries: Sequence[Entry | None]) -> Iterator[str]:
 
 
 def difference_text(found: Difference, style: TimeStyle = LOCAL) -> Iterator[str]:
-    """Lines for people: the place and what is not the same, then what each side holds."""
+    """Lines of text: the place and what differs, then the version of each side."""
     yield found.words()
     for one in found.variants:
         yield f"  {sentence_list(one.nodes)}: term {one.term}, {style.full(one.timestamp_ms)}, {one.cause}"

@@ -1,4 +1,4 @@
-"""Which groups a log knows, for an answer to somebody who asked for one that it does not."""
+"""The groups that a log knows, for the error message about a group that it does not know."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .node import NodeLog
 from .source import Basis, Gap, Walk
 
 GROUPS_NAMED_MAX = 8
-"""As many names as a line of help can hold."""
+"""Maximum number of names in an error message."""
 
 _FOUNDING = (RecordType.CONSUMER_GROUP_METADATA, RecordType.GROUP_METADATA)
 
 
 def groups_of(log: NodeLog) -> list[str]:
-    """The ids of all groups that ever were in what is kept, sorted."""
+    """The ids of all groups in the entries that are kept, sorted."""
     found: set[str] = set()
     for shard in log.shards:
         if shard == METADATA_SHARD:
@@ -34,7 +34,7 @@ def groups_of(log: NodeLog) -> list[str]:
 
 
 def unknown_group(log: NodeLog, group_id: str, basis: Basis) -> str:
-    """What to say of a group that the log does not know: what was read, and which groups there are."""
+    """Error message for an unknown group: what was read, and which groups exist."""
     groups = groups_of(log)
     said = f"no epoch of group {group_id!r} in {log.path} ({basis.words()}): "
     if not groups:

@@ -1,7 +1,7 @@
-"""The directories of a cluster: found below one parent or given one by one; do they belong together?
+"""The directories of a cluster, given one by one or by their parent, and whether they belong together.
 
-A launcher keeps the nodes of one machine as `node-1`, `node-2`, … in one folder; whoever gives that folder
-means all of them.
+A launcher keeps the nodes of one machine as `node-1`, `node-2`, … in one folder. Giving that folder means all
+of them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _MEMBER_NAME = re.compile(r"node-(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One node's directory and what it says of itself; ``None`` where it does not say it."""
+    """One node's directory and the identity in its node file; ``None`` where that is unknown."""
 
     path: str
     name: str
-    """``node 2``; with the path behind where two directories are of one node."""
+    """``node 2``, followed by the path if two directories belong to the same node."""
     node_id: int | None
     cluster_id: str | None
     num_shards: int | None
@@ -35,12 +35,12 @@ class Member:
     """Ids of all nodes of the cluster; () for a cluster of one."""
 
     def counted_as(self, place: int) -> int:
-        """The id that it counts by; one of its own (by its place) where the directory does not say it."""
+        """The node id for counting votes, or a unique negative number if it is unknown."""
         return -1 - place if self.node_id is None else self.node_id
 
 
 def node_directories(path: str) -> list[str]:
-    """The directories of nodes that ``path`` stands for: itself, or the `node-N` folders in it, by number."""
+    """The node directories that ``path`` stands for: itself, or the `node-N` folders in it, by number."""
     if not os.path.isdir(path) or os.path.exists(os.path.join(path, NODE_FILE)) or shards(path):
         return [path]
     found = sorted(
@@ -52,7 +52,7 @@ def node_directories(path: str) -> list[str]:
 
 
 def open_members(paths: Sequence[str]) -> list[tuple[Member, NodeLog]]:
-    """Opens the directories of nodes; raises `NothingToRead` when one is none, or is given twice."""
+    """Open the directories of nodes; raises `NothingToRead` if one holds no node or is given twice."""
     wanted = [child for path in paths for child in node_directories(path)]
     twice = [path for path, count in Counter(map(os.path.realpath, wanted)).items() if count > 1]
     if twice:
@@ -75,7 +75,7 @@ def _identity(path: str) -> _Said:
     try:
         identity = read_identity(path)
     except Damaged:
-        return None, None, None, ()  # `open_one` notes it as a problem of the directory
+        return None, None, None, ()  # `open_one` reports it as a problem of the directory
     return identity.node_id, identity.cluster_id, identity.num_shards, identity.voters
 
 
@@ -95,7 +95,7 @@ def _member(
 
 
 def strangers(members: Sequence[Member]) -> Iterator[str]:
-    """Why the directories cannot be of one cluster, in words."""
+    """Reasons why the directories cannot belong to one cluster, in words."""
     said = [member for member in members if member.cluster_id is not None]
     for what, values in (
         ("cluster", [member.cluster_id for member in said]),
@@ -117,7 +117,7 @@ def _shown(value: object) -> str:
 
 
 def num_voters(members: Sequence[Member]) -> int:
-    """How many nodes the cluster has; where no directory says it, as many as are given."""
+    """The number of nodes in the cluster; if no directory says it, the number of those given."""
     if all(member.cluster_id is None for member in members):
         return len(members)
     return max((len(member.voters) for member in members), default=0) or 1

@@ -1,6 +1,6 @@
-"""One node's directory, opened for reading: which shards it holds, and where a group's entries are.
+"""One node's directory, opened for reading: its shards, and the shard of each group.
 
-`opening.open_node` is what the readers of history call: it takes the folder of a whole cluster too.
+Readers of history call `opening.open_node`, which also takes the folder of a whole cluster.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ EXPECTED = (
 class NodeLog:
     """The shards of one directory.
 
-    ``num_shards`` is the cluster's number of group shards, if the directory says so; ``problems`` are those
-    that belong to no shard, ``notes`` what is not wrong but limits an answer.
+    ``num_shards`` is the cluster's number of group shards, if the directory says it. ``problems`` are those
+    that belong to no shard; ``notes`` are not problems, but limit an answer.
     """
 
     path: str
@@ -47,7 +47,7 @@ class NodeLog:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What limits every answer, in words."""
+        """Limitations of every answer, in words."""
         return (*self.notes, *(f"{problem.file}: {problem.what}" for problem in self.problems))
 
     @property
@@ -61,7 +61,7 @@ class NodeLog:
         return self.readers[shard]
 
     def shard_of_group(self, group_id: str) -> int:
-        """The shard that a group's records are in; raises `NothingToRead` where that cannot be known."""
+        """The shard that holds a group's records; raises `NothingToRead` if it cannot be determined."""
         if self.num_shards is not None:
             try:
                 return shard_of(group_id, self.num_shards)
@@ -76,14 +76,14 @@ class NodeLog:
         )
 
     def last_ms(self, shard: int | None = None) -> int:
-        """The time of the newest decided entry of a shard, or of all; -1: there is none."""
+        """Time of the newest decided entry of a shard, or of all shards; -1: there is none."""
         wanted = self.shards if shard is None else (shard,)
         return max((_last_ms(number, self.reader(number)) for number in wanted), default=-1)
 
     def catalog(self) -> CatalogHistory:
-        """What the metadata shard tells of topics; empty where the directory does not hold it.
+        """The topics according to the metadata shard; empty if the directory does not hold it.
 
-        An entry that cannot be decoded tells nothing here; `verify` reports it.
+        An entry that cannot be decoded is skipped here and reported by `verify`.
         """
         catalog = CatalogHistory()
         if METADATA_SHARD not in self.readers:
@@ -109,11 +109,11 @@ class ShardFiles(ShardReader):
     """`Reader` over the files of one shard."""
 
     node = ""
-    """Which node of a cluster it is of, where that must be said: ``node 2``."""
+    """The node that the files belong to (``node 2``), if that must be said."""
     remarks: tuple[str, ...] = ()
 
     def highest_commit(self) -> int:
-        """What the files prove; of a damaged log what its readable entries prove."""
+        """The highest commit index that the files prove; if they are damaged, their readable entries."""
         try:
             return super().highest_commit()
         except Damaged:
@@ -145,9 +145,9 @@ class ShardFiles(ShardReader):
 
 
 def open_one(path: str) -> NodeLog:
-    """Opens a node's directory, a copy of one, or one with some of its shards only; never writes to it.
+    """Open a node's directory, which may be a copy or lack some of its shards; never writes to it.
 
-    Raises `NothingToRead` saying what is expected when there is no shard in it.
+    Raises `NothingToRead`, saying what is expected, if it holds no shard.
     """
     if not os.path.isdir(path):
         raise NothingToRead(f"{path} is not a directory: {EXPECTED}")

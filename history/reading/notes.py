@@ -1,7 +1,7 @@
-"""What a note beside the log proves of a member that was removed.
+"""Proofs in the evidence file about a member that was removed.
 
-A heartbeat of a member that is none any more is refused, and noted with what it said. It shows that the
-member lived; and, where it said what the member owns, whether it had given up what it had to.
+A heartbeat from a member that was removed is refused, and noted with its contents. It proves that the member
+was alive and, if it listed the member's partitions, whether the member had given up those it had to revoke.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ _REMOVED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
 def is_of_removed(note: Mapping[str, Any]) -> bool:
-    """Whether it is a heartbeat that was refused because its member was removed."""
+    """Whether the note is a heartbeat refused because its member had been removed."""
     return note.get("kind") == "refused" and note.get("api") in _HEARTBEATS and note.get("error") in _REMOVED
 
 
 def owned_in(note: Mapping[str, Any]) -> Owned | None:
-    """What the heartbeat said that its member owns; ``None``: it did not say."""
+    """The partitions that the heartbeat reported as owned; ``None``: it reported none."""
     owned = note.get("owned")
     return owned if isinstance(owned, Mapping) else None
 
 
 def has_none_of(owned: Owned | None, owed: Iterable[tuple[str, int]]) -> bool:
-    """Whether a heartbeat said what its member owns, and nothing of what it owed (topic id, partition) was in
-    it."""
+    """Whether the heartbeat listed the member's partitions, and none of ``owed`` among them.
+
+    ``owed`` are (topic id, partition).
+    """
     return owned is not None and all(number not in owned.get(topic, ()) for topic, number in owed)

@@ -1,7 +1,7 @@
-"""Opening what a person names: the directory of one node, or the folder that holds a cluster's.
+"""Opens what a person names: the directory of one node, or the folder that holds those of a cluster.
 
-Of a cluster every shard is read from the node that is furthest in it, since all hold the same history
-(`compare` checks that), and what is decided is judged by all directories together.
+Each shard of a cluster is read from the node whose log of it is the furthest ahead, since all hold the same
+history (`compare` checks that). What is decided is judged by all directories together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .source import NothingToRead, Reader
 
 
 class ClusterShard(ShardFiles):
-    """The shard's files of the node that is furthest; decided is what all nodes together prove."""
+    """The shard's files on the most advanced node; decided is what all nodes together prove."""
 
     def __init__(
         self, member: Member, shard: int, decided_index: int, paths: Sequence[str], remarks: tuple[str, ...]
@@ -34,17 +34,16 @@ class ClusterShard(ShardFiles):
         return self._decided_index
 
     def evidence(self, group_id: str | None = None) -> list[dict[str, Any]]:
-        """What all nodes noted: requests are refused by whoever leads at the time."""
+        """The notes of all nodes, since requests are refused by whichever node leads at the time."""
         notes = [note for path in self._paths for note in ShardFiles(path, self.shard).evidence(group_id)]
         return sorted(notes, key=lambda note: note.get("at_ms", note.get("minute_ms", 0)))
 
 
 def open_node(path: str | NodeLog) -> NodeLog:
-    """Opens a node's directory, a copy or a part of one, or the folder that holds a cluster's as node-1,
-    node-2, ...; never writes to it.
+    """Open a node's directory, a copy or part of one, or a folder with a cluster's node-1, node-2, ...
 
-    What is open already (a live cluster's log too) is handed back. Raises `NothingToRead` saying what is
-    expected when there is no shard in it.
+    Never writes to it. A log that is already open, such as a live cluster's, is returned as it is. Raises
+    `NothingToRead`, saying what is expected, if there is no shard.
     """
     if isinstance(path, NodeLog):
         return path
@@ -68,7 +67,7 @@ def _open_cluster(path: str, paths: Sequence[str]) -> NodeLog:
 
 
 def _absent(members: Sequence[Member]) -> Iterator[str]:
-    """What only directories that are not here could tell, in words."""
+    """The directories that are absent, in words; only they hold their nodes' notes."""
     voters = {voter for member in members for voter in member.voters}
     missing = sorted(voters - {member.node_id for member in members})
     if missing:
@@ -81,7 +80,7 @@ def _it(nodes: Sequence[int]) -> str:
 
 
 class _Furthest(Mapping[int, Reader]):
-    """Readers by shard; who is furthest is looked up when a shard is asked for, as it costs reading."""
+    """Readers by shard; the most advanced node is determined on first access, because that reads files."""
 
     def __init__(
         self,
@@ -123,5 +122,5 @@ class _Furthest(Mapping[int, Reader]):
 
 
 def _rank(side: LogSide, tail: Tail, proven: Decided, at: int) -> tuple[int, int, int, int]:
-    """Surely holding what is decided counts first, then no damage, then the longest history kept."""
+    """Sort key: holds what is decided, then least damage, then longest history kept."""
     return (min(proven.known[at], tail.last_index), -len(side.problems), -side.base_index, -at)

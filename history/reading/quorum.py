@@ -1,12 +1,13 @@
-"""What several directories of one cluster prove to be decided, where one alone proves less.
+"""How far several directories of one cluster prove the log decided, where one alone proves less.
 
-An entry is decided when some file names an index at or above it as committed, or when it stands with equal
-(index, term) on a quorum and no other directory given could still win an election without it.  The last half
-matters: an entry of an old term may be on a quorum and yet be overwritten (figure 8 of the Raft paper), as
-long as a log that lacks it ends with a newer term.  Everything that was acknowledged is decided by this
-rule: it was on a quorum, and Raft elects nobody who lacks it.
+An entry is decided when some file names an index at or above it as committed, or when it is present with
+equal (index, term) on a quorum and no other directory given could still win an election without it. The
+second condition matters: an entry of an old term may be on a quorum and yet be overwritten (figure 8 of the
+Raft paper), as long as a log that lacks it ends with a newer term. Everything that was acknowledged is
+decided by this rule: it was on a quorum, and Raft elects no leader that lacks it.
 
-Pure: what the files say goes in as `Tail`s.  Directories that are not given are taken to vote for anybody.
+Pure functions: the contents of files are passed in as `Tail`s. Directories that are not given are assumed to
+vote for any candidate.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ class TermRun:
 class Tail:
     """The end of one shard's log in one directory.
 
-    ``commit_index`` is the highest index that its own files name as committed.  ``runs`` cover the entries
-    above the highest such index of all directories; a log that ends below has none.  A node that only joins
-    (a replaced disk that has not caught up) acknowledges nothing: ``counts`` is False.
+    ``commit_index`` is the highest index that its own files name as committed. ``runs`` cover the entries
+    above the highest such index of all directories; a log that ends below it has none. A node that is still
+    joining (a replaced disk that has not caught up) acknowledges nothing: ``counts`` is False.
     """
 
     node_id: int
@@ -41,7 +42,7 @@ class Tail:
     counts: bool = True
 
     def holds(self, index: int, term: int) -> bool:
-        """The entry is among the ``runs``."""
+        """Whether the entry is among the ``runs``."""
         return any(run.term == term and run.first_index <= index <= run.last_index for run in self.runs)
 
 
@@ -54,12 +55,12 @@ class Decided:
 
 
 def quorum_of(num_voters: int) -> int:
-    """How many of the voters are a majority."""
+    """Number of voters that make a majority."""
     return num_voters // 2 + 1
 
 
 def decided(tails: Sequence[Tail], num_voters: int) -> Decided:
-    """How far the log of one shard is decided, by all its ``tails``."""
+    """How far the log of one shard is decided, judged by all its ``tails``."""
     index = max((tail.commit_index for tail in tails), default=0)
     term = None
     for end, of_term in _candidates(tails):
@@ -70,7 +71,7 @@ def decided(tails: Sequence[Tail], num_voters: int) -> Decided:
 
 
 def _candidates(tails: Sequence[Tail]) -> set[tuple[int, int]]:
-    """The ends of all runs: up to one of them, the holders of an entry are the same."""
+    """The (index, term) of the end of each run; within a run, the holders of all entries are the same."""
     return {(run.last_index, run.term) for tail in tails for run in tail.runs}
 
 
@@ -85,6 +86,6 @@ def _is_decided(tails: Sequence[Tail], num_voters: int, index: int, term: int) -
 
 
 def _votes(voting: Sequence[Tail], candidate: Tail) -> int:
-    """How many would vote for this log: those whose own are not newer."""
+    """Number of voters that would vote for this log, because their own is not newer."""
     end = (candidate.last_term, candidate.last_index)
     return len({tail.node_id for tail in voting if (tail.last_term, tail.last_index) <= end})

@@ -1,7 +1,7 @@
 """Several logs of one shard, walked entry by entry in step.
 
-Each `LogSide` is one directory's log: where it begins, its next entry, its hash chain so far, the damage met.
-`walk` moves all of them together up to the last decided entry and stops at the first difference.
+Each `LogSide` is one directory's log: where it begins, its next entry, its hash chain so far, the damage
+found. `walk` advances all of them together up to the last decided entry and stops at the first difference.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from .source import Gap, SnapshotLike, Walk
 class LogSide:
     """One directory's log of a shard.
 
-    ``base_index`` is the entry before the first one kept: 0, or where retention or a snapshot received from
-    another node begins it. ``head`` is the next entry, ``end`` the last one that agrees with the others.
+    ``base_index`` is the entry before the first one kept: 0, or a later index if retention removed older
+    entries or a snapshot was received from another node. ``head`` is the next entry, ``end`` the last one
+    that agrees with the others.
     """
 
     def __init__(self, node: str, node_id: int, reader: ShardFiles) -> None:
@@ -88,7 +89,7 @@ class LogSide:
         return file.header
 
     def _known_links(self) -> dict[int, bytes]:
-        """The chain before an entry, where the files say it."""
+        """Index -> hash chain before that entry, where the files give it."""
         links = {1: GENESIS}
         if self.header is not None:
             links[self.header.last_index + 1] = self.header.chain_hash
@@ -114,7 +115,7 @@ class LogSide:
             return self.reader.highest_commit()
 
     def tail(self, commit_index: int, above: int) -> Tail:
-        """What the rule of the quorum wants to know; runs of terms from the entry behind ``above`` on."""
+        """The input for the quorum rule, with the runs of terms after index ``above``."""
         runs: list[TermRun] = []
         last: Frame | None = None
         for frame in self._frames_from(above + 1):
@@ -136,7 +137,7 @@ class LogSide:
         )
 
     def _last(self) -> Frame | None:
-        """The newest whole entry; ``None`` of an empty log."""
+        """The newest whole entry; ``None``: the log is empty."""
         for first in reversed(self._firsts):
             last = None
             for frame in self._frames_from(first):
@@ -147,7 +148,7 @@ class LogSide:
 
     @property
     def torn_bytes(self) -> int:
-        """After the walk: how much of the newest segment is no whole frame, as a crash leaves a write."""
+        """Bytes after the last whole frame of the newest segment, left by a crash; call after `walk`."""
         ended_early = self.head is None and not self.is_cut and self.end < self._to_index
         last = self._taken if ended_early else self._newest
         try:
@@ -155,10 +156,10 @@ class LogSide:
             starts = decode_header(data, path).frames_offset
         except Damaged as damage:
             if self._to_index == self.base_index:
-                self._note(damage)  # the walk, which would tell, had nothing to do
+                self._note(damage)  # the walk would have reported it, but had nothing to read
             return 0
         at = last.offset + last.size if last is not None and last.file == path else starts
-        is_written = frame_at(memoryview(data), at) is not None  # a running node went on since the walk
+        is_written = frame_at(memoryview(data), at) is not None  # a running node has appended since the walk
         return 0 if is_written else len(data) - at
 
     def _last_segment(self) -> int:
@@ -178,7 +179,7 @@ class LogSide:
     # The walk
 
     def begin(self, decided_index: int) -> None:
-        """Stand before the oldest entry kept; entries above ``decided_index`` are not looked at."""
+        """Move before the oldest entry kept; entries above ``decided_index`` are ignored."""
         walk = Walk(
             self.reader.shard,
             self.reader,
@@ -193,7 +194,7 @@ class LogSide:
         self._next()
 
     def take(self, data: bytes) -> None:
-        """The head, whose bytes are ``data``, agrees: go on to the next entry."""
+        """Advance past the head, which agrees; ``data`` are its bytes."""
         assert self.head is not None
         index = self.head.index
         if self.chain is None or self.chain.index != index - 1:
@@ -204,7 +205,7 @@ class LogSide:
         self._next()
 
     def cut(self) -> None:
-        """From the head on it holds what was never decided: leave it out."""
+        """End the walk of this side: from the head on its entries were never decided."""
         self.is_cut = True
         self.head = None
         self._items = iter(())
@@ -227,12 +228,12 @@ class LogSide:
         self.head = None
 
     def digest_at(self, index: int) -> str | None:
-        """The chain in hexadecimal, if it stands at ``index`` just now."""
+        """The hash chain in hexadecimal, if it currently stands at ``index``."""
         return self.chain.digest.hex() if self.chain is not None and self.chain.index == index else None
 
 
 def tails_of(sides: Sequence[LogSide], num_voters: int) -> list[Tail]:
-    """How each log ends, for `quorum.decided`.  Of a node alone all that is whole is decided."""
+    """The end of each log, for `quorum.decided`. In a cluster of one, every whole entry is decided."""
     named = [side.commit_index() for side in sides]
     above = max(named, default=0)
     tails = [side.tail(commit, above) for side, commit in zip(sides, named, strict=True)]
@@ -245,8 +246,8 @@ def tails_of(sides: Sequence[LogSide], num_voters: int) -> list[Tail]:
 class Walked:
     """How far the sides agree.
 
-    ``common_index`` is the highest index that every side holds, ``chains`` what each one's chain was there;
-    ``compared`` counts the indexes at which at least two sides were compared.
+    ``common_index`` is the highest index that every side holds, and ``chains`` are the hash chains there, one
+    per side. ``compared`` counts the indexes at which at least two sides were compared.
     """
 
     common_index: int | None
@@ -256,7 +257,7 @@ class Walked:
 
 
 def walk(sides: Sequence[LogSide], decided: Decided, style: TimeStyle = LOCAL) -> Walked:
-    """Move all sides to the last decided entry, or to the first difference."""
+    """Advance all sides to the last decided entry or to the first difference."""
     for side in sides:
         side.begin(decided.index)
     known = dict(zip((side.node for side in sides), decided.known, strict=True))
@@ -294,8 +295,10 @@ def walk(sides: Sequence[LogSide], decided: Decided, style: TimeStyle = LOCAL) -
 
 
 def _undecided(here: Sequence[tuple[LogSide, Frame]], known: Mapping[str, int]) -> list[LogSide]:
-    """The sides whose entry is of another term than the decided one, and not known to be decided itself: it
-    is what a leader left that fell before its entries reached a quorum."""
+    """The sides whose entry is undecided and has another term than the decided one.
+
+    Such an entry remains from a leader that failed before its entries reached a quorum.
+    """
     terms = {frame.term for side, frame in here if known[side.node] >= frame.index}
     if not terms:
         return []

@@ -1,10 +1,10 @@
-"""A node's directory as a reader of history sees it: shards, entries in order, and what an answer rests on.
+"""A node's directory for the readers of history: shards, entries in order, and what an answer rests on.
 
-The directory may belong to a running node, be a copy, hold one shard only, or be damaged. Nothing here
-writes. Where entries are missing, the walk says so with a `Gap` in their place and goes on with what is
-sound: after a gap a projection can only be trusted from a snapshot on, so each gap names the snapshot that
-bridges it, if any. What is not known to be committed (*undecided*) is left out unless it is asked for: it
-may never have happened.
+The directory may belong to a running node, be a copy, hold one shard only, or be damaged. Nothing here writes
+to it. Where entries are missing, the walk yields a `Gap` in their place and goes on with what is sound. After
+a gap a projection can only be trusted from a snapshot on, so each gap names the snapshot that bridges it, if
+any. Entries not known to be committed (*undecided*) are left out unless requested, because they may be
+overwritten.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from raftlog.reader import Damaged, Problem
 from records import RawRecord
 
 SNAPSHOT_LOOKS_MAX = 5
-"""How often snapshots are looked for: each time that one is gone, a newer one has replaced it."""
+"""Attempts to read a snapshot. Each time one disappears, a newer one has replaced it."""
 
 
 class NothingToRead(Exception):
-    """The directory, shard, group or index asked for is not there; the message says what is expected."""
+    """The requested directory, shard, group or index does not exist; the message says what is expected."""
 
 
 class SnapshotLike(Protocol):
-    """A snapshot as read back: what it stands for, and its records in the order of their last writes."""
+    """A snapshot as read back: its header, and its records in the order of their last writes."""
 
     @property
     def header(self) -> SnapshotHeader: ...
@@ -46,32 +46,32 @@ class Reader(Protocol):
 
     @property
     def node(self) -> str:
-        """Which node of a cluster it is of (``node 2``); empty where there is only one to speak of."""
+        """The node that the shard is read from (``node 2``); empty if there is only one."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What limits every answer beside missing entries, in words: a node that is not heard, say."""
+        """Limitations of every answer besides missing entries, in words, such as an unreachable node."""
 
     def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]: ...
 
     def snapshots(self) -> Sequence[SnapshotHeader]:
-        """What sound snapshots there are, by rising index."""
+        """The headers of all sound snapshots, by rising index."""
 
     def snapshot(self, last_index: int | None = None) -> SnapshotLike | None:
-        """The newest snapshot, or the one that ends with ``last_index``; raises `Damaged`."""
+        """The newest snapshot, or the one that ends at ``last_index``; raises `Damaged`."""
 
     def verify(self) -> list[Problem]: ...
 
     def evidence(self, group_id: str | None = None) -> list[dict[str, Any]]:
-        """What the node noted beside its log, oldest first; only of one group if it is named."""
+        """The node's notes outside its log, oldest first; of one group if it is given."""
 
     def next_readable(self, missing: int) -> int | None:
-        """The first index behind an entry that cannot be read from which reading can go on."""
+        """The first index from which reading can continue after the unreadable entry ``missing``."""
 
 
 @runtime_checkable
 class PassingReader(Protocol):
-    """A reader that can pass by the entries of groups that are not asked for."""
+    """A reader that can skip the entries of other groups without reading them."""
 
     def frames_about(
         self,
@@ -84,16 +84,16 @@ class PassingReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Entries that cannot be read, and how the walk goes on.
+    """Entries that cannot be read, and how the walk continues.
 
-    ``bridged_by`` is the index of the snapshot that stands in for them; ``None``: nothing does, the walk
+    ``bridged_by`` is the index of the snapshot that replaces them; ``None``: there is none, and the walk
     ends.
     """
 
     after_index: int
     bridged_by: int | None
     goes_on_at: int | None = None
-    """Where a reader that needs no state goes on."""
+    """The index at which a stateless walk continues."""
     file: str
     offset: int
     what: str
@@ -110,11 +110,11 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """What an answer rests on."""
+    """The basis of an answer: what was read, and what is missing."""
 
     shard: int
     node: str = ""
-    """Which node's files were read, where several were given."""
+    """The node whose files were read, if several were given."""
     snapshot_index: int | None
     """The snapshot that the walk began with; ``None``: it began with an empty shard."""
     first_index: int | None
@@ -122,27 +122,27 @@ class Basis:
     last_timestamp_ms: int
     gaps: tuple[Gap, ...]
     undecided: int
-    """Entries at the end that are whole but not known to be committed; they are left out."""
+    """Number of whole entries at the end that are not known to be committed; they are left out."""
     begins_index: int | None = None
     begins_ms: int = -1
-    """Where nothing is as old as what was asked for: the oldest entry kept, and its time."""
+    """Index and time of the oldest entry kept, set if nothing is as old as what was asked for."""
     remarks: tuple[str, ...] = ()
-    """What else limits the answer, in words: nodes that were not heard, directories that are not here."""
+    """Other limitations of the answer, in words: unreachable nodes, missing directories."""
 
     @property
     def whole(self) -> bool:
-        """Every entry from the first one on was read."""
+        """Whether every entry from the first one on was read."""
         return self.snapshot_index is None and not self.gaps
 
     def demand(self, *indexes: int | None) -> None:
-        """Raises `NothingToRead`, saying what there is, where one of the indexes is behind the last entry."""
+        """Raise `NothingToRead`, saying what exists, if one of the indexes is after the last entry."""
         last = self.last_index or self.snapshot_index or 0
         for index in indexes:
             if index is not None and index > last:
                 raise NothingToRead(f"index {index} is not there, the last one is {last} ({self.words()})")
 
     def later_than_read(self, at_ms: int | None, style: TimeStyle) -> Iterator[str]:
-        """What to say of a moment behind the last entry: a group at rest writes nothing, and a copy ends."""
+        """Remark on a time after the last entry: an idle group writes nothing, and a copy ends somewhere."""
         if at_ms is not None and at_ms > self.last_timestamp_ms:
             yield f"the last entry is of {style.full(self.last_timestamp_ms)}, and the answer as of then"
 
@@ -164,13 +164,15 @@ class Basis:
 
 
 class Walk:
-    """Iterates the entries of one shard in order, bridging damage; afterwards `basis` says what was read.
+    """Iterates over the entries of one shard in order, bridging damage; then `basis` says what was read.
 
-    Yields `Frame`, `Gap`, and first (or behind a bridged gap) the snapshot to load. With ``from_snapshot``
-    the walk begins at the newest snapshot at or before its end: the quick way to a state.
-    Otherwise it begins at the oldest entry kept: the way to a history. A ``stateless`` walk is for readers
-    to whom each entry stands for itself: it goes on right behind damage and loads no
-    snapshot. With ``torn_is_end`` what a crash may have torn at the end is no gap: the other nodes have it.
+    Yields `Frame`, `Gap`, and the snapshot to load, which comes first or after a bridged gap. With
+    ``from_snapshot`` the walk begins at the newest snapshot at or before its end, the fastest way to a state.
+    Otherwise it begins at the oldest entry kept, the way to a history.
+
+    A ``stateless`` walk is for readers that need no state: it continues right after damage and loads no
+    snapshot. With ``torn_is_end``, bytes torn by a crash at the end are not a gap, because the other nodes
+    have the entry.
     """
 
     def __init__(
@@ -224,8 +226,11 @@ class Walk:
         return cast(Iterator[Frame | Gap | SnapshotLike], self._run(None))
 
     def about(self, group_ids: Collection[str]) -> Iterator[Frame | Gap | SnapshotLike | Passed]:
-        """The same walk for somebody who asks for some groups only: where the reader can, entries of others
-        are passed by, and bytes of theirs that are not read are not checked (`raftlog.passing`)."""
+        """The same walk for readers of some groups only.
+
+        If the reader can, it skips entries of other groups; bytes that are not read are not checked
+        (`raftlog.passing`).
+        """
         is_worth_it = isinstance(self._reader, PassingReader) and len(group_ids) <= GROUPS_MAX
         return self._run(group_ids if is_worth_it else None)
 
@@ -258,7 +263,7 @@ class Walk:
         return snapshot.header.last_index + 1
 
     def _frames(self, from_index: int, about: Collection[str] | None) -> Iterator[Frame | Passed]:
-        """Frames from one index on, up to where the walk ends; raises `_Broken` where one is missing."""
+        """Yield frames from an index up to the end of the walk; raises `_Broken` if one is missing."""
         expected = from_index
         frames: Iterator[Frame | Passed]
         if about is not None and isinstance(self._reader, PassingReader):
@@ -304,11 +309,11 @@ class Walk:
             yield frame
 
     def _newest_snapshot(self, from_index: int) -> SnapshotLike | None:
-        """The sound snapshot that is nearest to the end of the walk, and not before ``from_index``."""
+        """The sound snapshot nearest to the end of the walk that is not before ``from_index``."""
         return self._read_one(from_index, newest_first=True)
 
     def _first_snapshot(self, from_index: int) -> SnapshotLike | None:
-        """The first sound snapshot that stands in for entry ``from_index``, within the walk."""
+        """The first sound snapshot within the walk that covers entry ``from_index``."""
         return self._read_one(from_index, newest_first=False)
 
     def _snapshots_within(self, from_index: int) -> list[int]:
@@ -321,7 +326,7 @@ class Walk:
         ]
 
     def _read_one(self, from_index: int, *, newest_first: bool) -> SnapshotLike | None:
-        """A node that works may replace a snapshot between the look and the reading: then look again."""
+        """Read one snapshot; a running node may replace snapshots after they were listed, so list again."""
         seen: list[int] | None = None
         for _ in range(SNAPSHOT_LOOKS_MAX):
             indexes = self._snapshots_within(from_index)
@@ -340,7 +345,7 @@ def _not_kept(expected: int, found: int) -> str:
 
 
 class _Broken(Exception):
-    """Entry ``expected`` cannot be had."""
+    """Entry ``expected`` is missing or unreadable."""
 
     def __init__(self, expected: int, file: str, offset: int, what: str) -> None:
         self.expected = expected
