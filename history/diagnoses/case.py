@@ -1,6 +1,7 @@
-"""The facts of one group as the rules ask them, and what a rule found.
+"""The facts of one group, indexed for the rules, and what a rule found.
 
-Looked up and not searched: a group of thousands of epochs and members costs one pass for each index here.
+Everything is looked up rather than searched: a group of thousands of epochs and members costs one pass per
+index.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ Note = Mapping[str, Any]
 T = TypeVar("T")
 
 MEMBERS_NAMED_MAX = 10
-"""A sentence names so many; all are in `Finding.members`."""
+"""Maximum number of members named in a sentence; all are in `Finding.members`."""
 TOPICS_NAMED_MAX = 6
 REFUSED, TROUBLE, HEARTBEAT_GAP = "refused", "trouble", "heartbeat_gap"
 GAP_WINDOW_MS = 600_000
-"""How far back heartbeat gaps tell something about an expiry: several of the longest usual timeouts."""
+"""Milliseconds before an expiry in which heartbeat gaps are relevant: several of the longest usual
+timeouts."""
 NO_EVIDENCE = "there is no evidence file"
 
 
 class Threshold(int):
-    """A number that a rule compares with: its name, and why it is that number."""
+    """A number that a rule compares with, with its name and the reason for its value."""
 
     name: str
     reason: str
@@ -47,7 +49,7 @@ class Threshold(int):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a rule found; the rule's name and severity make a `Finding` of it."""
+    """The result of a rule; with the rule's name and severity it becomes a `Finding`."""
 
     members: tuple[str, ...]
     partitions: Iterable[TopicPartition]
@@ -57,13 +59,13 @@ class Found:
     to_index: int | None
     to_ms: int | None
     words: str
-    """Members by their full id between backticks (`name`)."""
+    """The description, with members by their full id between backticks (`name`)."""
     rests_on: Iterable[int | None]
     is_certain: bool = True
 
 
 class Case:
-    """One group's facts and notes. ``notes`` None: nothing is known of what stands beside the log."""
+    """One group's facts and notes; ``notes`` is ``None`` if there is no evidence file."""
 
     def __init__(self, facts: GroupFacts, notes: Sequence[Note] | None) -> None:
         self.facts = facts
@@ -75,7 +77,7 @@ class Case:
 
     @cached_property
     def known_until_ms(self) -> int:
-        """The newest sign of life: what is open went on until then at least."""
+        """Time of the newest entry or note: whatever is open lasted at least until then."""
         noted_ms: int = self.notes[-1]["at_ms"] if self.notes else -1
         return max(self.facts.last_ms, noted_ms)
 
@@ -92,17 +94,17 @@ class Case:
         return _by(self.facts.sessions, lambda session: session.member_id)
 
     def spans_of(self, member_id: str | None, *kinds: SpanKind) -> Iterator[OwnershipSpan]:
-        """A member's spans (``None``: nobody's), of these kinds if any are given."""
+        """A member's spans (``None``: those without an owner), limited to these kinds if any are given."""
         for span in self._spans_by_member.get(member_id or "", ()):
             if not kinds or span.kind in kinds:
                 yield span
 
     def held_at_end(self, session: MemberSession) -> list[TopicPartition]:
-        """What a member had when its session ended."""
+        """Partitions that a member owned when its session ended."""
         return [s.partition for s in self.spans_of(session.member_id) if s.to_index == session.to_index]
 
     def session_at(self, member_id: str, index: int) -> MemberSession | None:
-        """The session of a member in which an entry stands, the one that ended it included."""
+        """The session of a member that contains an entry, including the entry that ended it."""
         for session in self.sessions_by_member.get(member_id, ()):
             if session.from_index <= index and (session.to_index is None or index <= session.to_index):
                 return session
@@ -114,7 +116,7 @@ class Case:
         return self.facts.epochs[at] if at >= 0 else None
 
     def epoch_when(self, at_ms: int) -> EpochRow | None:
-        """The epoch in force at a moment; the first one before that."""
+        """The epoch in force at a time; the first epoch for any time before it."""
         at = bisect_right(self._epoch_times, at_ms) - 1
         return self.facts.epochs[max(at, 0)] if self.facts.epochs else None
 
@@ -132,8 +134,11 @@ class Case:
         return _by(self.notes_of(HEARTBEAT_GAP), lambda note: note.get("member") or "")
 
     def longest_gap_ms(self, session: MemberSession) -> float | None:
-        """Between two heartbeats of a member, some time before its session expired; None where nothing was
-        noted. What is longer than the session is not of before: it is noted when such a member comes back."""
+        """Longest gap between two heartbeats of a member shortly before its session expired, in ms.
+
+        ``None`` if none was noted. Gaps longer than the session timeout are excluded, since they are noted
+        when an expired member comes back.
+        """
         end_ms, limit_ms = session.to_ms or 0, session.timeout_ms or GAP_WINDOW_MS
         gaps = [
             note["gap_ms"]
@@ -151,7 +156,7 @@ def _by(rows: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
 
 
 def clusters(rows: Iterable[T], at_ms: Callable[[T], int], pause_ms: int) -> Iterator[list[T]]:
-    """Rows in order of their time, in runs with at most ``pause_ms`` between two neighbours."""
+    """Group rows, in order of time, into runs with at most ``pause_ms`` between neighbours."""
     run: list[T] = []
     for row in sorted(rows, key=at_ms):
         if run and at_ms(row) - at_ms(run[-1]) > pause_ms:
@@ -166,7 +171,7 @@ def clusters(rows: Iterable[T], at_ms: Callable[[T], int], pause_ms: int) -> Ite
 
 
 def member(member_id: str) -> str:
-    """A member in a sentence; whoever prints it may put another name there."""
+    """A member in a sentence; code that prints it may substitute another name."""
     return f"`{member_id}`"
 
 
@@ -179,7 +184,7 @@ def members(member_ids: Iterable[str]) -> str:
 
 
 def parts(partitions: Iterable[TopicPartition]) -> str:
-    """``orders 0-3,7 and refunds 1``; ``no partitions``."""
+    """Format partitions as ``orders 0-3,7 and refunds 1``; ``no partitions`` if there are none."""
     by_topic: dict[str, list[int]] = {}
     for one in partitions:
         by_topic.setdefault(one.topic, []).append(one.partition)
@@ -190,5 +195,5 @@ def parts(partitions: Iterable[TopicPartition]) -> str:
 
 
 def unique(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Each once, in order of first appearance, without the empty ones."""
+    """Each value once, in order of first appearance, without empty ones."""
     return tuple(dict.fromkeys(value for value in values if value not in (None, "")))

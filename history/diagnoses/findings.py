@@ -1,7 +1,7 @@
-"""The rules applied to one group, and what becomes of what they find.
+"""Applies the rules to one group and selects among their findings.
 
-Two rules may see the same entries: a flapping member's expiries are expiries too. Then the one that says more
-speaks (`Rule.covers`), so that one incident is one finding.
+Two rules may match the same entries: the expiries of a flapping member are also expiries. Only the more
+informative finding is kept (`Rule.covers`), so that one incident is one finding.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .table import RULES
 def findings_of(
     facts: GroupFacts, notes: Sequence[Note] | None, rules: Iterable[Rule] | None = None
 ) -> tuple[Finding, ...]:
-    """What is odd in a group, in the order in which it began.
+    """The findings in a group, in the order in which they began.
 
-    ``notes`` are what the node noted beside its log (of all groups, or of this one); ``None`` where there is
-    no evidence file: what only that could tell is not found then, and where it is a part of an answer the
-    finding says that it is unknown.
+    ``notes`` are the node's notes outside its log, of all groups or of this one. If it is ``None``, there is
+    no evidence file: rules that need one find nothing, and other findings say that the information is
+    missing.
     """
     case = Case(facts, notes)
     found = [_finding(rule, one, facts) for rule in rules or RULES.values() for one in rule.find(case)]
@@ -59,7 +59,7 @@ _NAMED = re.compile(r"`([^`]+)`")
 
 
 def words_of(finding: Finding, say_member: Callable[[str], str]) -> str:
-    """A finding's words with the members called as the reader calls them."""
+    """A finding's words with members named by ``say_member``."""
     ids = set(finding.members)
 
     def said(found: re.Match[str]) -> str:

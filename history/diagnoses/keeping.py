@@ -1,7 +1,7 @@
-"""The rows in which diagnoses are sought, as far as there is room: a rule looks at a group's whole story.
+"""Collects the rows that diagnoses need, up to a limit, because a rule needs a group's whole history.
 
-For walks over all groups that hand over their rows in parts. Where there are too many of them nothing is
-found, and `is_full` says so: a diagnosis on half a story may be wrong.
+Used by walks over all groups that emit their rows in parts. Above the limit nothing is diagnosed and
+`is_full` is set: a diagnosis on partial history may be wrong.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .case import Note
 from .findings import findings_of
 
 FINDING_ROWS_MAX = 200_000
-"""Epochs, spans and sessions of all groups together: some hundred megabytes."""
+"""Maximum number of epochs, spans and sessions of all groups together: some hundred megabytes."""
 
 
 class KeptRows:
-    """The parts of groups' facts, put together again."""
+    """The parts of groups' facts, joined again."""
 
     def __init__(self, rows_max: int = FINDING_ROWS_MAX) -> None:
         self.is_full = False
@@ -29,7 +29,7 @@ class KeptRows:
         self._parts: dict[tuple[int, str], list[GroupFacts]] = {}
 
     def take(self, part: GroupFacts) -> None:
-        """The next part of a group."""
+        """Add the next part of a group."""
         if self.is_full:
             return
         self._count += len(part.epochs) + len(part.spans) + len(part.sessions)
@@ -40,7 +40,7 @@ class KeptRows:
         self._parts.setdefault((part.shard, part.group_id), []).append(part)
 
     def findings(self, shard: int, notes: Iterable[Note]) -> Iterator[Finding]:
-        """The diagnoses of each group of a shard, when its walk is over; its rows are forgotten."""
+        """The findings in each group of a shard, once its walk is over; its rows are removed."""
         by_group: dict[object, list[Note]] = {}
         for note in notes:
             by_group.setdefault(note.get("group"), []).append(note)

@@ -1,4 +1,4 @@
-"""Who led the group's shard: unplanned changes of the lead, and leads that do not last."""
+"""Leaders of the group's shard: unplanned changes of leader, and leaders that do not last."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def failover(case: Case) -> Iterator[Found]:
 
 
 def leader_flapping(case: Case) -> Iterator[Found]:
-    """The lead of the shard changed, or its node started, again and again."""
+    """The leader of the shard changed, or its node restarted, again and again."""
     unplanned = [term for term in case.facts.terms[1:] if term.why != TRANSFER]
     for run in clusters(unplanned, lambda term: term.timestamp_ms, LEADS_PAUSE_MS):
         if len(run) < LEADS_MIN:

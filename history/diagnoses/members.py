@@ -1,7 +1,8 @@
-"""Members that went without a word, and members that come and go.
+"""Members that expired without leaving, and members that repeatedly join and leave.
 
-Of an expiry the log proves the silence, not what was behind it. Whoever came back under the same member id
-had lived; whoever expired under a leader that never heard of it went while the lead changed.
+The log proves that an expired member was silent, but not why. A member that came back under the same member
+id had been alive. A member that expired under a leader that never received its heartbeat was lost around the
+change of leader.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ FLAPS_MIN = Threshold(
 
 
 def session_expired(case: Case) -> Iterator[Found]:
-    """Members whose session ended, who were not away, and did not come back."""
+    """Members whose session expired, that were not away, and that did not come back."""
     lost = [s for s in case.facts.sessions if _how(case, s) == "lost"]
     for together in clusters(lost, lambda s: s.to_ms or 0, EXPIRED_TOGETHER_MS):
         held = [part for session in together for part in case.held_at_end(session)]
@@ -60,7 +61,7 @@ def session_expired(case: Case) -> Iterator[Found]:
 
 
 def member_paused(case: Case) -> Iterator[Found]:
-    """Members whose session ended, and who came back under the same id: they had lived."""
+    """Members whose session expired and that came back under the same id: they had been alive."""
     for session in case.facts.sessions:
         if _how(case, session) != "paused":
             continue
@@ -77,7 +78,7 @@ def member_paused(case: Case) -> Iterator[Found]:
 
 
 def expired_after_failover(case: Case) -> Iterator[Found]:
-    """Members that the leader of a new term never heard."""
+    """Members that expired under the leader of a new term, which never received a heartbeat of theirs."""
     by_term: dict[int, list[MemberSession]] = {}
     for session in case.facts.sessions:
         term = _unheard_since(case, session) if _how(case, session) == "unheard" else None
@@ -106,7 +107,7 @@ def expired_after_failover(case: Case) -> Iterator[Found]:
 
 
 def static_member_gone(case: Case) -> Iterator[Found]:
-    """Static members that went away to come back, and did not within their session."""
+    """Static members that left temporarily and did not come back within their session."""
     for session in case.facts.sessions:
         if _how(case, session) != "away":
             continue
@@ -128,30 +129,30 @@ def static_member_gone(case: Case) -> Iterator[Found]:
 
 
 def flapping_member(case: Case) -> Iterator[Found]:
-    """Processes that join, go and join again, time after time."""
+    """Processes that join and leave again and again."""
     for flapping in flaps(case.facts.sessions):
         yield _flapping(case, flapping)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flapping:
-    """One process that came back, and came back."""
+    """One process that came back several times."""
 
     process: str
-    """What makes it one process, in words: ``client app-1 at 10.0.0.7``."""
+    """The identity of the process, in words: ``client app-1 at 10.0.0.7``."""
     stays: list[MemberSession]
-    """Its sessions in that time, and the one before the first return."""
+    """Its sessions in that period, and the one before the first return."""
     returns: list[tuple[int, int]]
     """(index, ms) of each return."""
 
     @property
     def member_ids(self) -> tuple[str, ...]:
-        """The newest first."""
+        """Its member ids, newest first."""
         return unique(session.member_id for session in reversed(self.stays))
 
     @property
     def ends(self) -> dict[str, int]:
-        """How often its sessions ended how, up to the last return."""
+        """How its sessions ended -> how often, up to the last return."""
         found: dict[str, int] = {}
         for session in self.stays:
             if session.to_index is not None and session.to_index <= self.returns[-1][0]:
@@ -160,12 +161,12 @@ class Flapping:
 
     @property
     def how(self) -> str:
-        """``left 3×, session expired 1×``"""
+        """``left 3×, session expired 1×``."""
         return ", ".join(f"{end} {count}×" for end, count in self.ends.items()) or "joined again with epoch 0"
 
 
 def flaps(sessions: Sequence[MemberSession]) -> Iterator[Flapping]:
-    """The flapping processes of one group; what several names tell is told once."""
+    """The flapping processes of one group; returns seen under several identities are reported once."""
     told: set[int] = set()
     for process, stays in _processes(sessions):
         returns = [
@@ -219,9 +220,9 @@ def _flapping(case: Case, flapping: Flapping) -> Found:
 
 
 def _processes(sessions: Sequence[MemberSession]) -> Iterator[tuple[str, list[MemberSession]]]:
-    """Sessions of one process, one after another: by instance id, member id, or client id and host.
+    """Successive sessions of one process, identified by instance id, member id, or client id and host.
 
-    Several members may share a client id and a host; then their sessions overlap, and that tells nothing.
+    Several members may share a client id and a host. Their sessions then overlap, which proves nothing.
     """
     by_instance: dict[str, list[MemberSession]] = {}
     by_member: dict[str, list[MemberSession]] = {}
@@ -259,7 +260,7 @@ def _how(case: Case, session: MemberSession) -> str:
 
 
 def _unheard_since(case: Case, session: MemberSession) -> TermRow | None:
-    """The term that began while the session went on, and whose leader never heard the member."""
+    """The term that began during the session and whose leader never received a heartbeat of the member."""
     if session.last_heartbeat_ms is not None or session.to_index is None:
         return None
     begun = [t for t in case.facts.terms if session.from_index < t.index < session.to_index]
@@ -281,7 +282,7 @@ def _silence(session: MemberSession) -> str:
 
 
 def _regularity(case: Case, together: list[MemberSession]) -> str:
-    """What the evidence says of the heartbeats before."""
+    """The statement of the evidence on the regularity of earlier heartbeats."""
     if not case.has_evidence:
         return f"how regular its heartbeats were before is unknown: {NO_EVIDENCE}"
     gaps = [case.longest_gap_ms(session) for session in together]

@@ -1,6 +1,6 @@
-"""Requests that were refused, again and again, or for an instance id that another process has.
+"""Requests that were refused repeatedly, or because another process has the instance id.
 
-A refusal leaves no record: all of this is in the node's evidence file, and unknown without it.
+A refusal leaves no record. Everything here comes from the node's evidence file and is unknown without it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONTESTED = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
 
 
 def instance_id_contested(case: Case) -> Iterator[Found]:
-    """Two processes want the place of one static member."""
+    """Two processes claim the place of one static member."""
     by_instance: dict[str, list[Note]] = {}
     names = {session.instance_id for session in case.facts.sessions if session.instance_id}
     for note in _refusals(case):
@@ -81,7 +81,7 @@ def _was_dead(owners: list[MemberSession]) -> str:
 
 
 def requests_refused(case: Case) -> Iterator[Found]:
-    """One client was refused for one reason, again and again."""
+    """One client was refused for one reason again and again."""
     by_client: dict[tuple[str, str, int, int], list[Note]] = {}
     for note in _refusals(case):
         if note["error"] not in CONTESTED:

@@ -1,8 +1,8 @@
-"""Partitions that change hands too slowly, or not at all.
+"""Partitions that change owner too slowly, or not at all.
 
-A partition moves in three steps: its holder is told to give it up (REVOKING), says that it has (UNOWNED, for
-a heartbeat interval at most), and the member that is to have it fetches it (OWNED). Each step waits for one
-client, and this names it.
+A partition moves in three steps: its owner is asked to revoke it (REVOKING); the owner reports that it has
+(UNOWNED, for a heartbeat interval at most); its new owner takes it (OWNED). Each step waits for one client,
+which these rules name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STUCK_MS = Threshold(
 
 
 def slow_revoker(case: Case) -> Iterator[Found]:
-    """Members that gave up what they were told to, and took long for it."""
+    """Members that revoked partitions as asked, but slowly."""
     for (holder, told), spans in _revocations(case).items():
         session = case.session_at(holder, told)
         slow = [
@@ -68,7 +68,7 @@ def slow_revoker(case: Case) -> Iterator[Found]:
 
 
 def revocation_timed_out(case: Case) -> Iterator[Found]:
-    """Members that did not give up in time what they were told to, and were removed for it."""
+    """Members that did not revoke partitions in time and were removed for it."""
     for session in case.facts.sessions:
         if session.end is not SessionEnd.REBALANCE_EXPIRED or session.to_index is None:
             continue
@@ -160,7 +160,7 @@ def _not_fetched(case: Case) -> Iterator[Found]:
 
 @dataclass(frozen=True, slots=True)
 class _Free:
-    """A partition that was nobody's and one member's to come for, since an entry."""
+    """A partition without an owner that one member could take, since an entry."""
 
     span: OwnershipSpan
     taker: str
@@ -169,7 +169,7 @@ class _Free:
 
 
 class _Wanted:
-    """Whose each partition is by the target, by log index."""
+    """The owner of each partition in the target, by log index."""
 
     def __init__(self, case: Case) -> None:
         self._moves: dict[TopicPartition, list[tuple[int, int, str | None]]] = {}
@@ -181,7 +181,7 @@ class _Wanted:
                 self._moves.setdefault(move.partition, []).append(given)
 
     def by(self, span: OwnershipSpan) -> _Free | None:
-        """The member that was to have it at the end, and since when it could have come for it."""
+        """The member that should own it at the span's end, and since when it could have taken it."""
         free: _Free | None = None
         for index, ms, taker in self._moves.get(span.partition, ()):
             if span.to_index is not None and index >= span.to_index:
@@ -193,7 +193,7 @@ class _Wanted:
 
 
 def _revocations(case: Case) -> dict[tuple[str, int], list[OwnershipSpan]]:
-    """What each member was told to give up, by the entry that told it."""
+    """(member, index of the entry that asked it) -> its spans of revocation."""
     found: dict[tuple[str, int], list[OwnershipSpan]] = {}
     for span in case.facts.spans:
         if span.kind is SpanKind.REVOKING and span.member_id is not None:
@@ -202,12 +202,12 @@ def _revocations(case: Case) -> dict[tuple[str, int], list[OwnershipSpan]]:
 
 
 def _ended_with(session: MemberSession | None, span: OwnershipSpan) -> bool:
-    """The span ended because its member went."""
+    """Whether the span ended because its member was removed."""
     return session is not None and session.to_index == span.to_index
 
 
 def _was_left_it(case: Case, span: OwnershipSpan) -> bool:
-    """Another target let the member keep it, so nobody knows how long it would have taken."""
+    """Whether a newer target let the member keep it, so that the revocation time is unknown."""
     return any(
         later.member_id == span.member_id and later.from_index == span.to_index
         for later in case.spans_by_partition[span.partition]
@@ -215,7 +215,7 @@ def _was_left_it(case: Case, span: OwnershipSpan) -> bool:
 
 
 def _waiting(case: Case, holder: str, spans: list[OwnershipSpan]) -> tuple[str, ...]:
-    """Who was to have these partitions meanwhile."""
+    """Members that waited for these partitions meanwhile."""
     wanted = {span.partition: span for span in spans}
     found = [
         wait.waiter

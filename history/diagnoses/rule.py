@@ -1,4 +1,4 @@
-"""What a rule is, besides the function that applies it."""
+"""The definition of a rule: the function that applies it, and its documentation."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class Rule:
     name: str
     severity: Severity
     title: str
-    """In words, for headings."""
+    """A short description, for headings."""
     find: Callable[[Case], Iterable[Found]]
     means: str
     reads: str
-    """The records and fields that it rests on."""
+    """The records and fields that it reads."""
     thresholds: tuple[Threshold, ...] = ()
-    """Constants of this package that it compares with."""
+    """The constants of this package that it compares with."""
     do: str
-    """What to do about it."""
+    """Advice on what to do about a finding."""
     covers: tuple[str, ...] = ()
-    """Rules whose findings are left out where they rest on the same entries."""
+    """Rules whose findings are dropped if they rest on the same entries."""
     needs_evidence: bool = False
-    """It finds nothing without the node's evidence file."""
+    """True: it finds nothing without the node's evidence file."""
 
     def described(self) -> dict[str, Any]:
-        """All that can be said of it, as plain values."""
+        """The rule's documentation as plain values."""
         return {
             "name": self.name,
             "severity": self.severity.value,

@@ -1,4 +1,4 @@
-"""Members that go and come faster than the group can settle."""
+"""Members that leave and join faster than the group can settle."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STORM_MEMBERS_MIN = Threshold(
 
 
 def rebalance_storm(case: Case) -> Iterator[Found]:
-    """Many epochs in a short time, most of them overtaken, as members went and came."""
+    """Many epochs in a short time, most of them overtaken, as members left and joined."""
     rows = case.facts.epochs
     times = [row.timestamp_ms for row in rows]
     went = sorted(s.to_ms for s in case.facts.sessions if s.to_ms is not None and s.end not in _STAYED)
@@ -37,7 +37,7 @@ def rebalance_storm(case: Case) -> Iterator[Found]:
     first: int | None = None
     last = 0
     for start, row in enumerate(rows):
-        if row.index not in departures:  # who joined before the first one went is no part of it
+        if row.index not in departures:  # members that joined before the first departure are not part of it
             continue
         end = bisect_right(times, row.timestamp_ms + STORM_WINDOW_MS)
         is_storm = (

@@ -1,7 +1,6 @@
-"""Every rule: what it means, what it reads, what it compares with, and what to do about what it finds.
+"""Every rule: what it means, what it reads, its thresholds, and what to do about its findings.
 
-The page on history has a section of exactly these words (docs/history.md, Diagnoses); a test holds it to
-them.
+The Diagnoses section of docs/history.md has exactly these texts; a test compares the two.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Groups that wait for a target: assignors that fail, hang, or are members that let their time pass.
+"""Groups that wait for a target: assignors that fail or hang, or members that do not compute one in time.
 
-The log shows that no target was written for an epoch; why, only the node's evidence file tells, since a
+The log shows that no target was written for an epoch. Only the node's evidence file tells why, since a
 failure leaves no record.
 """
 
@@ -31,7 +31,7 @@ ASSIGN, RESOLVE = "assign", "resolve"
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """A time in which the newest epoch had no target."""
+    """A period in which the newest epoch had no target."""
 
     rows: tuple[EpochRow, ...]
     to_index: int | None
@@ -46,7 +46,7 @@ class _Missing:
 
 
 def assignor_failed(case: Case) -> Iterator[Found]:
-    """An assignor of the node raised an error, answered nonsense or took too long."""
+    """An assignor of the node raised an error, returned an invalid assignment or took too long."""
     for missing in _missing(case):
         noted = [note for note in _troubles(case) if not note.get("member") and missing.covers(note["at_ms"])]
         if noted:
@@ -55,7 +55,7 @@ def assignor_failed(case: Case) -> Iterator[Found]:
 
 
 def client_assignor_late(case: Case) -> Iterator[Found]:
-    """A member that was to compute the target let its time pass, or handed in one that is not valid."""
+    """A member that was asked to compute the target did not do so in time, or installed an invalid one."""
     for missing in _missing(case):
         noted = [note for note in _troubles(case) if note.get("member") and missing.covers(note["at_ms"])]
         if noted:
@@ -68,7 +68,7 @@ def client_assignor_late(case: Case) -> Iterator[Found]:
 
 
 def no_target(case: Case) -> Iterator[Found]:
-    """The group waited for a target for long, and it is not known why."""
+    """The group waited long for a target, for an unknown reason."""
     for missing in _missing(case):
         to_ms = case.known_until_ms if missing.to_ms is None else missing.to_ms
         if to_ms - missing.first.timestamp_ms >= NO_TARGET_MS:
@@ -78,7 +78,7 @@ def no_target(case: Case) -> Iterator[Found]:
 
 
 def expressions_not_resolved(case: Case) -> Iterator[Found]:
-    """Subscriptions by regular expression could not be worked out."""
+    """Subscriptions by regular expression could not be resolved."""
     noted = [note for note in case.notes_of(TROUBLE) if note.get("work") == RESOLVE]
     for run in clusters(noted, lambda note: note["at_ms"], TROUBLE_PAUSE_MS):
         row = case.epoch_when(run[0]["at_ms"])
@@ -149,7 +149,7 @@ def _found(case: Case, missing: _Missing, asked: tuple[str, ...], why: str) -> F
 
 
 def _waiting(missing: _Missing) -> tuple[str, ...]:
-    """Whom the epochs without a target are about, as far as they are members; else all members."""
+    """Members named as reasons for the epochs without a target; all members if there are none."""
     there = set(missing.rows[-1].members)
     named = unique(
         reason.member_id for row in missing.rows for reason in row.cause.reasons if reason.member_id in there
@@ -158,7 +158,7 @@ def _waiting(missing: _Missing) -> tuple[str, ...]:
 
 
 def _wanted(case: Case, missing: _Missing, waiting: tuple[str, ...]) -> list[TopicPartition]:
-    """What was nobody's meanwhile, and what those who waited got with the target when it came."""
+    """Partitions without an owner meanwhile, and those that the waiting members got with the target."""
     unowned = {
         span.partition
         for span in case.spans_of(None, SpanKind.UNOWNED)
