@@ -1,1 +1,1 @@
-"""Questions beside one group's story: what is odd, who held a partition, what changed, how much of what."""
+"""Questions other than one group's story: findings, partition owners, state differences, statistics."""

@@ -1,9 +1,10 @@
 """The figures of a group in a window of time, and their sum over groups.
 
-What must stay true: over groups every figure is a sum, but those in `LARGEST` and `SMALLEST`; over windows
-that touch each other too, but for those of partitions (``committed``, ``stalled``) and for ``findings``. A
-window is half open: what happens at its first millisecond is in it, what happens at ``until_ms`` is not, and
-what lasts is cut at both ends. Time in entries that are missing is counted nowhere.
+Invariant: over groups, every figure is a sum except those in `LARGEST` and `SMALLEST`. Over adjacent windows
+too, except for figures of partitions (``committed``, ``stalled``) and ``findings``.
+
+A window is half open: it includes its first millisecond and excludes ``until_ms``; spans are cut at both
+ends. Time in missing entries is not counted.
 """
 
 from __future__ import annotations
@@ -13,78 +14,80 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
 EXACT_BITS = 8
-"""Spans below 256 ms are counted exactly, longer ones to 8 leading bits: less than 0.8 % too short."""
+"""Times below 256 ms are counted exactly, longer ones to 8 leading bits: less than 0.8 % too short."""
 LARGEST = ("members_max", "settle_max_ms", "longest_silence_ms")
 SMALLEST = ("members_min",)
 
 
 @dataclass(slots=True, kw_only=True)
 class Figures:
-    """Times in ms; times of partitions, members are summed over them (partition-milliseconds)."""
+    """Times are in ms; times of partitions and members are summed over them (partition-milliseconds)."""
 
     epochs: int = 0
-    """Group epochs that began in the window, as far as the log has their beginning."""
+    """Group epochs that began in the window, if the log has their beginning."""
     rebalances: int = 0
-    """Those of them that left a group with members: the others had nobody to give anything to."""
+    """Epochs that left a group with members; without members there is nothing to assign."""
     by_trigger: Counter[str] = field(default_factory=Counter)
-    """Rebalances by the trigger of the entry that began them; they sum up to ``rebalances``."""
+    """Rebalances by trigger of the entry that began them; they sum up to ``rebalances``."""
     by_reason: Counter[str] = field(default_factory=Counter)
-    """Rebalances by reason; one that has two reasons counts for each."""
+    """Rebalances by reason; a rebalance with two reasons counts for each."""
     overtaken: int = 0
-    """Rebalances behind which another epoch began before the group was Stable."""
+    """Rebalances after which another epoch began before the group was Stable."""
     existed_ms: int = 0
-    """How long the group was there, with members or without."""
+    """How long the group existed, with members or without."""
     unstable_ms: int = 0
-    """How long it was neither Stable nor Empty: from the entry that began an epoch to the one that settled it
-    or began the next, and when it lapsed again within an epoch."""
+    """How long it was neither Stable nor Empty.
+
+    This is from the entry that began an epoch to the one that settled it or began the next, and any relapse
+    within an epoch."""
     owned_ms: int = 0
     revoking_ms: int = 0
-    """Partition-time: a member still had it and was told to give it up."""
+    """Partition-time during which a member still owned the partition and had been asked to revoke it."""
     unowned_ms: int = 0
-    """Partition-time: nobody's, though the group has members and subscribes to the topic."""
+    """Partition-time without an owner, though the group has members and subscribes to the topic."""
     moves: int = 0
-    """Partitions that targets written in the window took from one member and gave to another."""
+    """Partitions that targets written in the window moved from one member to another."""
     given: int = 0
-    """Partitions that such targets gave to a member and that were in nobody's target."""
+    """Partitions that such targets gave to a member and that no member had in its target before."""
     taken: int = 0
-    """Partitions that such targets took from a member and gave to nobody."""
+    """Partitions that such targets took from a member and gave to no other."""
     joined: int = 0
     """Members that were admitted."""
     rejoined: int = 0
     """Members that joined again with epoch 0."""
     ended: Counter[str] = field(default_factory=Counter)
-    """Members that went, by how (`SessionEnd`)."""
+    """Members that were removed, by how their session ended (`SessionEnd`)."""
     member_ms: int = 0
-    """The number of members, summed over the time that the group was there."""
+    """The number of members, summed over the time that the group existed."""
     members_min: int | None = None
     members_max: int | None = None
     settled: Counter[int] = field(default_factory=Counter)
-    """Times to Stable that ended in the window (to `EXACT_BITS`) and how often. Counted from the first epoch
-    that began behind a Stable or Empty one: epochs that were overtaken are a part of what overtook them."""
+    """Times to Stable that ended in the window (rounded to `EXACT_BITS`) -> how often. A time is counted
+    from the first epoch after a Stable or Empty one, so it includes epochs that were overtaken."""
     settle_max_ms: int | None = None
     commits: int = 0
-    """Records of offset commits, one for each partition."""
+    """Records of offset commits, one per partition."""
     removals: int = 0
     """Committed offsets that were deleted or expired."""
     committed: int = 0
-    """Partitions that had at least one commit in the window."""
+    """Partitions with at least one commit in the window."""
     longest_silence_ms: int | None = None
-    """The longest time in the window that a partition went without a commit after it had one, up to its next
-    one, its removal or the end."""
+    """The longest time within the window that a partition with a commit went without another, up to its
+    next commit, its removal or the end."""
     stalled: int = 0
     """Stalled partitions at the end of the window (`history.answers.stalls`)."""
     failovers: int = 0
-    """Take-overs and hand-overs of the group's shard while it was there; in the sum each counts once."""
+    """Failovers and hand-overs of the group's shard while the group existed; the sum counts each once."""
     findings: Counter[str] = field(default_factory=Counter)
-    """Diagnoses by kind (docs/history.md)."""
+    """Findings by kind (docs/history.md)."""
 
     def settle(self, span_ms: int) -> None:
-        """The group came to Stable, so long after it ceased to be."""
+        """Count one return to Stable, ``span_ms`` after the group ceased to be."""
         self.settled[rounded(span_ms)] += 1
         self.settle_max_ms = span_ms if self.settle_max_ms is None else max(self.settle_max_ms, span_ms)
 
     def members(self, count: int, span_ms: int) -> None:
-        """So many members for so long."""
+        """Count ``count`` members for ``span_ms``."""
         self.member_ms += count * span_ms
         self.members_min = count if self.members_min is None else min(self.members_min, count)
         self.members_max = count if self.members_max is None else max(self.members_max, count)
@@ -95,11 +98,11 @@ class Figures:
 
     @property
     def members_mean(self) -> float | None:
-        """Over the time that the group was there, empty times included."""
+        """Mean number of members while the group existed, including times without members."""
         return self.member_ms / self.existed_ms if self.existed_ms else None
 
     def settled_within(self, share: float) -> int | None:
-        """The time within which at least this share of the times to Stable ended (nearest rank)."""
+        """The shortest time that at least this share of the times to Stable did not exceed (nearest rank)."""
         total = sum(self.settled.values())
         seen = 0
         for span_ms, count in sorted(self.settled.items()):
@@ -110,7 +113,7 @@ class Figures:
 
 
 def summed(parts: Iterable[Figures]) -> Figures:
-    """The figures of all together; ``failovers`` as well, which is for who sums to put right."""
+    """The sum over groups. ``failovers`` counts a failover once per group; the caller must correct it."""
     total = Figures()
     for part in parts:
         for spec in fields(Figures):
@@ -127,6 +130,6 @@ def summed(parts: Iterable[Figures]) -> Figures:
 
 
 def rounded(span_ms: int) -> int:
-    """Down to `EXACT_BITS` leading bits: so many different values at most, however long the log."""
+    """Round down to `EXACT_BITS` leading bits, which bounds the number of different values."""
     shift = max(span_ms.bit_length() - EXACT_BITS, 0)
     return span_ms >> shift << shift

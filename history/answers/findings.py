@@ -1,7 +1,7 @@
-"""Is anything odd in this log? The findings of one group, or of every group that the log knows.
+"""`findings`: what is odd in one group, or in every group that the log knows.
 
-A diagnosis may rest on things far apart, so the rows of a group are in memory together; of how many groups at
-once is bounded (`facts_of_all`). A window selects what is told: findings that touch it.
+A diagnosis may rest on entries far apart, so all rows of a group are in memory together; the number of rows
+in memory at once is bounded (`facts_of_all`). A window selects the findings that touch it.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ MEMBERS_SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFindings:
-    """What was found in one group, in the order in which it began."""
+    """The findings in one group, in the order in which they began."""
 
     group_id: str
     shard: int
     members: dict[str, str]
-    """Compact name -> member id and what the member said of itself, of those in the findings."""
+    """Compact name -> member id and client description, for the members in the findings."""
     findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What was found, and in what."""
+    """The findings, and what they rest on."""
 
     groups: tuple[GroupFindings, ...]
-    """Those with findings; of a group that was asked for also without."""
+    """Groups with findings; a group that was asked for is included without any."""
     groups_read: int
     basis: tuple[Basis, ...]
     notes: tuple[str, ...]
-    """What limits the answer."""
+    """Limitations of the answer, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What is told: what touches it. ``None``: open."""
+    """Bounds that select the findings touching them; ``None``: open."""
 
     from_index: int | None = None
     from_ms: int | None = None
@@ -67,9 +67,9 @@ ALWAYS = Window()
 
 
 def findings(log: NodeLog, group_id: str | None = None, window: Window = ALWAYS) -> Findings:
-    """The findings of one group, or of all; raises `NothingToRead` for a group that the log does not know.
+    """The findings of one group, or of all; raises `NothingToRead` for an unknown group.
 
-    The log is read to the window's end and no further, so what came later is not known.
+    The log is read only to the window's end, so later entries are not considered.
     """
     if group_id is not None:
         facts = facts_of(log, group_id, to_index=window.to_index, to_ms=window.to_ms)
@@ -112,7 +112,7 @@ def _of_all(log: NodeLog, window: Window) -> Findings:
 
 
 def _basis_of(log: NodeLog, shard: int, window: Window) -> Basis:
-    """What there is of a shard without groups."""
+    """The basis of a shard without groups."""
     walk = Walk(shard, log.reader(shard), to_index=window.to_index, to_ms=window.to_ms)
     for _ in walk:
         pass
@@ -144,7 +144,7 @@ def _of_group(facts: GroupFacts, notes: Sequence[Note] | None, window: Window) -
 
 
 def findings_text(answer: Findings, style: TimeStyle = LOCAL) -> Iterator[str]:
-    """Lines for people: each finding with what it rests on and what to do about it."""
+    """Lines of text: each finding with what it rests on and what to do about it."""
     for basis in answer.basis:
         yield f"from {basis.words()}"
     for note in answer.notes:
@@ -173,7 +173,7 @@ def _group_text(group: GroupFindings, style: TimeStyle) -> Iterator[str]:
 
 
 def finding_text(found: Finding, names: Mapping[str, str], style: TimeStyle = LOCAL) -> Iterator[str]:
-    """One finding; ``names`` has the compact names of members by id."""
+    """Lines for one finding; ``names`` maps member ids to compact names."""
     rule = RULES[found.kind]
     yield f"{style.full(found.from_ms)}  {found.severity.value.upper()}  {found.kind}: {rule.title}"
     said = words_of(found, lambda member_id: names.get(member_id, member_id))
@@ -188,7 +188,7 @@ def finding_text(found: Finding, names: Mapping[str, str], style: TimeStyle = LO
 
 
 def rules_text() -> Iterator[str]:
-    """Every rule, for people at a terminal."""
+    """Every rule, as lines of text."""
     for rule in RULES.values():
         yield f"{rule.name}  {rule.severity.value}"
         yield f"  means     {rule.means}"
@@ -200,5 +200,5 @@ def rules_text() -> Iterator[str]:
 
 
 def worst(found: Iterable[Finding]) -> Severity | None:
-    """The most severe of them."""
+    """The highest severity among the findings."""
     return max((one.severity for one in found), key=list(Severity).index, default=None)

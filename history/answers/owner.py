@@ -1,7 +1,7 @@
-"""`owner`: who held a partition, at a moment or all along, in every group that shares it out.
+"""`owner`: who owned a partition, at a moment or over time, in every group that assigns it.
 
-The answer names for each group the span that the moment is in (owned, to be given up, nobody's), what began
-it, who held the partition before and after, and what was last committed of it until then.
+For each group the answer gives the span at the moment (owned, being revoked, unowned), what began it, the
+spans before and after, and the last commit of the partition until then.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from records import (
 from records.ids import METADATA_SHARD
 
 TOPICS_NAMED_MAX = 8
-"""As many names as a line of help can hold."""
+"""Maximum number of topic names in an error message."""
 
 _BEFORE_TOPIC = 2
-"""Bytes of the key of an offset before its topic, where the group's id is empty."""
+"""Bytes before the topic in the key of an offset commit, if the group id is empty."""
 
 _ASSIGNING = (
     RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
@@ -52,7 +52,7 @@ class Held:
     kind: SpanKind
     member_id: str | None
     name: str
-    """The member's compact name; ``nobody``."""
+    """The member's compact name, or ``nobody``."""
     epoch: int
     why: str
     from_index: int
@@ -63,26 +63,27 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOwners:
-    """One group that shares the partition out."""
+    """The owners of the partition in one group that assigns it."""
 
     group_id: str
     shard: int
     members: dict[str, str]
-    """Compact name -> member id and what the member said of itself."""
+    """Compact name -> member id and client description."""
     held: tuple[Held, ...]
-    """All along, in order."""
+    """All spans, in order."""
     at: Held | None
-    """At the moment asked for; ``None``: none was, or the group did not subscribe to the topic then."""
+    """The span at the requested moment; ``None``: no moment was given, or the group did not subscribe to
+    the topic."""
     before: Held | None
     after: Held | None
     last_commit: CommitRow | None
-    """At or before the moment (the end of the log)."""
+    """The last commit at or before the moment (by default the end of the log)."""
     basis: Basis | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owners:
-    """A partition in all groups; ``at_index`` and ``at_ms`` are the moment asked for, if any."""
+    """A partition in all groups; ``at_index`` and ``at_ms`` are the requested moment, if any."""
 
     partition: TopicPartition
     at_index: int | None
@@ -91,7 +92,7 @@ class Owners:
 
 
 def parse_partition(text: str) -> TopicPartition:
-    """``orders-3``; raises `ValueError` saying what is expected."""
+    """Parse ``orders-3``; raises `ValueError` saying what is expected."""
     topic, dash, number = text.rpartition("-")
     if not (topic and dash and number.isdecimal()):
         raise ValueError(f"{text!r} is not TOPIC-PARTITION, for example orders-3")
@@ -107,9 +108,9 @@ def owner(
     at_ms: int | None = None,
     style: TimeStyle = LOCAL,
 ) -> Owners:
-    """Who held ``partition``, in one group or in all; an index belongs to the group's shard.
+    """The owners of ``partition`` in one group or in all; an index belongs to the group's shard.
 
-    Raises `NothingToRead`, saying what there is, where no group ever shared it out.
+    Raises `NothingToRead`, naming what exists, if no group ever assigned it.
     """
     catalog = log.catalog()
     ids = {topic_id for topic_id, name in catalog.names.items() if name == partition.topic}
@@ -223,7 +224,7 @@ def _last_commits(
     at_index: int | None,
     at_ms: int | None,
 ) -> dict[str, CommitRow]:
-    """The last commit of the partition in each group, by one walk for all of them."""
+    """The last commit of the partition in each group, from one walk for all of them."""
     topic, number = partition.topic, partition.partition
     by_key = {offset_commit_key(group_id, topic, number): group_id for group_id in group_ids}
     needle = offset_commit_key("", topic, number)[_BEFORE_TOPIC:]
@@ -259,7 +260,7 @@ def _commit_row(
 
 
 def owner_text(found: Owners, style: TimeStyle = LOCAL) -> Iterator[str]:
-    """Lines for people: per group who held it at the moment, or all along."""
+    """Lines of text: per group, the owner at the moment, or over time."""
     moment = ""
     if found.at_index is not None:
         moment = f" at index {found.at_index}"
@@ -303,7 +304,7 @@ def _group_text(group: GroupOwners, style: TimeStyle, *, is_moment: bool) -> Ite
 
 
 def _span_words(held: Held, former: Held | None, style: TimeStyle) -> str:
-    """``former`` is what was said before: a reason is said once."""
+    """One span in words; ``former`` is the span printed before, so that a reason is not repeated."""
     said = {
         SpanKind.OWNED: f"{held.name} owned it",
         SpanKind.REVOKING: f"{held.name} was to give it up",

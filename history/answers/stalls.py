@@ -2,18 +2,18 @@
 
 A partition is *stalled* at the end of the window if, at that moment,
 
-- one member owns it and was not told to give it up (OWNED), and
-- for `quiet_ms` nothing of it was committed, counted from its last commit or, where that is later, from
-  when the member got it, and
+- one member owns it and was not asked to revoke it (OWNED), and
+- it had no commit for `quiet_ms`, counted from its last commit or from when the member got it,
+  whichever is later, and
 - `quiet_ms` is at least `STALL_MS_MIN` and more than `STALL_TIMES` its usual interval.
 
-The *usual interval* is the median of the last `INTERVALS_KEPT` intervals between its commits, if there are
-`INTERVALS_MIN` of them (``measured_by`` is then `own`); otherwise the median of the usual intervals of the
-group's other partitions (`others`). Without either nothing is said of it.
+The *usual interval* is the median of the last `INTERVALS_KEPT` intervals between its commits, if there are at
+least `INTERVALS_MIN` (``measured_by`` is then `own`); otherwise the median of the usual intervals of the
+group's other partitions (`others`). Without either the partition is not reported.
 
-What this cannot know: the log does not hold how many messages a topic has. A partition into which nobody
-writes is quiet too, unless its client commits on a timer as Kafka's do with what they own; and a client that
-commits the same offset again and again is not quiet.
+Limitation: the log does not hold how many messages a topic has. A partition without new messages is quiet
+too, unless its client commits on a timer, as Kafka's do for what they own; and a client that commits the same
+offset again and again is not quiet.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from history.facts.rows import OwnershipSpan, TopicPartition
 
 STALL_TIMES = 10
 STALL_MS_MIN = 10_000
-"""Two of Kafka's usual intervals of commits (5 s): a shorter silence is a pause, however often it commits."""
+"""Two of Kafka's usual commit intervals (5 s). A shorter silence is a pause, however frequent the commits."""
 INTERVALS_KEPT = 15
 INTERVALS_MIN = 3
 
@@ -41,12 +41,12 @@ class Stall:
     partition: TopicPartition
     member_id: str
     last_commit_ms: int | None
-    """``None``: there is none in what was read."""
+    """``None``: there is none in the entries read."""
     owned_since_ms: int
     quiet_ms: int
     usual_ms: int
     measured_by: str
-    """`own` or `others`."""
+    """`own` or `others`: whose commits the usual interval was derived from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +62,17 @@ class Committed:
 
 @dataclass(slots=True)
 class PartitionCommits:
-    """What was seen of one partition's commits, in the window and (for the usual interval) before it."""
+    """One partition's commits in the window and, for the usual interval, before it."""
 
     commits: int = 0
     removals: int = 0
     last_ms: int | None = None
-    """``None``: none yet, or removed."""
+    """``None``: no commit yet, or removed."""
     silence_ms: int = 0
     intervals: deque[int] = field(default_factory=lambda: deque(maxlen=INTERVALS_KEPT))
 
     def commit(self, at_ms: int, from_ms: int) -> None:
-        """A commit; it is in the window if that began (``from_ms``)."""
+        """Count a commit; it is in the window if it is not before ``from_ms``."""
         if self.last_ms is not None:
             self.intervals.append(max(at_ms - self.last_ms, 0))
             self._silent_until(at_ms, from_ms)
@@ -80,13 +80,13 @@ class PartitionCommits:
         self.commits += at_ms >= from_ms
 
     def remove(self, at_ms: int, from_ms: int) -> None:
-        """Its offset was deleted."""
+        """Count the removal of the committed offset."""
         self._silent_until(at_ms, from_ms)
         self.last_ms = None
         self.removals += at_ms >= from_ms
 
     def end(self, at_ms: int, from_ms: int) -> None:
-        """The window ends."""
+        """End the window."""
         self._silent_until(at_ms, from_ms)
 
     def _silent_until(self, at_ms: int, from_ms: int) -> None:
@@ -105,7 +105,7 @@ def stalls_of(
     commits: dict[TopicPartition, PartitionCommits],
     end_ms: int,
 ) -> tuple[Stall, ...]:
-    """The stalled ones of what is owned at the end of the window."""
+    """The stalled partitions among those owned at the end of the window."""
     usuals = {partition: one.usual_ms for partition, one in commits.items()}
     known = sorted(usual for usual in usuals.values() if usual is not None)
     found = []

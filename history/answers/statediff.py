@@ -1,6 +1,6 @@
-"""`diff`: what is not the same at two moments: topics, groups, members, who holds what, committed offsets.
+"""`diff`: what differs between two moments: topics, groups, members, partition owners, committed offsets.
 
-Both states are replayed, each from the snapshot before it; how it came about is `explain`'s business.
+Both states are replayed, each from the snapshot before it. How the change came about is for `explain` to say.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GROUP_CREATED, GROUP_REMOVED, GROUP_CHANGED = "created", "removed", "changed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class At:
-    """A moment of a shard, and what is known of it: ``index`` is the last entry at or before it, 0: none."""
+    """A moment of a shard and its basis; ``index`` is the last entry at or before it, 0 if there is none."""
 
     index: int
     timestamp_ms: int
@@ -30,7 +30,7 @@ class At:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsMoved:
-    """Partitions of one topic that were one member's and are another one's; ``None`` is nobody."""
+    """Partitions of one topic that moved from one owner to another; ``None``: no owner."""
 
     topic: str
     partitions: tuple[int, ...]
@@ -40,7 +40,7 @@ class PartitionsMoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetChanged:
-    """A committed offset; ``None``: there is none."""
+    """A committed offset that changed; ``None``: no offset."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ class OffsetChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDiff:
-    """One group that is not the same."""
+    """One group that changed."""
 
     group_id: str
     change: str
@@ -64,7 +64,7 @@ class GroupDiff:
     moved: tuple[PartitionsMoved, ...]
     offsets: tuple[OffsetChanged, ...]
     clients: dict[str, str]
-    """Member id -> client id, of those who are named: other answers call them by it."""
+    """Member id -> client id, for the members named; other answers refer to members by client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +89,10 @@ Moment = tuple[int | None, int | None]
 def diff(
     log: NodeLog, start: Moment | None, end: Moment, *, shard: int | None = None, group: str | None = None
 ) -> tuple[ShardDiff, ...]:
-    """What changed between two moments, in every shard, in one, or of one group; ``start`` ``None`` is the
-    oldest state that is kept.
+    """The changes between two moments, in every shard, one shard or one group.
 
-    Raises `NothingToRead` where an index is not there, or the group is known at neither moment.
+    If ``start`` is ``None``, it is the oldest state that is kept. Raises `NothingToRead` if an index does not
+    exist or the group is known at neither moment.
     """
     if group is not None and shard is None:
         shard = log.shard_of_group(group)
@@ -107,7 +107,7 @@ def diff(
 
 
 def _oldest(log: NodeLog, shard: int) -> int:
-    """The first index whose state is known: 0, or a snapshot's where retention has removed the beginning."""
+    """The first index with a known state: 0, or that of a snapshot if retention removed the beginning."""
     reader = log.reader(shard)
     first = next(reader.frames(), None)
     if first is not None and first.index == 1:
@@ -209,7 +209,7 @@ def _offsets(before: GroupState | None, after: GroupState | None) -> tuple[Offse
 
 
 def diff_text(found: Sequence[ShardDiff], style: TimeStyle = LOCAL) -> Iterator[str]:
-    """Lines for people: per shard the two moments, then what is not the same."""
+    """Lines of text: per shard the two moments, then what differs."""
     for one in found:
         said = f"{shard_name(one.shard)}: {_place(one.before, style)} -> {_place(one.after, style)}"
         yield said + (": nothing changed" if one.is_same else "")
@@ -246,7 +246,7 @@ def _group_text(group: GroupDiff) -> Iterator[str]:
 
 
 def _member_words(member_id: str | None, clients: Mapping[str, str]) -> str:
-    """``JTw04yxA (app-1)``: compact names would rest on the whole log, and this answer does not."""
+    """``JTw04yxA (app-1)``. Compact names would require reading the whole log, which this answer does not."""
     if member_id is None:
         return "nobody"
     client = clients.get(member_id)

@@ -1,8 +1,7 @@
-"""`stats`: how much: rebalances, time not stable, unowned partitions, evictions, commits, by group.
+"""`stats`: rebalances, unstable time, unowned partitions, evictions and commits, by group.
 
-One walk over each shard, folded as it goes: what is kept is the state of the groups, their figures, and the
-rows in which diagnoses are sought, as far as `FINDING_ROWS_MAX` goes. What each figure is stands with it in
-`figures`, what a stalled partition is in `stalls`.
+One walk over each shard, aggregated on the way. It keeps only the state of the groups, their figures, and the
+rows for diagnoses, up to `FINDING_ROWS_MAX`. `figures` defines each figure, `stalls` a stalled partition.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ from .figures import Figures, summed
 from .stalls import Committed, PartitionCommits, Stall, stalls_of
 
 SLICES = 60
-"""Parts of the window in which rebalances are counted for a chart: as many bars as fit on a page."""
+"""Number of parts of the window in which rebalances are counted for a chart: as many bars as fit on a
+page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +41,16 @@ class GroupStats:
     shard: int
     from_ms: int
     until_ms: int
-    """The window as far as the shard's log goes: what came behind its last entry is not known."""
+    """The window, cut at the last entry of the shard's log, since what came later is unknown."""
     figures: Figures
     stalls: tuple[Stall, ...]
     commits: tuple[Committed, ...]
-    """By partition, those that had a commit in the window."""
+    """Partitions with a commit in the window, sorted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Rebalances in a part of the window."""
+    """Rebalances in one part of the window."""
 
     from_ms: int
     by_trigger: Mapping[str, int]
@@ -58,34 +58,34 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Every group in a window, and all together."""
+    """Every group in a window, and their total."""
 
     from_ms: int
     until_ms: int
     groups: tuple[GroupStats, ...]
-    """By group id."""
+    """Sorted by group id."""
     total: Figures
     slices: tuple[Slice, ...]
-    """Parts of equal length, in order; those without a rebalance are there too."""
+    """Parts of equal length, in order, including those without a rebalance."""
     rests_on: tuple[str, ...]
     remarks: tuple[str, ...]
-    """What limits the figures, in words."""
+    """Limitations of the figures, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """``from_ms`` <= t < ``until_ms``; the last entry of a log that is read to its end is in it."""
+    """``from_ms`` <= t < ``until_ms``; if open, the last entry of the log is included."""
 
     from_ms: int
     until_ms: int
     is_open: bool
-    """It goes to the end of the log."""
+    """True: the window extends to the end of the log."""
 
     def holds(self, at_ms: int | None) -> bool:
         return at_ms is not None and at_ms >= self.from_ms and (self.is_open or at_ms < self.until_ms)
 
     def overlap(self, from_ms: int, to_ms: int | None, end_ms: int) -> int:
-        """How much of a span is in the window; an open one lasts until ``end_ms``."""
+        """Milliseconds of a span within the window; an open span lasts until ``end_ms``."""
         end = end_ms if to_ms is None else min(to_ms, end_ms)
         return max(min(end, self.until_ms) - max(from_ms, self.from_ms), 0)
 
@@ -101,11 +101,11 @@ def stats(
     until_ms: int | None = None,
     style: TimeStyle = LOCAL,
 ) -> Stats:
-    """The figures of every group of a log, or of one, from one moment to another (epoch ms, the latter
-    excluded); by default from the first entry kept to the last. An index stands for the millisecond of its
-    entry, which is in the window as the first or the last one.
+    """The figures of every group of a log, or of one, in a window of time.
 
-    Raises `NothingToRead` where the window is empty or the log does not know the group.
+    Times are epoch ms, ``until_ms`` excluded; by default the window is from the first entry kept to the last.
+    An index stands for the millisecond of its entry, which is included at both ends. Raises `NothingToRead`
+    if the window is empty or the log does not know the group.
     """
     numbers = _shards(log, group, shard)
     if from_index is not None:
@@ -166,7 +166,7 @@ def _shards(log: NodeLog, group: str | None, shard: int | None) -> tuple[int, ..
 
 
 def _first_ms(log: NodeLog, shard: int) -> int:
-    """The time of the first thing that a walk over the shard knows; -1: nothing."""
+    """Time of the first entry or snapshot in a walk over the shard; -1: there is none."""
     for item in Walk(shard, log.reader(shard)):
         if isinstance(item, Frame):
             return item.timestamp_ms
@@ -176,7 +176,7 @@ def _first_ms(log: NodeLog, shard: int) -> int:
 
 
 def _ms_of(log: NodeLog, shard: int, index: int) -> int:
-    """The time of an entry; index 0 is before all time."""
+    """The time of an entry; 0 for index 0, which precedes every entry."""
     if index == 0:
         return 0
     frame = next(log.reader(shard).frames(index, index), None)
@@ -187,18 +187,18 @@ def _ms_of(log: NodeLog, shard: int, index: int) -> int:
 
 @dataclass(slots=True)
 class _Group:
-    """One group on its way."""
+    """One group's figures while they are collected."""
 
     figures: Figures = field(default_factory=Figures)
     commits: dict[TopicPartition, PartitionCommits] = field(default_factory=dict)
     owned: list[OwnershipSpan] = field(default_factory=list)
-    """What is owned at the end."""
+    """Spans of ownership still open at the end."""
     unsettled_ms: int | None = None
-    """When it ceased to be Stable, if the newest epoch told of did not settle; -1: that is not known."""
+    """Epoch ms at which it ceased to be Stable, if the newest epoch so far did not settle; -1: unknown."""
 
 
 class _ShardFold:
-    """The figures of the groups of one shard."""
+    """Collects the figures of the groups of one shard."""
 
     def __init__(
         self, log: NodeLog, shard: int, window: Window, only: frozenset[str] | None, kept: KeptRows
@@ -216,7 +216,7 @@ class _ShardFold:
         self._end_ms = min(window.until_ms, log.last_ms(shard))
 
     def run(self, until_ms: int | None) -> Walk:
-        """Walks the shard up to a moment."""
+        """Walk the shard up to a moment."""
         walk = Walk(
             self._shard, self._log.reader(self._shard), to_ms=None if until_ms is None else until_ms - 1
         )
@@ -233,7 +233,7 @@ class _ShardFold:
         return walk
 
     def finished(self) -> Iterator[GroupStats]:
-        """The groups, when all is read."""
+        """The groups with complete figures; call after `run`."""
         start_ms = self._window.from_ms
         findings: defaultdict[str, Counter[str]] = defaultdict(Counter)
         notes = self._log.reader(self._shard).evidence()
@@ -263,7 +263,7 @@ class _ShardFold:
             )
 
     def _frame(self, frame: Frame) -> None:
-        """Commits and terms: what facts do not keep for all groups."""
+        """Count commits and terms, which the facts do not keep for all groups."""
         at_ms, start_ms = frame.timestamp_ms, self._window.from_ms
         for (group_id, partition), _, raw in self._keys.of(frame):
             known = self.groups[group_id].commits

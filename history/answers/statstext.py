@@ -1,4 +1,4 @@
-"""`stats` in words: a line for each group, one for all, then what stands behind the numbers."""
+"""`stats` as text: one line per group, a total, then the details behind the numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADERS = (
 
 
 def stats_text(found: Stats, style: TimeStyle = LOCAL) -> Iterator[str]:
-    """Lines for people."""
+    """The statistics as lines of text."""
     yield window_words(found, style)
     for basis in found.rests_on:
         yield f"from {basis}"
@@ -51,14 +51,14 @@ def stats_text(found: Stats, style: TimeStyle = LOCAL) -> Iterator[str]:
 
 
 def window_words(found: Stats, style: TimeStyle) -> str:
-    """From when to when, how long, how many groups."""
+    """The window in words: from when to when, how long, how many groups."""
     span = duration(found.until_ms - found.from_ms)
     ends = f"{style.full(found.from_ms)} to {style.full(found.until_ms)}"
     return f"{ends} ({span}): {plural(len(found.groups), 'group')}"
 
 
 def table_rows(found: Stats) -> list[list[str]]:
-    """A row for each group, the least stable first, and one for all; partition-time in partition-seconds."""
+    """A row per group, least stable first, and a total; partition-time is in partition-seconds."""
     groups = sorted(found.groups, key=lambda one: (-one.figures.unstable_ms, one.group_id))
     rows = [_row(one.group_id, one.figures, one.until_ms - one.from_ms) for one in groups]
     if len(rows) != 1:
@@ -84,7 +84,7 @@ def _row(name: str, figures: Figures, span_ms: int) -> list[str]:
 
 
 def settled_words(figures: Figures) -> str:
-    """How long groups took to be Stable again."""
+    """How long groups took to become Stable again, in words."""
     if figures.settle_max_ms is None:
         return "none became stable in the window"
     half, most = figures.settled_within(0.5), figures.settled_within(0.95)
@@ -100,7 +100,7 @@ def commits_per_s(figures: Figures, span_ms: int) -> float | None:
 
 
 def derived(figures: Figures, span_ms: int) -> dict[str, Any]:
-    """What follows from the figures, for programs that would reckon it themselves otherwise."""
+    """Values derived from the figures, so that other programs need not compute them."""
     return {
         "unstable_share": figures.unstable_share,
         "members_mean": figures.members_mean,
@@ -132,7 +132,7 @@ def _counts(counted: Mapping[str, int]) -> str:
 
 
 def aligned(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """The first column to the left, numbers to the right."""
+    """Lines of a table with the first column aligned left and numbers aligned right."""
     lines = [headers, *rows]
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
     for line in lines:
