@@ -1,6 +1,6 @@
-"""What of a group's story is asked for: an epoch, a member, a partition, a moment.
+"""Selects a part of a group's story: an epoch, a member, a partition, a moment.
 
-Choices narrow each other. What does not exist gets an answer that says what does.
+Several choices narrow each other. If something does not exist, the error message says what does.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .story import Focus
 from .voice import Voice
 
 SPANS_TOLD_MAX = 20
-"""The newest: of a partition that moved more often the whole list is another command's."""
+"""Maximum number of spans listed, the newest. `owner` lists all spans of a partition."""
 TOPICS_NAMED_MAX = 8
 _STRANGER = "no entry names it; requests of it were refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What somebody asked for, as they typed it; a moment is an index or a time in epoch ms."""
+    """The user's choice, as typed; a moment is an index or a time in epoch ms."""
 
     epoch: int | None = None
     member: str | None = None
@@ -49,7 +49,7 @@ EVERYTHING_ASKED = Choice()
 
 
 def chosen(facts: GroupFacts, voice: Voice, choice: Choice) -> tuple[Focus, tuple[str, ...]]:
-    """The focus of the story, and what is to be said first. Raises `NothingToRead`."""
+    """Return the focus of the story, and lines to print first; raises `NothingToRead`."""
     rows: list[EpochRow] = list(facts.epochs)
     said: list[str] = []
     if choice.epoch is not None:
@@ -102,8 +102,11 @@ def _touches(row: EpochRow, partition: TopicPartition) -> bool:
 
 
 def _around(facts: GroupFacts, index: int | None, ms: int | None, style: TimeStyle) -> list[EpochRow]:
-    """The epoch in force at a moment; where the group was not stable then, back to the epoch in which it
-    last was, and on to the one in which it was again."""
+    """The epoch in force at a moment.
+
+    If the group was not stable then, the epochs back to the last stable one and on to the next stable one are
+    included.
+    """
     rows = list(facts.epochs)
     now = next((n for n in reversed(range(len(rows))) if _has_begun(rows[n], index, ms)), None)
     if now is None or (rows[now].end_index is not None and _is_over(rows[now], index, ms)):
@@ -130,7 +133,7 @@ def _has_begun(row: EpochRow, index: int | None, ms: int | None) -> bool:
 
 
 def _is_over(row: EpochRow, index: int | None, ms: int | None) -> bool:
-    """The row is the last one that had begun, and what ended it is not another epoch."""
+    """Whether the group ended before the moment; ``row`` is the last epoch that had begun."""
     assert row.end_index is not None
     assert row.end_ms is not None
     return row.end_index <= index if index is not None else row.end_ms <= (ms or 0)
@@ -174,7 +177,7 @@ def _at_words(facts: GroupFacts, around: Sequence[EpochRow], voice: Voice, choic
 
 
 def _unrest_ms(around: Sequence[EpochRow]) -> int:
-    """When the group stopped being stable: with the epoch behind the last one that was settled."""
+    """Time at which the group stopped being stable: the start of the epoch after the last settled one."""
     if len(around) > 1 and around[0].settled_index is not None:
         return around[1].timestamp_ms
     return around[0].timestamp_ms

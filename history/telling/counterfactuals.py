@@ -1,10 +1,10 @@
-"""What would have been otherwise, where the records prove it, and where not: what is unknown.
+"""Counterfactuals: what would have happened otherwise, where the records prove it, and what is unknown.
 
-The log proves when a member was removed and by which deadline it could have prevented that; that it was late,
-and by how much, only what came of it afterwards does: a heartbeat that was refused (evidence), or its own
-return. Of an epoch that waited for one member the log proves when all else was done, hence how much sooner it
-could have been stable at most; how much sooner at least follows from how often the one that waited was heard
-of (evidence). Nothing else is claimed.
+The log proves when a member was removed, and the deadline by which it could have prevented that. That the
+member was late, and by how much, is only proved by later events: a heartbeat that was refused (evidence), or
+its own return. For an epoch that waited for one member, the log proves when everything else was done, and so
+at most how much sooner it could have been stable. At least how much sooner follows from the heartbeat
+intervals of the waiting member (evidence). Nothing else is claimed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .voice import Voice, partitions_words
 def counterfactuals(
     facts: GroupFacts, noted: Noted, voice: Voice, focus: Focus
 ) -> tuple[Counterfactual, ...]:
-    """Of the epochs and members in focus."""
+    """Counterfactuals for the epochs and members in focus."""
     known = Known(facts, noted, voice)
     told: list[Counterfactual] = []
     ended: dict[int, list[MemberSession]] = {}
@@ -57,7 +57,7 @@ def _if_heard(row: EpochRow, session: MemberSession, known: Known) -> Counterfac
     who, by = voice.short(session.member_id), voice.style.clock(deadline_ms)
     kept = "it would not have been removed"
     if known.owed(session):
-        kept += " for its silence"  # but perhaps for what it had not given up
+        kept += " for its silence"  # it might still have been removed for partitions that it had not given up
     came, back = _first_refused(session, known), known.back_again(session)
     at_ms: int | None = None
     if came is not None:
@@ -154,7 +154,7 @@ def _if_acknowledged(row: EpochRow, session: MemberSession, known: Known) -> Cou
 
 
 def _acknowledges(note: Mapping[str, Any], owed: Sequence[OwnershipSpan]) -> bool:
-    """Whether the refused heartbeat said what the member owns, and nothing that it owed was in it."""
+    """Whether the refused heartbeat listed the member's partitions, and none of ``owed`` among them."""
     return bool(owed) and has_none_of(
         owned_in(note), [(span.topic_id, span.partition.partition) for span in owed]
     )
@@ -167,7 +167,7 @@ def _no_acknowledgement(note: Mapping[str, Any] | None, owed: Sequence[Ownership
 
 
 def _first_refused(session: MemberSession, known: Known) -> Mapping[str, Any] | None:
-    """The first heartbeat of a removed member that was refused because it was removed."""
+    """The first heartbeat of a removed member that was refused because it had been removed."""
     back = known.back_again(session)
     for note in known.noted.refusals(session.member_id):
         at_ms = note["at_ms"]

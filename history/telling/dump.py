@@ -1,7 +1,7 @@
 """Entries one by one, as text or as JSON lines: the log without interpretation.
 
-What cannot be decoded is shown raw, entries of types this release does not know are kept, and damage
-appears in its place between the entries, so that a dump never silently shows less than the files hold.
+What cannot be decoded is shown raw, entries of types unknown to this release are kept, and damage appears in
+its place between the entries, so that a dump never silently shows less than the files hold.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from .terms import term_start_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which entries to show; everything that is given must hold.  Ranges include both ends.
+    """Which entries to show: all given conditions must hold. Ranges include both ends.
 
-    Of an entry that passes, only the records of the wanted groups and types are shown; ``hidden`` counts
-    the others. ``types`` are record type numbers (`type_number` reads a name).
+    If an entry matches, only its records of the requested groups and types are shown; ``hidden`` counts the
+    others. ``types`` are record type numbers (`type_number` parses a name).
     """
 
     groups: frozenset[str] = frozenset()
@@ -65,7 +65,7 @@ class DumpedEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedGap:
-    """Entries that cannot be read, at their place."""
+    """Entries that cannot be read, in their place."""
 
     shard: int
     gap: Gap
@@ -73,7 +73,7 @@ class DumpedGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedSource:
-    """Where the entries of a shard come from, before the first of them: one of several nodes."""
+    """The node that a shard's entries are read from, if there are several; precedes the first entry."""
 
     shard: int
     node: str
@@ -81,7 +81,7 @@ class DumpedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedRemark:
-    """What limits all that follows: a part that was not copied, a node that is not heard."""
+    """A limitation of everything that follows: a part that was not copied, an unreachable node."""
 
     text: str
 
@@ -102,11 +102,10 @@ def type_number(text: str) -> int:
 
 
 def dump(path: str | NodeLog, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
-    """The entries of a node's directory, shard by shard (the metadata shard first), in the order of the
-    log.
+    """The entries of a node's directory, shard by shard (metadata first), in the order of the log.
 
-    Where groups are asked for, damage in the entries of others is not looked for.  Raises `NothingToRead`
-    when the directory holds no shard, or none that was asked for.
+    If groups are given, damage in the entries of others is not searched for. Raises `NothingToRead` if the
+    directory holds no shard, or none that was requested.
     """
     node = open_node(path)
     for remark in node.remarks:
@@ -134,7 +133,7 @@ def dump(path: str | NodeLog, wanted: Filter = EVERYTHING) -> Iterator[Dumped]:
 
 
 def _nothing_words(node: NodeLog, wanted: Filter) -> str:
-    """What to say where nothing is shown: which groups there are, if none of those was asked for."""
+    """Message for an empty result; it lists the existing groups if none of those requested exists."""
     said = "no entry is what was asked for"
     known = groups_of(node) if wanted.groups else []
     if not wanted.groups or not wanted.groups.isdisjoint(known):
@@ -144,7 +143,7 @@ def _nothing_words(node: NodeLog, wanted: Filter) -> str:
 
 
 def dumped(shard: int, item: Frame | Gap, wanted: Filter = EVERYTHING) -> Dumped | None:
-    """One entry or gap as it is shown; ``None`` if it is not what was asked for."""
+    """One entry or gap as it is shown; ``None`` if it does not match."""
     if isinstance(item, Gap):
         return DumpedGap(shard=shard, gap=item)
     if wanted.from_ms is not None and item.timestamp_ms < wanted.from_ms:
@@ -153,7 +152,7 @@ def dumped(shard: int, item: Frame | Gap, wanted: Filter = EVERYTHING) -> Dumped
 
 
 def shards_for(node: NodeLog, wanted: Filter) -> tuple[int, ...]:
-    """The shards to read; raises `NothingToRead` when one that was asked for is not there."""
+    """The shards to read; raises `NothingToRead` if a requested one is missing."""
     if wanted.shards:
         for shard in wanted.shards:
             node.reader(shard)
@@ -187,7 +186,7 @@ def _is_wanted(raw: RawRecord, wanted: Filter) -> bool:
 def dump_text(
     items: Iterable[Dumped], style: TimeStyle = LOCAL, topic: Callable[[bytes], str] = topic_id_text
 ) -> Iterator[str]:
-    """Lines for people: a head line per entry, then one indented line per record.
+    """Lines of text: a head line per entry, then one indented line per record.
 
     ``topic`` names a topic id, such as ``open_node(path).catalog().name``.
     """

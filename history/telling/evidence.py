@@ -1,7 +1,7 @@
-"""What a node noted beside its log, put into the words of an explanation.
+"""A node's notes outside its log, in the words of an explanation.
 
-The log holds what was decided; the evidence file holds what was refused, and how regular each member's
-heartbeats were.  It is bounded and unsynced, so its absence proves nothing: an explanation without it says
+The log holds what was decided. The evidence file holds what was refused, and how regular each member's
+heartbeats were. It is bounded and unsynced, so its absence proves nothing: an explanation without it says
 that this part is unknown.
 """
 
@@ -22,14 +22,15 @@ REFUSED, TROUBLE, HEARTBEAT_GAP = "refused", "trouble", "heartbeat_gap"
 UNKNOWN = "no evidence of the group is here: refused requests and the regularity of heartbeats are unknown"
 MINUTE_MS = 60_000
 NOTED_LATE_MS = 6_000
-"""A gap between heartbeats may be noted so much later, hence in the next minute."""
+"""Milliseconds by which the note of a gap between heartbeats may be delayed, possibly into the next
+minute."""
 GAP_WINDOW_MS = 600_000
-"""How far back heartbeat gaps are of interest to an expiry: a few of its longest usual timeouts."""
+"""Milliseconds before an expiry in which heartbeat gaps are relevant: a few of the longest usual timeouts."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """The same refusal of the same member, or the same failure, again and again with nothing in between."""
+    """The same refusal of the same member, or the same failure, repeated with nothing in between."""
 
     first: Note
     last_ms: int
@@ -49,7 +50,7 @@ def with_notes(
     say_member: Callable[[str], str],
     style: TimeStyle,
 ) -> tuple[Step, ...]:
-    """The steps with a note at each place where requests of the group were refused, or work for it failed."""
+    """The steps, with notes inserted where requests of the group were refused or work for it failed."""
     mine = [n for n in notes if n.get("kind") in (REFUSED, TROUBLE) and n.get("group") == group_id]
     mine.sort(key=lambda note: note["at_ms"])
     told: list[Step] = []
@@ -122,16 +123,19 @@ class Noted:
                 gaps[minute] = max(gaps.get(minute, 0.0), note["gap_ms"])
 
     def refusals(self, member_id: str) -> Sequence[Note]:
-        """Its requests that were refused, oldest first."""
+        """The member's refused requests, oldest first."""
         return self._refusals.get(member_id, ())
 
     def gap_ms(self, member_id: str, minute_ms: int) -> float | None:
-        """The longest gap between two of its heartbeats that was noted in a minute."""
+        """The longest gap in ms between two of its heartbeats noted in a minute; ``None``: none was noted."""
         return self._gaps.get(member_id, {}).get(minute_ms)
 
     def longest_gap(self, member_id: str, before_ms: int, limit_ms: float) -> str | None:
-        """How regular its heartbeats were before its session expired, in words; ``None`` where nothing was
-        noted. The silence that lasted for all of its session (``limit_ms``) is noted when it comes back."""
+        """The longest heartbeat gap before a session expired, in words; ``None`` if none was noted.
+
+        Gaps of at least ``limit_ms``, the session timeout, are ignored: the silence that ended the session is
+        noted when the member comes back.
+        """
         gaps = self._gaps.get(member_id, {})
         first = (before_ms - GAP_WINDOW_MS) // MINUTE_MS * MINUTE_MS
         minutes = range(first, before_ms + 1, MINUTE_MS)

@@ -1,6 +1,6 @@
-"""`explain`: why each epoch of a group, from one node's log.
+"""`explain`: why each epoch of a group began, from one node's log.
 
-The answer is made of facts and of what the node noted beside its log, and carries what it rests on (`Basis`),
+The answer is made of facts and of the node's notes outside its log, and carries what it rests on (`Basis`),
 so that "nothing happened" and "nothing is known" never look the same.
 """
 
@@ -35,12 +35,12 @@ class Explanation:
     group_id: str
     shard: int
     said: tuple[str, ...] = ()
-    """The answer in a few lines, where a moment, a member or a partition was asked for."""
+    """The answer in a few lines, if a moment, a member or a partition was asked for."""
     findings: tuple[Finding, ...] = ()
-    """What stands out in what is told, in the order in which it began; ``words`` with the members' names."""
+    """The findings in the period told, in the order in which they began; ``words`` use the members' names."""
     steps: tuple[Step, ...]
     members: dict[str, str]
-    """Compact name -> member id and what the member said of itself, for names that are not the id."""
+    """Compact name -> member id and client description, for names that differ from the id."""
     counterfactuals: tuple[Counterfactual, ...] = ()
     basis: Basis
     notes: tuple[str, ...] = ()
@@ -62,11 +62,11 @@ def explain(
     choice: Choice = EVERYTHING_ASKED,
     style: TimeStyle = LOCAL,
 ) -> Explanation:
-    """Why each epoch of ``group_id`` between two indexes or moments (epoch ms), narrowed to a choice.
+    """Explain each epoch of ``group_id`` between two indexes or times (epoch ms), narrowed to a choice.
 
-    ``shard`` is needed only where a partial copy does not say how many shards the cluster has.  Raises
-    `NothingToRead` when the directory or the shard is not there, or the log does not know the group, or has
-    nothing of what was chosen.
+    ``shard`` is only needed if a partial copy does not say how many shards the cluster has. Raises
+    `NothingToRead` if the directory or the shard is missing, the log does not know the group, or it has
+    nothing that was chosen.
     """
     log = open_node(path)
     whole = facts_of(log, group_id, shard=shard, to_index=to_index, to_ms=to_ms)
@@ -93,7 +93,7 @@ def explanation_of(
     choice: Choice = EVERYTHING_ASKED,
     style: TimeStyle = LOCAL,
 ) -> Explanation:
-    """The same of the facts of a group from its oldest entry on, which carry their basis."""
+    """The same as `explain`, from facts that begin with the group's oldest entry and carry their basis."""
     assert whole.basis is not None
     whole.basis.demand(from_index, to_index, choice.at_index)
     group_id = whole.group_id
@@ -138,12 +138,12 @@ def explanation_of(
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The times that are told, of what stands between the epochs."""
+    """Selects the notes, terms and findings to tell besides the epochs."""
 
     whole: tuple[int, int | None]
-    """From, and up to but without; ``None``: open."""
+    """Start and exclusive end in epoch ms; ``None``: open."""
     times: tuple[tuple[int, int | None], ...]
-    """Those of the epochs that are told, within it."""
+    """The periods of the epochs that are told, within ``whole``."""
     from_index: int
     members: frozenset[str] | None
     has_partition: bool
@@ -172,7 +172,7 @@ class _Window:
         return cls((start, end), times, from_index or 0, focus.members, focus.partition is not None)
 
     def has(self, ms: int, member_id: str) -> bool:
-        """Whether something at this time is told; of a member that was asked for, all is."""
+        """Whether to tell an event at this time; all events of a requested member are told."""
         if self.has_partition or (self.members is not None and member_id):
             return self.members is not None and member_id in self.members and _overlap(self.whole, ms, ms)
         return self.has_time(ms, ms)
@@ -185,7 +185,7 @@ class _Window:
         return self.has_time(step.timestamp_ms, step.timestamp_ms)
 
     def has_finding(self, one: Finding, focus: Focus) -> bool:
-        """Whether it is of what is told."""
+        """Whether the finding belongs to the part that is told."""
         if not (focus.has_member(*one.members) and focus.has_partition(one.partitions)):
             return False
         if focus.members is not None or focus.partition is not None:
@@ -193,7 +193,7 @@ class _Window:
         return self.has_time(one.from_ms, one.to_ms)
 
     def has_time(self, from_ms: int, to_ms: int | None) -> bool:
-        """Whether a time is told, in part at least."""
+        """Whether any part of a period is told."""
         return any(_overlap(time, from_ms, to_ms) for time in self.times)
 
 
@@ -203,7 +203,7 @@ def _overlap(time: tuple[int, int | None], from_ms: int, to_ms: int | None) -> b
 
 
 def _place(step: Step) -> tuple[int, int]:
-    """The order of the log; who took whose place stands before what followed from it."""
+    """Sort key: log order; terms and notes about members precede the epoch of the same entry."""
     if isinstance(step, EpochStep):
         return step.index, 1
     is_about_all = isinstance(step, NoteStep) and not step.members
@@ -211,7 +211,7 @@ def _place(step: Step) -> tuple[int, int]:
 
 
 class _Asides:
-    """What is said at an epoch besides its facts."""
+    """Remarks about an epoch besides its facts."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What counterfactuals are made of: the facts, the evidence by member, and the words for both."""
+"""The inputs of counterfactuals: the facts, the evidence by member, and the names for both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .voice import Voice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterfactual:
-    """One "had it been otherwise", of one epoch."""
+    """A statement about what would have happened otherwise, for one epoch."""
 
     kind: str
     """``heartbeat``, ``return``, ``acknowledgement`` or ``wait``."""
@@ -21,15 +21,15 @@ class Counterfactual:
     epoch: int
     member_id: str
     deadline_ms: int | None = None
-    """Epoch ms by which it could have prevented its removal."""
+    """Epoch ms by which the member could have prevented its removal."""
     late_ms: int | None = None
-    """How much too late it came; ``None``: not known."""
+    """How many ms too late it came; ``None``: unknown."""
     sooner_ms: int | None = None
-    """How much sooner the epoch could have been stable at most; ``None``: not known."""
+    """How many ms sooner the epoch could have been stable at most; ``None``: unknown."""
     sooner_ms_min: int | None = None
-    """And at least."""
+    """The same at least; ``None``: unknown."""
     at_ms: int | None = None
-    """When it came, or when all else was done."""
+    """Epoch ms at which it came, or at which everything else was done."""
     is_certain: bool
     """The records prove all of it; otherwise ``words`` say what is unknown."""
     words: str
@@ -37,7 +37,7 @@ class Counterfactual:
 
 @dataclass(slots=True)
 class Known:
-    """All that a claim may rest on; looked up by member, as a log may have thousands of removals."""
+    """Facts and evidence indexed by member, since a log may have thousands of removals."""
 
     facts: GroupFacts
     noted: Noted
@@ -55,7 +55,7 @@ class Known:
                 self._owed.setdefault((span.member_id, span.to_index), []).append(span)
 
     def back_again(self, session: MemberSession) -> MemberSession | None:
-        """The next session under the same member id: ids are chosen at the start of a process."""
+        """The member's next session: ids are chosen at the start of a process, so it is the same process."""
         later = (one for one in self._stays[session.member_id] if one.from_index > (session.to_index or 0))
         return next(later, None)
 
@@ -65,5 +65,5 @@ class Known:
         return next((one for one in same if one.from_index >= (session.to_index or 0)), None)
 
     def owed(self, session: MemberSession) -> list[OwnershipSpan]:
-        """What the member still had to give up when its session ended."""
+        """Partitions that the member still had to revoke when its session ended."""
         return self._owed.get((session.member_id, session.to_index), [])

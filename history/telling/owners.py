@@ -1,4 +1,4 @@
-"""Who owned what at the end of an epoch, in words."""
+"""Which member owned what at the end of an epoch, in words."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from history.facts.rows import EpochRow, GroupFacts, MemberSession, OwnershipSpa
 from .voice import Voice, partitions_words
 
 OWNERS_TOLD_MAX = 100
-"""Of a group with more members nobody reads on: who owned one partition is another question."""
+"""Owners are not listed for a group with more members; `owner` answers for a single partition."""
 
 
 class Owners:
-    """Asked of one epoch after another, in their order: spans and sessions are gone through once."""
+    """Owners at the end of successive epochs, given in order, so that each row is visited once."""
 
     def __init__(self, facts: GroupFacts, voice: Voice) -> None:
         self._voice = voice

@@ -1,4 +1,4 @@
-"""An explanation as lines for people: what it rests on, what stands out, then a paragraph per step."""
+"""An explanation as lines of text: what it rests on, what stands out, then a paragraph per step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .story import Advance, EpochStep, NoteStep, TermStep
 _WORD = re.compile(r"\w+")
 
 LINES_MAX = 40
-"""Of one kind in one epoch: in a group of thousands nobody reads on, and JSON has them all."""
+"""Maximum number of lines of one kind in one epoch; JSON has them all."""
 
 
 def explanation_text(explanation: Explanation, style: TimeStyle = LOCAL) -> Iterator[str]:
-    """Lines without ends."""
+    """The explanation as lines without line ends."""
     told = [*explanation.said, *_told(explanation, style)]
     yield f"Group {explanation.group_id}"
     yield f"from {explanation.basis.words()}"
@@ -47,7 +47,7 @@ def _told(explanation: Explanation, style: TimeStyle) -> Iterator[str]:
 
 
 def _findings_text(explanation: Explanation, style: TimeStyle) -> Iterator[str]:
-    """The gravest first."""
+    """The findings, most severe first."""
     if not explanation.findings:
         return
     yield ""

@@ -1,8 +1,8 @@
 """How much sooner an epoch could have been stable without the wait for one member.
 
-The log proves when all else was done, and so how much sooner at most. At least follows from how often whoever
-waited was heard of, where the node noted that: it would have come for what was given up with its next
-heartbeat.
+The log proves when everything else was done, and so the upper bound. The lower bound follows from the
+heartbeat intervals of the waiting members, if the node noted them: each would have taken the partitions given
+up with its next heartbeat.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .known import Counterfactual, Known
 from .voice import Voice
 
 SOONER_MS_MIN = 5_000
-"""Waits that cost less, one heartbeat interval of Kafka's, are how the protocol works."""
+"""Milliseconds. Shorter waits, within one heartbeat interval of Kafka's, are how the protocol works."""
 
 
 def of_waits(row: EpochRow, waits: Sequence[Wait], known: Known) -> Iterator[Counterfactual]:
-    """How much sooner the epoch could have been stable without the wait for one member."""
+    """How much sooner the epoch could have been stable without waiting for each holder."""
     by_holder: dict[str, list[Wait]] = {}
     for wait in waits:
         by_holder.setdefault(wait.holder, []).append(wait)
@@ -54,7 +54,7 @@ def _without(
     waits: Sequence[Wait],
     known: Known,
 ) -> Iterator[Counterfactual]:
-    """All steps of others that do not rest on what the holder had show when all else was done."""
+    """The counterfactual for one holder: all else is done after the last step that does not depend on it."""
     voice = known.voice
     theirs = {wait.partition for wait in held}
     done_ms, done_index = max((row.timestamp_ms, row.index), (row.target_ms or 0, row.target_index or 0))
@@ -100,8 +100,11 @@ def _at_least(
     waits: Sequence[Wait],
     noted: Noted,
 ) -> tuple[int | None, str]:
-    """How much sooner for certain, had the holder given up when it was told: whoever waited was heard of
-    at least once in its longest gap between heartbeats, and took it then. Else why that is not known."""
+    """The lower bound in ms, or ``None`` and why it is unknown.
+
+    It assumes that the holder had given up its partitions when it was asked: each waiting member sends a
+    heartbeat within its longest gap and would have taken them then.
+    """
     if any(wait.told_ms is None or wait.end is not WaitEnd.RELEASED for wait in held):
         return None, "it did not give up all of it by itself"
     holder = held[0].holder
@@ -124,7 +127,7 @@ def _at_least(
 
 
 def _longest_gap(noted: Noted, member_id: str, from_ms: int, to_ms: int) -> float | None:
-    """Between two heartbeats of a member in all minutes of a time; ``None``: one of them is not noted."""
+    """Longest gap between a member's heartbeats in a period; ``None``: some minute of it is not noted."""
     minutes = range(from_ms // MINUTE_MS * MINUTE_MS, to_ms + NOTED_LATE_MS + 1, MINUTE_MS)
     gaps = [noted.gap_ms(member_id, minute) for minute in minutes]
     known = [gap for gap in gaps if gap is not None]

@@ -1,10 +1,10 @@
 """The story of one group: its facts as steps in the order of the log, in words.
 
-Every epoch is a step: the entry that opened it and each reason it gives, what its target moved from whom to
-whom, when each member was told, gave up and took, who waited for whom, and when the group was stable again.
-Between the epochs stand the terms of the shard, and what moves no epoch but explains why partitions were
-idle. What the facts do not hold is not told: a cause that was inferred is marked, an epoch that was overtaken
-says so.
+Every epoch is a step: the entry that opened it with its reasons, what its target moved, when each member was
+asked to revoke, gave up and took partitions, which members waited for which, and when the group was stable
+again. Between the epochs are the terms of the shard, and events that began no epoch but explain why
+partitions were idle. Nothing is told beyond the facts: an inferred cause is marked, and so is an epoch that
+was overtaken.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .voice import Voice, partitions_words, term_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """Partitions of one topic whose place in the target changed; ``None`` is nobody."""
+    """Partitions of one topic whose owner in the target changed; ``None``: no member."""
 
     topic: str
     partitions: tuple[int, ...]
@@ -48,37 +48,37 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """A member's progress inside an epoch; partitions in words, empty where there are none."""
+    """A member's progress within an epoch; partitions are in words, empty if there are none."""
 
     member: str
     index: int
     timestamp_ms: int
     after_ms: int
-    """Since the epoch opened."""
+    """Milliseconds since the epoch opened."""
     told: str = ""
-    """What it was told to give up."""
+    """Partitions that it was asked to revoke."""
     released: str = ""
-    """What it gave up."""
+    """Partitions that it gave up."""
     since_told_ms: int | None = None
-    """From being told to giving up, the longest of them."""
+    """Longest time in ms from the request to revoke to giving up."""
     took: str = ""
     idle_ms: int | None = None
-    """How long nobody had what it took, the longest of them."""
+    """Longest time in ms that a partition which it took had no owner."""
     idle_ms_min: int | None = None
-    """And the shortest."""
+    """The shortest such time."""
     reached: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitStep:
-    """A member waited for partitions that another one held: all with the same beginning and end."""
+    """A member's wait for partitions of another one, all with the same beginning and end."""
 
     waiter: str
     holder: str
     partitions: str
     num_partitions: int
     epoch: int
-    """In which the wait began."""
+    """The epoch in which the wait began."""
     from_index: int
     from_ms: int
     told_index: int | None
@@ -86,7 +86,7 @@ class WaitStep:
     to_index: int | None
     to_ms: int | None
     waited_ms: int
-    """Up to the end of what was read, where it is open."""
+    """An open wait is counted up to the last entry read."""
     end: str
     words: str
 
@@ -109,24 +109,24 @@ class EpochStep:
     away: tuple[str, ...]
     """Ids of the static members that were away when it began."""
     evidence: tuple[str, ...] = ()
-    """What the node noted beside the log, in words."""
+    """The node's notes outside the log, in words."""
     stands_out: tuple[str, ...] = ()
-    """Diagnoses that this epoch is part of, in words."""
+    """Findings that this epoch is part of, in words."""
     moves: tuple[Move, ...]
     target_index: int | None
-    """The entry that wrote its target, where that is another one than ``index``."""
+    """The entry that wrote its target, if it is not ``index``."""
     target_after_ms: int | None
     progress: tuple[Advance, ...]
     waits: tuple[WaitStep, ...]
     what_if: tuple[str, ...] = ()
-    """What would have been otherwise, where that is certain, and what of it is unknown."""
+    """Counterfactuals where they are certain, and what is unknown about them."""
     settled_index: int | None
     """The entry after which the group was first Stable (or Empty) in this epoch; ``None``: never."""
     took_ms: int | None
     state: str
-    """The state that the epoch ended in."""
+    """The group's state at the end of the epoch."""
     overtaken_by: int | None
-    """The next epoch, where that began before this one was settled."""
+    """The next epoch, if it began before this one was settled."""
     owners: dict[str, str]
     """Member -> partitions in words, at the end of the epoch."""
     is_begin_known: bool = True
@@ -135,7 +135,7 @@ class EpochStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermStep:
-    """A term of the group's shard began: a start, a failover, a hand-over."""
+    """The start of a term of the group's shard: a start, a failover, a hand-over."""
 
     kind: str = "term"
     index: int
@@ -144,22 +144,22 @@ class TermStep:
     node_id: int
     previous_leader: int
     is_takeover: bool
-    """A failover or a hand-over; ``why`` says how long the shard was without a leader at most."""
+    """A failover or a hand-over; ``why`` gives the maximum time without a leader."""
     why: str
     silent_ms: int | None
-    """Since the entry before, whatever it was; ``None`` at the first entry."""
+    """Milliseconds since the previous entry of the shard; ``None`` at the first entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteStep:
-    """Something beside the epochs: a static member went, the group was deleted, a request was refused."""
+    """An event besides the epochs: a static member left, the group was deleted, a request was refused."""
 
     kind: str = "note"
     index: int | None
     timestamp_ms: int
     text: str
     members: tuple[str, ...] = ()
-    """Ids of the members that it is about; none: the group."""
+    """Ids of the members that it is about; empty: it is about the group."""
 
 
 Step = EpochStep | TermStep | NoteStep
@@ -167,10 +167,10 @@ Step = EpochStep | TermStep | NoteStep
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """What a story is narrowed to; ``None``: all of it."""
+    """The part that a story is narrowed to; ``None``: all of it."""
 
     rows: frozenset[int] | None = None
-    """Indexes of the entries that opened the epochs that are told."""
+    """Indexes of the entries that opened the epochs to tell."""
     members: frozenset[str] | None = None
     partition: TopicPartition | None = None
 
@@ -205,7 +205,7 @@ class Teller:
     voice: Voice
     focus: Focus = EVERYTHING
     _told: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
-    """When a member was told to give a partition up, ms."""
+    """(Member, partition) -> epoch ms at which the member was asked to revoke it."""
 
     def epochs(self) -> Iterator[EpochStep]:
         idle = {
@@ -223,8 +223,11 @@ class Teller:
         return (self._term(row) for row in self.facts.terms)
 
     def notes(self) -> Iterator[NoteStep]:
-        """What moves no epoch: comings and goings of static members, targets that members computed, the end
-        of the group, entries that are missing or cannot be read."""
+        """Events that begin no epoch.
+
+        These are the absences and returns of static members, targets that members computed, the end of the
+        group, and entries that are missing or cannot be read.
+        """
         opened = {row.index for row in self.facts.epochs}
         for session in self.facts.sessions:
             member_id = session.member_id
@@ -352,7 +355,7 @@ class Teller:
         return tuple(told)
 
     def _waits(self, row: EpochRow, waits: Iterable[Wait]) -> tuple[WaitStep, ...]:
-        """Those that began in this epoch; and of older ones those that ended in it, or never."""
+        """The waits that began in this epoch, and older ones that ended in it or never."""
         together: dict[tuple[object, ...], list[Wait]] = {}
         for wait in waits:
             goes_on = row.end_index is not None and (wait.to_index is None or wait.to_index >= row.end_index)
@@ -421,7 +424,7 @@ def _longest(starts: Iterable[int | None], now_ms: int) -> int | None:
 
 
 def trigger_name(trigger: int) -> str:
-    """``MEMBER_JOINED``; a number that this release does not know as that number."""
+    """``MEMBER_JOINED``; the number if this release does not know it."""
     try:
         return Trigger(trigger).name
     except ValueError:

@@ -1,8 +1,8 @@
-"""Who led each shard, since when and why: the terms, read from their first entries.
+"""The leader of each shard, since when and why: the terms, read from their first entries.
 
-Every term opens with a frame that names its leader, why it began and who led before.  The gap between that
-frame and the one before it is an upper bound of the time without a leader: the last sign of the one before,
-and the first of the new one, each by its node's clock.
+Every term opens with a frame that names its leader, why it began and the previous leader. The gap between
+that frame and the one before it is an upper bound of the time without a leader. It is measured from the last
+entry of the old leader to the first of the new one, each by its node's clock.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Term:
     shard: int
     term: int
     node_id: int | None
-    """Its leader; ``None`` where the first entry of the term is not kept or not readable."""
+    """The leader; ``None`` if the first entry of the term is missing or unreadable."""
     why: str
-    """`START`, `EXPIRY`, `RESET`, `TRANSFER`, or the number of one that this release does not know."""
+    """`START`, `EXPIRY`, `RESET`, `TRANSFER`, or the number of a reason unknown to this release."""
     previous_leader: int
-    """Node id, as the new leader knew it; -1: not known."""
+    """Node id, as the new leader knew it; -1: unknown."""
     is_takeover: bool
     index: int
     timestamp_ms: int
     gap_ms: int | None
-    """Since the last entry of the term before; ``None`` where that is not kept."""
+    """Milliseconds since the last entry of the previous term; ``None`` if that entry is not kept."""
     entries: int
     last_index: int
     last_timestamp_ms: int
@@ -55,7 +55,7 @@ def terms(path: str | NodeLog, shard: int | None = None) -> tuple[Term, ...]:
 def terms_and_bases(
     path: str | NodeLog, shard: int | None = None
 ) -> tuple[tuple[Term, ...], tuple[Basis, ...]]:
-    """The same, and what they rest on, a shard each."""
+    """The same as `terms`, with the basis of each shard."""
     node = open_node(path)
     found: list[Term] = []
     bases: list[Basis] = []
@@ -118,7 +118,7 @@ def _start_in(frame: Frame) -> TermStartValue | None:
 
 
 def term_start_of(entry: Entry) -> TermStartValue | None:
-    """What the first entry of a term says; ``None`` for any other entry."""
+    """The term start in an entry; ``None`` if the entry does not start a term."""
     for raw in entry.records:
         if raw.type == RecordType.TERM_START:
             with contextlib.suppress(ValueError, TypeError):
@@ -128,7 +128,7 @@ def term_start_of(entry: Entry) -> TermStartValue | None:
 
 
 def terms_text(found: Sequence[Term], *, width: int = 120, style: TimeStyle = LOCAL) -> Iterator[str]:
-    """A table, one row a term."""
+    """The terms as a table, one row per term."""
     rows = [
         (
             shard_name(one.shard),

@@ -1,6 +1,6 @@
-"""`timeline`: one row per epoch: when, why, how long it took, who owned what.
+"""`timeline`: one row per epoch with time, cause, time to stable, and owners.
 
-A timeline is an `Explanation` folded to one line per step; it says nothing that `explain` does not say at
+A timeline is an `Explanation` folded to one line per step; it contains nothing that `explain` does not say at
 length.
 """
 
@@ -19,7 +19,7 @@ HEADERS = ("epoch", "index", "time", "stable after", "why", "who owned what")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineRow:
-    """One step: an epoch, or (``epoch`` None) a term of the shard or a note."""
+    """One step: an epoch, or (``epoch`` ``None``) a term of the shard or a note."""
 
     epoch: int | None
     index: int | None
@@ -27,7 +27,8 @@ class TimelineRow:
     why: str
     settled: bool
     overtaken: bool
-    """The next epoch began before this one was settled; neither: it goes on at the end of what was read."""
+    """The next epoch began before this one was settled. If also not settled, it was open at the last entry
+    read."""
     took_ms: int | None
     owners: dict[str, str]
     """Member -> its partitions in words, at the end of the epoch."""
@@ -65,7 +66,7 @@ def _row(step: Step) -> TimelineRow:
 def timeline_text(
     rows: Sequence[TimelineRow], *, width: int = 100, style: TimeStyle = LOCAL
 ) -> Iterator[str]:
-    """A table ``width`` characters wide; the day stands above it where all rows share one."""
+    """A table ``width`` characters wide; the date is above it if all rows share one."""
     if not rows:
         return
     days = {style.full(row.timestamp_ms)[:10] for row in rows if row.timestamp_ms >= 0}
@@ -87,7 +88,7 @@ def timeline_text(
 
 
 def row_text(row: TimelineRow, style: TimeStyle = LOCAL) -> Iterator[str]:
-    """One row as it comes, for a table that has no end: what happened, and below it who owned what."""
+    """One row of a continuous listing: what happened, then the owners."""
     head = style.full(row.timestamp_ms) + ("" if row.index is None else f"  index {row.index}")
     if row.epoch is None:
         yield f"{head}  {row.why}"

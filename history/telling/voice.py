@@ -1,7 +1,7 @@
-"""How the members and partitions of one group are called in an answer.
+"""Names of the members and partitions of one group in an answer.
 
-Members get compact names in the order in which they came, so that the same log names them the same way in
-every answer; whoever prints adds the legend. People may name a member by whatever they know of it.
+Members get compact names in the order in which they joined, so that the same log gives the same names in
+every answer; the printing code adds the legend. Users may refer to a member by any name they know.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from history.words import Speaker
 from records import Cause, TermStartValue, TermWhy
 
 MEMBERS_NAMED_MAX = 8
-"""As many members as a line of help can hold."""
+"""Maximum number of members named in an error message."""
 
 
 class Voice:
-    """Names for what the facts of one group speak of."""
+    """Names for the members, topics and partitions in the facts of one group."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Voice:
         style: TimeStyle = LOCAL,
         strangers: Iterable[str] = (),
     ) -> None:
-        """``strangers`` are ids that only the evidence names: requests of them were refused."""
+        """Create the names; ``strangers`` are ids known only from refused requests in the evidence."""
         self.style = style
         self._names = MemberNames()
         self._catalog = catalog
@@ -43,30 +43,30 @@ class Voice:
             self._names.name(member_id)
 
     def short(self, member_id: str | None) -> str:
-        """``m3``, or the id itself where it is short; ``nobody``."""
+        """``m3``, or the id itself if it is short; ``nobody`` for ``None``."""
         return "nobody" if member_id is None else self._names.name(member_id)
 
     def member(self, member_id: str) -> str:
-        """``m3 (client app-1, 127.0.0.1)``"""
+        """``m3 (client app-1, 127.0.0.1)``."""
         if not member_id:
             return "a member that the log does not name"
         name, said = self._names.name(member_id), self._described(member_id)
         return f"{name} ({said})" if said else name
 
     def legend(self) -> dict[str, str]:
-        """Compact name -> member id and what the member said of itself, where the name is not the id."""
+        """Compact name -> member id and client description, for names that differ from the id."""
         legend = self._names.legend()
         return {name: self._with_id(member_id) for name, member_id in legend.items()}
 
     def speaker(self, cause: Cause, away: Iterable[str] = (), topics: Iterable[TopicChange] = ()) -> Speaker:
-        """For an entry with this cause, with which the group saw these changes of its topics."""
+        """The speaker for an entry with this cause and these topic changes noticed by the group."""
         changes = self._catalog.words_for(cause.refs, {change.name: change for change in topics})
         return Speaker(self.style, self.member, self._catalog.name, changes, frozenset(away))
 
     def find(self, text: str) -> tuple[str, ...]:
-        """The members that somebody means by an id, a compact name, an instance id or a client id.
+        """The members with this id, compact name, instance id or client id.
 
-        Raises `NothingToRead`, saying who there is, where nobody is called so.
+        Raises `NothingToRead`, naming those that exist, if there is none.
         """
         known = [*self._sessions, *self._strangers]
         if text in known:
@@ -95,7 +95,7 @@ class Voice:
         )
 
     def _described(self, member_id: str) -> str:
-        """``client app-1, 127.0.0.1``, as far as the member said."""
+        """``client app-1, 127.0.0.1``, as far as the member reported it."""
         session = self._sessions.get(member_id)
         return "" if session is None else client_words(session)
 
@@ -105,7 +105,7 @@ class Voice:
 
 
 def client_words(session: MemberSession) -> str:
-    """``client app-1, 127.0.0.1, instance i-1``, as far as the member said."""
+    """``client app-1, 127.0.0.1, instance i-1``, as far as the member reported it."""
     parts = [
         f"client {session.client_id}" if session.client_id else "",
         session.client_host.removeprefix("/"),
@@ -115,7 +115,7 @@ def client_words(session: MemberSession) -> str:
 
 
 def partitions_words(partitions: Iterable[TopicPartition]) -> str:
-    """``orders 0-3,7; payments 1``; ``nothing``."""
+    """``orders 0-3,7; payments 1``; ``nothing`` if there are none."""
     by_topic: dict[str, list[int]] = {}
     for one in partitions:
         by_topic.setdefault(one.topic, []).append(one.partition)
@@ -123,7 +123,7 @@ def partitions_words(partitions: Iterable[TopicPartition]) -> str:
 
 
 def term_of(row: TermRow) -> TermStartValue:
-    """The term of a row, as far as words need it."""
+    """The term of a row, with the fields that its description needs."""
     named = {why.name: why for why in TermWhy}
     return TermStartValue(
         term=row.term,
