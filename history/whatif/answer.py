@@ -1,9 +1,9 @@
 """`whatif`: one group's recorded membership under other settings, beside what really happened.
 
-A pure function over `Recorded`; `whatif_of` asks it of one group of a log or of all. Before it answers, it
-plays the record under the recorded settings as well. That shows which assignor the group had, which no
-record names, and how far the answer can be trusted: where that replay is not what really happened, the
-answer says so and by how much.
+A pure function over `Recorded`; `whatif_of` applies it to one group of a log or to all. It first replays the
+record under the recorded settings. This determines which assignor the group had, which no record names, and
+how far the answer can be trusted: where that replay differs from what really happened, the answer says so and
+by how much.
 """
 
 from __future__ import annotations
@@ -40,42 +40,45 @@ from .replay import Replay
 from .settings import BUILT_IN_NAMES, WhatIf
 
 ORDERS = (BUILT_IN_NAMES, BUILT_IN_NAMES[::-1])
-"""How a node may have its assignors configured: whose default is which of ours."""
+"""Orders in which a node may have its assignors configured; the first is the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfResult:
-    """Two courses of one group."""
+    """The two courses of one group."""
 
     group_id: str
     shard: int
     asked: tuple[str, ...]
-    """What is different, in words."""
+    """The settings that differ, in words."""
     left_out: str = ""
-    """Why nothing was replayed; empty: it was."""
+    """Why nothing was replayed; empty: it was replayed."""
     really: Measures | None = None
     whatif: Measures | None = None
     replayed: Measures | None = None
-    """The replay under the recorded settings, which should be what really happened."""
+    """The replay under the recorded settings, which should equal what really happened."""
     assignor: str = ""
-    """Whose targets those are, for members that vote for none."""
+    """The assignor of ``whatif`` and ``replayed``, for members that vote for none."""
     assumed: Assumptions | None = None
     has_evidence: bool = False
     interval_ms: int = 0
     notes: tuple[str, ...] = ()
     facts: GroupFacts | None = None
-    """The course that was not, as rows like any other."""
+    """The hypothetical course, as rows like any other."""
     really_facts: GroupFacts | None = None
 
     @property
     def is_faithful(self) -> bool:
-        """The replay under the recorded settings is what really happened."""
+        """Whether the replay under the recorded settings equals what really happened."""
         return self.replayed == self.really
 
     @property
     def difference(self) -> float:
-        """How much the two courses differ: partitions moved, epochs and fences each count one, a
-        partition-second and a second without a stable group too."""
+        """How much the two courses differ, as a number to sort by.
+
+        Each epoch, partition moved and fence counts one, and so does a partition-second and a second without
+        a stable group.
+        """
         if self.really is None or self.whatif is None:
             return 0.0
         by = self.whatif.minus(self.really)
@@ -85,8 +88,10 @@ class WhatIfResult:
 
 
 def whatif(script: Recorded, asked: WhatIf) -> WhatIfResult:
-    """Plays a recorded membership under the settings asked for. Raises `WhatIfError` when the assignor
-    fails."""
+    """Replay a recorded membership under the requested settings.
+
+    Raises `WhatIfError` if the assignor fails.
+    """
     result = WhatIfResult(
         group_id=script.group_id,
         shard=script.shard,
@@ -117,7 +122,7 @@ def whatif(script: Recorded, asked: WhatIf) -> WhatIfResult:
 
 
 def _as_recorded(script: Recorded) -> tuple[tuple[str, ...], GroupFacts, Assumptions]:
-    """The replay under the recorded settings, with the assignor that comes nearest to what happened."""
+    """The replay under the recorded settings, with the assignor order that comes closest to what happened."""
     assert script.facts is not None
     really = measures_of(script.facts)
     tried: list[tuple[int, tuple[tuple[str, ...], GroupFacts, Assumptions]]] = []
@@ -156,7 +161,7 @@ def _course(script: Recorded, asked: WhatIf, order: tuple[str, ...]) -> tuple[Gr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfAnswer:
-    """The groups of a log, those that would have changed most first."""
+    """The results for the groups of a log, those that would have changed most first."""
 
     results: tuple[WhatIfResult, ...]
     basis: tuple[Basis, ...]
@@ -165,8 +170,11 @@ class WhatIfAnswer:
 def whatif_of(
     log: NodeLog, asked: WhatIf, group_id: str | None = None, *, shard: int | None = None
 ) -> WhatIfAnswer:
-    """Asks it of one group, or of all groups of a log. Raises `NothingToRead` naming the groups that there
-    are where the log does not know the group, and `WhatIfError` when the assignor fails."""
+    """Ask for one group of a log, or for all.
+
+    Raises `NothingToRead`, naming the groups that exist, if the log does not know the group, and
+    `WhatIfError` if the assignor fails.
+    """
     if group_id is not None:
         number = log.shard_of_group(group_id) if shard is None else shard
         scripts, basis = recorded_of(log, number, group_id)
@@ -185,15 +193,15 @@ def whatif_of(
 
 
 def _without_rows(result: WhatIfResult) -> WhatIfResult:
-    """Of all groups of a log the rows would be the log once more, in memory."""
+    """Drop the rows: those of all groups would hold the whole log in memory again."""
     return replace(result, facts=None, really_facts=None)
 
 
 def recorded_of(log: NodeLog, shard: int, group_id: str | None = None) -> tuple[list[Recorded], Basis]:
-    """What members did in each group of a shard, or in one; and what that rests on."""
+    """The recorded membership of each group of a shard, or of one, and its basis."""
     reader = log.reader(shard)
     walk = Walk(shard, reader)
-    readers = _Extractors(shard, group_id, reader.evidence() or None)  # whose begin says how far it goes back
+    readers = _Extractors(shard, group_id, reader.evidence() or None)  # the first note dates it
     for item in walk:
         if isinstance(item, Frame):
             readers.frame(item)
@@ -203,7 +211,7 @@ def recorded_of(log: NodeLog, shard: int, group_id: str | None = None) -> tuple[
 
 
 class _Extractors:
-    """One extractor for each group of a shard, made when the group is first met."""
+    """One extractor for each group of a shard, made when the group first appears."""
 
     def __init__(self, shard: int, group_id: str | None, notes: list[dict[str, object]] | None) -> None:
         self._shard = shard
@@ -237,7 +245,7 @@ class _Extractors:
                 return
             cause = decode_cause(frame.body)
         except RecordsError:
-            return  # `verify` reports it
+            return  # reported by `verify`
         for group_id, raws in mine.items():
             if raws:
                 self._of(group_id).entry(frame.index, frame.timestamp_ms, Entry(cause, tuple(raws)))
@@ -258,7 +266,7 @@ class _Extractors:
         if is_of_members:
             mine.setdefault(group_id, []).append(raw)
         else:
-            self._of(group_id)  # it is there, if only with offsets
+            self._of(group_id)  # creates the extractor, so that a group with offsets only is known
 
     def snapshot(self, snapshot: SnapshotLike) -> None:
         by_group: dict[str, list[RawRecord]] = {}

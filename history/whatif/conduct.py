@@ -2,13 +2,13 @@
 
 A member that has something due does it after a *delay*. If the same was due at the same time in the record,
 within one heartbeat interval, it takes the delay that it took then; else its median; else one heartbeat
-interval. Which of the three was used, and how often, is part of the answer (`Assumptions`).
+interval. The answer includes how often each of the three was used (`Assumptions`).
 
-A member that expired was silent from its last heartbeat on, until something shows that it came back: a
-request of it that was refused, or that it joined again. Nothing shows it: it is not known whether a longer
-timeout would have kept it, and the replay ends its session when it really ended. That is counted, never
-guessed. A member that was fenced while it gave up partitions was rid of them when its next heartbeat, which
-was refused, said so, or when it joined again; one that still has a part of them only shows that it lives.
+A member that expired was silent from its last heartbeat until something shows that it came back: a request
+that was refused, or a new join. If nothing shows it, it is unknown whether a longer timeout would have kept
+it, and the replay ends its session when it really ended; such cases are counted, never guessed. A member that
+was fenced while revoking had given up its partitions when its next, refused heartbeat said so, or when it
+joined again. A heartbeat that still lists some of them only shows that the member was alive.
 """
 
 from __future__ import annotations
@@ -27,38 +27,40 @@ from .settings import WhatIf
 
 MINUTE_MS = 60_000
 LATE_MS = 5_000
-"""A gap is noted up to this long after it ended (`cluster.regularity`)."""
+"""Milliseconds after which the note of a gap may follow the end of the gap (`cluster.regularity`)."""
 
 
 @dataclass(slots=True)
 class Assumptions:
-    """What the replay rests on, counted."""
+    """Counts of the assumptions that the replay rests on."""
 
     as_then: int = 0
-    """Delays that the member took at that very moment in the record."""
+    """Delays that the member took at the same time in the record."""
     usual: int = 0
-    """Delays that are the median of those that the member showed."""
+    """Delays taken as the median of the member's recorded delays."""
     one_interval: int = 0
-    """Delays of members that showed none: one heartbeat interval."""
+    """Delays of members without recorded ones: one heartbeat interval."""
     gaps_placed: int = 0
-    """Silences known by their minute only, placed within it."""
+    """Silences whose minute only is known, placed within it."""
     unknown_sessions: int = 0
-    """Expired members of which nothing shows whether the longer session timeout would have kept them."""
+    """Expired members for which it is unknown whether the longer session timeout would have kept them."""
     unknown_revocations: int = 0
-    """Members fenced while revoking of which nothing shows whether more time would have been enough."""
+    """Members fenced while revoking for which it is unknown whether more time would have been enough."""
     unknown_absences: int = 0
-    """Static members whose absence took so nearly the session timeout that it may have ended their
-    session."""
+    """Static members whose absence was so close to the session timeout that their session may have ended."""
     not_applied: int = 0
-    """Recorded acts that made no sense any more, such as a leave of a member that is gone."""
+    """Recorded actions that no longer made sense, such as the leave of a member that is gone."""
     refused: int = 0
     """Recorded requests that the coordinator would have refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a member does about something due: at ``at_ms`` (``None``: never), ordered by ``index``. At
-    ``fenced_ms`` it is removed if it has not; at ``returns_ms`` it joins again then."""
+    """A member's planned action about something due.
+
+    It acts at ``at_ms`` (``None``: never), ordered by ``index``. If it has not acted by ``fenced_ms`` it is
+    removed, and joins again at ``returns_ms``.
+    """
 
     at_ms: int | None
     index: int
@@ -67,15 +69,15 @@ class Plan:
     returns_ms: int | None = None
     holding: Holding = ORDINARY
     is_spared: bool = False
-    """It was removed in the record, and is not here."""
+    """It was removed in the record, but not in the replay."""
 
 
 LAST = 1 << 62
-"""The place of what is not in the record: behind all that happened within the same millisecond."""
+"""The index of events that are not in the record: after everything else in the same millisecond."""
 
 
 class Conduct:
-    """The members of one recorded group, under the settings asked for."""
+    """The members of one recorded group, under the settings in ``asked``."""
 
     def __init__(self, script: Recorded, asked: WhatIf) -> None:
         self.script = script
@@ -100,7 +102,7 @@ class Conduct:
     # Delays.
 
     def plan(self, member_id: str, due: Due, own_timeout_ms: int) -> Plan:
-        """What the member does about something that became due."""
+        """Plan the member's action about something that became due."""
         asked_ms = self.asked.rebalance_timeout_ms
         timeout_ms = asked_ms or own_timeout_ms
         is_heartbeat = due.kind is DueKind.HEARTBEAT
@@ -129,8 +131,11 @@ class Conduct:
         return self._acknowledgement(due, at_ms, timeout_ms)
 
     def _as_then(self, member_id: str, due: Due, reaction: Reaction) -> int | None:
-        """When the member does it if it takes as long as then. Where something else came before, it has had
-        its usual time and was not heard of until then; it does it afterwards, should it still be due."""
+        """Time at which the member acts if it takes as long as in the record; ``None``: never.
+
+        If something else came first in the record, the member acts after its usual delay, but not before
+        that, because it was not heard from until then.
+        """
         if reaction.at_ms is not None:
             return due.since_ms + reaction.at_ms - reaction.since_ms
         if reaction.closed_ms is None:
@@ -140,14 +145,14 @@ class Conduct:
         return max(due.since_ms + delay_ms, reaction.closed_ms)
 
     def _acknowledgement(self, due: Due, at_ms: int | None, timeout_ms: int) -> Plan:
-        """It gives up at that time, unless its own time is over before."""
+        """The member gives up its partitions at ``at_ms``, or is fenced if its timeout ends before."""
         fenced_ms = self._armed_until(due.since_ms, timeout_ms)
         if at_ms is not None and at_ms <= fenced_ms:
             return Plan(at_ms, LAST)
         return Plan(None, LAST, fenced_ms, LAST, returns_ms=at_ms)
 
     def _fenced(self, member_id: str, due: Due, reaction: Reaction, timeout_ms: int) -> Plan:
-        """Recorded: it had not given up when its time was over. Now that time is another one."""
+        """The plan of a member that was fenced in the record, under another rebalance timeout."""
         assert reaction.fenced_ms is not None
         fenced_ms = self._armed_until(due.since_ms, timeout_ms)
         if fenced_ms <= reaction.fenced_ms:
@@ -161,8 +166,10 @@ class Conduct:
         return Plan(None, LAST, reaction.fenced_ms, reaction.index)
 
     def _recorded(self, member_id: str, due: Due) -> tuple[Reaction | None, bool]:
-        """What the member did when the same was due: at that very moment, or the nearest within an
-        interval."""
+        """The recorded reaction to the same thing due, and whether it was due at exactly the same time.
+
+        Otherwise it is the nearest reaction within one heartbeat interval.
+        """
         done, starts = self.script.reactions.get(member_id, ()), self._starts.get(member_id, [])
         nearest: Reaction | None = None
         low = bisect_left(starts, due.since_ms - self.script.interval_ms)
@@ -201,7 +208,7 @@ class Conduct:
     # Silences.
 
     def _heard_at(self, member_id: str, at_ms: int | None) -> int | None:
-        """The moment, or the end of the silence that it falls into."""
+        """The given time, or the end of the silence that contains it."""
         if at_ms is None:
             return None
         for heard_ms, back_ms in self._silences.get(member_id, ()):
@@ -210,7 +217,7 @@ class Conduct:
         return at_ms
 
     def came_back(self, ended: Ended, after_ms: int) -> int | None:
-        """When an expired member, or whoever has its instance id, showed that it was there."""
+        """Time at which an expired member, or one with its instance id, showed that it was alive."""
         times = [self._shown_alive(ended.member_id, after_ms)]
         if ended.instance_id is not None:
             times.append(_first_after(self._joins.get(f"instance {ended.instance_id}", []), after_ms))
@@ -223,14 +230,17 @@ class Conduct:
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def _refused(self, member_id: str, after_ms: int) -> Refusal | None:
-        """The first heartbeat of a member that came after its removal and was noted."""
+        """The first refused heartbeat of a member after its removal."""
         refused = (self.script.refused or {}).get(member_id, ())
         place = bisect_left(refused, after_ms, key=lambda refusal: refusal.at_ms)
         return refused[place] if place < len(refused) else None
 
     def _rid_of(self, member_id: str, owed: Iterable[tuple[str, int]], after_ms: int) -> int | None:
-        """When a fenced member was rid of what it owed: its first heartbeat after that said so, which did not
-        know yet that it was fenced; else when it joined again."""
+        """Time at which a fenced member had given up ``owed``; ``None``: unknown.
+
+        This is its first heartbeat after the fencing, sent before it knew of that, if it no longer lists
+        them; else the time at which it joined again.
+        """
         refusal = self._refused(member_id, after_ms)
         joined_ms = _first_after(self._joins.get(member_id, []), after_ms)
         if refusal is not None and has_none_of(refusal.owned, owed):
@@ -238,12 +248,12 @@ class Conduct:
         return joined_ms
 
     def _has_evidence(self, from_ms: int, to_ms: int) -> bool:
-        """Whether a request that was refused between the two would be known."""
+        """Whether the evidence would contain any request refused between the two times."""
         is_kept = self.script.refused is not None and self.script.evidence_from_ms <= from_ms
         return is_kept and self.script.last_ms >= to_ms
 
     def _armed_until(self, since_ms: int, timeout_ms: int) -> int:
-        """The end of a timeout: a term that begins meanwhile starts it anew."""
+        """The end of a timeout; a term that begins in between restarts it."""
         end_ms = since_ms + timeout_ms
         for at_ms in self._terms[bisect_right(self._terms, since_ms) :]:
             if at_ms >= end_ms:
@@ -254,8 +264,10 @@ class Conduct:
     # Sessions.
 
     def session_end(self, ended: Ended) -> tuple[int, int] | None:
-        """When a session that ran out ends under the timeout asked for, and its place; ``None``: it does
-        not."""
+        """(epoch ms, index) of the end of an expired session under the new timeout.
+
+        ``None``: the session does not end.
+        """
         timeout_ms = self.asked.session_timeout_ms
         if timeout_ms is None or timeout_ms == ended.timeout_ms:
             return ended.at_ms, ended.index
@@ -271,8 +283,11 @@ class Conduct:
         return ended.at_ms, ended.index
 
     def silences_over(self) -> list[tuple[str, int, int | None]]:
-        """Silences that a shorter session timeout would not have borne and the recorded one did: member,
-        the end of its session, and when it was heard again (``None``: the record tells)."""
+        """Silences that exceed a shorter session timeout but not the recorded one.
+
+        Each is (member, end of its session, time of its next heartbeat); the last is ``None`` if the record
+        has it.
+        """
         timeout_ms = self.asked.session_timeout_ms
         if timeout_ms is None:
             return []
@@ -280,7 +295,7 @@ class Conduct:
         return [silence for silence in found if silence is not None] + self._absences(timeout_ms)
 
     def _placed(self, gap: Gap, timeout_ms: int) -> tuple[str, int, int | None] | None:
-        """The silence within its minute, where the record does not show the member to be heard of."""
+        """Place a silence within its minute, clear of known heartbeats; ``None``: there is no room."""
         first_ms, last_ms = gap.minute_ms - LATE_MS, gap.minute_ms + MINUTE_MS
         heard = self._heard.get(gap.member_id, [])
         middle_ms = gap.minute_ms + MINUTE_MS // 2
@@ -306,7 +321,7 @@ class Conduct:
 
     @property
     def _heard(self) -> dict[str, list[int]]:
-        """When each member is known to have been heard of, ascending."""
+        """Times at which each member is known to have been heard from, ascending."""
         if not hasattr(self, "_heard_ms"):
             heard: dict[str, list[int]] = defaultdict(list)
             for act in self.script.acts:
@@ -318,7 +333,7 @@ class Conduct:
         return self._heard_ms
 
     def _absences(self, timeout_ms: int) -> list[tuple[str, int, int | None]]:
-        """Static members that were away for longer than their session would have lasted."""
+        """Static members that were away for longer than the new session timeout."""
         found: list[tuple[str, int, int | None]] = []
         ended = {(one.member_id, one.at_ms) for one in self.script.sessions_ended}
         for act in self.script.acts:

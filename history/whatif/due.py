@@ -1,13 +1,13 @@
-"""Who could get on by a heartbeat, and since when.
+"""Members that could progress by a heartbeat, and since when.
 
-A member of the consumer protocol moves on by its own heartbeats only. After each decision some members have
-a heartbeat *due*: one that would change something, because the target is another one or because somebody
-gave up what they wait for. And who was told to give something up has an *acknowledgement* due. How long a
-member takes from there is its own; the rest is the coordinator's.
+A member of the consumer protocol progresses only by its own heartbeats. After each decision some members have
+a heartbeat *due*: one that would change something, because the target changed or another member gave up
+partitions that they wait for. A member that was asked to revoke partitions has an *acknowledgement* due. How
+long a member then takes is its own behaviour; everything else is the coordinator's.
 
-The same object watches the recorded course and the one that is replayed. So a replay that has come to the
-same state at the same moment finds the same members due, which is why a replay under the recorded settings
-is the record.
+The same object watches the recorded course and the replay. A replay that reaches the same state at the same
+time therefore finds the same members due, which is why a replay under the recorded settings reproduces the
+record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOVES_ALL = frozenset(
         RecordType.CONSUMER_GROUP_REGULAR_EXPRESSION,
     }
 )
-"""Records after which any member may have something to do."""
+"""Records after which any member may have something due."""
 
 
 HEARD_BY = frozenset(
@@ -41,37 +41,39 @@ HEARD_BY = frozenset(
         Trigger.HEARTBEAT,
     }
 )
-"""Decisions on a member's heartbeat."""
+"""Triggers of decisions on a member's heartbeat."""
 
 
 class DueKind(StrEnum):
     HEARTBEAT = "heartbeat"
-    """Any heartbeat would do."""
+    """Any heartbeat suffices."""
     ACKNOWLEDGEMENT = "acknowledgement"
-    """The member was told to give up partitions and has to say that it did."""
+    """The member was asked to revoke partitions and must acknowledge it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What a member has due, and since when (epoch ms)."""
+    """Something that a member has due, and since when (epoch ms)."""
 
     kind: DueKind
     since_ms: int
 
 
 class Watch:
-    """What each member of one group has due."""
+    """Tracks what each member of one group has due."""
 
     def __init__(self) -> None:
         self.due: dict[str, Due] = {}
         self._waiting: set[str] = set()
-        """Members that wait for partitions: what anybody gives up may be theirs."""
+        """Members that wait for partitions; those that another member gives up may be theirs."""
 
     def look(
         self, group: Group | None, records: Iterable[RawRecord], at_ms: int, cause: Cause | None = None
     ) -> tuple[dict[str, Due], dict[str, Due]]:
-        """After a decision that wrote ``records``. Returns by member what became due by it, and what was due
-        and is no longer: the member whose heartbeat it was begins anew."""
+        """Update after a decision that wrote ``records``; return what became due and what ended, by member.
+
+        If the decision was on a member's own heartbeat, what the member had due ends and may become due anew.
+        """
         fresh: dict[str, Due] = {}
         closed: dict[str, Due] = {}
         if group is None or not group.is_consumer:
@@ -96,8 +98,11 @@ class Watch:
         return fresh, closed
 
     def _looked_at(self, group: Group, records: Iterable[RawRecord]) -> Iterable[str]:
-        """Whom the records may concern, in an order that is always the same: all, if the target is another
-        one; else those whose records they are, and those who wait."""
+        """The members that the records may concern, in a deterministic order.
+
+        These are all members if the target changed; otherwise those that the records name and those that
+        wait.
+        """
         if not MOVES_ALL.isdisjoint(raw.type for raw in records):
             return [*group.members, *sorted(self.due.keys() - group.members.keys())]
         named = {getattr(decode_key(raw), "member_id", "") for raw in records}

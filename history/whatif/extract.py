@@ -1,11 +1,11 @@
 """From a group's entries to what its members did.
 
-A walk over the group's own records, with the coordinator's projection beside it: the cause says who did
-something, the records what it was, and `Watch` what each member had due. The topics come from the group's
-own records 4, so the metadata shard is not needed: a topic exists to the group from the moment at which the
-group takes note of it.
+This is a walk over the group's own records with the coordinator's projection. The cause names the acting
+member, the records show what it did, and `Watch` knows what each member had due. The topics come from the
+group's own records 4, so the metadata shard is not needed: for the group a topic exists from the moment at
+which the group notices it.
 
-What is kept grows with the comings and goings in the group, not with its commits or with time.
+Memory grows with the changes of membership, not with commits or time.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _OF_WILL = {
 }
 
 LIMITS, BUDGET = Limits(), Budget(1.0, 1.0)
-"""Of matching a handful of names, whose clock stands still."""
+"""Bounds for matching a handful of names, with a clock that stands still."""
 
 CLASSIC = "it is a classic group: its members assign among themselves, so nothing of that is in the log"
 OFFSETS_ONLY = "it has offsets and never had members"
@@ -78,7 +78,9 @@ STRANGE = "entries of a kind that this release does not know are left out of the
 
 
 class Extractor:
-    """Builds `Recorded` from the entries of one group, in order. ``notes`` is the evidence beside the log."""
+    """Builds `Recorded` from the entries of one group, in order; ``notes`` are the node's notes outside
+    its log.
+    """
 
     def __init__(
         self,
@@ -109,7 +111,7 @@ class Extractor:
         return self._projection.groups.get(self.group_id)
 
     def begin_with(self, records: Iterable[RawRecord], index: int, at_ms: int) -> None:
-        """The group as a snapshot has it; comes first if at all."""
+        """Start with the group in a snapshot; must be called first, if at all."""
         self._start = list(records)
         self._facts.go_on_from(index, at_ms, self._start)
         self._projection.apply_all(self._start, 0)
@@ -127,7 +129,7 @@ class Extractor:
         self._passed(at_ms)
 
     def passed(self, at_ms: int) -> None:
-        """An entry that says nothing of the group's membership; the last one is enough."""
+        """Note an entry that does not concern the group's membership; only the last such entry is needed."""
         self._last_ms = at_ms
         self._facts.passed(at_ms)
 
@@ -137,7 +139,7 @@ class Extractor:
         self._last_ms = at_ms
 
     def entry(self, index: int, at_ms: int, entry: Entry) -> None:
-        """An entry about the group; ``entry.records`` holds the group's own ones only."""
+        """Take an entry about the group; ``entry.records`` holds only the group's own records."""
         self._facts.entry(index, at_ms, entry)
         cause, group = entry.cause, self.group
         leaving = self._about_to_end(index, at_ms, cause, group)
@@ -160,7 +162,7 @@ class Extractor:
         self._passed(at_ms)
 
     def finish(self) -> Recorded:
-        """Everything; call once, after the last entry."""
+        """Return the whole record; call once, after the last entry."""
         for member_id, due in self._watch.due.items():
             self._reactions[member_id].append(
                 Reaction(kind=due.kind, since_ms=due.since_ms, at_ms=None, closed_ms=None)
@@ -194,7 +196,7 @@ class Extractor:
     # One entry.
 
     def _about_to_end(self, index: int, at_ms: int, cause: Cause, group: Group | None) -> list[Ended]:
-        """The sessions that run out by this entry, while their members are still known."""
+        """The sessions that expire by this entry, determined while their members still exist."""
         if cause.trigger not in EXPIRIES or group is None:
             return []
         by_session = {
@@ -227,8 +229,10 @@ class Extractor:
         holding: Holding,
         owed: Mapping[str, frozenset[tuple[str, int]]],
     ) -> bool:
-        """Notes what came of what members had due; whether this entry was no more than that. ``owed``: what
-        those had not given up whom it fenced for that."""
+        """Record the outcome of what members had due; return whether the entry was only such an outcome.
+
+        ``owed`` holds what each member fenced by the entry had not given up.
+        """
         is_reaction = False
         for member_id, due in closed.items():
             did = member_id == cause.member_id and _does(cause.trigger, due.kind)
@@ -289,14 +293,17 @@ class Extractor:
         )
 
     def _worth_saying(self, waits: bool | None, was_waiting: bool) -> bool | None:
-        """That a target does not wait is the rule; only where it did that must be said."""
+        """Omit the default, that a target does not wait, unless one waited before."""
         return waits if waits or was_waiting else None
 
     def _topics_changed(
         self, group: Group | None, records: Iterable[RawRecord]
     ) -> tuple[tuple[TopicMetadata, ...], tuple[str, ...]]:
-        """What the group learned of topics by this entry. One that it subscribes to and does not have is
-        gone; so is one that an expression would match and does not, now that it was resolved."""
+        """Topics that are new or changed to the group by this entry, and names of those deleted.
+
+        A topic counts as deleted if the group subscribes to it and lacks it, or if a regular expression that
+        was resolved just now would match it and did not.
+        """
         if group is None or group.partition_metadata is None:
             return (), ()
         now = {topic.topic_name: topic for topic in group.topics}
@@ -315,7 +322,7 @@ class Extractor:
 
 
 def _resolved_by(records: Iterable[RawRecord]) -> list[str]:
-    """The expressions that were resolved anew."""
+    """The regular expressions that were resolved by these records."""
     return [
         decode_key(raw).regular_expression
         for raw in records
@@ -324,7 +331,7 @@ def _resolved_by(records: Iterable[RawRecord]) -> list[str]:
 
 
 def _assigned(group: Group | None, member_id: str) -> set[tuple[bytes, int]]:
-    """What a member may use."""
+    """Partitions assigned to a member."""
     member = group.members.get(member_id) if group is not None else None
     if member is None:
         return set()
@@ -332,7 +339,7 @@ def _assigned(group: Group | None, member_id: str) -> set[tuple[bytes, int]]:
 
 
 def _owned(group: Group | None, member_id: str) -> set[tuple[bytes, int]]:
-    """What it may use or still has to give up."""
+    """Partitions assigned to a member or pending revocation."""
     member = group.members.get(member_id) if group is not None else None
     if member is None:
         return set()
@@ -341,7 +348,7 @@ def _owned(group: Group | None, member_id: str) -> set[tuple[bytes, int]]:
 
 
 def _never_reported(group: Group | None, member_id: str) -> bool:
-    """Whether it is to give up what it had not reported."""
+    """Whether the member is asked to revoke partitions that it never reported as owned."""
     member = group.members.get(member_id) if group is not None else None
     if member is None or member.current.state is not MemberState.UNREVOKED_PARTITIONS:
         return False
@@ -349,7 +356,7 @@ def _never_reported(group: Group | None, member_id: str) -> bool:
 
 
 def _owed(group: Group | None, cause: Cause) -> dict[str, frozenset[tuple[str, int]]]:
-    """By member that is fenced for not giving up in time, before it is: what it has not given up."""
+    """Member -> partitions not given up, for the members that this cause fences; call before applying it."""
     found: dict[str, frozenset[tuple[str, int]]] = {}
     for reason in cause.reasons:
         if reason.kind == ReasonKind.REBALANCE_EXPIRED:
@@ -366,7 +373,7 @@ def _does(trigger: int, kind: DueKind) -> bool:
 
 
 def _is_plain(act: Act) -> bool:
-    """A heartbeat that did nothing but bring its member on."""
+    """Whether the act is a heartbeat that only brought its member forward."""
     is_more = act.topics or act.gone or act.target_waits is not None
     return act.kind is ActKind.HEARTBEAT and not is_more
 
@@ -383,7 +390,7 @@ def _target_waits(records: Iterable[RawRecord], group: Group | None) -> bool | N
 def _evidence(
     notes: Iterable[Mapping[str, Any]] | None, group_id: str
 ) -> tuple[tuple[Gap, ...], dict[str, tuple[Refusal, ...]] | None, int]:
-    """Heartbeat gaps and refused heartbeats of the group's members, and since when there is evidence."""
+    """Heartbeat gaps and refused heartbeats of the group's members, and the start of the evidence."""
     if notes is None:
         return (), None, 0
     kept = list(notes)
@@ -407,8 +414,10 @@ def _evidence(
 
 
 def _interval_ms(gaps: Iterable[Gap], ended: Iterable[Ended]) -> int:
-    """Between a member's heartbeats, as far as it was noted: what is no gap within a session (as far as the
-    log names the timeout of any) is left out. Without notes the interval that a node tells by default."""
+    """The heartbeat interval: the median of the noted gaps within a session, or the default without notes.
+
+    A gap as long as the shortest known session timeout is not counted, because it ended a session.
+    """
     session_ms = min((one.timeout_ms for one in ended), default=None)
     lengths = [gap.gap_ms for gap in gaps if session_ms is None or gap.gap_ms < session_ms]
     return max(1, round(median(lengths))) if lengths else INTERVAL_MS

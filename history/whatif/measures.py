@@ -1,7 +1,7 @@
-"""What both courses of a group are measured by; from the rows that every other answer is made of.
+"""The measures of both courses of a group, from the rows that every other answer is made of.
 
-A *partition-second* is one partition for one second: three partitions that nobody owns for two seconds are
-six. What is still open at the end of what was read counts up to there.
+A *partition-second* is one partition for one second: three partitions without an owner for two seconds are
+six. Whatever is still open at the last entry read counts up to it.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ from history.facts.rows import EpochRow, GroupFacts, SessionEnd, SpanKind, Topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """One course of a group."""
+    """The measures of one course of a group."""
 
     epochs: int
     moved: int
-    """Partitions that a new target took from one member and gave to another."""
+    """Partitions that a new target moved from one member to another."""
     unowned_ms: int
-    """Partition-milliseconds that were nobody's though the group had members and subscribed."""
+    """Partition-milliseconds without an owner though the group had members and subscribed to the topic."""
     revoking_ms: int
-    """Partition-milliseconds between a member being told to give up a partition and its being rid of it."""
+    """Partition-milliseconds between the request to revoke a partition and its release."""
     unstable_ms: int
-    """From the begin of each epoch until the group was first Stable or Empty in it, or the next one began."""
+    """Milliseconds from the start of each epoch until the group was first Stable or Empty, or the next
+    began."""
     sessions_expired: int
     fenced_revoking: int
-    """Members removed because they did not give up in time."""
+    """Members removed because they did not revoke partitions in time."""
     spread: int
     """The largest difference between two members' numbers of partitions in any target."""
     spread_at_end: int
     """The same in the last target."""
 
     def minus(self, other: Measures) -> dict[str, int]:
-        """By field, this course's figure less the other's."""
+        """This course's figures minus the other's, by field."""
         return {field.name: getattr(self, field.name) - getattr(other, field.name) for field in fields(self)}
 
 
 def measures_of(facts: GroupFacts) -> Measures:
-    """The figures of one course; epochs that a snapshot already had count for their time only."""
+    """The measures of one course; epochs already in a snapshot count for their time only."""
     recorded = [row for row in facts.epochs if row.is_begin_known]
     spreads = list(_spreads(facts.epochs))
     ends = Counter(session.end for session in facts.sessions)
@@ -68,7 +69,7 @@ def _unstable_ms(row: EpochRow, last_ms: int) -> int:
 
 
 def _spreads(epochs: tuple[EpochRow, ...]) -> Iterator[int]:
-    """After each target: the most partitions that a member has less the fewest."""
+    """After each target: the largest number of partitions of a member minus the smallest."""
     owner_of: dict[TopicPartition, str] = {}
     sizes: Counter[str] = Counter()
     for row in epochs:

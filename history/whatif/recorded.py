@@ -1,8 +1,7 @@
-"""What the members of one group did, as its log tells it: all that a replay needs, and nothing of what was
-decided.
+"""The actions of one group's members according to its log: the input of a replay, without any decisions.
 
-Plain data, made by `extract` from the group's own entries, so that it can travel to wherever it is
-replayed. Times are wall-clock epoch ms; ``index`` orders what happened within one millisecond.
+Plain data, made by `extract` from the group's own entries, so that it can be replayed anywhere. Times are
+wall-clock epoch ms; ``index`` orders events within one millisecond.
 """
 
 from __future__ import annotations
@@ -19,42 +18,41 @@ from records import ConsumerGroupMemberMetadataValue, RawRecord, TermStartValue,
 from .due import DueKind
 
 INTERVAL_MS = GroupSettings().heartbeat_interval_ms
-"""Between a member's heartbeats, where nothing tells it."""
+"""Milliseconds between two heartbeats of a member, if nothing else is known."""
 
 
 class ActKind(StrEnum):
-    """What happened to a group by somebody's will."""
+    """Kinds of events that come to a group from outside."""
 
     JOIN = "join"
-    """For the first time, again, or in the place of a static member that is away."""
+    """A first join, a rejoin, or a replacement of a static member that is away."""
     UPDATE = "update"
     LEAVE = "leave"
     AWAY = "away"
     REMOVE = "remove"
-    """Members, by an operator."""
+    """Members were removed by an operator."""
     DELETE = "delete"
-    """The group, by an operator or because nothing was left of it."""
+    """The group was deleted, by an operator or because it was empty."""
     HEARTBEAT = "heartbeat"
-    """One that did more than to bring its member on: it found a changed topic, or a target was due."""
+    """A heartbeat that also did something else: it noticed a changed topic, or a target was due."""
     CHECK = "check"
     """The coordinator compared the group with the catalog."""
     SCENE = "scene"
-    """Topics are other than before, or targets have to wait: what happens at the same index finds it so."""
+    """Topics changed, or whether targets must wait; other events of the same index find it so."""
     RESOLVE = "resolve"
-    """A round of resolution of regular expressions ended."""
+    """A round of resolving regular expressions ended."""
     TARGET = "target"
-    """A target was computed that had to wait, or was handed in."""
+    """A target was computed after a delay, or installed by a member."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a member lets the coordinator know of the partitions that it has, where that is out of the
-    ordinary."""
+    """A member's report about its partitions, where it differs from the usual."""
 
     owns_nothing: bool = False
-    """It said at once that it does not own what it was to give up, as one does that never learned of it."""
+    """It reported at once that it does not own what it was asked to revoke, as if it never learned of it."""
     never_reported: bool = False
-    """It had not said yet that it has what it was told to give up."""
+    """It had not yet reported as owned what it was asked to revoke."""
 
 
 ORDINARY: Final = Holding()
@@ -62,49 +60,49 @@ ORDINARY: Final = Holding()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """One of these, at its moment."""
+    """One event from outside, with its time."""
 
     kind: ActKind
     index: int
     at_ms: int
     member_id: str = ""
     metadata: ConsumerGroupMemberMetadataValue | None = None
-    """Of a member that joins or updates: what it says of itself from then on."""
+    """The member's metadata after a join or an update."""
     members: tuple[str, ...] = ()
-    """Of a removal."""
+    """The members removed by `ActKind.REMOVE`."""
     acknowledges: bool = False
-    """The member said besides that it gave up what it had to."""
+    """The member also acknowledged the revocation of its partitions."""
     holding: Holding = ORDINARY
     topics: tuple[TopicMetadata, ...] = ()
-    """Topics that are new or other than before to the group at this moment."""
+    """Topics that the group learned of or saw changed at this moment."""
     gone: tuple[str, ...] = ()
-    """Names of topics that it found deleted."""
+    """Names of topics that the group found deleted."""
     target_waits: bool | None = None
-    """The epoch moved and its target was left for later; False: a target was written; None: neither."""
+    """True: the epoch was raised and its target deferred; False: a target was written; ``None``: neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reaction:
-    """What a member had due, and when it did it."""
+    """Something that a member had due, and when it did it."""
 
     kind: DueKind
     since_ms: int
     at_ms: int | None
-    """``None``: never; something else came before, or it was removed."""
+    """``None``: never, because something else came first or the member was removed."""
     closed_ms: int | None
-    """When it was not due any more, whatever the reason; ``None``: it still was at the end."""
+    """Time at which it ceased to be due, for any reason; ``None``: still due at the end."""
     index: int = 0
-    """Of the entry that closed it."""
+    """Index of the entry that closed it."""
     holding: Holding = ORDINARY
     fenced_ms: int | None = None
-    """When it was removed because it did not give up in time."""
+    """Time at which the member was removed for not revoking partitions in time."""
     owed: frozenset[tuple[str, int]] = frozenset()
-    """What it had not given up then: (topic id, partition)."""
+    """Partitions that it had not given up by then: (topic id, partition)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A session that ran out: the proof that the log has of it."""
+    """A session that expired, as the log proves it."""
 
     member_id: str
     instance_id: str | None
@@ -112,14 +110,14 @@ class Ended:
     at_ms: int
     timeout_ms: int
     heard_ms: int
-    """When the session was armed last: its last heartbeat, or the begin of a term."""
+    """Time at which the session was last armed: by its last heartbeat, or by the start of a term."""
     deadline_ms: int
     was_away: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """The longest silence between two heartbeats of a member that was noted in a minute."""
+    """The longest silence between two heartbeats of a member noted in a minute."""
 
     member_id: str
     minute_ms: int
@@ -132,23 +130,23 @@ class Refusal:
 
     at_ms: int
     owned: Owned | None = None
-    """What it said that the member owns."""
+    """The partitions that it reported as owned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """The membership of one group over the time that was read."""
+    """The membership of one group over the period read."""
 
     group_id: str
     shard: int
     start: tuple[RawRecord, ...]
-    """The group's records where the log begins with a snapshot."""
+    """The group's records in the snapshot with which the log begins."""
     acts: tuple[Act, ...]
     reactions: dict[str, tuple[Reaction, ...]]
     """By member, in order."""
     sessions_ended: tuple[Ended, ...]
     terms: tuple[tuple[int, int, TermStartValue], ...]
-    """(index, ms, what began): of the shard, while it was read."""
+    """(index, ms, term) of the terms of the shard that began in the period read."""
     first_ms: int
     last_ms: int
     gaps: tuple[Gap, ...] = ()
@@ -156,10 +154,10 @@ class Recorded:
     """Heartbeats of removed members, by member, in order; ``None``: no evidence was kept."""
     evidence_from_ms: int = 0
     interval_ms: int = INTERVAL_MS
-    """Between a member's heartbeats: the median of what was noted, where anything was."""
+    """Milliseconds between two heartbeats of a member: the median of those noted, if any."""
     facts: GroupFacts | None = None
-    """What really happened, as rows; ``None`` where nothing is to be replayed."""
+    """The real course, as rows; ``None`` if nothing can be replayed."""
     left_out: str = ""
-    """Why there is nothing to replay, in words; empty: there is."""
+    """Why nothing can be replayed, in words; empty: it can."""
     notes: tuple[str, ...] = ()
-    """What the log says and a replay leaves out."""
+    """Parts of the log that a replay leaves out, in words."""

@@ -1,12 +1,11 @@
-"""Plays what members did to the coordinator, on virtual time.
+"""Replays what members did with the real coordinator, on virtual time.
 
-The shard is the one that serves; only its surroundings are made up. Time is what the script says. Targets
-take no time and wait only where they waited in the record, which is said to the shard as an assignment
-interval. No timer runs by itself: a steady heartbeat leaves no trace in the log, so who expires, and when,
-is `Conduct`'s to say, and the shard is told by a session that began so long ago.
+The shard is the one used in production; only its surroundings are simulated. Time follows the script. Targets
+take no time, and wait only where they waited in the record, which the shard is given as an assignment
+interval. No timer fires by itself: a steady heartbeat leaves no trace in the log, so `Conduct` determines
+which members expire and when, and the shard is given a session that began accordingly long ago.
 
-What must stay true: the same script gives the same entries, and under the recorded settings the entries
-that were recorded.
+Invariant: the same script gives the same entries, and under the recorded settings the recorded entries.
 """
 
 from __future__ import annotations
@@ -35,23 +34,24 @@ from .settings import BUILT_IN_NAMES, WhatIf, WhatIfError
 from .surroundings import LIMITS, NEVER_MS, Surroundings, had_by, heartbeat_request, owned_by
 
 RESOLVED_SOON_MS: Final = 10_000
-"""A round of regular expressions that is due waits for a recorded one for so long, the longest pause
-between two."""
+"""A due round of regular expressions waits this long (ms) for a recorded one: the longest pause between
+two."""
 
 WORK_MAX: Final = 10_000
-"""Decisions of due work in a row: one group has a handful at most, so more means that it does not end."""
+"""Maximum number of successive decisions of due work. One group has a handful, so more means an endless
+loop."""
 
 HEARTBEAT_VERSION: Final = 1
 LEAVE_GROUP_VERSION: Final = 5
 DELETE_GROUPS_VERSION: Final = 2
 
 Sink = Callable[[int, int, Entry], None]
-"""Takes the entries of a replay: (index, ms, entry)."""
+"""Receives the entries of a replay: (index, ms, entry)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Does:
-    """A member does what it has due, if it still has."""
+    """A member does what it has due, if it is still due."""
 
     member_id: str
     due: Due
@@ -60,7 +60,7 @@ class _Does:
 
 @dataclass(frozen=True, slots=True)
 class _Out:
-    """A member's time is over; with `due`, if it still has that due."""
+    """A member's timeout ends; with ``due``, only if that is still due."""
 
     member_id: str
     trigger: Trigger
@@ -72,7 +72,7 @@ class _Out:
 
 @dataclass(frozen=True, slots=True)
 class _Back:
-    """A member that was removed without deserving it learns of it, and joins again."""
+    """A member that was removed while alive learns of it and joins again."""
 
     member_id: str
     metadata: ConsumerGroupMemberMetadataValue
@@ -83,12 +83,12 @@ _Event = Act | _Does | _Out | _Back
 
 @dataclass
 class Replay:
-    """One course of one group; `run` once."""
+    """One course of one group; call `run` once."""
 
     script: Recorded
     asked: WhatIf
     order: tuple[str, ...] = BUILT_IN_NAMES
-    """Assignors as the recorded node had them configured: the first is the default."""
+    """The assignors as configured on the recorded node; the first is the default."""
     sink: Sink = lambda _index, _ms, _entry: None
     conduct: Conduct = field(init=False)
 
@@ -106,14 +106,14 @@ class Replay:
         self._now_ms = self.script.first_ms
         self._index = 0
         self._spared: set[str] = set()
-        """Members that expired in the record and did not here: they do not join again either."""
+        """Members that expired in the record but not here, so they must not join again either."""
         self._resolves = [act.at_ms for act in self.script.acts if act.kind is ActKind.RESOLVE][::-1]
 
     def run(self) -> Conduct:
-        """Plays everything; afterwards the entries have gone to `sink`, and the conduct says what it rests
-        on.
+        """Replay everything into `sink`; the returned conduct has the assumptions made.
 
-        Raises `WhatIfError` when the assignor fails."""
+        Raises `WhatIfError` if the assignor fails.
+        """
         self._begin()
         for act in self.script.acts:
             self._put(act.at_ms, act.index, act)
@@ -155,7 +155,7 @@ class Replay:
             self._put(end_ms, LAST, out)
 
     def _begin(self) -> None:
-        """The group as the log begins with it."""
+        """Set up the group as it is at the beginning of the log."""
         self._shard.apply_all(self.script.start, 0)
         group = self._group
         if group is not None:
@@ -192,10 +192,10 @@ class Replay:
         self._catalog.put(known, self._catalog.version + 1)
         self._catalog.put_racks(topic.topic_name, topic.partition_racks, self._catalog.version)
 
-    # What a decision came to.
+    # Outcomes of decisions.
 
     def _ask(self, api: ApiKey, version: int, request: object, client: tuple[str, str] = ("", "")) -> object:
-        """One request, decided; what it answers."""
+        """Handle one request completely; return its reply."""
         outcome = self._shard.handle(api, version, request, self._ctx(*client))
         self._take(outcome)
         while outcome.rest is not None:
@@ -217,10 +217,10 @@ class Replay:
         self._expect(fresh)
 
     def _expect(self, fresh: dict[str, Due]) -> None:
-        """Members have something due: what they will do about it."""
+        """Schedule what members will do about what became due."""
         for member_id, due in fresh.items():
             key = (self.script.group_id, member_id)
-            self._shard.core.rebalances.cancel(key)  # the conduct says whose time runs out
+            self._shard.core.rebalances.cancel(key)  # the conduct decides which members time out
             member = self._member(member_id)
             assert member is not None
             assert member.metadata is not None
@@ -236,8 +236,10 @@ class Replay:
                 self._put(plan.fenced_ms, plan.fenced_index, out)
 
     def _work(self, *, is_round: bool = False) -> None:
-        """All that the coordinator has to do by itself; `is_round`: a recorded round of expressions is
-        now."""
+        """Do all work that is due in the coordinator itself.
+
+        With ``is_round``, a recorded round of regular expressions happens now.
+        """
         for _ in range(WORK_MAX):
             if not self._has_work(is_round):
                 return
@@ -259,10 +261,10 @@ class Replay:
         )
 
     def _is_resolved_soon(self) -> bool:
-        """Whether a round is recorded for soon: the topics that it found are not known before."""
+        """Whether a round is recorded soon; the topics that it found are not known before."""
         return bool(self._resolves) and self._resolves[-1] <= self._now_ms + RESOLVED_SOON_MS
 
-    # What happens.
+    # Events.
 
     def _act(self, act: Act) -> None:
         for topic in act.topics:
@@ -294,7 +296,7 @@ class Replay:
         if act.member_id in self._spared:
             self._spared.discard(act.member_id)
             if self._member(act.member_id) is not None:
-                return  # it was not removed, so it has no reason to join again
+                return  # it was not removed here, so it has no reason to join again
         if act.metadata is not None:
             self._join(act.member_id, act.metadata)
 
@@ -302,7 +304,7 @@ class Replay:
         self._heartbeat(member_id, 0, metadata, is_full=True, owned=[])
 
     def _speak(self, act: Act) -> None:
-        """A member says something of its own accord."""
+        """A member acts on its own initiative."""
         member = self._member(act.member_id)
         metadata = act.metadata if member is None or act.kind is ActKind.UPDATE else member.metadata
         if member is None:
@@ -333,8 +335,7 @@ class Replay:
         self._heartbeat(does.member_id, member.current.epoch, member.metadata, owned=owned)
 
     def _remember(self, member: Member, holding: Holding) -> None:
-        """The leader has told the member all it was to be told, and has heard from it what it has, as a
-        rule."""
+        """Record that the leader has answered the member and, usually, received a report of what it owns."""
         reports, key = self._shard.core.reports, (self.script.group_id, member.member_id)
         reports.forget(key)
         reports.answer(key, is_told=True)
@@ -372,7 +373,7 @@ class Replay:
         self.conduct.assumed.not_applied += sum(result.error_code != 0 for result in answer.results)
 
     def _together(self, first: _Out, at_ms: int, index: int) -> list[_Out]:
-        """All whose time is over by the same entry."""
+        """All members whose timeout ends with the same entry."""
         outs = [first]
         while self._queue and self._queue[0][:2] == (at_ms, index) and index != LAST:
             event = self._queue[0][3]

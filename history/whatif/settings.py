@@ -1,9 +1,9 @@
-"""What is to be different, and which assignor decides.
+"""The settings that are to be different, and the assignor that decides.
 
-An assignor goes by its name, or as ``module:Class`` for one that nobody has installed: it is imported into
-this process, so only give what you would run. Whatever it answers passes the checks that hold live; an
-answer that would be refused there ends the replay with an error here, as there is no old target worth going
-on with.
+An assignor is given by its name, or as ``module:Class`` for one that is not installed. That module is
+imported into this process, so only give what you would run. Its assignments are checked as they are live. One
+that would be refused live ends the replay with an error, because there is no old target worth continuing
+with.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class WhatIfError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """What is to be different; ``None``: as it was."""
+    """The settings that are to be different; ``None``: as recorded."""
 
     assignor: PartitionAssignor | None = None
     session_timeout_ms: int | None = None
     rebalance_timeout_ms: int | None = None
-    """Of every member, instead of its own."""
+    """Rebalance timeout of every member, instead of its own."""
     heartbeat_interval_ms: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises `WhatIfError` for what no group could be configured to."""
+        """Raise `WhatIfError` for values that no group could be configured with."""
         _within("session timeout", self.session_timeout_ms, _BROKER.session_timeout_min_ms, 1_800_000)
         _within("rebalance timeout", self.rebalance_timeout_ms, 1, 2**31 - 1)
         _within("heartbeat interval", self.heartbeat_interval_ms, 1, 1_800_000)
@@ -57,7 +57,7 @@ class WhatIf:
         return self == WhatIf()
 
     def words(self) -> tuple[str, ...]:
-        """``assignor range``, ``session timeout 6.0 s``"""
+        """``assignor range``, ``session timeout 6.0 s``."""
         said = [f"assignor {self.assignor.name}"] if self.assignor is not None else []
         said += [
             f"{name} {duration(value)}"
@@ -77,7 +77,7 @@ def _within(what: str, value: int | None, low: int, high: int) -> None:
 
 
 class CheckedAssignor:
-    """Somebody's assignor behind the checks of types that a node's child process makes."""
+    """A user's assignor with the type checks that a node's child process makes."""
 
     def __init__(self, assignor: PartitionAssignor, name: str) -> None:
         self.name = name
@@ -92,7 +92,7 @@ class CheckedAssignor:
 
 
 def assignor_named(text: str) -> PartitionAssignor:
-    """One of ours by name, or what ``module:Class`` names; raises `WhatIfError` saying what is wrong."""
+    """Return a built-in assignor by name, or the one at ``module:Class``; raises `WhatIfError`."""
     for assignor in BUILT_IN:
         if assignor.name == text:
             return assignor
@@ -103,7 +103,7 @@ def assignor_named(text: str) -> PartitionAssignor:
         )
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # anybody's code
+    except Exception as error:  # the module's code may raise anything
         raise WhatIfError(
             f"module {module_name} cannot be imported: {type(error).__name__}: {error};"
             " its directory must be on PYTHONPATH"

@@ -1,7 +1,7 @@
-"""What a replay makes up around the coordinator: bounds, settings, and the requests of members.
+"""The simulated surroundings of the coordinator in a replay: bounds, settings, and the requests of members.
 
-Nothing in it may decide anything: no timer fires by itself, nothing is too large, and a request says what its
-member says of itself in the record.
+Nothing in it may influence a decision: no timer fires by itself, nothing is too large, and a request reports
+what the record says of its member.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from records import ConsumerGroupMemberMetadataValue
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 
 NEVER_MS: Final = 10**13
-"""Three centuries: of timers that are not to fire by themselves."""
+"""Three centuries, for timers that must not fire by themselves."""
 
 UNBOUNDED: Final = 1 << 62
 
@@ -26,13 +26,12 @@ LIMITS: Final = Limits(
     install_records_max=UNBOUNDED,
     regex_pause_ms=0,
 )
-"""There is no loop to be kept free: everything is done in place."""
+"""No event loop has to be kept responsive, so everything is computed in place."""
 
 
 @dataclass(slots=True)
 class Surroundings:
-    """The settings view of the one group: the same for good, but for the interval that holds a target
-    back."""
+    """The settings view of the one group, constant except for the interval that defers a target."""
 
     open: GroupSettings
     held: GroupSettings
@@ -48,14 +47,14 @@ class Surroundings:
 
     @classmethod
     def of(cls, assignors: tuple[str, ...]) -> Surroundings:
-        """With these assignors configured, the first of them the default."""
+        """With these assignors configured; the first is the default."""
         settings = GroupSettings(
             session_timeout_ms=NEVER_MS,
             offsets_retention_check_interval_ms=NEVER_MS,
             regex_refresh_interval_ms=NEVER_MS,
             max_size=UNBOUNDED,
             assignors=assignors,
-            rack_assignors=frozenset(assignors),  # record 4 tells whether one asked: racks come from there
+            rack_assignors=frozenset(assignors),  # racks come from record 4, if it has any
         )
         return cls(settings, replace(settings, assignment_interval_ms=NEVER_MS))
 
@@ -70,7 +69,7 @@ def heartbeat_request(
     is_full: bool,
     owned: list[TopicPartitions] | None,
 ) -> ConsumerGroupHeartbeatRequest:
-    """A heartbeat of the member; with epoch 0 it joins, and `is_full` says all of itself."""
+    """A heartbeat of the member. With epoch 0 it joins; ``is_full`` sends all of its metadata."""
     joins = epoch == 0
     is_full |= joins
     return ConsumerGroupHeartbeatRequest(
@@ -88,7 +87,7 @@ def heartbeat_request(
 
 
 def had_by(member: Member) -> dict[bytes, set[int]]:
-    """A member's report before it gave something up; the log has acknowledgements only."""
+    """The partitions a member reported before giving any up; the log only has acknowledgements."""
     had: dict[bytes, set[int]] = {}
     for epochs_of in (member.current.assigned, member.current.pending):
         for topic_id, epochs in epochs_of.items():
@@ -97,7 +96,7 @@ def had_by(member: Member) -> dict[bytes, set[int]]:
 
 
 def owned_by(member: Member) -> list[TopicPartitions]:
-    """What a member reports that gave up what it had to."""
+    """The partitions that a member reports after giving up those it had to revoke."""
     return [
         TopicPartitions(topic_id=topic_id, partitions=sorted(epochs))
         for topic_id, epochs in member.current.assigned.items()

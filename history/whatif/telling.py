@@ -1,7 +1,7 @@
 """Two courses of a group in words and figures.
 
-What the answer rests on comes with it: whether a replay under the recorded settings is what really happened,
-which assumptions about the members were made and how often, and what nobody can know.
+The answer includes what it rests on: whether a replay under the recorded settings equals what really
+happened, which assumptions about the members were made and how often, and what cannot be known.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ UNFAITHFUL = "the replay under the recorded settings is not what happened"
 
 
 def whatif_text(answer: WhatIfAnswer, group_id: str | None = None) -> Iterator[str]:
-    """Lines for people: one group in full, or a table of all."""
+    """Lines of text: one group in full, or a table of all."""
     if group_id is not None:
         (result,) = answer.results
         yield f"Group {result.group_id}: what if {sentence_list(result.asked)}"
@@ -64,7 +64,7 @@ def _one(result: WhatIfResult) -> Iterator[str]:
 
 
 def figures(result: WhatIfResult) -> list[tuple[str, str, str, str]]:
-    """A row for each measure: its name, both figures, and by how much they differ."""
+    """A row for each measure: its name, both figures, and their difference."""
     assert result.really is not None
     assert result.whatif is not None
     by = result.whatif.minus(result.really)
@@ -92,7 +92,7 @@ def _signed(name: str, value: int) -> str:
 
 
 def rests_on(result: WhatIfResult) -> Iterator[str]:
-    """What the answer rests on, a sentence a line."""
+    """The basis of the answer, one sentence per line."""
     yield _faith(result)
     assumed = result.assumed
     assert assumed is not None
@@ -168,7 +168,7 @@ def _all(results: Sequence[WhatIfResult]) -> Iterator[str]:
 
 
 LEFT_OUT_NAMED = 5
-"""Groups that are named for each reason to leave them out."""
+"""Maximum number of groups named for each reason to leave them out."""
 
 
 def _row(result: WhatIfResult) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ def _pair(name: str, really: int, what_if: int) -> str:
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows as aligned columns; all but the first and a note at the end stand to the right."""
+    """Rows as aligned columns; all but the first column and a note are aligned right."""
     sizes = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     is_note = [name == "note" for name in rows[0]]
     for row in rows:
