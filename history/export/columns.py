@@ -1,4 +1,4 @@
-"""What a column is, and the usual ways to read one from a row of facts."""
+"""Columns of a table, and the usual ways to read them from a row of facts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from records import Cause, Certainty, ReasonKind, Trigger
 
 
 class Kind(StrEnum):
-    """What a column holds."""
+    """The type of a column."""
 
     TEXT = "text"
     JSON = "json"
@@ -37,7 +37,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """``columns`` read a row object, which `sources` makes."""
+    """A table, whose ``columns`` read the row objects made by `sources`."""
 
     name: str
     means: str
@@ -67,7 +67,7 @@ def maybe(name: str, kind: Kind, means: str, get: Callable[[Any], Any] | None = 
 
 
 def trigger_name(number: int) -> str:
-    """`Trigger`'s name; the number where this release does not know it."""
+    """`Trigger`'s name; the number if this release does not know it."""
     try:
         return Trigger(number).name
     except ValueError:
@@ -75,7 +75,7 @@ def trigger_name(number: int) -> str:
 
 
 def reason_name(number: int) -> str:
-    """`ReasonKind`'s name; the number where this release does not know it."""
+    """`ReasonKind`'s name; the number if this release does not know it."""
     try:
         return ReasonKind(number).name
     except ValueError:
@@ -94,7 +94,7 @@ def certainty(cause: Cause) -> str:
 
 
 def known(path: str) -> Callable[[Any], Any]:
-    """An attribute of which -1 and the empty text say that there is none."""
+    """Read an attribute for which -1 and the empty text mean ``None``."""
     read = attrgetter(path)
 
     def read_known(row: Any) -> Any:
@@ -115,5 +115,5 @@ def lasted(start: str, end: str) -> Callable[[Any], Any]:
 
 
 def begun(say: Callable[[Cause], str]) -> Callable[[EpochRow], str | None]:
-    """Of an epoch's cause, where that is known."""
+    """Read something from an epoch's cause; ``None`` if its beginning is unknown."""
     return lambda row: say(row.cause) if row.is_begin_known else None

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written beside their place, then moved there."""
+"""Files that appear complete or not at all: written to temporary files, then renamed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MODE = "xb"
 
 
 class _File(io.BufferedWriter):
-    """A file that says what the disk refuses as `CannotWrite`, and not as an error of who reads a log."""
+    """A file that raises `CannotWrite` for errors of the disk, as other `OSError`s mean an unreadable log."""
 
     def __init__(self, path: Path, place: Path) -> None:
         super().__init__(io.FileIO(path, MODE))
         self._place = place
 
     def write(self, data: Any) -> int:
-        if self.closed:  # given up: a Parquet writer that goes still writes its foot, and none would read it
+        if self.closed:  # aborted: a Parquet writer still writes its footer when it is closed
             return len(data)
         with _told(self._place):
             return super().write(data)
@@ -32,7 +32,8 @@ class _File(io.BufferedWriter):
 class OutputFiles:
     """The files of one export, all or none.
 
-    `claim` is before any work; `place` at its end. Left without `place`, nothing of what was written stays.
+    Call `claim` before any work and `place` at its end. Without `place`, the context manager removes
+    everything written.
     """
 
     def __init__(self, paths: Sequence[Path], *, force: bool) -> None:
@@ -41,7 +42,7 @@ class OutputFiles:
         self._open: dict[Path, _File] = {}
 
     def claim(self) -> None:
-        """Refuses what could not be written at the end; raises `CannotWrite`."""
+        """Refuse, before any work, files that could not be placed at the end; raises `CannotWrite`."""
         there = [path for path in self._paths if path.exists()]
         for path in there:
             if path.is_dir():
@@ -57,7 +58,7 @@ class OutputFiles:
         return self._open[path]
 
     def place(self) -> dict[Path, int]:
-        """Puts every file into its place; their sizes in bytes."""
+        """Rename every file into its place; return their sizes in bytes."""
         sizes = {}
         for path, file in self._open.items():
             with _told(path):

@@ -1,14 +1,14 @@
-"""How a value stands in each format.
+"""How values are written in each format.
 
-What must stay true: every text comes back as it was, whatever a client called itself.
+Invariant: every text survives the round trip, whatever a client called itself.
 
-- JSON lines: one object a line, ASCII; half a character (a lone surrogate) is its escape.
-- CSV: UTF-8 with a header, ``\\n`` between rows. Texts are always in quotes, so that null (nothing at all)
-  and the empty text differ; lists are JSON. A text that begins with one of `GUARDED` gets an apostrophe in
-  front, so that no spreadsheet takes it for a formula; whoever reads takes one apostrophe away.
+- JSON lines: one object per line, ASCII; a lone surrogate is written as its escape.
+- CSV: UTF-8 with a header, ``\\n`` between rows. Texts are always quoted, so that null (nothing at all)
+  and the empty text differ; lists are JSON. A text that begins with one of `GUARDED` gets a leading
+  apostrophe, so that no spreadsheet takes it for a formula; readers remove one apostrophe.
 - Parquet: lists are lists, compressed with zstd.
 
-UTF-8 has no half characters: in CSV and Parquet a text that holds one, or that begins with `ESCAPED` itself,
+UTF-8 has no lone surrogates: in CSV and Parquet a text that holds one, or that begins with `ESCAPED` itself,
 is written as `ESCAPED` and its JSON.
 """
 
@@ -26,7 +26,7 @@ FORMATS = ("parquet", "jsonl", "csv")
 GUARDED = ("=", "+", "-", "@", "\t", "\r", "'")
 ESCAPED = "json:"
 ROWS_AT_ONCE = 20_000
-"""Rows of a table are held so long before they are written: a Parquet row group, some tens of megabytes."""
+"""Number of rows of a table buffered before they are written: a Parquet row group, some tens of megabytes."""
 NEEDS_PYARROW = (
     "parquet needs pyarrow, which is not installed: pip install -e '.[export]' in Quorate's checkout"
     " (jsonl and csv need nothing)"
@@ -34,21 +34,21 @@ NEEDS_PYARROW = (
 
 
 class CannotWrite(Exception):
-    """The export cannot be written where or as it was asked for; the message says what to do."""
+    """The export cannot be written where or as requested; the message says what to do."""
 
 
 class TableWriter(Protocol):
-    """Writes the rows of one table to a file that somebody else opened."""
+    """Writes the rows of one table to a file opened by the caller."""
 
     def write(self, values: Sequence[Any]) -> None:
-        """One row: a value for each column."""
+        """Write one row: a value for each column."""
 
     def close(self) -> None:
-        """All rows were given."""
+        """Finish the table, after its last row."""
 
 
 def writer_of(format_: str, table: Table, file: IO[bytes]) -> TableWriter:
-    """The writer for a format; raises `CannotWrite` where something is missing."""
+    """The writer for a format; raises `CannotWrite` if a package is missing."""
     if format_ == "parquet":
         return _ParquetWriter(table, file)
     if format_ == "csv":
@@ -90,7 +90,7 @@ def _json_row(table: Table) -> Callable[[Sequence[Any]], str]:
 
 
 def _json_value(value: Any) -> str:
-    """What `json.dumps` says; most are texts and numbers, for which it takes five times as long."""
+    """The same as `json.dumps`, which takes five times as long for texts and numbers, the usual values."""
     if value is None:
         return "null"
     if isinstance(value, str):
@@ -117,7 +117,7 @@ def _csv_row(table: Table) -> Callable[[Sequence[Any]], str]:
 
 
 def csv_line(values: Sequence[Any]) -> str:
-    """One row of CSV."""
+    """Format one row of CSV."""
     return ",".join(map(_csv_cell, values)) + "\n"
 
 
@@ -135,12 +135,12 @@ def _csv_cell(value: Any) -> str:
 
 
 def csv_text(cell: str) -> str:
-    """The text that a cell of CSV stands for, its quotes taken off already."""
+    """The text of a CSV cell whose quotes were already removed."""
     return readable(cell.removeprefix("'"))
 
 
 def writable(text: str) -> str:
-    """A text that UTF-8 can hold, from which `readable` makes it again."""
+    """Encode a text so that UTF-8 can hold it; `readable` is the inverse."""
     if not text.startswith(ESCAPED):
         try:
             text.encode()
@@ -152,12 +152,12 @@ def writable(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """What `writable` was given."""
+    """The inverse of `writable`."""
     return str(json.loads(text.removeprefix(ESCAPED))) if text.startswith(ESCAPED) else text
 
 
 class _ParquetWriter:
-    """Rows become columns, a row group at a time."""
+    """Writes rows as columns, one row group at a time."""
 
     def __init__(self, table: Table, file: IO[bytes]) -> None:
         try:

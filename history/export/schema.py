@@ -1,10 +1,13 @@
-"""Every table that is exported, column by column: the one place that documents and writers are made of.
+"""Every exported table, column by column; documents and writers are derived from this module only.
 
-What must stay true: a column keeps its name, type and meaning; new ones are appended, and `SCHEMA_VERSION`
-rises only if one is not. Names ending in ``_ms`` are milliseconds: moments since 1970 UTC where the meaning
-does not say that they last. A moment is an int64 in every format, so that all of them say the same; Spark's
-``timestamp_millis(timestamp_ms)`` makes a timestamp of it. An entry's index is ``raft_index``: ``index`` is
-something else in every data frame. Null is always "none" or "not known", never -1 or an empty text.
+Invariant: a column keeps its name, type and meaning. New columns are appended, and `SCHEMA_VERSION` rises
+only if this is broken.
+
+Names ending in ``_ms`` are milliseconds: times since 1970 UTC, unless the meaning says that they are
+durations. A time is an int64 in every format, so that all formats agree; Spark's
+``timestamp_millis(timestamp_ms)`` makes a timestamp of it. An entry's index is called ``raft_index``, because
+data frames use ``index`` for something else. Null always means "none" or "unknown"; -1 and the empty text are
+not used for this.
 """
 
 from __future__ import annotations
@@ -310,7 +313,7 @@ SCHEMAS: dict[str, Table] = {
 
 
 def tables_text() -> Iterator[str]:
-    """The tables as they stand in docs/history.md, in Markdown."""
+    """The tables as Markdown, as they appear in docs/history.md."""
     for table in SCHEMAS.values():
         yield f"### Table {table.name}"
         yield ""
@@ -325,7 +328,7 @@ def tables_text() -> Iterator[str]:
 
 
 def tables_json() -> list[dict[str, Any]]:
-    """The same for programs."""
+    """The tables as JSON objects."""
     return [
         {
             "table": table.name,

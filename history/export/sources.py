@@ -1,6 +1,6 @@
-"""The rows of each table, in one walk over each shard: what is kept is the state, and rows that are open.
+"""The rows of each table, in one walk over each shard that keeps only the state and open rows.
 
-The diagnoses alone need a group's whole story: `findings` is filled as far as `KeptRows` has room.
+Only diagnoses need a group's whole history: `findings` is filled as far as `KeptRows` has room.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from records.jsonform import body_to_json
 from .columns import reason_names, trigger_name
 
 FACT_TABLES = frozenset({"group_epochs", "ownership", "member_sessions", "moves", "waits", "findings"})
-"""Those that need more than an entry to be told."""
+"""Tables that need more than a single entry."""
 Take = Callable[[str, object], None]
-"""Given a table's name and a row of it."""
+"""Called with a table's name and one of its rows."""
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What is exported: single entries in it, both ends included, and all that touches it. ``None``: open."""
+    """Exports entries within both bounds, included, and all rows that touch the window; ``None``: open."""
 
     from_index: int | None = None
     from_ms: int | None = None
@@ -55,7 +55,7 @@ class Window:
         return index >= (self.from_index or 0) and (self.from_ms is None or ms >= self.from_ms)
 
     def reaches(self, end_index: int | None, end_ms: int | None) -> bool:
-        """What ended there (``None``: it did not) touches the window."""
+        """Whether a row with this end (``None``: open) touches the window."""
         if end_index is None or end_ms is None:
             return True
         return end_index > (self.from_index or 0) and (self.from_ms is None or end_ms > self.from_ms)
@@ -98,7 +98,7 @@ class WaitRow:
 
 
 class ShardRows:
-    """Hands the rows of one shard to ``take``, table by table as they come."""
+    """Passes the rows of one shard to ``take``, table by table, as they come."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class ShardRows:
         self._seen: set[str] = set()
 
     def run(self, reader: Reader) -> Walk:
-        """Walks the shard; `NothingToRead` and `Damaged` of a walk come through."""
+        """Walk the shard; raises `NothingToRead` and `Damaged` like the walk."""
         window = self._window
         walk = Walk(self._shard, reader, to_index=window.to_index, to_ms=window.to_ms)
         has_groups = self._shard != METADATA_SHARD
@@ -148,7 +148,7 @@ class ShardRows:
         return walk
 
     def knows(self, group_id: str) -> bool:
-        """The group was in what was read."""
+        """Whether the group occurred in the entries read."""
         return group_id in self._facts.builders or group_id in self._keys.groups
 
     def _frame(self, frame: Frame) -> None:
@@ -231,7 +231,7 @@ class ShardRows:
 
 
 def fact_rows(part: GroupFacts, window: Window) -> tuple[tuple[str, Iterable[Any]], ...]:
-    """The rows of each table that facts of a group are, but for findings."""
+    """The rows of each table derived from facts of a group, except for findings."""
     shown = windowed(part, window.from_index, window.from_ms)
     return (
         ("group_epochs", shown.epochs),

@@ -1,7 +1,7 @@
-"""`export`: tables of a log as files, in one walk over each shard and in memory bounded by the state.
+"""`export`: tables of a log as files, in one walk over each shard, with memory bounded by the state.
 
-A path that ends in the format's name is the file of the one table that was asked for; any other is a folder
-that gets ``TABLE.FORMAT`` for each. Files appear when all of them are whole, or not at all.
+A path that ends in the format's name is the file of the single requested table. Any other path is a folder,
+which gets ``TABLE.FORMAT`` for each table. The files appear when all of them are complete, or not at all.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Written:
     path: str
     rows: int
     size: int
-    """In bytes."""
+    """Bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What was written, and what it rests on."""
+    """The files written, and what they rest on."""
 
     files: tuple[Written, ...]
     rests_on: tuple[str, ...]
@@ -56,10 +56,10 @@ def export(
     window: Window = EVERYTHING,
     force: bool = False,
 ) -> Export:
-    """Writes tables (all, if none is named) of every group, or of some.
+    """Write tables (by default all) of every group, or of some.
 
-    Raises `CannotWrite` where the output is refused, and `NothingToRead` for a group that is not there;
-    nothing is written then.
+    Raises `CannotWrite` if the output is refused, and `NothingToRead` for an unknown group; nothing is
+    written then.
     """
     if format_ not in FORMATS:
         raise CannotWrite(f"{format_!r} is no format: give {', '.join(FORMATS)}")
