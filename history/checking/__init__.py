@@ -1,6 +1,6 @@
-"""From entries to a verdict: `verify` files, `compare` nodes, look up every commit.
+"""From entries to a verdict: `verify` files, `compare` nodes, audit every commit.
 
-invariants      what holds at every index
-secondopinion   the records' own story against the coordinator's projection
+invariants      rules that hold at every index
+secondopinion   the records compared with the coordinator's projection
 commits         every offset commit: the proof behind an acknowledgement
 """

@@ -1,8 +1,8 @@
 """Every offset commit that the log holds: the proof behind an acknowledgement.
 
-A client that was told "committed" must find its commit here, whatever was killed in between. All entries
-are read, the archived ones too, in order; the snapshot is not, since it only holds the last commit of each
-key. Where entries are missing the rest is still read: each commit stands for itself.
+A commit that was acknowledged to a client must be found here, whatever was killed in between. All entries are
+read in order, including archived ones. The snapshot is not read, since it only holds the last commit of each
+key. Where entries are missing the rest is still read, because each commit stands on its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit of one partition, where and when it was written; ``offset`` -1: it was deleted."""
+    """One commit of one partition, and where and when it was written; ``offset`` -1: it was deleted."""
 
     offset: int
     index: int
@@ -44,7 +44,7 @@ def iter_commits(node: NodeLog, groups: Iterable[str] | None = None) -> Iterator
 def _commits_in(
     frame: Frame, wanted: set[str] | None, known: dict[bytes, Key | None]
 ) -> Iterator[tuple[Key, Commit]]:
-    """The commits of one entry; ``known`` spares decoding a key again (``None``: not wanted)."""
+    """The commits of one entry; ``known`` caches decoded keys (``None``: not wanted)."""
     for raw in iter_records(frame.body):
         if raw.type != RecordType.OFFSET_COMMIT:
             continue
@@ -61,7 +61,7 @@ def _commits_in(
 
 
 def commits(path: str | NodeLog, groups: Iterable[str] | None = None) -> dict[Key, list[Commit]]:
-    """Per group, topic and partition: all its commits in the order of the log, the last one last."""
+    """All commits by group, topic and partition, in the order of the log."""
     found: dict[Key, list[Commit]] = {}
     for key, commit in iter_commits(open_node(path), groups):
         found.setdefault(key, []).append(commit)
@@ -69,7 +69,7 @@ def commits(path: str | NodeLog, groups: Iterable[str] | None = None) -> dict[Ke
 
 
 def missing_commits(path: str, acknowledged: Iterable[tuple[Key, int]]) -> list[tuple[Key, int]]:
-    """Those of the acknowledged (key, offset) that are not in the log, in their order; [] is the proof."""
+    """The acknowledged (key, offset) pairs that are not in the log, in their order; [] is the proof."""
     asked: Sequence[tuple[Key, int]] = list(acknowledged)
     written = {
         (key, commit.offset) for key, commit in iter_commits(open_node(path), {key[0] for key, _ in asked})

@@ -1,18 +1,18 @@
-"""`compare`: do the nodes of a cluster hold the same history?  From their files alone, also while they run.
+"""`compare`: do the nodes of a cluster hold the same history? From their files alone, also while they run.
 
-Per shard the logs are walked side by side, entry by entry: byte-equal frames up to the last decided one, the
-hash chain of each log computed anew on the way, and at the highest index that all of them hold the state,
-by replay of each node's own snapshot and entries.  What differs is told in words, the first place only, as
-everything behind follows from it.
+Per shard the logs are walked side by side, entry by entry. Frames must be byte-equal up to the last decided
+one. The hash chain of each log is recomputed on the way. At the highest index that all nodes hold, the states
+are compared, each replayed from the node's own snapshot and entries. Only the first difference is described,
+since everything after it follows from it.
 
 Three things must not be confused:
 
-- a *difference*: decided entries that are not the same bytes.  It cannot happen unless something is broken;
-- *undecided* entries: a tail that was never acknowledged, cut or completed when its node meets the others.
-  A leader that fell alone leaves one, also below the index that the others have decided since;
+- a *difference*: decided entries that are not the same bytes. It cannot happen unless something is broken.
+- *undecided* entries: a tail that was never acknowledged, truncated or completed when its node rejoins.
+  A leader that failed alone leaves one, possibly below the index that the others have decided since.
 - being *behind*: fewer entries, all of them the same.
 
-Damage is named by file and offset, and the walk goes on behind it.  Memory holds a segment per node and the
+Damage is named by file and offset, and the walk continues after it. Memory holds a segment per node and the
 state of one shard, never a log.
 """
 
@@ -38,7 +38,7 @@ DIRECTORIES_MIN = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShard:
-    """One shard in one node's directory; hashes in hexadecimal, ``None`` where the files do not give them."""
+    """One shard in one node's directory; hashes are hexadecimal, ``None`` if the files do not give them."""
 
     node: str
     first_index: int
@@ -49,15 +49,15 @@ class NodeShard:
     """The highest index that this directory alone names as committed."""
     snapshot_index: int | None
     behind: int
-    """Decided entries that it does not hold yet."""
+    """Number of decided entries that it does not hold yet."""
     undecided: int
-    """Whole entries at its end that are not decided, or never will be."""
+    """Number of whole entries at its end that are not decided, or never will be."""
     torn_bytes: int
-    """Behind its last whole entry: what a crash left of a write; the next start cuts it."""
+    """Bytes after its last whole entry, which a crash left of a write; the next start truncates them."""
     chain_hash: str | None
-    """Over all entries up to the shard's common index."""
+    """The hash chain over all entries up to the shard's common index."""
     state_hash: str | None
-    """The state after the shard's common index."""
+    """The state hash at the shard's common index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,41 +66,41 @@ class ShardComparison:
 
     shard: int
     decided_index: int
-    """What all directories together prove to be decided."""
+    """The index up to which all directories together prove entries to be decided."""
     common_index: int | None
     """The highest decided index that every node holds; ``None``: there is none."""
     compared: int
-    """Entries that at least two nodes hold and that are the same bytes."""
+    """Number of entries that at least two nodes hold and that are the same bytes."""
     nodes: tuple[NodeShard, ...]
     difference: Difference | None
     problems: tuple[Problem, ...]
     findings: tuple[str, ...]
-    """What is not as it must be, beside damage: in words."""
+    """Faults other than damage, in words."""
 
     @property
     def ok(self) -> bool:
-        """Every node holds the same, as far as it holds anything."""
+        """Whether all nodes hold the same, as far as they hold anything."""
         return self.difference is None and not self.problems and not self.findings
 
     @property
     def chain_hash(self) -> str | None:
-        """The chain at the common index; ``None`` unless it is known of all nodes and the same."""
+        """The hash chain at the common index; ``None`` unless all nodes have it and it is the same."""
         return _one({node.chain_hash for node in self.nodes})
 
     @property
     def state_hash(self) -> str | None:
-        """The state hash at the common index; ``None`` unless it is known of all nodes and the same."""
+        """The state hash at the common index; ``None`` unless all nodes have it and it is the same."""
         return _one({node.state_hash for node in self.nodes})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What the directories of a cluster hold, compared."""
+    """The comparison of the directories of a cluster."""
 
     members: tuple[Member, ...]
     quorum: int
     findings: tuple[str, ...]
-    """Why the directories are not of one cluster; then no shard is compared."""
+    """Reasons why the directories are not of one cluster; no shard is compared then."""
     problems: tuple[Problem, ...]
     """Damage that belongs to no shard."""
     notes: tuple[str, ...]
@@ -112,7 +112,7 @@ class Comparison:
 
     @property
     def num_findings(self) -> int:
-        """How many things are not as they must be."""
+        """Number of things that are wrong."""
         inside = sum(
             len(one.findings) + len(one.problems) + (one.difference is not None) for one in self.shards
         )
@@ -124,9 +124,9 @@ def _one(values: set[str | None]) -> str | None:
 
 
 def compare(paths: Sequence[str], style: TimeStyle = LOCAL) -> Comparison:
-    """Compares the directories of nodes, or those in the one folder that holds them all; writes nothing.
+    """Compare the directories of nodes, or those in one folder; writes nothing.
 
-    Raises `NothingToRead` when there are not at least two, when one is no node's, or is given twice.
+    Raises `NothingToRead` if there are fewer than two, if one holds no node, or if one is given twice.
     """
     opened = open_members(paths)
     if len(opened) < DIRECTORIES_MIN:
@@ -212,7 +212,7 @@ def _node_shard(side: LogSide, tail: Tail, decided_index: int, walked: Walked, a
 
 
 def _state_hash(side: LogSide, index: int) -> str | None:
-    """The state after ``index`` by this node's own snapshot and entries; ``None`` where they do not reach."""
+    """The state hash after ``index`` by this node's own files; ``None`` if they do not reach it."""
     reader = side.reader
     try:
         run = Replay(reader.shard).run(
@@ -250,7 +250,7 @@ def _disagreements(
 
 
 def comparison_text(comparison: Comparison, style: TimeStyle = LOCAL) -> Iterator[str]:
-    """Lines for people: whose directories, per shard how far they agree, what does not."""
+    """Lines of text: the directories, how far each shard agrees, and what does not."""
     for member in comparison.members:
         yield f"{member.name}: {member.path}"
     for note in comparison.notes:

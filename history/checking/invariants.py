@@ -1,7 +1,7 @@
-"""What must hold after every entry of a shard, checked from its records alone.
+"""Invariants that must hold after every entry of a shard, checked from its records alone.
 
-Each check is one row of `MEMBER_CHECKS` or `GROUP_CHECKS`: the rule as a sentence, and a predicate. They
-are checked for the groups and members that an entry touched, so that a long log stays cheap, and against
+Each check is one row of `MEMBER_CHECKS` or `GROUP_CHECKS`: the rule as a sentence, and a predicate. Only the
+groups and members that an entry touched are checked, so that a long log stays cheap. The checks use
 `GroupTrack`, so that a defect of the coordinator's own projection cannot hide itself.
 """
 
@@ -15,7 +15,8 @@ from history.state.track import MEMBERSHIP_TYPES, GroupTrack, MemberTrack, Parti
 from records import MemberState, RawRecord, group_id_of
 
 VIOLATIONS_MAX = 100
-"""Per shard: one defect tends to repeat in every entry after it, and the first ones tell what it is."""
+"""Maximum number of violations per shard. A defect tends to repeat in every later entry, and the first
+ones suffice to identify it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +49,14 @@ def _stable_has_its_target(group: GroupTrack, member: MemberTrack) -> str | None
     if member.state != MemberState.STABLE or member.epoch != group.assignment_epoch:
         return None
     if group.target_epochs.get(member.member_id, group.assignment_epoch) > group.assignment_epoch:
-        return None  # part of a target that is being written, in several decisions, and not closed yet
+        return None  # its part of a target that is still being written, by several decisions
     target = group.target.get(member.member_id, frozenset())
     names = group.subscribed(member)
     subscribed = {topic_id for name, (topic_id, _) in group.topics.items() if name in names}
     beyond = (member.assigned - target) | member.pending
     lacking = {partition for partition in target - member.assigned if partition[0] in subscribed}
     if group.epoch > group.assignment_epoch:
-        lacking = set()  # it may have subscribed to something else and back, and its next target will tell
+        lacking = set()  # it may have changed its subscription and back; the next target will tell
     if not beyond and not lacking:
         return None
     return f"{member.member_id} has {_numbers(beyond)} beyond its target and lacks {_numbers(lacking)}"
@@ -88,14 +89,14 @@ NEVER_BACK = "epochs never go back"
 
 @dataclass(slots=True)
 class InvariantChecker:
-    """Follows all groups of one shard; `violations` holds what did not hold, the first `VIOLATIONS_MAX`."""
+    """Follows all groups of one shard; `violations` holds the first `VIOLATIONS_MAX` violations."""
 
     groups: dict[str, GroupTrack] = field(default_factory=dict)
     violations: list[Violation] = field(default_factory=list)
     _owners: dict[str, dict[Partition, str]] = field(default_factory=dict)
 
     def load(self, raws: Iterable[RawRecord]) -> None:
-        """Starts over from a snapshot's records."""
+        """Start over from a snapshot's records."""
         self.groups, self._owners = {}, {}
         for raw in raws:
             if raw.type in MEMBERSHIP_TYPES:
@@ -104,7 +105,7 @@ class InvariantChecker:
             self._owners[group_id] = group.owners()
 
     def entry(self, index: int, raws: Iterable[RawRecord]) -> None:
-        """Applies one entry, then checks what it touched."""
+        """Apply one entry, then check what it touched."""
         touched: dict[str, list[RawRecord]] = {}
         for raw in raws:
             if raw.type in MEMBERSHIP_TYPES:

@@ -1,8 +1,8 @@
-"""The coordinator's projection against what its records say, read a second time.
+"""The coordinator's projection compared with a second, independent reading of its records.
 
-`Projection` keeps indexes (owners, subscription counts, votes) up to date record by record.  Here they are
-computed anew from the members, and the members are compared with `GroupTrack`, which knows nothing of the
-coordinator's code: what both agree on is not an accident of one of them.
+`Projection` keeps indexes (owners, subscription counts, votes) up to date record by record. Here they are
+recomputed from the members, and the members are compared with `GroupTrack`, which shares no code with the
+coordinator. Where the two agree, it is not by an accident of one of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from history.state.track import NO_EPOCH, GroupTrack, Partitions, flat
 
 
 def disagreements(projection: Projection, tracks: Mapping[str, GroupTrack]) -> list[str]:
-    """Every difference, as a sentence; [] where the two agree."""
+    """Every difference, as a sentence; [] if the two agree."""
     found: list[str] = []
     for group_id in sorted({*projection.groups, *(g for g, track in tracks.items() if track.exists)}):
         group, track = projection.groups.get(group_id), tracks.get(group_id)

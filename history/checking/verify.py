@@ -1,10 +1,10 @@
 """`verify`: is a node's directory what was written, and does its history make sense?
 
 Two questions per shard. *Files*: every byte against its CRC, index, manifest and hash chain, and the node's
-own files beside the logs; that is `raftlog.verify`'s. *Meaning*: the invariants of consumer groups after
-every entry, checked from the records alone; the live state hash in the snapshot against a replay; snapshot
-+ tail against the whole log; the coordinator's projection and its indexes against a second reading of the
-same records. A finding says where, what it means and what to do; what is whole is said too.
+own files outside the logs; `raftlog.verify` does this. *Meaning*: the invariants of consumer groups after
+every entry, checked from the records alone; the live state hash in the snapshot against a replay; snapshot +
+tail against the whole log; the coordinator's projection and its indexes against a second reading of the same
+records. A finding says where, what it means and what to do. What passed is reported too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DECODE_HINT = "the entry is whole but not readable by this release: read it with
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReport:
-    """What was found in one shard; ``passed`` lists what was checked and holds."""
+    """The result for one shard; ``passed`` lists the checks that hold."""
 
     shard: int
     problems: tuple[Problem, ...]
@@ -50,7 +50,10 @@ class ShardReport:
 
     @property
     def ok(self) -> bool:
-        """Nothing is damaged; a torn tail, which a crash leaves and the next start cuts, is no damage."""
+        """Whether nothing is damaged.
+
+        A torn tail, which a crash leaves and the next start truncates, is no damage.
+        """
         return not self.violations and _only_torn(self.problems)
 
 
@@ -60,11 +63,11 @@ def _only_torn(problems: tuple[Problem, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was found in a directory."""
+    """The result for a directory."""
 
     path: str
     problems: tuple[Problem, ...]
-    """Those that belong to no shard."""
+    """Problems that belong to no shard."""
     shards: tuple[ShardReport, ...]
     notes: tuple[str, ...]
 
@@ -74,12 +77,12 @@ class Report:
 
     @property
     def findings(self) -> int:
-        """How many problems and violations there are."""
+        """Number of problems and violations."""
         return len(self.problems) + sum(len(s.problems) + len(s.violations) for s in self.shards)
 
 
 def verify(path: str) -> Report:
-    """Checks everything in a directory and writes nothing; raises `NothingToRead` if there is no shard."""
+    """Check everything in a directory; writes nothing. Raises `NothingToRead` if there is no shard."""
     node = open_one(path)
     reports = tuple(_verify_shard(node, shard) for shard in node.shards)
     return Report(
@@ -92,7 +95,7 @@ def verify(path: str) -> Report:
 
 @dataclass(slots=True)
 class _ShardCheck:
-    """The walk over one shard, and what it found."""
+    """The walk over one shard, and its findings."""
 
     node: NodeLog
     shard: int
@@ -137,7 +140,7 @@ class _ShardCheck:
         try:
             return self.node.reader(self.shard).snapshot()
         except Damaged:
-            return None  # its own `verify` has said so
+            return None  # reported by the reader's `verify`
 
     def _take(self, frame: Frame, replay: Replay) -> None:
         self.entries += 1
@@ -154,7 +157,7 @@ class _ShardCheck:
             self._problem(frame.index, what, DEFECT_HINT, frame.file, frame.offset)
 
     def _gap(self, gap: Gap) -> None:
-        """A gap that the files' own check did not see, such as archived segments that are not here."""
+        """Report a gap that the check of the files did not see, such as missing archived segments."""
         if not any(p.index is not None and p.index == gap.after_index + 1 for p in self.problems):
             hint = "copy the missing files here, or take the answer for what it rests on"
             self._problem(gap.after_index + 1, gap.words(), hint, gap.file, gap.offset)
@@ -171,7 +174,7 @@ class _ShardCheck:
         self._problem(header.last_index, what, DEFECT_HINT)
 
     def _compare_end(self, walk: Walk, replay: Replay, snapshot: SnapshotLike | None) -> None:
-        """Replays once more, from the snapshot if there is one, and compares the two readings of the end."""
+        """Replay again, from the snapshot if there is one, and compare the two states at the end."""
         again = Replay(self.shard)
         try:
             again.run(Walk(self.shard, self.node.reader(self.shard), from_snapshot=True))
@@ -208,7 +211,7 @@ def _verify_shard(node: NodeLog, shard: int) -> ShardReport:
 def _across_shards(node: NodeLog, reports: tuple[ShardReport, ...]) -> Iterator[Problem]:
     """No group may rely on a catalog newer than the metadata shard of the same directory.
 
-    An undecided entry will do: that the group was decided with it says that it was committed.
+    An undecided metadata entry suffices: that a group's entry relies on it shows that it was committed.
     """
     metadata = next((report for report in reports if report.shard == METADATA_SHARD), None)
     if metadata is None or metadata.basis.last_index is None:
@@ -229,7 +232,7 @@ def _across_shards(node: NodeLog, reports: tuple[ShardReport, ...]) -> Iterator[
 
 
 def report_text(report: Report) -> Iterator[str]:
-    """Lines for people: per shard what it rests on, what holds, what does not."""
+    """Lines of text: per shard what it rests on, what holds, what does not."""
     for note in report.notes:
         yield f"note: {note}"
     for problem in report.problems:
