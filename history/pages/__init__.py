@@ -1,11 +1,12 @@
-"""Answers as pages: one self-contained HTML file each, that can be attached to a ticket.
+"""Answers as pages: self-contained HTML files that can be attached to a ticket.
 
-    frame      what every page shares: look (dark, light, print), data, keyboard, what it rests on
+    frame      what every page shares: style (dark, light, print), data, keyboard, the basis of the answer
     timeline   `timeline --html`: a group over time, to be scrubbed through
-    lanes      what its lanes are made of, folded from facts until it fits
-    terminal   `timeline --lanes`: the same lanes where there is no browser
-    sayings    epochs, waits and findings in the words that stand beside them
-    stats      `stats --html`: rebalances over time, time to stable, unowned partitions, as bars
+    lanes      the lanes of the timeline, derived from facts and folded until they fit
+    terminal   `timeline --lanes`: the same lanes without a browser
+    sayings    epochs, waits and findings in words
+    stats      `stats --html`: rebalances over time, time to stable, unowned partitions, as bar charts
+    whatif     `whatif --html`: what really happened and what would have, on one page
 
 The styles, scripts and templates themselves are in ``files/``, as package data.
 """

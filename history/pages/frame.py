@@ -1,23 +1,23 @@
-"""The frame of every page: one HTML file with its style, script and data inside, and no door to the outside.
+"""The frame of every page: one HTML file that contains its style, script and data, and loads nothing.
 
     page(title="billing", lead="shard 2, 12:00 to 13:00", body=section("Moves", table_html(...)),
          styles=("stats.css",), scripts=("stats.js",), data={...}, rests_on=[basis.words()])
 
-What must stay true:
+Invariants:
 
-- A page asks for nothing. Its policy allows no request at all, and no style and no script but its own, which
-  it names by their hashes; so a page may not have ``style=`` or ``onclick=`` attributes (a script may still
+- A page makes no requests. Its policy allows none, and no style and no script but its own, which are named
+  by their hashes. A page may therefore not have ``style=`` or ``onclick=`` attributes (a script may still
   set ``element.style``).
-- Names that clients chose (groups, members, topics, client ids) never become markup: in Python everything
-  goes through `escaped`, in scripts through ``Frame.element``, which makes text nodes only, and in the data
+- Names that clients chose (groups, members, topics, client ids) never become markup. In Python everything
+  goes through `escaped`; in scripts through ``Frame.element``, which only makes text nodes; in the data
   through `embedded`, out of which no string can break.
-- ``body`` is HTML that the caller made; all other arguments are plain text. It must say its essentials
-  without script (tickets show attachments without it), so tables are written here and scripts only add.
-- Colours come from the names in ``files/frame.css``, which has each for dark and light; nothing is told by
-  colour alone.
+- ``body`` is HTML made by the caller; all other arguments are plain text. It must show the essentials
+  without a script (tickets show attachments without it), so tables are written here and scripts only add.
+- Colours come from the names in ``files/frame.css``, which defines each for dark and light; nothing is
+  conveyed by colour alone.
 
-Files of ``files/`` are named, not read from elsewhere; ``frame.css`` and ``frame.js`` (`Frame`: data,
-element, times, colours, theme) come first in every page.
+Files are given by their names in ``files/`` and read from nowhere else. ``frame.css`` and ``frame.js``
+(`Frame`: data, element, times, colours, theme) come first in every page.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from string import Template
 from history.render import TimeStyle
 
 OFFSET_PROBE_MS = 6 * 60 * 60 * 1000
-"""How far apart a zone's offset is looked at: two changes within six hours have never been."""
+"""Milliseconds between two checks of a zone's offset; no zone has ever changed twice within six hours."""
 OFFSET_PROBES_MAX = 4_000
-"""So many looks at most, wider apart over more than about three years."""
+"""Maximum number of checks; a period longer than about three years is checked at larger intervals."""
 
 
 def page(
@@ -50,9 +50,9 @@ def page(
     rests_on: Sequence[str] = (),
     css: str = "",
 ) -> str:
-    """The whole file. ``data`` is what JSON can say; `rests_on` are the lines of the footer.
+    """The whole HTML file. ``data`` is any JSON value; `rests_on` are the lines of the footer.
 
-    ``css`` are the rules of a page whose files are not here.
+    ``css`` are additional rules, for pages whose files are not in ``files/``.
     """
     style = "\n".join([*(resource(name) for name in ("frame.css", *styles)), css])
     script = "\n".join(resource(name) for name in ("frame.js", *scripts))
@@ -70,7 +70,7 @@ def page(
 
 
 def escaped(text: object) -> str:
-    """Any value as text of HTML, also inside a quoted attribute."""
+    """Any value as text in HTML, also within a quoted attribute."""
     return _writable(html.escape(str(text), quote=True))
 
 
@@ -83,19 +83,19 @@ def embedded(data: object) -> str:
 
 
 def _writable(text: str) -> str:
-    """UTF-8 cannot hold half a character, as a broken client may have sent it: it is shown by its number."""
+    """Replace lone surrogates, which UTF-8 cannot hold, by their numbers; a broken client may send them."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def section(heading: str, content: str, *, fold: bool = False) -> str:
-    """A card with a heading; with ``fold`` one that begins closed."""
+    """A card with a heading; with ``fold`` it is initially closed."""
     if fold:
         return f'<details class="card"><summary>{escaped(heading)}</summary>\n{content}\n</details>'
     return f'<section class="card"><h2>{escaped(heading)}</h2>\n{content}\n</section>'
 
 
 def tiles(values: Sequence[tuple[str, str]]) -> str:
-    """Figures at a glance: (what, value) each."""
+    """Key figures, each a (label, value)."""
     made = (
         f'<div class="tile"><dt>{escaped(what)}</dt><dd>{escaped(value)}</dd></div>' for what, value in values
     )
@@ -109,7 +109,7 @@ def table_html(
     numbers: Sequence[int] = (),
     empty: str = "none",
 ) -> str:
-    """A table of plain texts; the columns whose positions are in ``numbers`` stand to the right."""
+    """A table of plain texts; columns whose positions are in ``numbers`` are aligned right."""
     if not rows:
         return f"<p>{escaped(empty)}</p>"
 
@@ -125,7 +125,7 @@ def table_html(
 
 
 def zone_offsets(from_ms: int, to_ms: int, style: TimeStyle) -> list[list[int]]:
-    """``[[from ms, minutes ahead of UTC], …]`` over a span, for the page's ``data["offsets"]``.
+    """``[[from ms, minutes ahead of UTC], …]`` over a period, for the page's ``data["offsets"]``.
 
     The page then shows the same times as the terminal, wherever it is opened.
     """
@@ -162,5 +162,5 @@ def _hash(text: str) -> str:
 
 @cache
 def resource(name: str) -> str:
-    """The text of a file of ``files/``."""
+    """The text of a file in ``files/``."""
     return (resources.files(__package__) / "files" / name).read_text(encoding="utf-8")

@@ -1,9 +1,9 @@
-"""Lanes: what a member and a partition went through, as segments of time, folded until they fit on a page.
+"""Lanes: the history of each member and partition as segments of time, folded until they fit on a page.
 
-A partition's lane says in whose hands it was; partitions of one topic with the same history share one. A
-member's lane says how far it was with its group's epoch and how many partitions it held. Both come from rows
-of facts alone. Where there are more segments than a page can carry, neighbours closer together than some
-span are drawn as one, and the lanes say which span that was: nothing is dropped in silence.
+A partition's lane shows its owners; partitions of one topic with the same history share a lane. A member's
+lane shows how it kept up with the group's epoch and how many partitions it held. Both are derived from rows
+of facts only. If there are more segments than a page can carry, neighbours closer together than some span are
+drawn as one, and the lanes name that span: nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ from enum import IntEnum
 from history.facts.rows import GroupFacts, OwnershipSpan, SpanKind
 
 SEGMENTS_MAX = 120_000
-"""Of all lanes of a kind together: about 2.5 MB in the file, which a ticket still takes."""
+"""Maximum number of segments in all lanes of a kind: about 2.5 MB in the file, small enough for a ticket."""
 RESOLUTION_MS_MIN = 25
-"""Where folding begins; it doubles until the lanes fit."""
+"""Milliseconds at which folding begins; the value doubles until the lanes fit."""
 
 
 class Hand(IntEnum):
-    """What a segment of a partition's lane says."""
+    """The state of a segment of a partition's lane."""
 
     OWNED = 0
     REVOKING = 1
     UNOWNED = 2
     SEVERAL = 3
-    """It changed hands more often than can be shown."""
+    """It changed owner more often than can be shown."""
 
 
 class Stand(IntEnum):
-    """What a segment of a member's lane says; of several that hold at once the highest is shown."""
+    """The state of a segment of a member's lane; of several that hold at once, the highest is shown."""
 
     IN_STEP = 0
-    """It is at the group's epoch and has what it shall have, as far as it knows."""
+    """It is at the group's epoch and has what it should have, as far as it knows."""
     BEHIND = 1
-    """It has not come to the group's epoch yet."""
+    """It has not reached the group's epoch yet."""
     WAITING = 2
-    """Partitions of its target are still another member's."""
+    """Partitions of its target are still owned by another member."""
     GIVING_UP = 3
-    """It was told to give up partitions, which it still has."""
+    """It was asked to revoke partitions, which it still owns."""
     AWAY = 4
-    """A static member that left for a while."""
+    """A static member that left temporarily."""
 
 
 Segment = tuple[int, int, int, int]
-"""From and to (epoch ms), then for a partition (`Hand`, the member's number or -1), for a member (`Stand`,
+"""(From, to) in epoch ms, then for a partition (`Hand`, the member's number or -1), for a member (`Stand`,
 number of partitions that it holds)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLane:
-    """Partitions of one topic that were always in the same hands."""
+    """Partitions of one topic that always had the same owners."""
 
     topic: str
     partitions: tuple[int, ...]
@@ -62,17 +62,17 @@ class PartitionLane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
-    """The lanes of one group; members have the numbers that the caller gave them."""
+    """The lanes of one group; members have the numbers given by the caller."""
 
     members: tuple[tuple[Segment, ...], ...]
     partitions: tuple[PartitionLane, ...]
     members_ms: int
     partitions_ms: int
-    """Changes closer together than this are drawn as one; 0: every change is there."""
+    """Changes closer together than this are drawn as one; 0: every change is shown."""
 
 
 def lanes_of(facts: GroupFacts, numbers: dict[str, int], from_ms: int, to_ms: int) -> Lanes:
-    """The lanes between two moments; ``numbers`` has every member of the facts, from 0 on, in order."""
+    """The lanes between two times; ``numbers`` maps every member of the facts to 0, 1, … in order."""
     partitions = _partition_lanes(facts.spans, numbers, from_ms, to_ms)
     folded, partitions_ms = _fitting([lane.segments for lane in partitions], _hands_together)
     members, members_ms = _fitting(_member_lanes(facts, numbers, from_ms, to_ms), _stands_together)
@@ -96,7 +96,7 @@ def _partition_lanes(
         if begin >= end:
             continue
         member = -1 if span.member_id is None else numbers[span.member_id]
-        # A topic made anew has another id, and for a moment partitions of both may be somebody's.
+        # A recreated topic has another id, and partitions of both may be owned at the same moment.
         segments = histories[span.partition.topic, span.topic_id, span.partition.partition]
         segments.append((begin, end, _HANDS[span.kind], member))
     together: dict[tuple[str, str, tuple[Segment, ...]], list[int]] = defaultdict(list)
@@ -118,8 +118,8 @@ _HANDS = {
 def _member_lanes(
     facts: GroupFacts, numbers: dict[str, int], from_ms: int, to_ms: int
 ) -> list[tuple[Segment, ...]]:
-    """Counts for each member what holds of it, from moment to moment."""
-    changes: list[list[tuple[int, int, int]]] = [[] for _ in numbers]  # (ms, what, one more or one less)
+    """Count, for each member, the states that hold at each moment."""
+    changes: list[list[tuple[int, int, int]]] = [[] for _ in numbers]  # (ms, what, +1 or -1)
 
     def holds(member_id: str, what: int, begin: int, end: int | None) -> None:
         begin, end = max(begin, from_ms), min(to_ms if end is None else end, to_ms)
@@ -148,12 +148,12 @@ def _member_lanes(
 
 
 def tells_behind(facts: GroupFacts) -> bool:
-    """Whether the members' lanes show how each came to each epoch, which all do alike: not of too many."""
+    """Whether members' lanes show when each reached an epoch; left out if there are too many."""
     return 2 * sum(epoch.num_members for epoch in facts.epochs) <= SEGMENTS_MAX
 
 
 _WORST = int(max(Stand))
-_PRESENT, _HELD = 5, 6  # beside the stands in the counters of `_swept`
+_PRESENT, _HELD = 5, 6  # indexes after the stands in the counters of `_swept`
 
 
 def _swept(changes: Sequence[tuple[int, int, int]]) -> tuple[Segment, ...]:
@@ -173,7 +173,7 @@ def _swept(changes: Sequence[tuple[int, int, int]]) -> tuple[Segment, ...]:
 
 
 def _joined(segments: Iterable[Segment]) -> list[Segment]:
-    """Neighbours that say the same become one."""
+    """Merge adjacent segments with the same state."""
     joined: list[Segment] = []
     for segment in segments:
         if joined and joined[-1][1] == segment[0] and joined[-1][2:] == segment[2:]:
@@ -184,13 +184,13 @@ def _joined(segments: Iterable[Segment]) -> list[Segment]:
 
 
 Fold = Callable[[int, int, int, int], tuple[int, int]]
-"""What two neighbours say together: of what and whose the first, and of what and whose the second."""
+"""Combines the (state, owner) of two neighbours into one."""
 
 
 def _fitting(lanes: list[tuple[Segment, ...]], together: Fold) -> tuple[list[tuple[Segment, ...]], int]:
-    """The lanes with at most `SEGMENTS_MAX` segments, and the span below which changes were folded."""
+    """The lanes with at most `SEGMENTS_MAX` segments, and the span in ms below which changes were folded."""
     resolution_ms = 0
-    # A lane cannot have less than one segment, so more lanes than the bound keep one each.
+    # A lane has at least one segment, so if there are more lanes than the bound, each keeps one.
     while sum(map(len, lanes)) > max(SEGMENTS_MAX, len(lanes)) and resolution_ms < 1 << 50:
         resolution_ms = max(resolution_ms * 2, RESOLUTION_MS_MIN)
         lanes = [tuple(_joined(_folded(lane, resolution_ms, together))) for lane in lanes]
@@ -198,7 +198,7 @@ def _fitting(lanes: list[tuple[Segment, ...]], together: Fold) -> tuple[list[tup
 
 
 def _folded(lane: Sequence[Segment], resolution_ms: int, together: Fold) -> Iterator[Segment]:
-    """Each segment shorter than the resolution goes together with what follows it, until they are long."""
+    """Merge each segment shorter than the resolution with those after it, until it is long enough."""
     if not lane:
         return
     begin, end, what, who = lane[0]

@@ -1,7 +1,7 @@
-"""What stands beside the lanes: epochs, terms and findings in words, few enough to be read.
+"""The texts beside the lanes: epochs, terms and findings in words, few enough to be read.
 
-The sentences come from `history.words`; here they get the members' short names, and long lists are cut where
-nobody reads on, with the number of what was left out in their place.
+The sentences come from `history.words`. Here they get the members' short names, and long lists are cut, with
+the number of omitted items in their place.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from history.words import Speaker, reasons_words, term_words
 from records import Certainty, ReasonKind, TermStartValue, TermWhy
 
 EPOCHS_MAX = 5_000
-"""The newest ones are told; of older ones the lanes show what they did."""
+"""Maximum number of epochs described, the newest; older ones appear in the lanes only."""
 LINES_MAX = 60_000
-"""Lines about moves, waits and steps in all epochs together: about 5 MB."""
+"""Maximum number of lines about moves, waits and steps in all epochs together: about 5 MB."""
 LINES_PER_EPOCH_MAX = 60
 LINES_PER_EPOCH_MIN = 4
 SPAN_MS_MIN = 1_000
-"""A picture shows at least this much time, also of a log of one entry."""
+"""Minimum period in ms that a picture shows, even for a log of one entry."""
 NAMED_MAX = 3
 FINDINGS_MAX = 300
-"""The gravest first, then the newest."""
+"""Maximum number of findings described, most severe first."""
 
 _RANKS = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 _BRIEFLY: dict[int, str] = {
@@ -63,10 +63,10 @@ _WAIT_ENDS = {
 
 
 class Sayings:
-    """The words of one group's page; members are named in the order in which they came."""
+    """The texts of one group's page; members are named in the order in which they joined."""
 
     def __init__(self, facts: GroupFacts, style: TimeStyle, whole: GroupFacts | None = None) -> None:
-        """``whole`` has also what came before ``facts``: a window must not change how a member is called."""
+        """``whole`` also has what precedes ``facts``, so that a window does not change the members' names."""
         self.names = MemberNames()
         self._clients: dict[str, str] = {}
         self._facts = facts
@@ -81,7 +81,7 @@ class Sayings:
             self.names.name(member_id)
 
     def member(self, member_id: str | None) -> str:
-        """``m2 (app-2)``"""
+        """``m2 (app-2)``."""
         if member_id is None:
             return "nobody"
         if not member_id:
@@ -93,7 +93,7 @@ class Sayings:
         return self._clients.get(member_id, "")
 
     def epochs(self, from_ms: int, to_ms: int) -> list[dict[str, Any]]:
-        """The newest `EPOCHS_MAX` epochs that a window has something of, oldest first."""
+        """The newest `EPOCHS_MAX` epochs that overlap a window, oldest first."""
         told = [
             row
             for row in self._facts.epochs
@@ -103,7 +103,7 @@ class Sayings:
         return [self._epoch(row, lines) for row in told]
 
     def why(self, row: EpochRow) -> tuple[str, ...]:
-        """Its reasons as sentences."""
+        """The reasons of an epoch as sentences."""
         changes = {change.name: change.words() for change in row.topics}
         speaker = Speaker(self._style, self.member, topic_changes=changes, away=frozenset(row.away))
         if not row.is_begin_known:
@@ -134,7 +134,7 @@ class Sayings:
         }
 
     def _brief(self, row: EpochRow) -> str:
-        """Why in three words, where there is no room for a sentence; empty where three will not do."""
+        """The reason in about three words; empty if that is not possible."""
         if not row.cause.reasons:
             return ""
         first = row.cause.reasons[0]
@@ -153,12 +153,12 @@ class Sayings:
         ]
 
     def _steps(self, row: EpochRow) -> list[list[Any]]:
-        """``[at, index, words]`` of each thing that a member did."""
+        """``[at, index, words]`` of each action of a member."""
         said: list[list[Any]] = []
         came: list[Progress] = []
         for step in row.progress:
             if step.reached and step.index != row.index and not (step.told or step.released or step.took):
-                # Of two hundred members most only heard of it: one line for those that follow each other.
+                # Most members only reach the epoch: successive ones share a line.
                 came.append(step)
                 continue
             self._say_came(row, came, said)
@@ -176,7 +176,7 @@ class Sayings:
         return said
 
     def _say_came(self, row: EpochRow, came: Sequence[Progress], said: list[list[Any]]) -> None:
-        """``m1, m2 and 17 more came to epoch 4 within 320 ms``"""
+        """Add a line such as ``m1, m2 and 17 more came to epoch 4 within 320 ms``."""
         if came:
             shown = [self.member(step.member_id) for step in came[:NAMED_MAX]]
             rest = [f"{len(came) - NAMED_MAX} more"] if len(came) > NAMED_MAX else []
@@ -186,7 +186,7 @@ class Sayings:
             said.append([came[0].timestamp_ms, came[0].index, words])
 
     def _waits(self, row: EpochRow) -> list[list[Any]]:
-        """``[from, to, words]`` of each time a member had to wait for another."""
+        """``[from, to, words]`` of each wait of a member for another."""
         together: dict[tuple[Any, ...], list[TopicPartition]] = defaultdict(list)
         for wait in row.waits:
             key = (wait.from_ms, wait.to_ms, wait.waiter, wait.holder, wait.end)
@@ -202,7 +202,7 @@ class Sayings:
         return said
 
     def finding(self, finding: Finding) -> str:
-        """Its words, with the members as they are called here: the rules speak of ids."""
+        """The finding's words, with member ids replaced by the names on this page."""
         return words_of(finding, self.member)
 
     def term(self, row: TermRow) -> dict[str, Any]:
@@ -230,9 +230,9 @@ class Sayings:
 
 
 def bounds_of(facts: GroupFacts, from_ms: int | None, to_ms: int | None) -> tuple[int, int]:
-    """From the first moment of a picture to behind its last: of what is told, unless a window was asked for.
+    """Start and exclusive end of a picture: those of the facts, unless a window was given.
 
-    Behind, for what the last entry did is in the picture too.
+    The end is after the last entry, so that the picture includes the effect of that entry.
     """
     told = [row.timestamp_ms for row in facts.epochs]
     told += (session.from_ms for session in facts.sessions)
@@ -244,12 +244,12 @@ def bounds_of(facts: GroupFacts, from_ms: int | None, to_ms: int | None) -> tupl
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """The gravest first, then in the order of the log; at most `FINDINGS_MAX`."""
+    """The findings, most severe first, then in the order of the log; at most `FINDINGS_MAX`."""
     return sorted(findings, key=lambda one: (_RANKS[one.severity], one.from_ms))[:FINDINGS_MAX]
 
 
 def partitions_words(partitions: Iterable[TopicPartition]) -> str:
-    """``orders 0-3,7; payments 1``"""
+    """``orders 0-3,7; payments 1``."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for one in partitions:
         by_topic[one.topic].append(one.partition)
@@ -257,7 +257,7 @@ def partitions_words(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _others(facts: GroupFacts) -> list[str]:
-    """Members that rows name and no session has: of a log that begins in the middle."""
+    """Members that rows name but that have no session, as in a log that begins in the middle."""
     named = [span.member_id for span in facts.spans if span.member_id is not None]
     for epoch in facts.epochs:
         named += epoch.members
@@ -272,7 +272,7 @@ def _cut(lines: Sequence[Any], most: int) -> dict[str, Any]:
 
 
 def left_out_words(facts: GroupFacts, findings: Sequence[Finding]) -> list[str]:
-    """What the words leave out, each in a sentence."""
+    """The omissions of the texts, each in a sentence."""
     said = []
     if len(facts.epochs) > EPOCHS_MAX:
         older = plural(len(facts.epochs) - EPOCHS_MAX, "older epoch")

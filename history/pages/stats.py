@@ -1,6 +1,6 @@
-"""`stats --html`: when groups rebalanced and why, how long it took, who had unowned partitions: as bars.
+"""`stats --html`: rebalances by time and cause, time to stable, unowned partitions, as bar charts.
 
-Drawn here and not by a script, so that a ticket shows it without one; every bar stands in a table too.
+The charts are drawn here and not by a script, so that a ticket shows them; every bar is also in a table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from history.render import LOCAL, TimeStyle, duration
 from .frame import escaped, page, section, table_html, tiles
 
 TRIGGERS_SHOWN = 6
-"""As many colours as can be told apart; all others are one."""
+"""Maximum number of triggers with a colour of their own; the others share one."""
 GROUPS_SHOWN = 30
 STALLS_SHOWN = 100
 WIDTH, HEIGHT, LEFT, BOTTOM = 1000, 190, 44, 22
@@ -24,7 +24,7 @@ REST = "others"
 
 
 def stats_page(found: Stats, *, style: TimeStyle = LOCAL, title: str = "") -> str:
-    """The whole file."""
+    """The whole HTML file."""
     total = found.total
     more = derived(total, found.until_ms - found.from_ms)
     share = more["unstable_share"]
@@ -123,7 +123,7 @@ def _svg(drawn: Sequence[str], height: int, label: str) -> str:
 
 
 def _settled(settled: Mapping[int, int]) -> str:
-    """How many came to stable in which time: doubling steps, so that a long tail is seen."""
+    """Number of rebalances by time to stable, in doubling steps, so that a long tail is visible."""
     steps: Counter[int] = Counter()
     for span_ms, count in settled.items():
         steps[_step_of(span_ms)] += count
@@ -138,7 +138,7 @@ def _settled(settled: Mapping[int, int]) -> str:
 
 
 def _step_of(span_ms: int) -> int:
-    """The first doubling of 10 ms that is not exceeded."""
+    """The smallest n for which the time is at most 10 * 2**n ms."""
     return max(-(-span_ms // 10) - 1, 0).bit_length()
 
 

@@ -1,8 +1,8 @@
 """`timeline --lanes`: members over time in a terminal, one line each.
 
-A column is a piece of time, the height of its block how many partitions the member held at its end. What
-happened within a column wins over what lasted: a member that was handing over partitions, or whose stay
-ended, shows that. The page shows every change; this shows where to look.
+A column is a period of time; the height of its block is the number of partitions that the member held at its
+end. Events within a column take precedence over states: a member that was handing over partitions, or whose
+session ended, shows that. The HTML page shows every change; this shows where to look.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from .lanes import Hand, Lanes, Segment, Stand, lanes_of
 from .sayings import Sayings, bounds_of, worst_first
 
 LANES_MAX = 60
-"""Members shown, those with the most changes: of more nobody would see which line is whose."""
+"""Maximum number of members shown, those with the most changes; more lines could not be told apart."""
 NAME_WIDTH_MAX = 22
 COLUMNS_MIN = 24
 EVENTS_MAX = 30
-"""Lines below the lanes; the page and the table have all."""
+"""Maximum number of lines below the lanes; the page and the table have all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signs:
-    """The characters of the lanes; each one column wide."""
+    """The characters of the lanes, each one column wide."""
 
     heights: str
-    """From least to all."""
+    """From fewest partitions to all."""
     idle: str
     moving: str
     away: str
@@ -55,9 +55,9 @@ def lanes_text(
     from_ms: int | None = None,
     to_ms: int | None = None,
 ) -> Iterator[str]:
-    """Lines at most ``width`` wide (a terminal narrower than the names and a few columns gets those).
+    """The lanes as lines at most ``width`` wide, but wide enough for the names and a few columns.
 
-    ``facts`` and ``whole`` are as for a page.
+    ``facts`` and ``whole`` are as for `timeline_page`.
     """
     sayings = Sayings(facts, style, whole)
     begin, end = bounds_of(facts, from_ms, to_ms)
@@ -88,21 +88,21 @@ def lanes_text(
 
 
 def _most_changed(members: Sequence[str], lanes: Lanes) -> list[str]:
-    """The members to show, in the order in which they came."""
+    """The members to show, in the order in which they joined."""
     changes = [_changes(lane) for lane in lanes.members]
     rank = sorted(range(len(members)), key=lambda number: -changes[number])[:LANES_MAX]
     return [members[number] for number in sorted(rank)]
 
 
 def _changes(lane: Sequence[Segment]) -> int:
-    """How often a lane changes, beside that the member hears of epochs, which all do alike."""
+    """Number of changes in a lane, ignoring those by which a member reaches an epoch."""
     said = [(0 if stand == Stand.BEHIND else stand, held) for _, _, stand, held in lane]
     gaps = sum(before[1] != after[0] for before, after in pairwise(lane))
     return gaps + sum(before != after for before, after in pairwise(said))
 
 
 def _clocks(edges: Sequence[int], style: TimeStyle) -> str:
-    """A clock where its eight letters and a gap have room, at the column that it stands for."""
+    """Clock times, each at its column, spaced so that its eight characters and a gap fit."""
     text = ""
     for at in range(0, len(edges) - 9, 16):
         text = text.ljust(at) + style.clock(edges[at])[:8]
@@ -110,7 +110,7 @@ def _clocks(edges: Sequence[int], style: TimeStyle) -> str:
 
 
 def _columns(edges: Sequence[int], from_ms: int, to_ms: int) -> range:
-    """The columns that a span of time touches; one at least, if it is in sight at all."""
+    """The columns that a period touches; at least one if any of it is visible."""
     begin, end, columns = edges[0], edges[-1], len(edges) - 1
     if to_ms < begin or from_ms > end:
         return range(0)
@@ -121,7 +121,7 @@ def _columns(edges: Sequence[int], from_ms: int, to_ms: int) -> range:
 
 
 def _numbers(facts: GroupFacts, edges: Sequence[int]) -> str:
-    """Each epoch's number where it began, if the one before leaves room."""
+    """Each epoch's number at its beginning, if the previous number leaves room."""
     text = ""
     for row in facts.epochs:
         for column in _columns(edges, row.timestamp_ms, row.timestamp_ms)[:1]:
@@ -184,7 +184,7 @@ def _height(count: int, most: int, signs: Signs) -> str:
 
 
 def _unowned(lanes: Lanes, edges: Sequence[int], signs: Signs) -> str:
-    """How many partitions were nobody's, at most, in each column."""
+    """The maximum number of partitions without an owner in each column."""
     changes: list[tuple[int, int]] = []
     for lane in lanes.partitions:
         for begin, end, hand, _ in lane.segments:
@@ -219,7 +219,7 @@ def _legend(most: int, signs: Signs) -> str:
 def _events(
     facts: GroupFacts, findings: Sequence[Finding], sayings: Sayings, style: TimeStyle, begin: int, end: int
 ) -> Iterator[str]:
-    """Takeovers and ends of stays that were not wished for, in order; then the findings."""
+    """Takeovers and involuntary ends of sessions, in order; then the findings."""
     told = [(term.timestamp_ms, sayings.term(term)["words"]) for term in facts.terms if term.is_takeover]
     for session in facts.sessions:
         if session.to_ms is not None and session.end not in _PEACEFUL:

@@ -1,8 +1,8 @@
 """`timeline --html`: a group over time on one page: epochs, members, partitions, takeovers, findings.
 
-The page draws what the facts say and adds nothing: `timeline_data` is all that its script gets, and every
-value in it can be found in a row. Without script (a ticket system shows attachments so) the figures, the
-findings and the table of epochs are there all the same.
+The page draws the facts and adds nothing: its script gets only `timeline_data`, and every value in that comes
+from a row. Without a script (as ticket systems show attachments) the figures, the findings and the table of
+epochs are still there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .sayings import Sayings, bounds_of, left_out_words, partitions_words, worst
 STYLES = ("timeline.css",)
 SCRIPTS = ("timeline_model.js", "timeline_draw.js", "timeline_ruler.js", "timeline_panel.js", "timeline.js")
 TABLE_ROWS_MAX = 2_000
-"""Rows of the table of epochs, the newest; more are no reading."""
+"""Maximum number of rows in the table of epochs, the newest; nobody reads more."""
 
 
 def timeline_page(
@@ -35,8 +35,10 @@ def timeline_page(
     to_ms: int | None = None,
     rests_on: Sequence[str] = (),
 ) -> str:
-    """The file's text. ``facts`` are those of a window, if ``from_ms`` or ``to_ms`` cut the picture to one,
-    and ``whole`` then those from the beginning, of which members have their names. ``rests_on`` is its foot.
+    """The HTML file. ``from_ms`` and ``to_ms`` limit the picture to a window.
+
+    ``facts`` are then those of the window, and ``whole`` those from the beginning, which give members their
+    names. ``rests_on`` is the footer.
     """
     sayings = Sayings(facts, style, whole)
     data = timeline_data(facts, findings, sayings=sayings, style=style, from_ms=from_ms, to_ms=to_ms)
@@ -62,7 +64,7 @@ def timeline_data(
     from_ms: int | None = None,
     to_ms: int | None = None,
 ) -> dict[str, Any]:
-    """What the page knows: times in ms since ``from``, members by number, ``null`` where it goes on."""
+    """The data of the page: times in ms since ``from``, members by number, ``null`` for an open end."""
     begin, end = bounds_of(facts, from_ms, to_ms)
     sayings = sayings or Sayings(facts, style)
     ids = sayings.members
@@ -128,7 +130,7 @@ def _finding(finding: Finding, sayings: Sayings, numbers: dict[str, int]) -> dic
 
 
 def _relative(data: dict[str, Any], begin: int) -> dict[str, Any]:
-    """Times since the beginning: they are half of the file, and epoch ms have 13 digits each."""
+    """Make times relative to ``begin``: they are half of the file, and epoch ms have 13 digits each."""
 
     def since(ms: int | None) -> int | None:
         return None if ms is None else ms - begin
@@ -181,14 +183,14 @@ def _because(sayings: Sayings, row: EpochRow) -> str:
 
 
 def settled_words(row: EpochRow) -> str:
-    """``512 ms``, ``overtaken``, ``never``"""
+    """``512 ms``, ``overtaken`` or ``not by the end``."""
     if row.settled_ms is not None:
         return duration(row.settled_ms - row.timestamp_ms)
     return "overtaken" if row.overtaken_by is not None else "not by the end"
 
 
 def figures(facts: GroupFacts) -> list[tuple[str, str]]:
-    """What is seen at a glance, each a (what, value)."""
+    """Key figures, each a (label, value)."""
     restless = sum(
         max(_first(row.settled_ms, row.end_ms, facts.last_ms) - row.timestamp_ms, 0) for row in facts.epochs
     )

@@ -1,7 +1,7 @@
-"""`whatif --html`: two courses of one group on one page, what really happened above what would have.
+"""`whatif --html`: two courses of one group on one page, what really happened above what would have happened.
 
 Both are drawn on the same axis and to the same scale: when the group was not stable, how many partitions were
-out of use (nobody's, or being given up), epochs and fences. All of it is in the markup, and works without
+out of use (unowned or being revoked), epochs and fences. All of it is in the markup and works without a
 script. A picture has a fixed number of columns, so that a page of a year is no larger than one of a minute.
 """
 
@@ -20,14 +20,14 @@ from history.whatif.telling import NAMES, figures, rests_on
 from .frame import escaped, page, section
 
 COLUMNS = 1_000
-"""Of a picture: about as many as a screen has for it."""
+"""Number of columns of a picture: about as many as a screen has for it."""
 HEIGHT = 90
 STRIP = 10
 FENCES = (SessionEnd.SESSION_EXPIRED, SessionEnd.REBALANCE_EXPIRED)
 
 
 def whatif_page(result: WhatIfResult, basis: Sequence[Basis] = (), *, style: TimeStyle = LOCAL) -> str:
-    """The whole file; the result must not be one that was left out."""
+    """The whole HTML file; the result must not be one that was left out."""
     really, what_if = result.really_facts, result.facts
     assert really is not None
     assert what_if is not None
@@ -63,7 +63,7 @@ class _Course:
         return min(max(place, 0), COLUMNS - 1)
 
     def _out_of_use(self) -> list[int]:
-        """The most partitions that were nobody's or being given up at a time, by column."""
+        """The maximum number of partitions without an owner or being revoked, by column."""
         changes: list[tuple[int, int]] = []
         for span in self._facts.spans:
             to_ms = self.end_ms if span.to_ms is None else span.to_ms
@@ -81,7 +81,7 @@ class _Course:
         return most
 
     def unstable(self) -> list[tuple[int, int]]:
-        """(first, last) column of each time in which the group was not stable."""
+        """(first, last) column of each period in which the group was not stable."""
         spans: list[tuple[int, int]] = []
         for row in self._facts.epochs:
             settled_ms = row.settled_ms if row.settled_ms is not None else row.end_ms
@@ -97,7 +97,7 @@ class _Course:
         return {self.column(row.timestamp_ms) for row in self._facts.epochs if row.is_begin_known}
 
     def fences(self) -> dict[int, int]:
-        """How many members were removed for their silence or slowness, by column."""
+        """Number of members removed because they were silent or slow, by column."""
         found: dict[int, int] = {}
         for one in self._facts.sessions:
             if one.end in FENCES and one.to_ms is not None:
@@ -150,7 +150,7 @@ def _picture(course: _Course, highest: int, name: str) -> str:
 
 
 def _is_edge(counts: Sequence[int], column: int) -> bool:
-    """Beside a column that is not empty."""
+    """Whether a neighbouring column is not empty."""
     return bool(counts[max(column - 1, 0)] or counts[min(column + 1, len(counts) - 1)])
 
 

@@ -1,6 +1,6 @@
 "use strict";
-/* What every page shares: its data, elements made of text only (names of members and topics are other people's
-   words, so nothing is ever parsed as HTML), times as the log's reader asked for them, and the colours. */
+/* Shared by every page: its data; elements that contain text only (clients choose the names of members and topics, so
+   nothing is ever parsed as HTML); times in the time zone that the reader chose; and the colours. */
 const Frame = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
@@ -17,7 +17,7 @@ const Frame = (() => {
     return made;
   }
 
-  /* Offsets from UTC hold from a moment on: [[epoch ms, minutes], …], as `frame.zone_offsets` made them. */
+  /* Offsets from UTC with the moment from which each holds: [[epoch ms, minutes], …], from `frame.zone_offsets`. */
   const offsets = (data && data.offsets) || [[0, 0]];
   function offsetAt(ms) {
     let minutes = offsets[0][1];
@@ -49,7 +49,7 @@ const Frame = (() => {
   const count = (number, noun) =>
     number.toLocaleString("en-US") + " " + (number === 1 ? noun : noun.endsWith("y") ? noun.slice(0, -1) + "ies" : noun + "s");
 
-  /* A colour by its name in the style sheet, as a canvas understands it. */
+  /* A colour by its name in the style sheet, in a form that a canvas accepts. */
   const probe = element("span", {hidden: true});
   document.body.append(probe);
   function colour(name) {
@@ -57,7 +57,7 @@ const Frame = (() => {
     return getComputedStyle(probe).color;
   }
 
-  /* The reader's setting decides between dark and light; the buttons overrule it for as long as the page is open. */
+  /* The reader's setting decides between dark and light; the buttons override it while the page is open. */
   const listeners = [];
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => {
@@ -79,7 +79,7 @@ const Frame = (() => {
     button.parentElement.hidden = false;
     button.setAttribute("aria-pressed", String(button.dataset.themeChoice === ""));
   }
-  // Paper is light, also what a canvas has drawn: listeners draw at once, for nothing runs between this and the print.
+  // Print is light, canvases included: listeners redraw synchronously, since nothing runs between this event and printing.
   let before = "";
   addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme || ""; choose("light"); });
   addEventListener("afterprint", () => choose(before));

@@ -1,5 +1,5 @@
-/* The hands of the timeline: what is in sight, where the cursor is, keys, pointers, search. All that is drawn
-   follows from `view`; whoever changes it asks for `draw`, which happens once per frame. */
+/* Interaction of the timeline: the visible part, the cursor, keys, pointers, search. Everything drawn is derived from
+   `view`; code that changes it calls `draw`, which draws once per frame. */
 (() => {
   const {byId} = Frame;
   const {members, rows, epochs, findings, takeovers, starts, span} = Model;
@@ -21,7 +21,7 @@
   const nextStarts = new Map();
   for (const member of members) member.sessions.forEach((session, at) => nextStarts.set(session, at + 1 < member.sessions.length ? member.sessions[at + 1].at : null));
 
-  /* Which lanes there are: all, or those in which something happens in sight, or those of the member brought out. */
+  /* The lanes to show: all, those that change in the visible part, or those of the selected member. */
   let filtered = false, laid = "";
   function layLanes() {
     const key = filtered ? [view.from, view.to, view.chosen, Scale.isSqueezed()].join() : "all";
@@ -98,7 +98,7 @@
   }
   const step = (share) => { moveTo(Scale.time(Scale.place(view.cursor) + (view.to - view.from) * share)); bringIntoSight(view.cursor); };
 
-  /* The next of a list of events after the cursor, or the one before it. */
+  /* The next event of a list after the cursor, or the previous one before it. */
   function nextOf(events, direction) {
     const at = view.cursor;
     const found = direction > 0 ? events.find((event) => event.at > at) : events.findLast((event) => event.at < at);
@@ -109,7 +109,7 @@
   function zoomToEpoch() {
     const {epoch} = Model.stateAt(view.cursor);
     if (!epoch) return;
-    // What is of interest of an epoch is how it came to be stable; its quiet rest would hide that.
+    // The interesting part of an epoch is how it became stable; the quiet time after that would hide it.
     const from = Scale.place(Math.max(epoch.at, 0)), settled = Scale.place(Model.settledBy(epoch)), end = Scale.place(Model.endOf(epoch));
     const size = Math.max(Math.min(end - from, (settled - from) * 1.6), PLACES_MIN * 4);
     setWindow(from - size * 0.1, from + size * 1.1);
@@ -132,7 +132,7 @@
     button.disabled = !Scale.canSqueeze;
   }
 
-  /* Lanes by keyboard. */
+  /* Selecting lanes with the keyboard. */
   function chooseLane(direction) {
     let at = view.lane;
     do at += direction; while (view.lanes[at] && view.lanes[at].kind === "head");
@@ -173,7 +173,7 @@
     for (const lane of view.lanes) lane.found = false;
     hideTip(); draw(); region.focus({preventScroll: true});
   }
-  // Letters work wherever nothing else wants them; arrows only where the cursor has the focus, for a page scrolls by them.
+  // Letters work unless another element takes them; arrows only while the cursor has the focus, since they scroll the page.
   const EVERYWHERE = new Set(["n", "p", "t", "f", "+", "=", "-", "0", "z", "q", "c", "/", "Escape"]);
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -186,7 +186,7 @@
   });
   for (const button of document.querySelectorAll("[data-do]")) button.addEventListener("click", () => actions[button.dataset.do]());
 
-  /* Search: every lane that is meant gets a mark, Enter walks through them. */
+  /* Search: every matching lane gets a mark; Enter moves through them. */
   let hit = -1;
   function search() {
     const wanted = Model.matches(byId("find").value);
@@ -297,7 +297,7 @@
   });
   for (const name of ["pointerup", "pointercancel"]) strip.addEventListener(name, () => { held = null; });
 
-  /* Begin: at what is wrong, or at the last epoch; `#epoch=17` and `#at=…` (epoch ms) say otherwise. */
+  /* The initial moment: the worst finding unless a note, or the last epoch; `#epoch=17` and `#at=…` (epoch ms) override it. */
   function firstMoment() {
     const said = new URLSearchParams(location.hash.slice(1));
     const named = epochs.find((epoch) => String(epoch.epoch) === said.get("epoch"));

@@ -1,5 +1,5 @@
-/* Draws the lanes that are in sight, and knows how everything looks. Everything is drawn anew each time: only what
-   is visible costs anything, and what is narrower than a pixel is drawn as the worst that it holds. */
+/* Draws the visible lanes, and defines how everything looks. Everything is redrawn each time; only visible parts cost
+   anything, and whatever is narrower than a pixel is drawn as the worst state in it. */
 const Draw = (() => {
   const {colour, isDark} = Frame;
   const {members, epochs, takeovers, HAND, STAND, SIZE} = Model;
@@ -20,7 +20,7 @@ const Draw = (() => {
     return "oklch(" + lightness + " " + chroma + " " + HUES[number % HUES.length] + ")";
   }
 
-  /* Stripes of a colour; the shape says what the colour alone may not: rising, falling or crossed lines. */
+  /* Stripes of a colour; their shape (rising, falling, crossed) shows the meaning without the colour. */
   function stripes(context, fill, line, shape) {
     const key = fill + line + shape;
     if (!patterns.has(key)) {
@@ -75,13 +75,13 @@ const Draw = (() => {
     return context.measureText(text).width <= room;
   }
 
-  /* The x of a moment in the lanes and the ruler. At the right some room is left for how stays ended. */
+  /* The x of a moment in the lanes and the ruler. The right margin leaves room for the ends of sessions. */
   const END_ROOM = 14;
   const inner = (view) => view.width - view.gutter - END_ROOM;
   const xOf = (view, time) => view.gutter + (Scale.place(time) - view.from) / (view.to - view.from) * inner(view);
   const timeOf = (view, x) => Scale.time(view.from + (x - view.gutter) / inner(view) * (view.to - view.from));
 
-  /* Each piece of a lane that is in sight: paint(from x, to x, what, who). */
+  /* Each visible piece of a lane: paint(from x, to x, what, who). */
   function eachPiece(view, segments, rank, paint) {
     const begin = timeOf(view, view.gutter), end = timeOf(view, view.width);
     for (let at = Model.firstAfter(segments, begin); at < segments.length && segments[at] <= end; at += SIZE) {
@@ -160,7 +160,7 @@ const Draw = (() => {
     for (const session of member.sessions) if (session.end !== null) sessionEnd(context, view, session, y, height);
   }
 
-  /* How a stay ended: a cross where the coordinator ended it, a bar where the member did; with a word if there is room. */
+  /* The end of a session: a cross if the coordinator ended it, a bar if the member did; with a word if there is room. */
   function sessionEnd(context, view, session, y, height) {
     const x = xOf(view, session.end);
     if (x < view.gutter || x > view.width + 4) return;
@@ -219,7 +219,7 @@ const Draw = (() => {
     context.fillRect(0, y, view.gutter - 1, lane.height);
     if (lane.found) { context.fillStyle = look.accent; context.fillRect(0, y, 3, lane.height); }
     if (lane.kind === "row") {
-      // The numbers tell partitions of one topic apart: the topic gives way first.
+      // The numbers distinguish partitions of one topic, so the topic's name is shortened first.
       const numbers = lane.row.numbersText;
       context.font = "400 11.5px " + FONT;
       const kept = Math.min(context.measureText(numbers).width, wide * 0.6);
@@ -244,7 +244,7 @@ const Draw = (() => {
     context.lineWidth = 1;
   }
 
-  /* Behind everything: squeezed times, and the beginnings of epochs where they stand apart. */
+  /* The background: squeezed times, and the beginnings of epochs where they are far enough apart. */
   function grid(context, view, from, to) {
     for (const [begin, end] of Scale.pieces()) {
       const a = Math.max(xOf(view, begin), view.gutter), b = Math.min(xOf(view, end), view.width);
@@ -260,7 +260,7 @@ const Draw = (() => {
       before = x;
     }
   }
-  /* Over everything: that another node took over concerns every lane. */
+  /* The foreground: a takeover by another node affects every lane. */
   function handovers(context, view, from, to) {
     context.setLineDash([3, 3]);
     for (const term of takeovers) {

@@ -1,5 +1,5 @@
-/* What the timeline knows, and what holds at a moment. Times are ms since the beginning of the page; lanes are
-   flat rows of numbers, four to a segment (from, length, what, whose or how many), in order of time. */
+/* The data of the timeline, and the state at a moment. Times are ms since the beginning of the page; lanes are flat
+   arrays of numbers, four per segment (from, length, state, member or number of partitions), in order of time. */
 const Model = (() => {
   const data = Frame.data;
   const HAND = {OWNED: 0, REVOKING: 1, UNOWNED: 2, SEVERAL: 3};
@@ -11,12 +11,12 @@ const Model = (() => {
   for (const row of rows) { row.numbers = new Set(row.partitions); row.numbersText = row.label.slice(row.topic.length + 1); }
   members.forEach((member, number) => { member.number = number; });
   const takeovers = terms.filter((term) => term.takeover);
-  // The term in which a group begins is no news of it; any later one explains a silence.
+  // The term in which a group begins is not an event; any later one explains a silence.
   const starts = terms.filter((term) => !term.takeover && term.at > 0);
 
   const wall = (at) => data.from + at;
 
-  /* Position (in numbers) of the segment that holds at a moment; -1: none does. */
+  /* Position (in numbers) of the segment that contains a moment; -1: none. */
   function segmentAt(segments, at) {
     let low = 0, high = segments.length / SIZE - 1;
     while (low <= high) {
@@ -53,7 +53,7 @@ const Model = (() => {
   const endOf = (epoch) => epoch.end === null ? span : epoch.end;
   const settledBy = (epoch) => epoch.settled === null ? endOf(epoch) : epoch.settled;
 
-  /* The group's state at a moment, in Kafka's words; "" where there is no group. */
+  /* The group's state at a moment, by Kafka's name; "" if there is no group. */
   function stateAt(at) {
     const number = newest(epochs, at);
     if (number < 0) return {number, epoch: null, state: ""};
@@ -64,7 +64,7 @@ const Model = (() => {
     return {number, epoch, state: epoch.target === null || at < epoch.target ? "Assigning" : "Reconciling"};
   }
 
-  /* Who has what at a moment: a list of {member (-1: nobody), partitions: {topic: numbers}, count, revoking}. */
+  /* The owners at a moment: a list of {member (-1: no owner), partitions: {topic: numbers}, count, revoking}. */
   function ownersAt(at) {
     const owners = new Map();
     for (const row of rows) {
@@ -98,7 +98,7 @@ const Model = (() => {
   const partitionWords = (topics) =>
     [...topics].sort().map(([topic, numbers]) => topic + " " + ranges(numbers)).join("; ") || "nothing";
 
-  /* Whether anything changes in a lane between two moments; that a member hears of an epoch is no change. */
+  /* Whether anything changes in a lane between two moments, ignoring that a member reaches an epoch. */
   function changes(segments, from, to, isMember) {
     let before = null, until = from;
     for (let at = firstAfter(segments, from); at < segments.length && segments[at] < to; at += SIZE) {
@@ -110,14 +110,14 @@ const Model = (() => {
     }
     return before !== null && until < Math.min(to, span);
   }
-  /* Whether a member has anything of a partition's lane between two moments. */
+  /* Whether a member owns the partitions of a lane at any time between two moments. */
   function holds(segments, number, from, to) {
     for (let at = firstAfter(segments, from); at < segments.length && segments[at] < to; at += SIZE)
       if (segments[at + 3] === number && segments[at + 2] < HAND.UNOWNED) return true;
     return false;
   }
 
-  /* Lanes that a search means: names, client ids, instance ids, member ids, hosts, topics, topic-partition. */
+  /* The lanes that match a search: by name, client id, instance id, member id, host, topic or topic-partition. */
   function matches(text) {
     const said = text.trim().toLowerCase();
     if (!said) return {members: [], rows: []};
@@ -131,7 +131,7 @@ const Model = (() => {
     };
   }
 
-  /* Which share of each slice the group was not stable; slice i is from edges[i] to edges[i + 1]. */
+  /* The share of each slice in which the group was not stable; slice i is from edges[i] to edges[i + 1]. */
   function restlessShares(edges) {
     const shares = new Float32Array(edges.length - 1);
     let at = 0;
@@ -144,7 +144,7 @@ const Model = (() => {
     return shares;
   }
 
-  /* How much of each slice of the strip the group was not stable, and how many partitions were nobody's in it;
+  /* For each slice of the strip, the share in which the group was not stable, and its number of unowned partitions;
      slice i is from edges[i] to edges[i + 1]. */
   function slices(edges) {
     const count = edges.length - 1, restless = new Float32Array(count), unowned = new Float32Array(count);
@@ -168,7 +168,7 @@ const Model = (() => {
     return {restless, unowned};
   }
 
-  /* Quiet times: the group is stable, nobody comes or goes. [[from, to], …], longest first left to the caller. */
+  /* Quiet times, in which the group is stable and no member joins or leaves: [[from, to], …], not sorted by length. */
   function quiet(longer) {
     const busy = epochs.map((epoch) => [epoch.at, settledBy(epoch)]);
     for (const term of terms) busy.push([term.at, term.at]);
@@ -190,8 +190,8 @@ const Model = (() => {
     segmentAt, firstAfter, newest, endOf, settledBy, stateAt, ownersAt, partitionWords, ranges, changes, holds, matches, restlessShares, slices, quiet};
 })();
 
-/* Where a moment stands: x grows with time, except that quiet times may be squeezed. Positions are ms too ("places"),
-   of a time in which the squeezed pieces are short. */
+/* Maps moments to positions: x grows with time, but quiet times may be squeezed. Positions ("places") are also ms, on
+   a time axis in which the squeezed pieces are short. */
 const Scale = (() => {
   const {span, quiet, epochs, settledBy} = Model;
   const lengths = epochs.map((epoch) => settledBy(epoch) - epoch.at).filter((length) => length > 0).sort((a, b) => a - b);

@@ -1,4 +1,4 @@
-/* The words beside the lanes: what held at the moment of the cursor, why, and who owned what. */
+/* The text beside the lanes: the state at the cursor, its reason, and the owners of partitions. */
 const Panel = (() => {
   const {element, full, clock, duration, count} = Frame;
   const {members, epochs, findings, wall, HAND, STAND_WORDS} = Model;
@@ -16,7 +16,7 @@ const Panel = (() => {
     return epoch.overtaken !== null ? "overtaken by epoch " + epoch.overtaken + " after " + duration(Model.endOf(epoch) - epoch.at) : "not stable by the end";
   }
 
-  /* A list that was cut says so. */
+  /* A list with a heading; if it was cut, the number of omitted items is shown. */
   function list(heading, said, item) {
     if (!said.lines.length) return null;
     const lines = said.lines.map((line) => element("li", {class: item.later && item.later(line) ? "later" : null}, item.show(line)));
@@ -68,7 +68,7 @@ const Panel = (() => {
     const heading = element("h3", {}, "Who owned what");
     const row = (owner) => ownerRow(view, owner, at);
     if (found.length <= OWNERS_SHOWN + 4) return element("div", {}, heading, element("ul", {}, ...found.map(row)));
-    // Of many, those come first with whom something is going on.
+    // Owners in transition come first.
     const notable = (owner) => owner.member < 0 || owner.member === view.chosen || owner.revoking > 0 || standOf(owner, at) > 0;
     const sorted = [...found.filter(notable), ...found.filter((owner) => !notable(owner))];
     const rest = sorted.slice(OWNERS_SHOWN);
@@ -99,7 +99,7 @@ const Panel = (() => {
       element("span", {class: "what"}, some + (owner.revoking ? " (" + owner.revoking + " being given up)" : "") + (stand ? " — " + STAND_WORDS[stand] : "")));
   }
 
-  /* What a lane says at a moment, for the tip and for those who hear the page. */
+  /* The state of a lane at a moment in words, for the tooltip and for screen readers. */
   function laneWords(lane, at) {
     const clockWords = clock(wall(at));
     if (lane.kind === "row") {

@@ -1,4 +1,4 @@
-/* Draws what stands over the lanes: the strip of the whole time, the ruler with events and epochs; and the legend. */
+/* Draws the part above the lanes: the strip of the whole period and the ruler with events and epochs; also the legend. */
 const Ruler = (() => {
   const {isDark} = Frame;
   const {rows, epochs, findings, takeovers, starts, HAND, SIZE} = Model;
@@ -66,7 +66,7 @@ const Ruler = (() => {
     const bubble = bubbleOf(context, view);
     const free = (x, half) => x + half < bubble.left - 4 || x - half > bubble.left + bubble.wide + 4;
     const gaps = Scale.pieces().filter(([a, b]) => b > begin && a < end);
-    // Between many squeezed pieces no even step falls: then whatever moment stands there is said.
+    // Between many squeezed pieces there are no round times, so the time at each fixed position is shown.
     if (gaps.length > GAPS_WITH_STEPS_MAX) {
       const words = (at) => view.to - view.from > 864e5 ? Frame.day(Model.wall(at)).slice(5) + " " + Frame.clock(Model.wall(at)).slice(0, 5) : Frame.clock(Model.wall(at)).slice(0, 8);
       for (let x = view.gutter + 40; x < view.width - 40; x += 110) {
@@ -76,7 +76,7 @@ const Ruler = (() => {
       return;
     }
     let drawn = 0, last = -Infinity, from = begin;
-    // Squeezed pieces are stepped over: between their ends thousands of ticks would fall on a few pixels.
+    // Squeezed pieces are skipped, since thousands of ticks would fall on a few pixels.
     for (const [gapFrom, gapTo] of [...gaps, [end, end]]) {
       for (let at = Math.ceil((from + shift) / step) * step - shift; at <= Math.min(gapFrom, end) && drawn < TICKS_MAX; at += step) {
         const x = xOf(view, at);
@@ -119,7 +119,7 @@ const Ruler = (() => {
     });
   }
 
-  /* Where epochs are narrower than pixels, each column says which share of its time the group was not stable. */
+  /* Where epochs are narrower than pixels, each column shows the share of time in which the group was not stable. */
   function crowdedEpochs(context, view) {
     const count = Math.floor(view.width - view.gutter);
     const shares = Model.restlessShares(Array.from({length: count + 1}, (_, x) => timeOf(view, view.gutter + x)));
@@ -160,7 +160,7 @@ const Ruler = (() => {
     }
   }
 
-  /* The time at the cursor stands over it; other times make room. */
+  /* The time at the cursor is shown above it; other times make room. */
   function bubbleOf(context, view) {
     const x = xOf(view, view.cursor), said = Frame.clock(Model.wall(view.cursor));
     context.font = "600 11.5px " + FONT;
@@ -182,7 +182,7 @@ const Ruler = (() => {
     write(context, said, left + 6, TICK_Y + 0.5, {weight: 600, fill: look["on-accent"]});
   }
 
-  /* The strip of the whole time: not stable (amber), without owner (red, from below), epochs, marks, the window. */
+  /* The strip of the whole period: not stable (amber), unowned (red, from below), epochs, marks, the window. */
   let summed = null;
   function overview(canvas, view, width, height) {
     look = Draw.look();
@@ -195,7 +195,7 @@ const Ruler = (() => {
     const top = 18, tall = height - top, most = Math.max(1, rows.reduce((sum, row) => sum + row.partitions.length, 0));
     for (const [from, to] of Scale.pieces()) { context.fillStyle = look.quiet; context.fillRect(at(from), top, at(to) - at(from), tall); }
     for (let slice = 0; slice < count; slice++) {
-      // A tenth of the height at least: what was short must be seen too.
+      // At least a tenth of the height, so that short periods are visible.
       for (const [share, style] of [[summed.restless[slice], look.unsettled], [Math.sqrt(summed.unowned[slice] / most) * 0.9, look.unowned]]) {
         if (!share) continue;
         const high = Math.ceil(tall * Math.min(Math.max(share, 0.1), 1));
@@ -219,7 +219,7 @@ const Ruler = (() => {
     line(context, at(view.cursor), 0, height, look.cursor, 2);
   }
 
-  /* The legend: each sign drawn as it is drawn in the lanes. */
+  /* The legend: each sign as it appears in the lanes. */
   function legend(place) {
     look = Draw.look();
     const sign = (words, paint) => {
