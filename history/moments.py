@@ -1,7 +1,7 @@
-"""Moments as people type them: an index, a time, a clock, "two hours ago".
+"""Moments as people type them: an index, a time, a clock time, "two hours ago".
 
-Parsing needs no log; a moment that is relative (``2h``, ``end-5m``, ``03:12``) is resolved against the
-reader's clock and the time of the log's last entry, which the caller hands in. Nothing here reads a clock.
+Parsing needs no log. A relative moment (``2h``, ``end-5m``, ``03:12``) is resolved later against the current
+time and the time of the log's last entry, both passed in by the caller. Nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import datetime, time, timedelta
 from history.render import LOCAL, MS_PER_SECOND, TimeStyle, parse_time
 
 INDEX_DIGITS_MAX = 11
-"""A longer number is a time in epoch milliseconds: 12 digits begin in 1973."""
+"""Maximum digits of a log index. A longer number is a time in epoch milliseconds: 12 digits begin in 1973."""
 
 _UNITS_MS = {
     "ms": 1,
@@ -24,7 +24,7 @@ _UNITS_MS = {
     "d": 86_400_000,
     "w": 604_800_000,
 }
-_NUMBER = r"\d{1,12}(?:\.\d{1,9})?"  # larger ones are no moments of any log, or of any calendar
+_NUMBER = r"\d{1,12}(?:\.\d{1,9})?"  # larger numbers are neither a log index nor a date of the calendar
 _SPAN = re.compile(rf"(?:{_NUMBER}(?:ms|s|min|m|h|d|w))+")
 _PART = re.compile(rf"({_NUMBER})(ms|s|min|m|h|d|w)")
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d{1,3})?))?")
@@ -37,27 +37,29 @@ ACCEPTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One point of a log as it was typed; exactly one of the fields behind ``text`` is set."""
+    """One point of a log as the user typed it; exactly one of the fields after ``text`` is set."""
 
     text: str
     index: int | None = None
     time_ms: int | None = None
-    """Epoch ms."""
+    """Epoch milliseconds."""
     ago_ms: int | None = None
-    """Before now."""
+    """Milliseconds before now."""
     before_end_ms: int | None = None
-    """Before the last entry of the log."""
+    """Milliseconds before the last entry of the log."""
     is_start: bool = False
     clock_ms: int | None = None
-    """Since midnight in the reader's zone: the newest such moment that is not after the log's end."""
+    """Milliseconds since midnight in the reader's time zone: the latest such moment not after the log's end.
+    """
 
     def resolved(
         self, *, now_ms: int, end_ms: int, after_ms: int | None = None, style: TimeStyle = LOCAL
     ) -> tuple[int | None, int | None]:
-        """(index, epoch ms), one of them None; ``start`` is index 1. ``end_ms``: of the log's last entry.
+        """Return (index, epoch ms), exactly one of them ``None``; ``start`` is index 1.
 
-        ``after_ms``: where the window begins that this ends. A clock is then the first one after it, as
-        03:00 to 03:30 is half an hour also of a log that ends at 03:15.
+        ``end_ms`` is the time of the log's last entry. ``after_ms`` is the start of the window that this
+        moment ends: a clock time is then the first one after it, so that 03:00 to 03:30 is half an hour even
+        in a log that ends at 03:15.
         """
         if self.index is not None:
             return self.index, None
@@ -78,7 +80,7 @@ class Moment:
 
 
 def parse_moment(text: str, style: TimeStyle = LOCAL) -> Moment:
-    """The moment that a person typed; raises `ValueError` saying what is accepted."""
+    """Parse a moment as typed by a person; raises `ValueError` naming the accepted forms."""
     said = text.strip()
     if said.isdecimal() and len(said) <= INDEX_DIGITS_MAX:
         return Moment(text=text, index=int(said))
@@ -101,14 +103,17 @@ def parse_moment(text: str, style: TimeStyle = LOCAL) -> Moment:
 
 
 def parse_span(text: str) -> int:
-    """``2h``, ``1h30m``, ``250ms`` in milliseconds; raises `ValueError`."""
+    """Parse a duration such as ``2h``, ``1h30m`` or ``250ms`` into milliseconds; raises `ValueError`."""
     if not _SPAN.fullmatch(text):
         raise ValueError(f"{text!r} is not a span of time: give for example 45s, 15m, 2h, 1h30m or 7d")
     return round(sum(float(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text)))
 
 
 def _shown(clock_ms: int, end_ms: int, style: TimeStyle) -> set[int]:
-    """When clocks showed this, on the last day of the log and the days around it; some days twice."""
+    """Epoch milliseconds at which clocks showed this time, on the log's last day and the days around it.
+
+    A day on which clocks are set back has two.
+    """
     today = datetime.combine(style.moment(end_ms).date(), time()) + timedelta(milliseconds=clock_ms)
     return {
         style.epoch_ms((today + timedelta(days=days)).replace(fold=fold))

@@ -1,9 +1,8 @@
-"""Small words for big numbers: times, durations, partition ranges, tables.
+"""Formatting shared by all output: times, durations, partition ranges, tables.
 
-Every text that history prints goes through here, so that one moment is written in one way everywhere. A log
-keeps wall-clock milliseconds; a reader wants their own zone, and wants to know which one it was, so a full
-time always ends with its offset from UTC. Nothing here reads a clock: the same log renders to the same
-text.
+All text printed by history is formatted here, so that a moment looks the same everywhere. A log keeps
+wall-clock milliseconds; readers want their own time zone and need to know which one it was, so a full time
+always ends with its offset from UTC. Nothing here reads a clock: the same log renders to the same text.
 """
 
 from __future__ import annotations
@@ -15,14 +14,16 @@ from datetime import UTC, datetime, tzinfo
 
 MS_PER_SECOND = 1000
 CALENDAR_MS_MAX = 253_370_764_800_000
-"""The year 9999 in any zone. Clients may set times beyond it (an offset that is to be kept for ever)."""
+"""Epoch milliseconds of the year 9999 in any zone.
+
+Clients may set later times, for offsets to be kept for ever."""
 NAME_LENGTH_MAX = 12
-"""A member id longer than this (Kafka's are uuids of 22 or 36 letters) is shown by a compact name."""
+"""A member id longer than this is shown by a compact name. Kafka's ids are UUIDs of 22 or 36 characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeStyle:
-    """The zone in which times are written; ``None`` is the zone of the machine that reads."""
+    """The time zone in which times are written; ``None`` is the zone of the reader's machine."""
 
     zone: tzinfo | None = None
 
@@ -30,12 +31,12 @@ class TimeStyle:
         return datetime.fromtimestamp(wall_ms / MS_PER_SECOND, tz=UTC).astimezone(self.zone)
 
     def epoch_ms(self, shown: datetime) -> int:
-        """Of what a clock on the wall shows in this zone; ``fold`` says which, where it does so twice."""
+        """Epoch milliseconds of a local time in this zone; ``fold`` as in `datetime`."""
         moment = shown.astimezone() if self.zone is None else shown.replace(tzinfo=self.zone)
         return round(moment.timestamp() * MS_PER_SECOND)
 
     def full(self, wall_ms: int) -> str:
-        """``2026-03-01 12:03:08.100+01:00``; ``unknown time`` where the log has none (-1)."""
+        """``2026-03-01 12:03:08.100+01:00``, or ``unknown time`` for -1, where the log has none."""
         if wall_ms < 0:
             return "unknown time"
         if wall_ms > CALENDAR_MS_MAX:
@@ -43,7 +44,7 @@ class TimeStyle:
         return self.moment(wall_ms).isoformat(sep=" ", timespec="milliseconds")
 
     def clock(self, wall_ms: int) -> str:
-        """``12:03:08.100``: for a moment beside another one that is written in full."""
+        """``12:03:08.100``, for use next to a moment written in full."""
         if wall_ms < 0:
             return "unknown time"
         if wall_ms > CALENDAR_MS_MAX:
@@ -56,10 +57,10 @@ UTC_STYLE = TimeStyle(UTC)
 
 
 def parse_time(text: str, style: TimeStyle = LOCAL) -> int:
-    """A moment a person typed, in epoch milliseconds.
+    """Parse a time typed by a person into epoch milliseconds.
 
-    Accepts epoch milliseconds (``1767225600000``), or ISO 8601 (``2026-03-01T12:03:08.1+01:00``); without
-    an offset it is meant in the reader's zone. Raises `ValueError` saying what is accepted.
+    Accepts epoch milliseconds (``1767225600000``) or ISO 8601 (``2026-03-01T12:03:08.1+01:00``). A time
+    without an offset is in the reader's zone. Raises `ValueError` naming the accepted forms.
     """
     if text.isdigit():
         return int(text)
@@ -74,7 +75,7 @@ def parse_time(text: str, style: TimeStyle = LOCAL) -> int:
 
 
 def duration(span_ms: float) -> str:
-    """``0 ms``, ``120 ms``, ``3.0 s``, ``2 min 5 s``, ``1 h 3 min``, ``2 d 4 h``."""
+    """Format milliseconds as ``0 ms``, ``120 ms``, ``3.0 s``, ``2 min 5 s``, ``1 h 3 min`` or ``2 d 4 h``."""
     if span_ms < 0:
         return "-" + duration(-span_ms)
     if span_ms < MS_PER_SECOND:
@@ -92,7 +93,7 @@ def duration(span_ms: float) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """``0-3,7`` for 0, 1, 2, 3, 7; ``-`` for none."""
+    """Format numbers as ranges: ``0-3,7`` for 0, 1, 2, 3, 7; ``-`` for none."""
     parts: list[str] = []
     first = last = None
     for number in sorted(set(numbers)):
@@ -113,24 +114,25 @@ def _range(first: int, last: int | None) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 partition``, ``12 partitions``, ``2 entries``."""
+    """Format a count with its noun: ``1 partition``, ``12 partitions``, ``2 entries``."""
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"
 
 
 def sentence_list(parts: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """Join parts into ``a``, ``a and b`` or ``a, b and c``."""
     if len(parts) < 2:
         return "".join(parts)
     return ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, width: int) -> list[str]:
-    """Lines of a table no wider than ``width`` characters; the last two columns wrap, the others never do.
+    """Lines of a table of ``width`` characters; only the last two columns wrap.
 
-    The columns before share what they need; what is left over is split between the two prose columns by how
-    much they have to say.  A terminal too narrow for that still gets every word, only wider than asked.
+    The other columns take the width that they need. The rest is divided between the last two, prose columns
+    in proportion to their content. If the terminal is too narrow, the table is wider than ``width`` and no
+    word is lost.
     """
     columns = list(zip(headers, *rows, strict=True))
     wanted = [max(len(cell) for cell in column) for column in columns]
@@ -154,9 +156,9 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 class MemberNames:
-    """Compact names for member ids, given in order of first appearance and never twice.
+    """Compact names for member ids, assigned in order of first appearance and never reused.
 
-    An id short enough to read stays itself; a uuid becomes ``m1``, ``m2``, and so on.
+    A short id is its own name; a UUID becomes ``m1``, ``m2``, and so on.
     """
 
     def __init__(self) -> None:
@@ -181,5 +183,5 @@ class MemberNames:
                 return name
 
     def legend(self) -> dict[str, str]:
-        """Compact name -> member id, for the names that are not the id itself."""
+        """Compact name -> member id, for names that differ from the id."""
         return {name: member_id for member_id, name in self._names.items() if name != member_id}

@@ -1,9 +1,8 @@
 """Causes, reasons and records in words.
 
-The log keeps *why* as typed values (a trigger, reasons, references, expiries); this module is the only
-place that turns them into sentences, one table row per value, so that ``dump``, ``explain`` and
-``timeline`` tell the same story in the same words. A number that this release does not know is shown as
-that number: a log of a newer release stays readable.
+The log records *why* as typed values (a trigger, reasons, references, expiries). Only this module turns them
+into sentences, with one table row per value, so that ``dump``, ``explain`` and ``timeline`` use the same
+words. A value unknown to this release is shown as its number, so the log of a newer release stays readable.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ def raw_member(member_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """How a listener wants things called.
+    """How things are named for one reader.
 
-    ``member`` and ``topic`` name a member id and a topic id; ``topic_changes`` holds, for the entry spoken
-    of, topic name -> what happened to it (``grew from 12 to 24 partitions (metadata index 17)``).
+    ``member`` and ``topic`` name a member id and a topic id. ``topic_changes`` maps topic names to what
+    happened to them by the entry described (``grew from 12 to 24 partitions (metadata index 17)``).
     """
 
     style: TimeStyle = LOCAL
@@ -55,7 +54,7 @@ class Speaker:
     """Ids of the static members that were away before the entry."""
 
     def partitions(self, parts: Iterable[TopicPartitions]) -> str:
-        """``orders 0-3,7; payments 1``, topics by name; ``nothing``."""
+        """Partitions by topic name, as in ``orders 0-3,7; payments 1``; ``nothing`` if there are none."""
         named = sorted(
             (self.topic(part.topic_id), ranges(part.partitions)) for part in parts if part.partitions
         )
@@ -127,11 +126,12 @@ TAKEOVERS: dict[int, str] = {
     TermWhy.TRANSFER: "node {node} took over{previous} (it handed over)",
 }
 OUTAGE_MS_MAX = 10_000
-"""A longer gap before a takeover is idleness and not an outage: an election takes fractions of a second."""
+"""Milliseconds. A longer gap before a takeover means an idle shard rather than an outage, since an election
+takes fractions of a second."""
 
 
 def reason_words(reason: Reason, cause: Cause, now_ms: int, speaker: Speaker) -> str:
-    """One reason for an epoch as a sentence without full stop; ``now_ms`` is the time of its entry."""
+    """One reason for an epoch, as a sentence without a full stop; ``now_ms`` is the time of its entry."""
     template = REASONS.get(reason.kind)
     if template is None:
         shown = [reason.member_id and speaker.member(reason.member_id), reason.topic, reason.detail]
@@ -140,7 +140,7 @@ def reason_words(reason: Reason, cause: Cause, now_ms: int, speaker: Speaker) ->
 
 
 def cause_words(cause: Cause, now_ms: int, speaker: Speaker) -> str:
-    """What happened, as a sentence without full stop: the trigger, or the reasons where they say more."""
+    """The trigger of a cause, as a sentence without a full stop."""
     template = TRIGGERS.get(cause.trigger)
     if template is None:
         said = f"trigger {int(cause.trigger)} (unknown to this release)"
@@ -205,7 +205,9 @@ def _overdue_of(member_id: str, cause: Cause, now_ms: int, speaker: Speaker) -> 
 
 
 def _retention_of(cause: Cause, speaker: Speaker) -> str:
-    """``: offsets committed since 12:03:08, kept for 7 d``; nothing for a group that was only empty."""
+    """``: offsets, the oldest committed at … and kept for 7 d``; empty for a group removed only for being
+    empty.
+    """
     for expiry in cause.expiries:
         committed = speaker.style.full(expiry.armed_ms)
         return f": offsets, the oldest committed at {committed} and kept for {duration(expiry.timeout_ms)}"
@@ -215,8 +217,8 @@ def _retention_of(cause: Cause, speaker: Speaker) -> str:
 def session_words(expiry: Expiry, now_ms: int, style: TimeStyle, *, is_away: bool = False) -> str:
     """``no heartbeat for 3.0 s of 3.0 s, last at 12:03:08.100``.
 
-    A member that never sent a heartbeat to this leader (it took over, then nothing came) has no last one:
-    the time since its timer was armed is said instead. Of a static member that is away nothing is heard.
+    If the member sent no heartbeat to this leader, as after a takeover, the time since its session timer was
+    armed is given instead. A static member that is away sends no heartbeats, which is worded differently.
     """
     limit = duration(expiry.timeout_ms)
     if is_away:
@@ -230,16 +232,17 @@ def session_words(expiry: Expiry, now_ms: int, style: TimeStyle, *, is_away: boo
 
 
 def is_takeover(term: TermStartValue) -> bool:
-    """The term replaces another one of a running cluster: a failover, or a hand-over."""
+    """Whether the term replaces that of another leader in a running cluster: a failover or a hand-over."""
     return term.why in TAKEOVERS
 
 
 def term_words(term: TermStartValue, gap_ms: int | None) -> str:
-    """``node 1 leads from term 3 on: the node started``; of a failover
-    ``term 4: node 2 took over from node 1 (its connection broke), at most 310 ms without a leader``.
+    """Describe the start of a term.
 
-    ``gap_ms`` is the time since the entry before, if that is known: the last sign of the leader before, so
-    an upper bound of the outage.
+    For example ``node 1 leads from term 3 on: the node started``; for a failover ``term 4: node 2 took over
+    from node 1 (its connection broke), at most 310 ms without a leader``. ``gap_ms`` is the time since the
+    previous entry, if known. That entry is the last sign of the previous leader, so the gap is an upper bound
+    of the outage.
     """
     if not is_takeover(term):
         why = TERM_WHYS.get(term.why, f"why {int(term.why)} (unknown to this release)")
@@ -259,7 +262,7 @@ def term_words(term: TermStartValue, gap_ms: int | None) -> str:
 
 
 def term_why(why: int) -> str:
-    """``START``, ``EXPIRY``, …; the number where this release does not know it."""
+    """``START``, ``EXPIRY``, …; the number if this release does not know it."""
     try:
         return TermWhy(why).name
     except ValueError:
@@ -283,11 +286,10 @@ def state_name(state: int) -> str:
 
 
 def record_words(raw: RawRecord, speaker: Speaker) -> str:
-    """One record on one line: its type, its key, then the fields of its value that are not at their
-    default.
+    """One record on one line: its type, its key, and the fields of its value that differ from the default.
 
-    Never raises: what cannot be decoded is shown raw, since a dump is what one turns to when things are
-    odd.
+    Never raises. A record that cannot be decoded is shown raw, because people turn to a dump when something
+    is wrong.
     """
     name = type_name(raw.type)
     try:
@@ -338,7 +340,7 @@ def _value_words(name: str, content: object, speaker: Speaker) -> str:
 
 
 def reasons_words(cause: Cause, now_ms: int, speaker: Speaker) -> tuple[str, ...]:
-    """Every reason as a sentence; the trigger's own where the entry names none."""
+    """Every reason as a sentence; the trigger if the entry names no reason."""
     if cause.reasons:
         return tuple(reason_words(reason, cause, now_ms, speaker) for reason in cause.reasons)
     return (cause_words(cause, now_ms, speaker),)
@@ -362,5 +364,5 @@ def ref_words(shard: int, index: int) -> str:
 
 
 def shard_name(shard: int) -> str:
-    """``metadata``, ``shard-0``: as the directories are called."""
+    """The directory name of a shard: ``metadata``, ``shard-0``."""
     return "metadata" if shard < 0 else f"shard-{shard}"
