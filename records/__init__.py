@@ -1,8 +1,8 @@
-"""What is written: typed records, their keys and their bytes, the envelope of an entry, compaction.
+"""The content of the log: typed records, their keys and their bytes, the body of an entry, compaction.
 
-The state of every group is a projection over these records, so this package is the one description of
-what the log can say.  It is pure: bytes and values in, bytes and values out, no clock, no file, no
-randomness.  Everything that other rooms use is re-exported here; docs/records.md is the reference.
+The state of every group is a projection over these records, so this package is the only description of what
+the log can contain.  It is pure: bytes and values in, bytes and values out, no clock, no file, no randomness.
+Everything that other packages use is re-exported here; docs/records.md is the reference.
 
     values, cause       the dataclasses; their class bodies are the layouts
     types               record types and the shapes a record travels in; projections apply `RawRecord`

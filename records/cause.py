@@ -1,4 +1,4 @@
-"""Why an entry was written: its cause, as typed values.
+"""The reason why an entry was written: its cause, as typed values.
 
 Every entry of the log opens with one cause: what happened (`trigger`), each reason for which the group epoch
 moved (`reasons`), references to entries that it answers (`refs`, such as the catalog change behind a
@@ -6,8 +6,8 @@ rebalance), and for an expiry the four times that prove it (`expiries`).  "Why d
 answered from these values and from nothing else, so they are data, not prose.
 
 Triggers and reasons are numbers with names.  A number that this release does not know is kept and shown as a
-number: a newer release may have found a new reason, and an older tool must still read its log.  As in
-records, fields are only ever appended; the cause carries a version of its own.
+number: a newer release may have added a reason, and an older tool must still read its log.  As in records,
+fields are only ever appended; the cause carries a version of its own.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ CAUSE_VERSION = 0
 
 
 class Trigger(IntEnum):
-    """What happened; docs/records.md says for each which fields of the cause it fills."""
+    """The event that led to an entry; docs/records.md lists the fields of the cause that each one fills."""
 
     TERM_OPENED = 1
     MEMBER_JOINED = 2
@@ -54,7 +54,7 @@ class Trigger(IntEnum):
 
 
 class ReasonKind(IntEnum):
-    """Why a group epoch moved (KIP-848, "Group Epoch - Trigger a rebalance")."""
+    """The reason why a group epoch moved (KIP-848, "Group Epoch - Trigger a rebalance")."""
 
     MEMBER_JOINED = 1
     MEMBER_LEFT = 2
@@ -77,7 +77,7 @@ class ReasonKind(IntEnum):
 
 
 class Certainty(IntEnum):
-    """Whether the writer saw the cause happen, or a tool concluded it later (imports carry no causes)."""
+    """Whether the writer saw the cause happen, or a tool inferred it later (imports carry no causes)."""
 
     RECORDED = 0
     INFERRED = 1
@@ -85,8 +85,9 @@ class Certainty(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason for an epoch bump: its kind and, where they apply, the member or topic and a detail in
-    words.
+    """One reason for a group epoch bump.
+
+    `member_id`, `topic` and `detail` (in words) are set where they apply.
     """
 
     kind: Annotated[int, named_i16(ReasonKind)]
@@ -116,11 +117,11 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Why one entry was written.
+    """The cause of one entry.
 
     `member_id` and `member_epoch` (-1 = none) name the member whose request it answers; `principal` and
-    `address` the operator; `owned` is what the member said it owns in an acknowledgement (None = it did not
-    say).
+    `address` the operator; `owned` are the partitions that the member reported as owned in an acknowledgement
+    (None = not reported).
     """
 
     trigger: Annotated[int, named_i16(Trigger)]

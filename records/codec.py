@@ -1,10 +1,10 @@
 """Records to bytes and back.
 
-Two speeds.  `encode_record` and `decode_record` treat every type alike and check everything in both
-directions. Most records are offset commits, so `offset_commit_key`, `encode_offset_commit` and
-`group_id_of` go straight to the bytes; they write and read the very same layout (a test compares them).
+There are two ways.  `encode_record` and `decode_record` treat every type alike and check everything in both
+directions.  Most records are offset commits, so `offset_commit_key`, `encode_offset_commit` and `group_id_of`
+work on the bytes directly; they write and read the very same layout (a test compares them).
 
-A tombstone carries no value, so its version says nothing and is not checked; an empty value is not a
+A tombstone carries no value, so its version means nothing and is not checked; an empty value is not a
 tombstone, and no known type has one.
 """
 
@@ -27,7 +27,7 @@ _GROUP_TYPES = frozenset(
 _I32_MIN, _I32_MAX = -(1 << 31), (1 << 31) - 1
 _I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
 
-# msgpack's first bytes of what a key mostly begins with: an array of 1-15 items, a text of 0-31 bytes.
+# The first bytes of a typical key in msgpack: an array of 1-15 items, a text of 0-31 bytes.
 _FIXARRAY_FIRST, _FIXARRAY_LAST = 0x91, 0x9F
 _FIXSTR_FIRST, _FIXSTR_LAST = 0xA0, 0xBF
 
@@ -66,20 +66,21 @@ def decode_key(raw: RawRecord) -> Any:
 
 
 def decode_key_and_value(raw: RawRecord) -> tuple[Any, Any]:
-    """The two that a `Record` of a known type would hold; raises as `decode_record`, and `UnknownType`."""
+    """The key and the value of a record of a known type; raises as `decode_record`, and `UnknownType`."""
     schema = _schema(raw[0])
     return load_key(schema, raw), load_value(schema, raw)
 
 
 def decode_value(raw: RawRecord) -> Any:
-    """The value alone: the `...Value` of the record's type, or None; raises as `decode_record`, and
-    `UnknownType`.
+    """The value alone: the `...Value` of the record's type, or None.
+
+    Raises as `decode_record`, and `UnknownType`.
     """
     return load_value(_schema(raw[0]), raw)
 
 
 def load_key(schema: Schema, raw: RawRecord) -> Any:
-    """The typed key under a schema that is known to be the record's; raises `MalformedRecord`."""
+    """The typed key, decoded with the schema of the record's type; raises `MalformedRecord`."""
     try:
         return schema.key.load(unpack_flat(raw.key))
     except MalformedRecord as error:
@@ -113,8 +114,7 @@ def encode_offset_commit(
     expire_timestamp_ms: int,
     topic_id: bytes,
 ) -> RawRecord:
-    """An offset commit from the bytes of its key and the fields of its value, as `encode_record` would write
-    it.
+    """An offset commit from the bytes of its key and the fields of its value, equal to `encode_record`'s.
 
     Raises `MalformedRecord` if a number is out of its field's range: what is written must be readable.
     """
@@ -131,9 +131,9 @@ def encode_offset_commit(
 
 
 def group_id_of(raw: RawRecord) -> str | None:
-    """The group that a record belongs to, None if its type belongs to none; raises `MalformedRecord`.
+    """The group that a record belongs to, None if its type has no group; raises `MalformedRecord`.
 
-    Record types of this release only: the key of an unknown type is not ours to read.
+    None also for unknown types, whose keys this release cannot read.
     """
     if raw.type not in _GROUP_TYPES:
         return None

@@ -1,12 +1,12 @@
-"""The newest record of each key: what a snapshot keeps of a log.
+"""Compaction keeps the newest record of each key: the content of a snapshot.
 
-Pure, and judged on the log's own clock: `now_ms` is the timestamp of the last entry read, or less where that
-time may not have passed yet, never a wall clock.  Records keep the order of their last writes,
-and with it every order that replay relies on between records of different keys (a member's tombstones before
-its group's).
+It is pure, and uses the log's own clock: `now_ms` is the timestamp of the last entry read, or less where that
+time may not have passed yet, never a wall clock.  Records keep the order of their last writes, and with it
+every order that replay relies on between records of different keys (a member's tombstones before its
+group's).
 
 A tombstone outlives its key for `delete_retention_ms`, so that a follower of the log which still holds the
-key learns of its end.  Types that this release does not know are treated alike: a key is a type and bytes,
+key learns that it was deleted.  Unknown types are compacted like the others: a key is a type and bytes,
 whatever they mean.
 """
 
@@ -25,7 +25,8 @@ def compact(stamped: Iterable[Stamped], *, now_ms: int, delete_retention_ms: int
     """
     newest: dict[tuple[int, bytes], Stamped] = {}
     for one in stamped:
-        # Types 0 and 1 are the same offsets: else a type 0 would be back when the ~1 after it is dropped.
+        # Types 0 and 1 are the same offsets: else a type 0 would return when the type 1 tombstone after it is
+        # dropped.
         identity = (one.record.type or _OFFSET_COMMIT, one.record.key)
         newest.pop(identity, None)  # so that the key moves to the place of its last write
         newest[identity] = one

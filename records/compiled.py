@@ -1,8 +1,8 @@
-"""Functions written for one layout, instead of loops that ask every record what its fields are.
+"""Functions compiled for one layout, instead of loops over a table of columns.
 
-Replay spends its time in the translation of fields. A function that names them, and checks each item where it
-stands, takes a third of the time of one that walks a table of columns. What must stay true: the source is
-made of literals, field names and expressions from the class bodies of this package, never of anything read.
+Replay spends most of its time translating fields.  A function that names them, and checks each item in place,
+takes a third of the time of one that walks a table of columns.  What must stay true: the source is made of
+literals, field names and expressions from the class bodies of this package, never of data that is read.
 """
 
 from collections.abc import Callable

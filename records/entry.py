@@ -4,9 +4,9 @@
     per record: i16 type, i16 value version, u32 key length, i32 value length (-1 = tombstone), key, value
 
 Numbers are big-endian.  Records run to the end of the body; their count is in the frame around it.  The
-header of a record is fixed in width, so that readers that want a few types, or only keys, need not decode
-anything else: `iter_records` hands out slices and leaves the cause alone.  Every length is checked against
-the bytes that remain.
+header of a record has a fixed width, so that readers that want a few types, or only keys, need not decode
+anything else: `iter_records` returns slices and skips the cause.  Every length is checked against the bytes
+that remain.
 """
 
 import struct
@@ -30,15 +30,16 @@ _raw_record = partial(tuple.__new__, RawRecord)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One decision: why, and the records written because of it."""
+    """One decision: its cause and the records written because of it."""
 
     cause: Cause
     records: tuple[RawRecord, ...]
 
 
 def encode_entry(cause: Cause, records: tuple[RawRecord, ...] | list[RawRecord]) -> bytes:
-    """The body of an entry; raises `MalformedRecord` if a field of the cause or of a record's header does not
-    fit.
+    """The body of an entry.
+
+    Raises `MalformedRecord` if a field of the cause or of a record's header does not fit.
     """
     return join_body(dump_cause(cause), records)
 
@@ -80,7 +81,7 @@ def iter_records(body: bytes | memoryview) -> list[RawRecord]:
         raise MalformedEntry(
             f"record {len(found)} at byte {position}: {size - position} bytes left, too few for a header"
         ) from None
-    # Only the last slice can have come out short, and then its end lies beyond the body.
+    # Only the last slice can be too short, and then its end lies beyond the body.
     if position != size:
         raise MalformedEntry(f"record {len(found) - 1} ends {position - size} bytes beyond the entry")
     return found
@@ -92,7 +93,7 @@ def dump_cause(cause: Cause) -> bytes:
 
 
 def load_cause(data: bytes) -> Cause:
-    """The cause of its bytes; raises `MalformedRecord` and `UnsupportedVersion`."""
+    """Decode the bytes of a cause; raises `MalformedRecord` and `UnsupportedVersion`."""
     items = unpack_nested(data)
     if type(items) is not list or not items or type(items[0]) is not int:
         raise MalformedRecord("expected an array that begins with the cause's version")
@@ -101,12 +102,12 @@ def load_cause(data: bytes) -> Cause:
 
 
 def cause_to_json(cause: Cause) -> dict[str, Any]:
-    """A cause as a JSON object: numbers with names are shown by name, unknown ones by number."""
+    """A cause as a JSON object: named numbers are shown by name, unknown ones by number."""
     return _CAUSE.layout.to_json(cause)
 
 
 def cause_from_json(item: object) -> Cause:
-    """The cause of its JSON object; raises `MalformedRecord`."""
+    """The cause in a JSON object; raises `MalformedRecord`."""
     cause: Cause = _CAUSE.layout.from_json(item)
     return cause
 
@@ -117,8 +118,9 @@ def cause_bytes(body: bytes | memoryview) -> bytes:
 
 
 def join_body(cause: bytes, records: tuple[RawRecord, ...] | list[RawRecord]) -> bytes:
-    """A body from the bytes of its cause and its records; raises `MalformedRecord` for a header that does not
-    fit.
+    """A body from the bytes of its cause and its records.
+
+    Raises `MalformedRecord` for a header that does not fit.
     """
     pieces = [_CAUSE_LENGTH.pack(len(cause)), cause]
     header = _RECORD_HEADER.pack
@@ -134,7 +136,7 @@ def join_body(cause: bytes, records: tuple[RawRecord, ...] | list[RawRecord]) ->
 
 
 def _cause_end(body: bytes | memoryview) -> int:
-    """Where the cause ends and the records begin."""
+    """The offset at which the cause ends and the records begin."""
     if len(body) < _CAUSE_LENGTH.size:
         raise MalformedEntry(f"{len(body)} bytes are too few for an entry")
     (length,) = _CAUSE_LENGTH.unpack_from(body)

@@ -1,11 +1,11 @@
-"""What can be wrong with bytes that claim to be records.
+"""Errors in bytes that claim to be records.
 
-Everything under this package reads bytes that a disk, a peer or a stranger produced.  Whatever they hold, a
-reader sees one of the errors below and nothing else: no index error, no decoding error, no memory error.
-That is what lets the journal call a frame damaged, and a tool go on to the next one.
+This package reads bytes from a disk, from peers and from untrusted sources.  Whatever they hold, a reader
+gets one of the errors below and nothing else: no index error, no decoding error, no memory error.  So the
+journal can report a frame as damaged, and a tool can continue with the next one.
 """
 
-# The release that reads exactly the versions in `records.schemas`; `UnsupportedVersion` names it.
+# This release reads exactly the versions in `records.schemas`; `UnsupportedVersion` names it.
 RELEASE = "0.1.0"
 
 
@@ -18,7 +18,7 @@ class MalformedRecord(RecordsError):
 
 
 class MalformedEntry(RecordsError):
-    """The body of a log entry does not add up: lengths beyond its end, or a cause that cannot be read."""
+    """The body of a log entry is inconsistent: lengths beyond its end, or a cause that cannot be read."""
 
 
 class MalformedId(RecordsError):
@@ -26,14 +26,14 @@ class MalformedId(RecordsError):
 
 
 class UnknownType(RecordsError):
-    """A typed key or value was asked of a record whose type this release does not know."""
+    """A typed key or value was requested of a record whose type this release does not know."""
 
 
 class UnsupportedVersion(RecordsError):
     """A value was written in a version newer than this release reads.
 
     Skipping it would silently lose state, so a node stops here.  `what` names the record type (or "cause"),
-    `version` is what was found and `newest_known` the newest version that this release reads.
+    `version` is the one found and `newest_known` the newest that this release reads.
     """
 
     def __init__(self, what: str, version: int, newest_known: int) -> None:

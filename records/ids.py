@@ -1,7 +1,7 @@
-"""Names of things that every floor shares: topic ids, shards and the shard of a group.
+"""Identifiers that all packages share: topic ids, shards and the shard of a group.
 
-A topic id is 16 bytes everywhere, on the wire, in records and in memory; text is for people and for JSON
-only. The shard of a group depends on the group id and on the number of shards, which a cluster fixes when it
+A topic id is 16 bytes everywhere, on the wire, in records and in memory; its text form is for people and JSON
+only.  The shard of a group depends on the group id and on the number of shards, which a cluster fixes when it
 is formatted: the function here must never change, or groups would lose their history.
 """
 
@@ -23,8 +23,9 @@ def topic_id_text(topic_id: bytes) -> str:
 
 
 def parse_topic_id(text: str) -> bytes:
-    """The 16 bytes of a topic id from its text; raises `MalformedId` for anything `topic_id_text` cannot
-    print.
+    """The 16 bytes of a topic id from its text.
+
+    Raises `MalformedId` for anything `topic_id_text` cannot print.
     """
     try:
         topic_id = b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
@@ -38,5 +39,5 @@ def parse_topic_id(text: str) -> bytes:
 
 
 def shard_of(group_id: str, num_shards: int) -> int:
-    """The shard (0..num_shards-1) that owns a group: CRC-32 of its UTF-8 bytes modulo the shards."""
+    """The shard (0..num_shards-1) that owns a group: CRC-32 of its UTF-8 bytes modulo `num_shards`."""
     return zlib.crc32(group_id.encode("utf-8")) % num_shards

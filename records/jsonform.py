@@ -1,9 +1,9 @@
-"""Records and entries as JSON, losslessly: what comes back is the same bytes.
+"""Records and entries as JSON, losslessly: converting back gives the same bytes.
 
-People and tools read typed fields wherever there are any.  Where typed fields could not give the same bytes
-back (an unknown type, a version that this release does not write, an array with fields left out, plain
-damage) the bytes themselves are shown as base64 under `key_base64`, `value_base64` or `cause_base64`.  So a
-dump of any log, also of a newer release's, can be turned back into that log.
+People and tools read typed fields wherever possible.  Where typed fields could not give the same bytes back
+(an unknown type, a version that this release does not write, an array with fields left out, plain damage) the
+bytes themselves are shown as base64 under `key_base64`, `value_base64` or `cause_base64`.  So a dump of any
+log, also of a newer release's, can be turned back into that log.
 
     {"type": "FORMAT_LEVEL", "version": 0, "key": {}, "value": {"level": 1}}
     {"type": "TOPIC", "version": 0, "key": {"name": "orders"}, "value": null}           a tombstone
@@ -51,7 +51,7 @@ def record_to_json(raw: RawRecord) -> Json:
 
 
 def record_from_json(item: object) -> RawRecord:
-    """The record of its JSON object, byte for byte; raises `MalformedRecord`."""
+    """The record in a JSON object, byte for byte; raises `MalformedRecord`."""
     if type(item) is not dict or not {"type", "version"} <= set(item) <= _RECORD_FIELDS:
         raise mismatch(f"an object with type, version and some of {sorted(_RECORD_FIELDS)}", item)
     type_, version = _TYPE.from_json(item["type"]), _TYPE.load(item["version"])
@@ -70,19 +70,19 @@ def entry_to_json(entry: Entry) -> Json:
 
 
 def entry_from_json(item: object) -> Entry:
-    """The entry of its JSON object; raises `MalformedRecord`, `MalformedEntry` and `UnsupportedVersion`."""
+    """The entry in a JSON object; raises `MalformedRecord`, `MalformedEntry` and `UnsupportedVersion`."""
     return decode_entry(body_from_json(item))
 
 
 def body_to_json(body: bytes | memoryview) -> Json:
-    """The body of an entry as a JSON object; raises `MalformedEntry` only if its lengths do not add up."""
+    """The body of an entry as a JSON object; raises `MalformedEntry` only if its lengths are inconsistent."""
     data = cause_bytes(body)
     shown = _show("cause", data, lambda: _typed_cause(data))
     return shown | {"records": [record_to_json(raw) for raw in iter_records(body)]}
 
 
 def body_from_json(item: object) -> bytes:
-    """The body of its JSON object, byte for byte; raises `MalformedRecord` and `MalformedEntry`."""
+    """The body in a JSON object, byte for byte; raises `MalformedRecord` and `MalformedEntry`."""
     if type(item) is not dict or type(item.get("records")) is not list:
         raise MalformedEntry("expected an object with a cause and an array of records")
     if set(item) == {"cause", "records"}:
@@ -95,7 +95,7 @@ def body_from_json(item: object) -> bytes:
 
 
 def _show(name: str, data: bytes, typed: Callable[[], tuple[Json, bytes]] | None) -> Json:
-    """Bytes under their name, typed if the typed form gives the very same bytes back."""
+    """Bytes under their name, typed if the typed form converts back to the very same bytes."""
     if typed is not None:
         try:
             shown, written = typed()
@@ -125,7 +125,7 @@ def _typed_cause(data: bytes) -> tuple[Json, bytes]:
 
 
 def _read(name: str, item: Json, layout: Layout | None) -> bytes:
-    """The bytes shown under a name, or under its base64 form; exactly one of the two must be there."""
+    """The bytes under a name, or under its base64 form; exactly one of the two must be there."""
     if (name in item) == (f"{name}_base64" in item):
         raise MalformedRecord(f"a record needs either {name} or {name}_base64")
     if f"{name}_base64" in item:

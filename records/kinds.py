@@ -1,11 +1,11 @@
-"""What a field of a record may be: one `Kind` per type, with its four translations.
+"""The types that a field of a record may have: one `Kind` per type, with its four translations.
 
 A record's class body is its schema: each field is annotated with one of the names below, and `layouts` reads
-the positions, defaults and kinds off the class.  A kind knows how to check and translate one item between
-Python and msgpack (`load`, `dump`) and between Python and JSON (`from_json`, `to_json`).
+the positions, defaults and kinds from the class.  A kind checks and translates one item between Python and
+msgpack (`load`, `dump`) and between Python and JSON (`from_json`, `to_json`).
 
-`load` and `from_json` take whatever a stranger may have sent and raise `MalformedRecord`; `dump` checks the
-same bounds on the way out, so that nothing can be written that could not be read again.
+`load` and `from_json` accept any input and raise `MalformedRecord`; `dump` checks the same bounds on the way
+out, so that nothing can be written that could not be read again.
 """
 
 import binascii
@@ -20,16 +20,16 @@ from records.compiled import compiled
 from records.errors import MalformedId, MalformedRecord
 from records.ids import TOPIC_ID_BYTES, parse_topic_id, topic_id_text
 
-_FOUND_CHARACTERS_MAX = 40  # how much of a wrong item an error message shows
+_FOUND_CHARACTERS_MAX = 40  # characters of a wrong item that an error message shows
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A field's type: its name in docs/records.md, and the four translations of one item.
 
-    `flat` is true of items that hold no others: only arrays of flat items may be unpacked unseen.
-    `as_is`, where there is one, is an expression over `{x}` that is true of no other items than those which
-    `load` and `dump` both may leave unchanged; `layouts` writes it into functions that call neither for them.
+    `flat` is true of items that hold no others: only arrays of flat items may be unpacked without a walk.
+    `as_is`, if not empty, is an expression over `{x}`: where it is true, `load` and `dump` would both leave
+    the item unchanged.  `layouts` writes it into functions that then call neither.
     """
 
     name: str
@@ -43,13 +43,13 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """Annotation of a field appended later: the value version that brought it."""
+    """Annotation of a field appended later: the value version that introduced it."""
 
     version: int
 
 
 def mismatch(expected: str, item: object) -> MalformedRecord:
-    """The error for an item that is not what its field holds; shows a short piece of it."""
+    """The error for an item that its field cannot hold; shows a short piece of it."""
     found = repr(item) if isinstance(item, int | float | bool | None) else type(item).__name__
     return MalformedRecord(f"expected {expected}, found {found[:_FOUND_CHARACTERS_MAX]}")
 
@@ -73,7 +73,7 @@ def _integer(bits: int) -> Kind:
 
 
 def _named(bits: int, names: type[IntEnum]) -> Kind:
-    """A number whose known values have names: JSON shows the name, and the number where there is none."""
+    """A number whose known values have names: JSON shows the name, or the number where there is none."""
     plain = _integer(bits)
     name_of = {int(number): number.name for number in names}
     number_of = {name: number for number, name in name_of.items()}
@@ -123,7 +123,7 @@ def _topic_id_from_json(item: Any) -> bytes:
 
 
 def bytes_to_json(value: bytes) -> str:
-    """Bytes as JSON shows them: standard base64."""
+    """Bytes in JSON: standard base64."""
     return b64encode(value).decode("ascii")
 
 
@@ -148,7 +148,7 @@ TOPIC_ID = Kind(
 
 
 def nullable(kind: Kind) -> Kind:
-    """The same kind, or nothing."""
+    """The same kind, or None."""
 
     def maybe(translate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return lambda item: None if item is None else translate(item)
@@ -183,12 +183,12 @@ def array(kind: Kind) -> Kind:
             raise mismatch(name, items)
         return tuple(map(kind.from_json, items))
 
-    # An empty tuple is packed as an empty array; one that is read is a list, and goes to `load_list`.
+    # An empty tuple is packed as an empty array; an array that is read is a list, and goes to `load_list`.
     return Kind(name, load_list, dump_tuple, to_json, from_json, flat=False, as_is="{x} == ()")
 
 
 def _every(kind: Kind, translation: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """`kind.load` or `kind.dump` for many items; where they are all fine as they are, none is called."""
+    """`kind.load` or `kind.dump` for many items, called only if some item is not fine as it is."""
     one: Callable[[Any], Any] = getattr(kind, translation)
     if not kind.as_is:
         return partial(map, one)

@@ -1,14 +1,14 @@
-"""A dataclass as a positional array: positions, defaults and kinds are read off its class body.
+"""A dataclass as a positional array: positions, defaults and kinds are read from its class body.
 
 Reading is lenient in one direction only.  An array shorter than its layout was written before the last fields
-existed, or by a writer that had nothing to say in optional ones, and is filled with their defaults; an array
-longer than its version allows is damage.  Writing always writes every field: one value has one encoding, so
-that equal states have equal bytes.
+existed, or by a writer that left out optional ones, and is filled with their defaults; an array longer than
+its version allows is damage.  Writing always writes every field: one value has one encoding, so that equal
+states have equal bytes.
 
 Both translations are compiled for the dataclass on first use.
 
 `Versioned` adds the version of a value.  A version n array is brought to n+1 by an upcast where its meaning
-changed, and else only by filling in the fields that n+1 appended; readers see the newest form alone.
+changed, otherwise only by filling in the fields that n+1 appended; readers see the newest form alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +26,7 @@ _NO_DEFAULT: Any = MISSING
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One field: its name, kind, the value version that brought it, and its default as msgpack holds it."""
+    """One field: its name, kind, the value version that introduced it, its default as in msgpack."""
 
     name: str
     kind: Kind
@@ -40,7 +40,7 @@ class Column:
 
 
 class Layout:
-    """The array form of one dataclass; see the module's text for what is accepted and what is written."""
+    """The array form of one dataclass; the module's docstring says what is accepted and what is written."""
 
     def __init__(self, cls: type[Any]) -> None:
         self.cls = cls
@@ -53,22 +53,21 @@ class Layout:
         self._size_min = max(required, default=0)
 
     def width(self, version: int) -> int:
-        """How many fields an array of this version may hold."""
+        """The number of fields that an array of this version may hold."""
         return sum(column.since <= version for column in self.columns)
 
     def filled(self, items: list[Any], width: int) -> list[Any]:
-        """The array brought to `width` with defaults; raises `MalformedRecord` if it is too long or too
-        short.
-        """
+        """The array extended to `width` with defaults; raises `MalformedRecord` if it is too long or too
+        short."""
         if not self._size_min <= len(items) <= width:
             raise mismatch(f"{self.cls.__name__} of {self._size_min} to {width} fields", len(items))
         return items + self._defaults[len(items) : width]
 
     @cached_property
     def load(self) -> Callable[[Any], Any]:
-        """From an array to the dataclass that it holds; raises `MalformedRecord`.
+        """Translate an array to the dataclass; raises `MalformedRecord`.
 
-        Fields are stored by their slots: a frozen dataclass's own __init__ costs twice as much.
+        Fields are set through their slots: a frozen dataclass's own __init__ costs twice as much.
         """
         items = _locals(self._size)
         setters = {f"set_{item}": getattr(self.cls, c.name).__set__ for item, c in self._zipped(items)}
@@ -91,7 +90,7 @@ def made(items):
 
     @cached_property
     def dump(self) -> Callable[[Any], list[Any]]:
-        """From the dataclass to its array, every field written; raises `MalformedRecord`."""
+        """Translate the dataclass to its array, every field written; raises `MalformedRecord`."""
         items = _locals(self._size)
         source = f"""
 def made(value):
@@ -111,7 +110,7 @@ def made(value):
         return {column.name: column.kind.to_json(getattr(value, column.name)) for column in self.columns}
 
     def from_json(self, item: Any) -> Any:
-        """The dataclass of a JSON object; fields with defaults may be absent; raises `MalformedRecord`."""
+        """The dataclass in a JSON object; fields with defaults may be absent; raises `MalformedRecord`."""
         if type(item) is not dict:
             raise mismatch(f"an object of {self.cls.__name__}", item)
         names = [column.name for column in self.columns]
@@ -130,7 +129,7 @@ def made(value):
         return zip(items, self.columns, strict=True)
 
     def _translations(self, translation: str, items: list[str]) -> str:
-        """A statement for each field, which leaves alone what is fine as it is."""
+        """One statement per field, which leaves an item alone if it is fine as it is."""
         lines = ["pass"]
         for item, column in self._zipped(items):
             as_is = column.kind.as_is.format(x=item)
@@ -161,7 +160,7 @@ def made(value):
 
 
 def _locals(count: int) -> list[str]:
-    """The names of a compiled function's variables, one per field: a field's own could hide another's."""
+    """Variable names of a compiled function, one per field: a field's own name could hide another name."""
     return [f"x{place}" for place in range(count)]
 
 
@@ -172,7 +171,8 @@ Upcast = Callable[[list[Any]], list[Any]]
 class Versioned:
     """A layout with a version; `upcasts[n]` turns a complete array of version n into one of version n+1.
 
-    An upcast sees items that are not yet checked, and need only keep their number right: what it returns is.
+    An upcast gets items that are not yet checked, and only has to keep their number right: its result is
+    checked.
     """
 
     name: str
@@ -181,12 +181,12 @@ class Versioned:
     upcasts: Mapping[int, Upcast] = field(default_factory=dict)
 
     def refuse_newer(self, version: int) -> None:
-        """Raises `UnsupportedVersion` for a version that this release does not know."""
+        """Raise `UnsupportedVersion` for a version that this release does not know."""
         if version > self.version:
             raise UnsupportedVersion(self.name, version, self.version)
 
     def load(self, items: Any, version: int) -> Any:
-        """The value of an array written at `version`; raises `UnsupportedVersion` and `MalformedRecord`."""
+        """The value in an array written at `version`; raises `UnsupportedVersion` and `MalformedRecord`."""
         if version == self.version:
             return self.layout.load(items)
         self.refuse_newer(version)
@@ -202,7 +202,7 @@ _layouts: dict[type[Any], Layout] = {}
 
 
 def layout_of(cls: type[Any]) -> Layout:
-    """The layout of a dataclass, made once."""
+    """The layout of a dataclass, created once."""
     if cls not in _layouts:
         _layouts[cls] = Layout(cls)
     return _layouts[cls]
@@ -218,7 +218,7 @@ def _column(name: str, hint: Any, default: Any) -> Column:
 
 
 def _kind(hint: Any) -> Kind:
-    """The kind that an annotation means; a type that has none is a mistake in the class body."""
+    """The kind for an annotation; a type without one is a mistake in the class body."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return next((note for note in arguments[1:] if isinstance(note, Kind)), None) or _kind(arguments[0])

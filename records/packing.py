@@ -1,11 +1,11 @@
-"""msgpack, with the door held: bytes to plain lists and back, bounded by the bytes that are there.
+"""msgpack without trust: bytes to plain lists and back, bounded by the bytes that are there.
 
 A five-byte msgpack header may claim an array of four billion items, and a thousand of them may nest; a
-decoder that believes the claim allocates before it finds out.  So nothing is unpacked on trust.  Flat arrays
-(the hot ones) are unpacked under a small limit on every array.  So are short nested ones, where no array can
-claim more items than there are bytes; longer ones are first walked without building anything, which proves
-that each item claimed is present.  What is built afterwards is at most a small multiple of the bytes read.
-Maps and extension types have no place on disk and are refused.
+decoder that believes the claim allocates before it finds out.  So no claim is trusted.  Flat arrays (the hot
+ones) are unpacked under a small limit on every array.  So are short nested ones, where no array can claim
+more items than there are bytes; longer ones are first walked without building anything, which proves that
+each claimed item is present.  What is built afterwards is at most a small multiple of the bytes read.  Maps
+and extension types do not occur on disk and are refused.
 """
 
 from typing import Any
@@ -17,10 +17,13 @@ from records.errors import MalformedRecord
 FLAT_ARRAY_ITEMS_MAX = 32  # twice the widest flat layout of today; bounds what hostile nesting can claim
 
 UNWALKED_BYTES_MAX = 1024
-"""So many bytes can claim as many items in each of a third as many arrays: below 3 MB, and only until the end
-is found missing."""
+"""At most this many bytes are unpacked without a walk first.
 
-# One packer for all: making one costs more than packing.  It resets itself after every call, failed or not.
+They can claim as many items in each of a third as many arrays: below 3 MB, and only until the missing end is
+found.
+"""
+
+# One packer for all: creating one costs more than packing.  It resets itself after every call, failed or not.
 _pack = msgpack.Packer().pack
 _unpack = msgpack.unpackb
 _UNREADABLE = (ValueError, msgpack.exceptions.UnpackException, RecursionError)
@@ -44,7 +47,7 @@ def unpack_flat(data: bytes) -> Any:
 
 
 def unpack_nested(data: bytes) -> Any:
-    """The items of any array, after a walk that proves that they are all there; raises `MalformedRecord`."""
+    """The items of any array, after a check that they are all there; raises `MalformedRecord`."""
     size = len(data)
     if not size:
         raise MalformedRecord("nothing where a msgpack array was expected")

@@ -1,4 +1,4 @@
-"""Which key and value belong to which record type, and at which version values are written.
+"""The key and value classes of each record type, and the version at which values are written.
 
 To append a field: add it at the end of its class in `values` with a default and `Since(n)`, and raise the
 version here to n.  If n also changes what an older field means, add the upcast that brings an array of n-1 to

@@ -1,7 +1,7 @@
 """The vocabulary of the log: record types, and the shapes in which a record travels.
 
 A `RawRecord` is what the journal stores and what every projection applies, live and at replay: the bytes, not
-yet decoded, so that a projection pays only for what it reads.  `Record` is the same thing typed.  A record
+yet decoded, so that a projection decodes only what it reads.  `Record` is the same thing typed.  A record
 type that this release does not know stays an `UnknownRecord`, byte for byte: a downgrade must not destroy
 what a newer release wrote.
 
@@ -16,11 +16,11 @@ from typing import NamedTuple
 from records.values import Key, Value
 
 LATEST_FORMAT_LEVEL = 2  # the highest format level whose records this release writes and reads
-RACKS_SINCE = 2  # the format level that brought TOPIC_RACKS
+RACKS_SINCE = 2  # the format level that introduced TOPIC_RACKS
 
 
 class RecordType(IntEnum):
-    """What a record is about; decides the layout of its key (and, with the value version, of its value)."""
+    """The type of a record; decides the layout of its key and, with the value version, of its value."""
 
     OFFSET_COMMIT_LEGACY = 0
     OFFSET_COMMIT = 1
@@ -40,8 +40,9 @@ class RecordType(IntEnum):
 
 
 class RawRecord(NamedTuple):
-    """One record as bytes: `type` i16, value `version` i16, `key`, and `value` or None (a tombstone, not
-    empty).
+    """One record as bytes: `type` i16, value `version` i16, `key`, and `value`.
+
+    A `value` of None is a tombstone; an empty value is not.
     """
 
     type: int
@@ -52,7 +53,7 @@ class RawRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record, typed; `value` None is a tombstone: the key is gone."""
+    """One record, typed; a `value` of None is a tombstone: the key is deleted."""
 
     key: Key
     value: Value | None

@@ -1,10 +1,10 @@
-"""Keys and values of every record, and with them the layout of their bytes.
+"""Keys and values of every record; their class bodies define the layout of the bytes.
 
 The order of the fields in a class is their order in the msgpack array, so it may never change: fields are
 only ever appended, with a default and `Since(n)`, and the schema's version raised to n.  Hot integers come
-first, so that a columnar reader finds them at fixed places; the fields that only KIP-848's first text has
-come last, with defaults, and may be missing from version 0 on.  Keys start with the group id wherever there
-is one.
+first, so that a columnar reader finds them at fixed places.  The fields that only the first text of KIP-848
+has come last, with defaults, and may be missing from version 0 on.  Keys start with the group id wherever
+there is one.
 
 Names are Kafka's, in snake case.  Collections are tuples: topics sorted by id, partitions and topic names
 ascending; the writer sorts, and a reader keeps the order that it finds.  Sources field by field:
@@ -25,21 +25,21 @@ class MemberState(IntEnum):
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
     UNRELEASED_PARTITIONS = 2
-    UNKNOWN = 127  # what any other number means to a reader
+    UNKNOWN = 127  # readers treat any other number as this
 
 
 class TermWhy(IntEnum):
-    """Why a term began."""
+    """The reason why a term began."""
 
     START = 1  # the node started and is alone, or is the first to lead
-    EXPIRY = 2  # the leader was not heard in time
+    EXPIRY = 2  # no message from the leader in time
     RESET = 3  # the leader's connection broke
     TRANSFER = 4  # the leader handed over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartitions:
-    """Partitions of one topic; `assignment_epochs`, if any, runs parallel to them (KIP-1251)."""
+    """Partitions of one topic; `assignment_epochs`, if any, are parallel to them (KIP-1251)."""
 
     topic_id: TopicId
     partitions: tuple[I32, ...]
@@ -48,7 +48,7 @@ class TopicPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitKey:
-    """A group's position in one partition."""
+    """The partition that a group's committed offset is for."""
 
     group_id: str
     topic: str
@@ -57,7 +57,7 @@ class OffsetCommitKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyOffsetCommitKey:
-    """The same in Kafka's record type 0, which only imported logs hold."""
+    """The same key in Kafka's record type 0, which only imported logs hold."""
 
     group_id: str
     topic: str
@@ -85,9 +85,7 @@ class GroupMetadataKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMember:
-    """A member of a classic group: its timeouts in ms, its subscription and assignment as its client wrote
-    them.
-    """
+    """A member of a classic group: timeouts in ms, subscription and assignment as its client wrote them."""
 
     rebalance_timeout_ms: I32
     session_timeout_ms: I32
@@ -120,8 +118,10 @@ class ConsumerGroupMetadataKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMetadataValue:
-    """The group epoch; hash of the subscribed topics' metadata (0 = none); creation time in ms (-1 =
-    unknown).
+    """A consumer group's epoch.
+
+    `metadata_hash` is a hash of the subscribed topics' metadata (0 = none); `creation_time_ms` is -1 if
+    unknown.
     """
 
     epoch: I32
@@ -131,7 +131,7 @@ class ConsumerGroupMetadataValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataKey:
-    """The topics that a consumer group is subscribed to."""
+    """The metadata of the topics that a consumer group is subscribed to."""
 
     group_id: str
 
@@ -156,7 +156,8 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataValue:
-    """The topics that the group decides on, the catalog version of that, and the group epoch then."""
+    """The topics that the group's decisions rely on, with the catalog version and the group epoch of that
+    state."""
 
     catalog_version: I64
     topics: tuple[TopicMetadata, ...]
@@ -173,7 +174,7 @@ class ConsumerGroupMemberMetadataKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicProtocol:
-    """An embedded protocol of a classic consumer, its metadata as the client wrote it."""
+    """An embedded protocol of a classic consumer, with the metadata as the client wrote it."""
 
     name: str
     metadata: bytes
@@ -181,7 +182,7 @@ class ClassicProtocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMemberMetadata:
-    """What is kept of a member that speaks the classic protocol in a consumer group; the timeout is in ms."""
+    """State of a consumer group member that speaks the classic protocol; the timeout is in ms."""
 
     session_timeout_ms: I32
     supported_protocols: tuple[ClassicProtocol, ...]
@@ -189,8 +190,9 @@ class ClassicMemberMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAssignor:
-    """An assignor that the client runs (KIP-848, "Client-Side Assignor"); versions are of its metadata
-    schema.
+    """An assignor that the client runs (KIP-848, "Client-Side Assignor").
+
+    The versions are of its metadata schema.
     """
 
     reason: I8
@@ -203,7 +205,7 @@ class ClientAssignor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataValue:
-    """Who the member is and what it subscribes to; the rebalance timeout is in ms (-1 = not given)."""
+    """The member's client and its subscription; the rebalance timeout is in ms (-1 = not given)."""
 
     rebalance_timeout_ms: I32 = -1
     client_id: str
@@ -243,7 +245,7 @@ class ConsumerGroupTargetAssignmentMemberKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMemberValue:
-    """What the member is to own; error, version and bytes are a client-side assignor's."""
+    """The partitions that the member is to own; error, version and bytes come from a client-side assignor."""
 
     topic_partitions: tuple[TopicPartitions, ...]
     assignment_epoch: I32 = -1
@@ -254,7 +256,7 @@ class ConsumerGroupTargetAssignmentMemberValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentKey:
-    """What one member owns now."""
+    """The current assignment of one member."""
 
     group_id: str
     member_id: str
@@ -262,7 +264,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """The member's epochs and state, what it may use and what it still has to give back."""
+    """The member's epochs and state, the partitions it may use, and those it still has to revoke."""
 
     member_epoch: I32
     previous_member_epoch: I32
@@ -298,7 +300,7 @@ class TermStartKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermStartValue:
-    """Who leads the term and why it began; `previous_leader` is a node id, -1 = unknown."""
+    """The term's leader and why the term began; `previous_leader` is a node id, -1 = unknown."""
 
     term: I64
     node_id: I32
@@ -352,14 +354,14 @@ class FormatLevelValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRacksKey:
-    """Where the replicas of a topic's partitions are."""
+    """The racks of a topic's replicas."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRacksValue:
-    """The racks of its partitions, of those for which they are known."""
+    """The racks of the topic's partitions, for those where they are known."""
 
     partition_racks: tuple[PartitionRacks, ...]
 
