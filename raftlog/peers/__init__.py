@@ -1,7 +1,7 @@
 """The links between the nodes of a cluster: one authenticated connection per pair, for all shards.
 
-`raftlog.peers.links` has the links themselves; here is what is said about them, which settings and launchers
-load without them.
+`raftlog.peers.links` holds the links themselves; this package exports only their contract, so that settings
+and launchers need not load them.
 """
 
 from raftlog.peers.contract import LinkUser, PeerAddress, PeerInfo, PeersError, PeerSettings, SelfDescription

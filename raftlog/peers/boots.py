@@ -1,13 +1,13 @@
-"""Which starts of which disks a node has talked to: how an old disk that is put back is found out.
+"""The starts ("boots") of peers' disks that this node has accepted: detects an old disk that is put back.
 
     DIR/boots   metafile: one row per peer [node id, incarnation, [boot ids, oldest first], [incarnations
                 that were replaced]]
 
-Each start of a node makes a boot id and remembers the one before. A peer whose previous boot id is known here
-but is not its latest has started from a copy of an old disk: what it acknowledged since then is missing on
-it, and it must not vote. One that is unknown means only that the peer was away, or that we were.
+Each start of a node makes a boot id and remembers the one before.  A peer whose previous boot id is known
+here but is not its latest has started from a copy of an old disk: entries that it acknowledged since then are
+missing on it, and it must not vote.  An unknown one only means that the peer was away, or that this node was.
 
-What must stay true: a boot id is synced here before the peer hears that it is accepted, so a node that has
+What must stay true: a boot id is synced here before the peer learns that it is accepted, so a node that has
 peers has the file before its log has an entry; an incarnation that was replaced never comes back.
 """
 
@@ -27,7 +27,10 @@ from raftlog.peers.refusals import Refusal, Refused
 
 BOOTS_FILE: Final = "boots"
 BOOTS_KEPT: Final = 64
-"""Per peer. An image older than that many starts is taken for a peer that was away; months, in practice."""
+"""Boot ids kept per peer.
+
+An image older than that many starts, months in practice, is taken for a peer that was away.
+"""
 
 _KIND: Final = "boots"
 
@@ -45,7 +48,7 @@ class _Known:
 
 
 class Boots:
-    """The accepted boots of all peers. Raises Corrupt when the file is damaged or gone."""
+    """The accepted boots of all peers; raises Corrupt when the file is damaged or gone."""
 
     def __init__(self, host: Host, directory: str, identity: NodeIdentity) -> None:
         self._host = host
@@ -55,9 +58,9 @@ class Boots:
         self._writes_under_way = 0
 
     def accept(self, hello: Hello, accepted: Callable[[], None]) -> None:
-        """Calls `accepted` once this boot of the peer is durably noted, at once when it was before.
+        """Call `accepted` once this boot of the peer is durably noted, or at once if it was noted before.
 
-        Raises Refused: INCARNATION or OLD_DISK. A disk that does not take the note stops the node.
+        Raises Refused: INCARNATION or OLD_DISK.  If the note cannot be written, the node stops.
         """
         is_new = self._check(hello)
         if not is_new and not self._writes_under_way:
@@ -84,7 +87,7 @@ class Boots:
         return known is not None and known.boot_ids[-1:] == [hello.boot_id]
 
     def _check(self, hello: Hello) -> bool:
-        """Whether this boot is new; notes it in memory."""
+        """Note the boot in memory; returns whether it is new."""
         known = self._known.get(hello.node_id)
         if known is None:
             known = self._known[hello.node_id] = _Known(hello.incarnation)
@@ -125,12 +128,13 @@ def _check_replacement(hello: Hello, known: _Known) -> None:
 
 
 def _is_old(previous_boot_id: str, boot_ids: list[str]) -> bool:
-    """A disk of before the latest start that is known here. A disk that never started has no previous one."""
+    """Whether a disk is older than the latest start known here; one that never started has no previous boot
+    id."""
     return bool(boot_ids) and previous_boot_id != boot_ids[-1] and previous_boot_id in ("", *boot_ids)
 
 
 def check_boots(files: Files, directory: str, identity: NodeIdentity) -> None:
-    """Raises Corrupt when the file is missing and was there."""
+    """Raise Corrupt when the file is missing although it must have existed."""
     path = join(directory, BOOTS_FILE)
     if not (identity.is_alone or files.exists(path)) and has_entries(files, directory, identity):
         what = (

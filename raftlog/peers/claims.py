@@ -1,4 +1,4 @@
-"""What one node can find wrong with another's hello, each finding with what a person can do about it."""
+"""Checks of another node's hello; each refusal says what an operator can do about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from raftlog.peers.refusals import Refusal, Refused
 
 
 def check_claims(own: Hello, peer: Hello, *, is_dialer: bool) -> None:
-    """What can be refused before the peer has proven anything; raises Refused."""
+    """Check the claims that can be refused before the peer has proven anything; raises Refused."""
     if peer.cluster_id != own.cluster_id:
         raise Refused(
             Refusal.CLUSTER,
@@ -45,7 +45,7 @@ def check_claims(own: Hello, peer: Hello, *, is_dialer: bool) -> None:
 
 
 def check_membership(own: Hello, peer: Hello) -> None:
-    """What a peer with the right secret can still have wrong; raises Refused."""
+    """Check the claims of a peer that has proven the secret; raises Refused."""
     if peer.num_shards != own.num_shards:
         raise Refused(
             Refusal.SHARDS,

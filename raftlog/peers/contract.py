@@ -1,4 +1,4 @@
-"""What the links between nodes are told, and what they tell: addresses, settings, descriptions, the user."""
+"""The contract of the links between nodes: addresses, settings, descriptions, and their user."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from raftlog.host import TlsSettings
 
 
 class PeersError(RaftlogError):
-    """The links cannot start: what is wrong with secret, address or accepted boots, in one sentence."""
+    """The links cannot start: one sentence about the secret, the address or the accepted boots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerAddress:
-    """Where a node listens for its peers."""
+    """The address on which a node listens for its peers."""
 
     node_id: int
     host: str
@@ -35,13 +35,13 @@ class PeerSettings:
     bind_host: str
     bind_port: int
     secret_file: str
-    """At least 16 bytes that every node of the cluster has, and nobody else."""
+    """The path of the secret: at least 16 bytes, known only to the nodes of the cluster."""
     tls: TlsSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfDescription:
-    """What a node tells its peers of itself beside its identity; asked for at each hello."""
+    """A node's description of itself besides its identity; requested at each hello."""
 
     release: str
     kafka_host: str
@@ -51,12 +51,12 @@ class SelfDescription:
     format_level_max: int
     """The highest format level that this release can read (`records.LATEST_FORMAT_LEVEL`)."""
     format_level: int
-    """The format level that is finalised, as far as this node knows; nobody may join who cannot read it."""
+    """The finalised format level, as far as this node knows; a node that cannot read it may not join."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerInfo:
-    """What a peer said in its hello, and what is known of the link to it."""
+    """A peer's hello, and what is known about the link to it."""
 
     node_id: int
     incarnation: str
@@ -70,24 +70,26 @@ class PeerInfo:
     format_level_max: int
     format_level: int
     clock_skew_ms: float
-    """The peer's wall clock minus ours, give or take half a round trip; 0 until the first answer, at once."""
+    """The peer's wall clock minus ours, accurate to half a round trip; 0 until the first answer, which is
+    soon."""
     clock_offset_ms: float | None
-    """The peer's wall clock minus our monotonic one, so that no step of ours moves it; None before that."""
+    """The peer's wall clock minus our monotonic one, so that no step of ours moves it; None until the first
+    answer."""
     since_ms: float
-    """On our monotonic clock: when the link came up."""
+    """The time on our monotonic clock when the link came up."""
 
 
 class LinkUser(Protocol):
-    """Who uses the links on behalf of one shard: its replica. Called on the loop, one call after another."""
+    """The user of the links for one shard: its replica.  Called on the loop, one call after another."""
 
     def peer_up(self, node_id: int) -> None:
-        """A link to `node_id` is up: `send` may be called, from inside this call too."""
+        """A link to `node_id` is up: `send` may be called, also from inside this call."""
 
     def peer_down(self, node_id: int) -> None:
-        """It is not any more: closed, reset, superseded, silent too long. Nothing of it comes any more."""
+        """The link is gone (closed, reset, superseded, silent too long); it delivers nothing more."""
 
     def peer_message(self, node_id: int, payload: bytes) -> None:
-        """A payload that the replica of the same shard over there gave to `send`; in the order of sending."""
+        """A payload that the peer's replica of the same shard passed to `send`; in the order of sending."""
 
     def peer_writable(self, node_id: int) -> None:
-        """What waits to be sent there fell below its bound again, after `can_send` had said no."""
+        """The send buffer fell below its bound again, after `can_send` had returned False."""

@@ -1,4 +1,4 @@
-"""The handshake of two nodes, without a socket: who speaks when, and proof of the cluster's secret.
+"""The handshake of two nodes, without a socket: the order of messages, and proof of the cluster's secret.
 
     dialer                     acceptor
       HELLO  ------------------>   checks what is claimed
@@ -10,9 +10,9 @@
 A proof is HMAC-SHA256 with the secret over the role and both hellos; the keys of the session are the same
 with the direction in place of the role.
 
-What must stay true: a nonce is used once, so a recorded hello proves nothing; the role is in the proof, so
-nobody's proof can be sent back to him; each direction has a key of its own, so no packet can either. Before
-the proof nothing that a peer says has any effect but a refusal.
+What must stay true: a nonce is used once, so a recorded hello proves nothing; the role is part of the proof,
+so a proof cannot be reflected to its sender; each direction has a key of its own, so a packet cannot either.
+Before the proof nothing that a peer sends has any effect but a refusal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from raftlog.peers.refusals import Refusal, Refused, RefusedByPeer
 
 
 class Stage(Enum):
-    """Where a handshake is. `take` moves it on, `accept` ends it."""
+    """The stages of a handshake; `take` moves it on, `accept` ends it."""
 
     HELLO = "waits for the peer's hello"
     PROOF = "waits for the peer's proof"
@@ -36,7 +36,7 @@ class Stage(Enum):
 
 
 class Handshake:
-    """One side of a handshake. `own` names whom we dial; an acceptor learns who it is that calls."""
+    """One side of a handshake; `own` names the node we dial, an acceptor learns from the hello who calls."""
 
     def __init__(self, secret: bytes, own: Hello, *, is_dialer: bool) -> None:
         self._secret = secret
@@ -47,13 +47,13 @@ class Handshake:
         self._hellos = b""
 
     def begin(self) -> bytes:
-        """What to send when the connection opens."""
+        """The bytes to send when the connection opens."""
         return frame(Frame.HELLO, encode_hello(self.own)) if self.is_dialer else b""
 
     def take(self, kind: int, body: bytes) -> bytes:
-        """Takes a frame, returns what to send; raises Refused or RefusedByPeer.
+        """Take a frame and return the bytes to send; raises Refused or RefusedByPeer.
 
-        After a peer's valid proof the stage is DECIDING: look at its boot id, then `accept`.
+        After a peer's valid proof the stage is DECIDING: check its boot id, then call `accept`.
         """
         if kind == Frame.REFUSED:
             self.stage = Stage.DONE
@@ -66,13 +66,14 @@ class Handshake:
         raise Refused(Refusal.MALFORMED, f"sent frame {kind} out of turn")
 
     def accept(self) -> bytes:
-        """The peer's boot id is accepted, durably: what to send now. The session's keys hold from here."""
+        """Accept the peer, whose boot id is noted durably; returns the bytes to send.  Session keys apply
+        from here."""
         assert self.stage is Stage.DECIDING, self.stage
         self.stage = Stage.DONE
         return b"" if self.is_dialer else self._proof_frame()
 
     def refuse(self, code: Refusal) -> bytes:
-        """What to send to a peer that is refused; proven once both hellos are known."""
+        """The bytes to send to a peer that is refused; proven once both hellos are known."""
         self.stage = Stage.DONE
         reason = bytes([code])
         return frame(Frame.REFUSED, reason + (self._refusal_proof(reason) if self._hellos else b""))
@@ -81,7 +82,7 @@ class Handshake:
         return self._digest(b"refusal " + reason)
 
     def keys(self) -> tuple[bytes, bytes]:
-        """Session keys: (for what we send, for what we receive)."""
+        """The session keys: (for sending, for receiving)."""
         of_dialer = self._digest(b"key of the dialer")
         of_acceptor = self._digest(b"key of the acceptor")
         return (of_dialer, of_acceptor) if self.is_dialer else (of_acceptor, of_dialer)

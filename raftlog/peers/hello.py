@@ -1,9 +1,9 @@
-"""What a node says of itself when a connection opens, and the frames in which a handshake travels.
+"""A node's hello when a connection opens, and the frames of a handshake.
 
     frame   u32 length of the rest, u8 kind, body        (little endian; at most 4 KiB)
     HELLO   magic, u16 protocol version, msgpack list    (fields are only ever appended)
     PROOF   32 bytes, see `handshake`
-    REFUSED one byte: why, so that both sides can say it; a proof, once both hellos are known
+    REFUSED one byte: the reason, so that both sides can log it; a proof, once both hellos are known
 
 What must stay true: any bytes decode to a hello or are Refused; nothing longer than a frame is kept.
 """
@@ -22,7 +22,7 @@ from raftlog.peers.refusals import Refusal, Refused
 
 PROTOCOL_VERSION: Final = 1
 HELLO_BYTES_MAX: Final = 4096
-"""Twenty short fields and the ids of nine nodes take 400 bytes; host names may be long."""
+"""At most this many bytes: twenty short fields and nine node ids take 400, but host names may be long."""
 
 NONCE_BYTES: Final = 32
 
@@ -32,7 +32,7 @@ _VERSION = struct.Struct("<H")
 
 
 class Frame(IntEnum):
-    """Kinds of frames before the session."""
+    """The kinds of frames before the session."""
 
     HELLO = 1
     PROOF = 2
@@ -41,12 +41,12 @@ class Frame(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """Everything that a node says of itself before it is believed."""
+    """A node's claims about itself, not believed before its proof."""
 
     cluster_id: str
     node_id: int
     to_node_id: int
-    """Whom the sender means to talk to; finds addresses that are mixed up."""
+    """The node that the sender means to talk to; reveals mixed-up addresses."""
     num_shards: int
     voters: tuple[int, ...]
     incarnation: str
@@ -92,7 +92,7 @@ def _description(fields: list[Any]) -> SelfDescription:
 
 
 def unpack_description(data: bytes) -> SelfDescription:
-    """A description that came within a session; raises ValueError."""
+    """Decode a description that arrived within a session; raises ValueError."""
     return _description(_unpack(data, _FIELD_TYPES[_DESCRIPTION_AT:_NONCE_AT]))
 
 
@@ -109,7 +109,7 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def decode_hello(body: bytes) -> Hello:
-    """Raises Refused: MALFORMED or PROTOCOL."""
+    """Decode the body of a HELLO frame; raises Refused: MALFORMED or PROTOCOL."""
     start = len(_MAGIC) + _VERSION.size
     if len(body) < start or not body.startswith(_MAGIC):
         raise Refused(Refusal.MALFORMED, "is not a node of Quorate; its first bytes are something else")
@@ -144,7 +144,7 @@ def decode_hello(body: bytes) -> Hello:
 
 
 def _unpack(data: bytes, types: tuple[type, ...]) -> list[Any]:
-    """A list that begins with values of `types`; what follows is a newer release's. Raises ValueError."""
+    """Decode a list that begins with values of `types`; a newer release may append.  Raises ValueError."""
     try:
         fields = msgpack.unpackb(data, use_list=True)
     except Exception as error:  # msgpack's errors have no common base beside this one
@@ -163,7 +163,7 @@ def frame(kind: Frame, body: bytes) -> bytes:
 
 
 def take_frame(buffer: bytearray) -> tuple[int, bytes] | None:
-    """Removes and returns the first whole frame (kind, body); raises Refused for what can become none."""
+    """Remove and return the first whole frame (kind, body); raises Refused if the bytes cannot become one."""
     if len(buffer) < _FRAME.size:
         return None
     length, kind = _FRAME.unpack_from(buffer)

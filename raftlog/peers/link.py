@@ -1,18 +1,19 @@
-"""One connection to a peer: handshake, then packets, then the end; the life of one socket.
+"""One connection to a peer, from the handshake through packets to its end: the life of one socket.
 
-    state         hears                      goes on when
+    state         accepts                    goes on when
     Shaking       frames of the handshake    the peer has proven itself
     Deciding      nothing                    its boot id is accepted, durably
-    Confirming    packets (acceptor only)    the first right packet: the dialer has heard of the acceptance
+    Confirming    packets (acceptor only)    the first valid packet: the dialer knows that it is accepted
     Up            packets                    -
     Closed        nothing                    -
 
 Time is counted in ticks of the whole node (`Links`), not by clocks: a node that was stopped for a minute has
-missed a single tick, so its links do not look dead when it wakes, before what waits in the sockets was read.
+missed a single tick, so its links do not look dead when it wakes, before the data waiting in the sockets is
+read.
 
-What must stay true: a link that is closed or not current delivers nothing; whatever bytes come, they end at
-worst this connection, with one line that says why. What the users of a link raise is no matter of bytes: it
-stops the node.
+What must stay true: a link that is closed or not current delivers nothing; whatever bytes arrive, at worst
+they end this connection, with one line that gives the reason.  An exception raised by a user of the link is
+not about bytes: it stops the node.
 """
 
 from __future__ import annotations
@@ -42,31 +43,42 @@ from raftlog.peers.refusals import Refused, RefusedByPeer
 MIB: Final = 1 << 20
 
 OUTBOUND_PAUSE_BYTES: Final = 16 * MIB
-"""Users stop sending above it (`can_send`): a quarter of a second of a good network."""
+"""Users stop sending above this many bytes (`can_send`): a quarter of a second of a good network."""
 
 OUTBOUND_MAX_BYTES: Final = 64 * MIB
-"""A peer that does not take even this is cut off: heartbeats go on while it is paused, and add up."""
+"""A peer with more bytes than this waiting is cut off: heartbeats go on while it is paused, and add up."""
 
 JOIN_BYTES_MAX: Final = 256 * 1024
-"""Small messages are copied together into one packet up to this; a payload of a quarter of it goes alone,
-uncopied."""
+"""Small messages are copied together into one packet of up to this many bytes.
+
+A payload of at least a quarter of it is sent alone, uncopied.
+"""
 
 TICK_MS: Final = 125
-"""How often links are looked at. One that has sent nothing since the last time sends a ping, so that its peer
-hears something every 250 ms."""
+"""Milliseconds between two ticks.
+
+A link that has sent nothing since the last tick sends a ping, so that its peer gets something every 250 ms.
+"""
 
 SILENT_TICKS_MAX: Final = 16
-"""2 s without a packet, or a good part of a large one, or without the end of the handshake."""
+"""A link is closed after this many ticks (2 s) without a packet or progress on a large one.
+
+The same bound applies to the handshake.
+"""
 
 PART_BYTES: Final = 64 * 1024
-"""Of a packet that is not whole yet so many bytes count as life. Pings are not as many in two seconds: a link
-whose head of a packet was damaged, so that everything behind it seems to be that packet, is found out."""
+"""This many bytes of an incomplete packet count as a sign of life.
+
+Pings in two seconds add up to fewer bytes.  So a damaged packet length, which makes everything after it look
+like one packet, is detected.
+"""
 
 CLOCK_TICKS: Final = 80
-"""Wall clocks are compared every 10 s."""
+"""Wall clocks are compared every this many ticks: 10 s."""
 
 ROUND_TRIP_MAX_MS: Final = 1_000
-"""A slower answer says nothing about the clocks: one of the two was stopped meanwhile."""
+"""Milliseconds; a slower answer says nothing about the clocks, because one of the nodes was stopped
+meanwhile."""
 
 PING: Final = -2
 CLOCK_ASKED: Final = -3
@@ -82,7 +94,7 @@ _TOLD = struct.Struct("<dq")
 
 
 class State(Enum):
-    """See the table above."""
+    """The states of a link; see the table above."""
 
     SHAKING = "Shaking"
     DECIDING = "Deciding"
@@ -92,7 +104,7 @@ class State(Enum):
 
 
 def _ours(call: Callable[Concatenate[Link, P], None]) -> Callable[Concatenate[Link, P], None]:
-    """A call of the transport in which the node's state changes: what fails in it stops the node."""
+    """Wrap a transport callback in which the node's state changes: any error in it stops the node."""
 
     @functools.wraps(call)
     def called(self: Link, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -105,32 +117,35 @@ def _ours(call: Callable[Concatenate[Link, P], None]) -> Callable[Concatenate[Li
 
 
 class LinkOwner(Protocol):
-    """What a link tells the `Links` that it belongs to."""
+    """Callbacks from a link to the `Links` that it belongs to."""
 
     def link_proven(self, link: Link) -> None:
-        """The peer has proven itself: call `link.accepted()` when its boot is noted; may raise Refused."""
+        """The peer has proven itself: call `link.accepted()` once its boot is noted; may raise Refused."""
 
     def link_up(self, link: Link) -> None:
-        """The handshake is over on both sides."""
+        """The handshake is complete on both sides."""
 
     def link_message(self, link: Link, shard: int, payload: bytes) -> None:
-        """A payload for a shard's user; raises BadPacket when there is none."""
+        """A payload arrived for a shard's user; raises BadPacket when there is none."""
 
     def link_described(self, link: Link, description: SelfDescription) -> None:
-        """The peer says something new of itself."""
+        """The peer sent a new description of itself."""
 
     def link_clock(self, link: Link, their_wall_ms: float) -> None:
-        """Takes in what the peer's wall clock shows now."""
+        """The peer reported the time of its wall clock."""
 
     def link_writable(self, link: Link) -> None:
-        """The transport takes more again."""
+        """The transport has room again."""
 
     def link_closed(self, link: Link, why: Exception | None) -> None:
-        """It is over, told once. `why`: Refused, RefusedByPeer, BadPacket, OSError; None when we chose to."""
+        """The link is closed; called once.
+
+        `why` is Refused, RefusedByPeer, BadPacket or OSError; None when this node closed it on purpose.
+        """
 
 
 class Link:
-    """`raftlog.host.StreamHandler` of one connection between nodes."""
+    """The `raftlog.host.StreamHandler` of one connection between nodes."""
 
     def __init__(self, host: Host, owner: LinkOwner, handshake: Handshake) -> None:
         self.host = host
@@ -155,20 +170,20 @@ class Link:
 
     @property
     def own(self) -> Hello:
-        """What we said of ourselves."""
+        """The hello that we sent."""
         return self._handshake.own
 
     @property
     def peer(self) -> Hello | None:
-        """What the peer claims to be; believed from DECIDING on."""
+        """The peer's claims; believed from DECIDING on."""
         return self._handshake.peer
 
     @property
     def has_stream(self) -> bool:
-        """Not so while a connection is dialled, or is in its TLS handshake."""
+        """Whether there is a transport: not while a connection is dialled, or during its TLS handshake."""
         return self._transport is not None
 
-    # What the transport calls.
+    # Calls from the transport.
 
     @_ours
     def connection_made(self, transport: Stream) -> None:
@@ -211,10 +226,10 @@ class Link:
         if self.state is State.UP:
             self._owner.link_writable(self)
 
-    # What the owner calls.
+    # Calls from the owner.
 
     def accepted(self) -> None:
-        """The peer's boot is noted durably: the handshake goes on, unless the connection is gone."""
+        """Continue the handshake, as the peer's boot is noted durably; ignored if the connection is gone."""
         if self.state is not State.DECIDING:
             return
         self._write(self._handshake.accept())
@@ -224,9 +239,9 @@ class Link:
             self.state = State.CONFIRMING
 
     def queue(self, kind: int, payload: bytes) -> None:
-        """Adds a message to the packet of this turn; a large payload goes out at once, behind what waits.
+        """Add a message to the packet of this turn; a large payload is sent at once, after those queued.
 
-        Raises ValueError for one that no packet can hold.
+        Raises ValueError if no packet can hold it.
         """
         size = len(payload)
         head = MESSAGE_HEAD.pack(kind, size)
@@ -244,7 +259,7 @@ class Link:
         self._check_outbound()
 
     def flush(self) -> None:
-        """Seals and writes what is queued, as one packet."""
+        """Seal and write the queued messages as one packet."""
         if not self._queued or self.state is State.CLOSED:
             return
         body = b"".join(self._queued)
@@ -254,7 +269,7 @@ class Link:
         self._check_outbound()
 
     def tick(self, is_late: bool) -> None:
-        """`TICK_MS` have passed; `is_late`: much more, because this node itself stood still."""
+        """Note that `TICK_MS` have passed; `is_late`: much more, because this node itself was stopped."""
         if not is_late:
             self._silent_ticks += 1
         if self._silent_ticks > SILENT_TICKS_MAX:
@@ -270,11 +285,11 @@ class Link:
             self.flush()
 
     def describe(self, description: SelfDescription) -> None:
-        """Tells the peer what has changed."""
+        """Send the peer a changed description."""
         self.queue(DESCRIPTION, msgpack.packb(pack_description(description)))
 
     def close(self, why: Exception | None) -> None:
-        """Ends the connection: at once because of `why`; without one when what was sent has gone out."""
+        """End the connection: at once because of `why`, or without one after the sent bytes have gone out."""
         if self.state is State.CLOSED:
             return
         if isinstance(why, Refused):
@@ -292,7 +307,7 @@ class Link:
         self._owner.link_closed(self, why)
 
     def _tell(self, why: Refused) -> None:
-        """The peer hears it in the form that it waits for: an acceptor that has sent its proof waits for
+        """Send the refusal in the form that the peer expects: an acceptor that has sent its proof expects
         packets."""
         if self.is_dialer and self.state is State.DECIDING:
             self.queue(REFUSAL, bytes([why.code]))
@@ -315,8 +330,10 @@ class Link:
             raise BadPacket("it sends before it may")
 
     def _shaken(self, kind: int, body: bytes) -> bytes:
-        """The answer in the handshake. A stranger may have sent this, so a fault of ours in reading it costs
-        no more than the connection."""
+        """The answer in the handshake.
+
+        The bytes are untrusted, so an error of ours in reading them costs no more than the connection.
+        """
         try:
             return self._handshake.take(kind, body)
         except (Refused, RefusedByPeer):
@@ -351,7 +368,7 @@ class Link:
             self._silent_ticks = self._part_bytes = 0
 
     def _take_control(self, kind: int, payload: bytes) -> None:
-        """Kinds of a newer release are passed over."""
+        """Handle a control message; unknown kinds, of newer releases, are ignored."""
         try:
             if kind == CLOCK_ASKED:
                 (asked_ms,) = _ASKED.unpack(payload)

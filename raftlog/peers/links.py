@@ -1,8 +1,8 @@
-"""The links of one node to all others: who dials, which connection counts, what goes out in one turn.
+"""The links of one node to all others: dialling, choosing the current connection, one packet per turn.
 
-The node with the greater id dials and dials again; the other listens. Each pair has at most one link that
-counts, the one that came up last, and the users (one per shard) hear of that one only. What the users send
-within one turn of the loop leaves as one packet per peer at its end.
+The node with the greater id dials and redials; the other listens.  Each pair has at most one current link,
+the one that came up last, and the users (one per shard) see that one only.  All messages that the users send
+within one turn of the loop leave as one packet per peer at its end.
 
 What must stay true: a peer is up only after it has proven that it knows the secret and its boot was accepted;
 a superseded connection is cut before its successor is announced; nothing that strangers do costs more than
@@ -33,13 +33,19 @@ from raftlog.peers.secret import read_secret
 LOG = logging.getLogger("quorate.peers")
 
 STRANGERS_MAX: Final = 64
-"""Accepted connections that have not proven themselves, TLS handshake and hello together. One more cuts off
-the oldest: a real peer takes milliseconds, so that whoever fills the places must be quick to keep it out."""
+"""At most this many accepted connections may be unproven, in TLS handshake or hello.
+
+One more cuts off the oldest.  A real peer takes milliseconds, so an attacker who fills the places must be
+quick to keep it out.
+"""
 
 DIAL_AGAIN_MS: Final = 100
 DIAL_AGAIN_MAX_MS: Final = 250
 DIAL_GROWTH: Final = 1.3
-"""A node that is back is found within a quarter of a second; dialling costs a refusal on loopback."""
+"""The factor by which the delay between dials grows.
+
+A node that is back is found within a quarter of a second; a dial on loopback costs one refused connection.
+"""
 
 
 class Links:
@@ -52,16 +58,16 @@ class Links:
         settings: PeerSettings,
         describe: Callable[[], SelfDescription],
     ) -> None:
-        """`describe` is asked at each hello and eight times a second; what changes is told to all peers."""
+        """`describe` is called at each hello and eight times a second; changes are sent to all peers."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called after a link went up or down, or a peer said something new of itself."""
+        """Called after a link went up or down, or a peer sent a new description of itself."""
         self.on_clock: Callable[[], None] = lambda: None
-        """Called after a peer said what its wall clock shows."""
+        """Called after a peer reported its wall clock."""
         self._host = host
         self._directory = directory
         self._settings = settings
         self._describe = describe
-        self._described: SelfDescription | None = None  # at the first hello: the node is not whole before
+        self._described: SelfDescription | None = None  # set at the first hello: too early now
         self._users: dict[int, LinkUser] = {}
         own_id = directory.identity.node_id
         now_ms = host.monotonic_ms()
@@ -85,11 +91,12 @@ class Links:
     # Life.
 
     def attach(self, shard: int, user: LinkUser) -> None:
-        """Before `start`: `user` sends and receives for `shard`."""
+        """Register `user` to send and receive for `shard`; only before `start`."""
         self._users[shard] = user
 
     def start(self, done: Callable[[BaseException | None], None]) -> None:
-        """Listens and dials; `done(None)` when listening, else `done` of PeersError, Corrupt or OSError."""
+        """Listen and dial; calls `done(None)` when listening, else `done` with PeersError, Corrupt or
+        OSError."""
         try:
             self._check_nodes()
             self._secret = read_secret(self._host, self._settings.secret_file)
@@ -136,19 +143,20 @@ class Links:
         done(None)
 
     def stop(self) -> None:
-        """Sends what is queued and closes everything; users hear `peer_down` of what was up."""
+        """Send the queued messages and close everything; users get `peer_down` for links that were up."""
         self._is_stopped = True
         if self._listener is not None:
             self._listener.close()
         for link in tuple(self._open):
             link.close(None)
 
-    # What users do.
+    # Calls from users.
 
     def send(self, node_id: int, shard: int, payload: bytes) -> bool:
-        """Queues `payload` for the end of this turn; False: there is no link.
+        """Queue `payload` for the end of this turn; False if there is no link.
 
-        A large payload goes out at once, behind what waits. ValueError beyond `packets.PAYLOAD_BYTES_MAX`.
+        A large payload is sent at once, after those queued.  Raises ValueError beyond
+        `packets.PAYLOAD_BYTES_MAX`.
         """
         link = self._up.get(node_id)
         if link is None:
@@ -160,12 +168,12 @@ class Links:
         return True
 
     def can_send(self, node_id: int) -> bool:
-        """Whether the link is up and what waits on it is below its bound."""
+        """Whether the link is up and its send buffer is below its bound."""
         link = self._up.get(node_id)
         return link is not None and not link.is_paused
 
     def flush(self) -> None:
-        """Writes what is queued now (before a sync that blocks the loop)."""
+        """Write the queued messages now (before a sync that blocks the loop)."""
         for link in self._up.values():
             link.flush()
 
@@ -175,17 +183,17 @@ class Links:
 
     @property
     def peers(self) -> Mapping[int, PeerInfo]:
-        """The links that are up, by node id, as they are now: what changes later is another mapping."""
+        """The links that are up, by node id; a snapshot, as a change replaces the mapping."""
         return self._peers
 
     @property
     def port(self) -> int:
-        """Where this node listens for its peers."""
+        """The port on which this node listens for its peers."""
         assert self._listener is not None, "the links have not been started"
         return self._listener.port
 
     def status(self) -> list[dict[str, Any]]:
-        """JSON-ready, one per configured peer."""
+        """The status of each configured peer; JSON-ready."""
         now_ms = self._host.monotonic_ms()
         return [peer.status(now_ms) for _, peer in sorted(self._configured.items())]
 
@@ -250,7 +258,7 @@ class Links:
         self._host.call_later(TICK_MS, self._tick)
 
     def _refreshed(self) -> SelfDescription:
-        """What this node is now; peers that were told otherwise hear of it."""
+        """The node's current description; if it has changed, it is sent to all peers."""
         described = self._describe()
         if described != self._described:
             self._described = described
@@ -258,7 +266,7 @@ class Links:
                 link.describe(described)
         return described
 
-    # What a link tells (`LinkOwner`).
+    # Calls from a link (`LinkOwner`).
 
     def link_proven(self, link: Link) -> None:
         assert link.peer is not None
@@ -315,7 +323,8 @@ class Links:
             self.on_clock()
 
     def clock_offsets(self) -> list[float]:
-        """How far the wall clocks of the peers in contact are ahead of this node's monotonic clock."""
+        """The differences between the wall clocks of the peers in contact and this node's monotonic clock, in
+        ms."""
         return [info.clock_offset_ms for info in self._peers.values() if info.clock_offset_ms is not None]
 
     def link_writable(self, link: Link) -> None:
@@ -353,7 +362,8 @@ class Links:
             self._dial_again(peer)
 
     def _withdraw(self, node_id: int, text: str) -> None:
-        """A peer has proven that it knows of a newer disk of ours: no other may count on this one either."""
+        """Close all links: a peer has proven that it knows of a newer disk of this node, so none may rely on
+        this one."""
         if self._is_outdated:
             return
         self._is_outdated = True
@@ -378,13 +388,13 @@ class Links:
         self._host.call_later(delay_ms * self._host.rng.uniform(0.5, 1.0), self._dial, peer)
 
     def _peer_of(self, link: Link) -> Peer | None:
-        """Whom a link is to, or, before it has proven anything, says it is to."""
+        """The peer that a link leads to, or, before any proof, claims to lead to."""
         if link.is_dialer:
             return self._configured[link.own.to_node_id]
         return None if link.peer is None else self._configured.get(link.peer.node_id)
 
     def _note_trouble(self, node_id: int | None, subject: str, why: Exception | None) -> str:
-        """Logs the end of a connection; returns it in words."""
+        """Log the end of a connection; returns the reason in words."""
         if why is None:
             return ""
         text = _said(why)

@@ -1,10 +1,10 @@
-"""Packets of a session: messages of all shards to one peer, framed, counted and sealed.
+"""Packets of a session: messages of all shards to one peer, framed, numbered and sealed.
 
     packet   u32 bytes of the body, 16 bytes MAC, body           (little endian; body at most 32 MiB)
     MAC      keyed BLAKE2b over the packet's number (u64) and the body; each direction has its own key
     body     messages: i32 shard or control kind, u32 bytes, the bytes
 
-What must stay true: nothing of a packet is delivered before its MAC is right, so one that is forged, cut,
+What must stay true: nothing of a packet is delivered before its MAC is verified, so one that is forged, cut,
 repeated or out of order ends the connection; no more than one packet is ever buffered.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Final
 
 PACKET_BYTES_MAX: Final = 32 << 20
-"""Twice the largest entry; a chunk of a snapshot is far smaller."""
+"""At most this many bytes per packet: twice the largest entry; a chunk of a snapshot is far smaller."""
 
 MAC_BYTES: Final = 16
 MESSAGE_HEAD = struct.Struct("<iI")
@@ -41,7 +41,7 @@ class Sealer:
         self._number = 0
 
     def head(self, *parts: bytes) -> bytes:
-        """What goes in front of a packet whose body is `parts`, one after another."""
+        """The bytes in front of a packet whose body is `parts`, one after another."""
         mac = self._keyed.copy()
         mac.update(_NUMBER.pack(self._number))
         self._number += 1
@@ -53,7 +53,7 @@ class Sealer:
 
 
 class Opener:
-    """Turns incoming bytes, however they are cut, into messages."""
+    """Turns incoming bytes, however they are split, into messages."""
 
     def __init__(self, key: bytes) -> None:
         self._keyed = hashlib.blake2b(key=key, digest_size=MAC_BYTES)
@@ -61,9 +61,9 @@ class Opener:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """(shard or control kind, payload) of every packet that is whole now; raises BadPacket.
+        """(shard or control kind, payload) of every packet that is complete now; raises BadPacket.
 
-        The iterator must be used up, unless the connection ends.
+        The iterator must be exhausted, unless the connection ends.
         """
         whole: bytes | bytearray = data
         if self._rest:

@@ -1,4 +1,4 @@
-"""What is kept of one configured peer, and of what was said about it in the log."""
+"""The state of one configured peer, and the rate limit of log lines about it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ LOG = logging.getLogger("quorate.peers")
 
 NOTES_MAX: Final = 5
 NOTES_PERIOD_MS: Final = 30_000
-"""A peer that is away or refused is dialled four times a second; the log hears the first few of each kind."""
+"""Milliseconds in which at most `NOTES_MAX` lines of a kind are logged.
+
+A peer that is away or refused is dialled four times a second.
+"""
 
 SKEW_MS: Final = 1_000
-"""Wall clocks that differ by more are worth a line: timestamps of the log jump at a failover."""
+"""A greater difference of wall clocks is logged: timestamps of the log jump at a failover."""
 
 SKEW_AGREES_MS: Final = 500
-"""Back to this much they agree again; between the two nothing is said."""
+"""Below this difference clocks that differed agree again; between the two bounds nothing is logged."""
 
 
 @dataclass(slots=True)
@@ -29,16 +32,16 @@ class Peer:
 
     address: PeerAddress
     is_dialled: bool
-    """Its id is smaller than ours: we open the connection."""
+    """Whether its id is smaller than ours, so that we open the connection."""
     changed_ms: float
     link: Link | None = None
-    """The link that is up; nothing of any other is delivered."""
+    """The link that is up; no other one delivers anything."""
     info: PeerInfo | None = None
     trouble: str = ""
-    """Why there is no link, as the last attempt had it."""
+    """The reason why there is no link, from the last attempt."""
     dials: int = 0
     failures: int = 0
-    """Dials since the link was up."""
+    """Dials since the link was last up."""
     last_attempt: tuple[str, int] = ("", 0)
     """Boot id and number of the peer's dial that came up last."""
     skew_noted_ms: float = 0.0
@@ -46,7 +49,7 @@ class Peer:
     past_bytes_out: int = 0
 
     def status(self, now_ms: float) -> dict[str, Any]:
-        """JSON-ready."""
+        """The peer's state; JSON-ready."""
         link, info = self.link, self.info
         shown: dict[str, Any] = {
             "node_id": self.address.node_id,
@@ -69,7 +72,8 @@ class Peer:
         return shown
 
     def note_skew(self, skew_ms: float) -> None:
-        """One line for each change worth one."""
+        """Log a warning when the clocks begin to differ or differ by much more, and a line when they agree
+        again."""
         if abs(skew_ms) > SKEW_MS and abs(skew_ms - self.skew_noted_ms) > SKEW_MS:
             self.skew_noted_ms = skew_ms
             way = "ahead of" if skew_ms > 0 else "behind"
@@ -85,14 +89,14 @@ class Peer:
 
 
 class Notes:
-    """Log lines of which each kind may come a few times per half minute; the rest are counted."""
+    """Rate-limited log lines: a few of each kind per half minute; the rest are counted."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._periods: dict[tuple[int | None, str], tuple[float, int]] = {}
 
     def write(self, node_id: int | None, kind: str, level: int, text: str) -> None:
-        """`node_id`: a configured peer, or None for anybody else, so that the kinds stay few."""
+        """Write a line; `node_id` is a configured peer, or None for others, so that the kinds stay few."""
         now_ms = self._host.monotonic_ms()
         started_ms, count = self._periods.get((node_id, kind), (now_ms, 0))
         more = ""

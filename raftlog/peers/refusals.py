@@ -1,4 +1,4 @@
-"""Why a node does not talk to another: the codes that travel, and what the refused side makes of them."""
+"""Why a node does not talk to another: the codes on the wire, and their meaning for the refused side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Refusal(IntEnum):
-    """Why a node does not talk to another; the number goes over the wire."""
+    """The reason why a node does not talk to another; the number goes over the wire."""
 
     MALFORMED = 1
     PROTOCOL = 2
@@ -39,11 +39,11 @@ TOLD: Final = {
     Refusal.FORMAT_LEVEL: "one of the two cannot read the format level that the cluster uses; run the newer "
     "release on both",
 }
-"""What the refused node says of it; the refusing one knows more and says more."""
+"""The reasons in words of the refused node; the refusing one knows and logs more."""
 
 
 def told(body: bytes) -> str:
-    """What a refusal that a peer has sent means for this node; codes of newer releases have no words here."""
+    """The meaning of a peer's refusal for this node, in words; also for unknown codes of newer releases."""
     code = body[0] if body else 0
     return (
         TOLD[Refusal(code)] if code in TOLD else f"it gives reason {code}, which this release does not know"
@@ -51,7 +51,7 @@ def told(body: bytes) -> str:
 
 
 class Refused(Exception):
-    """The peer is not talked to; the text says why and what to do."""
+    """This node refuses the peer; the text gives the reason and the remedy."""
 
     def __init__(self, code: Refusal, text: str) -> None:
         super().__init__(text)
@@ -59,14 +59,16 @@ class Refused(Exception):
 
 
 OUTDATED: Final = (Refusal.INCARNATION, Refusal.OLD_DISK)
-"""The refused node's disk is not the one that the cluster counts on: it must vote nowhere, also not with a
-peer that was away and does not know."""
+"""Refusals that mean that the refused node's disk is not the one the cluster counts on.
+
+It must not vote anywhere, not even with a peer that was away and does not know.
+"""
 
 
 class RefusedByPeer(Exception):
-    """The peer does not talk to us; the text says why and what to do."""
+    """The peer refuses this node; the text gives the reason and the remedy."""
 
     def __init__(self, body: bytes, *, is_proven: bool) -> None:
-        """`is_proven`: who says so knows the cluster's secret."""
+        """`is_proven`: the sender knows the cluster's secret."""
         super().__init__(told(body))
         self.is_outdated = is_proven and body[:1] in [bytes([code]) for code in OUTDATED]

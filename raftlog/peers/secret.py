@@ -1,4 +1,4 @@
-"""The cluster's secret: a file that every node of the cluster has, and nobody else can read."""
+"""The cluster's secret: a file on every node of the cluster that only its owner and group can read."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from raftlog.peers.contract import PeersError
 
 SECRET_BYTES_MIN: Final = 16
 SECRET_BYTES_MAX: Final = 4096
-"""Nobody writes a longer secret by intent; it is the wrong file."""
+"""At most this many bytes; a longer file is certainly the wrong one."""
 
 
 def read_secret(host: Host, path: str) -> bytes:
-    """The cluster's secret; raises PeersError when the file cannot be one."""
+    """Read the cluster's secret; raises PeersError when the file cannot be one."""
     try:
         secret = host.files.read(path).strip()
         is_private = host.files.is_private(path)
