@@ -1,12 +1,12 @@
-"""Two hashes, compared between nodes at equal index: of the committed frames, of the state made from them.
+"""Detects divergence: nodes compare hashes of the committed frames and of the state at equal indexes.
 
-Different chains mean that logs went apart, different states that applying is not deterministic; both are
+Different chains mean that logs have diverged, different states that applying is not deterministic; both are
 worse than an outage.  Followers name their newest checkpoint in their answers; the leader compares it with
-its own at that index.  When two differ, it asks all for that very index:
+its own at that index.  When two differ, it asks all nodes for that very index:
 
     agreeing --a follower differs--> asking --a majority is equal--> the minority stops
        ^                               |----all answered, or the last question, none--> the shard is halted
-       +----too late, somebody silent--+
+       +----too late, a node silent----+
 
 Checkpoints are taken at multiples of `CHAIN_STRIDE`, where every node passes, and at the end of an idle log.
 """
@@ -20,20 +20,21 @@ from raftlog.errors import RaftlogError
 from raftlog.messages import Checkpoint
 
 CHECKPOINTS_KEPT = 256
-"""At one per 64 entries: nodes may be 16,000 entries apart and still compare."""
+"""Checkpoints kept: at one per 64 entries, nodes may be 16,000 entries apart and still compare."""
 ANSWERS_WAIT_MS = 2000
-"""Nodes in contact answer a heartbeat within some milliseconds; those that are not are not waited for."""
+"""Milliseconds to wait for answers: nodes in contact answer a heartbeat far sooner; others are not waited
+for."""
 QUESTIONS_MAX = 5
-"""While a node in contact does not answer: its disk stands still, or it is past that index."""
+"""Questions while a node in contact does not answer: its disk stalls, or it is past that index."""
 
 
 class Diverged(RaftlogError):
-    """This node's history or state is not what the majority has."""
+    """This node's history or state differs from the majority's."""
 
 
 @dataclass(slots=True)
 class _Question:
-    """A checkpoint of this node's that somebody has otherwise, and what others say."""
+    """A checkpoint of this node that another node contradicts, and the answers of the others."""
 
     point: Checkpoint
     until_ms: float
@@ -42,7 +43,7 @@ class _Question:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is equal on a majority, if anything, and who has something else."""
+    """The checkpoint that a majority agrees on, if any, and the nodes that differ from it."""
 
     index: int
     right: Checkpoint | None
@@ -50,7 +51,7 @@ class Verdict:
 
 
 class Agreement:
-    """One node's checkpoints, and a leader's comparison."""
+    """One node's checkpoints, and a leader's comparison of them with the others'."""
 
     def __init__(self, node_id: int, num_voters: int) -> None:
         self._node_id = node_id
@@ -64,11 +65,12 @@ class Agreement:
     # Own checkpoints
 
     def applied(self, index: int, state_hash: int) -> None:
-        """The machine is exactly at `index`."""
+        """Note the hash of the state when the machine is exactly at `index`."""
         self._states[index] = state_hash
 
     def chained(self, index: int, chain: bytes) -> None:
-        """Everything up to `index` is committed, with this chain; the state was noted when it was applied."""
+        """Note the chain up to `index`, which is committed; the hash of the state was noted when it was
+        applied."""
         state = self._states.pop(index, None)
         if state is None:
             return
@@ -77,7 +79,7 @@ class Agreement:
             del self._points[next(iter(self._points))]
 
     def truncated(self, index: int) -> None:
-        """Entries behind `index` were replaced: what was made of them is nothing to compare."""
+        """Forget the states after `index`: their entries were replaced."""
         self._states = {one: state for one, state in self._states.items() if one <= index}
 
     def at(self, index: int) -> Checkpoint | None:
@@ -88,16 +90,16 @@ class Agreement:
 
     @property
     def asked(self) -> Checkpoint | None:
-        """What heartbeats name while somebody differs."""
+        """The checkpoint that heartbeats name while a node differs."""
         return None if self._question is None else self._question.point
 
     def forget(self) -> None:
-        """This node leads no more."""
+        """End the comparison: this node leads no more."""
         self._question = None
         self._unanswered = 0
 
     def hear(self, node_id: int, theirs: Checkpoint, ours: Checkpoint | None, now_ms: float) -> None:
-        """A follower's checkpoint, and this node's at the same index."""
+        """Compare a follower's checkpoint with this node's at the same index."""
         question = self._question
         if question is not None and theirs.index == question.point.index:
             question.answers[node_id] = theirs
@@ -105,7 +107,8 @@ class Agreement:
             self._question = _Question(ours, now_ms + ANSWERS_WAIT_MS, {node_id: theirs})
 
     def verdict(self, in_contact: set[int], now_ms: float) -> Verdict | None:
-        """Who is right, as soon as it is clear, or clear that nobody is."""
+        """The verdict on the open question once it is clear which nodes are right, or that no majority
+        agrees."""
         question = self._question
         if question is None:
             return None
@@ -117,7 +120,7 @@ class Agreement:
                 return None
             self._unanswered += 1
             if self._unanswered < QUESTIONS_MAX:
-                self._question = None  # who differs will say so again, at a later index
+                self._question = None  # the node that differs will report again, at a later index
                 return None
         self._question = None
         self._unanswered = 0
@@ -126,7 +129,7 @@ class Agreement:
 
 
 def explain(ours: Checkpoint, right: Checkpoint) -> str:
-    """What a node in the minority says when it stops."""
+    """The message with which a node in the minority stops."""
     if ours.chain != right.chain:
         kind, mine, others = "committed entries", ours.chain.hex(), right.chain.hex()
     else:

@@ -1,11 +1,11 @@
-"""Keeping the machine level with the log: what was loaded, what this run commits, and rebuilding.
+"""Applying the log to the machine: loaded entries, newly committed ones, and rebuilding.
 
-Committed entries reach the machine once and in order, in slices of `load_slice_ms`; what the machine has
-already, because this node proposed it, is only chained.  What must stay true:
+Committed entries reach the machine once and in order, in slices of `load_slice_ms`; entries that the machine
+already has, because this node proposed them, are only chained.  What must stay true:
 
 - Only entries that are committed and synced here are chained; the machine is never ahead of the log.
-- The machine may be ahead of the commit index, by its own proposals; when a later leader replaced one of
-  them, everything is forgotten and built again from snapshot and log.
+- The machine may be ahead of the commit index, by its own proposals; if a later leader replaces one of them,
+  the whole machine is reset and built again from snapshot and log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STATE_HINT = "the state does not follow from its records: replay the log with th
 
 
 class Applying:
-    """The machine of one replica; `projected_index` is the last entry in it."""
+    """Applies the log to the machine of one replica; `projected_index` is the last entry in it."""
 
     def __init__(self, host: Host, journal: Journal, machine: StateMachine, settings: LogSettings) -> None:
         self._host = host
@@ -42,12 +42,12 @@ class Applying:
         self.is_rebuilding = False
         self.rebuilds = 0
         self.agreement: Agreement | None = None
-        """Where checkpoints go, when there are nodes to compare with."""
+        """Receives checkpoints when there are other nodes to compare with."""
 
     # From the snapshot
 
     def restore(self) -> Iterator[SnapshotHeader]:
-        """Give the snapshot, if there is one, to the machine, chunk by chunk.  Raises Corrupt."""
+        """Restore the machine from the snapshot, if there is one, chunk by chunk.  Raises Corrupt."""
         path = join(self._journal.home, SNAPSHOT_FILE)
         if not self._host.files.exists(path):
             return
@@ -70,7 +70,7 @@ class Applying:
         yield header
 
     def loaded(self, snapshotter: Snapshotter) -> None:
-        """The journal is open: its entries are applied as they turn out to be committed."""
+        """The journal is open: its entries are applied as they are found to be committed."""
         self._snapshotter = snapshotter
         self._loaded_index = self._journal.last_index
         self._catch_up = self._new_catch_up(self._loaded_index, chains=True)
@@ -84,7 +84,7 @@ class Applying:
     # Committed entries
 
     def apply(self, applied_index: int, commit_index: int) -> int:
-        """Apply a slice of the committed entries behind `applied_index`; the last one applied."""
+        """Apply a slice of the committed entries after `applied_index`; returns the last one applied."""
         assert self._catch_up is not None
         assert self._snapshotter is not None
         if self.is_rebuilding:
@@ -99,7 +99,7 @@ class Applying:
                 return applied_index
         if applied_index >= commit_index:
             return applied_index
-        if self.agreement is None and self.projected_index >= commit_index:  # own proposals, nobody compares
+        if self.agreement is None and self.projected_index >= commit_index:  # own proposals, no comparison
             self._snapshotter.take_committed(commit_index)
             return commit_index
         while applied_index < commit_index:
@@ -120,7 +120,7 @@ class Applying:
                 self._applied_one(index)
 
     def proposed(self, index: int) -> None:
-        """The machine has applied an entry that this node has just appended."""
+        """Note that the machine has applied an entry that this node has just appended."""
         self.projected_index = index
         if not index % CHAIN_STRIDE:
             self._applied_one(index)
@@ -134,16 +134,17 @@ class Applying:
                 self.agreement.chained(index, self._journal.chain.digest)
 
     def at_rest(self) -> Checkpoint | None:
-        """Both hashes at the log's end, when everything is committed and applied."""
+        """Both hashes at the end of the log if everything is committed and applied, else None."""
         index = self._journal.last_index
         if self.is_rebuilding or not index == self._journal.chain.index == self.projected_index:
             return None
         return Checkpoint(index, self._journal.chain.digest, self._machine.state_hash())
 
-    # Entries that turned out not to be
+    # Entries that were replaced
 
     def truncated(self, index: int) -> bool:
-        """Entries behind `index` are no more; whether the machine had applied one of them."""
+        """Note that the entries after `index` were removed; returns whether the machine had applied one of
+        them."""
         assert self._catch_up is not None
         assert self._snapshotter is not None
         self._snapshotter.truncated(index)
@@ -155,13 +156,14 @@ class Applying:
         return index < self.projected_index
 
     def installed(self) -> None:
-        """A snapshot took the place of the log: `rebuild` follows."""
+        """A snapshot replaced the log; the caller calls `rebuild` next."""
         assert self._snapshotter is not None
         self._snapshotter.installed()
         self._loaded_index = 0
 
     def rebuild(self) -> Iterator[None]:
-        """Forget everything and build it again up to what is committed; the caller goes on in slices."""
+        """Reset the machine and build it again up to what is committed; a generator, so that it runs in
+        slices."""
         self.is_rebuilding = True
         self.rebuilds += 1
         journal = self._journal

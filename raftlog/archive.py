@@ -1,10 +1,10 @@
-"""The archive: segments below the snapshot are history, kept until the retention settings say otherwise.
+"""The archive: segments below the snapshot, kept as history for as long as the retention settings say.
 
-The manifest lists what the archive holds, with the facts of each sealed index, so that a missing or altered
-file is found and the hash chain is known at every seam.  Order of a move: the manifest first, then the
-renames, then both directories are synced; of a removal: the manifest first, then the unlinks.  So a crash
-leaves a file that the manifest names in the shard's directory (the move is repeated at the next start), or
-one that it does not name any more (removed at the next start).
+The manifest lists the contents of the archive, with the facts of each sealed index, so that a missing or
+altered file is found and the hash chain is known at every seam.  A move writes the manifest first, then
+renames, then syncs both directories; a removal writes the manifest first, then unlinks.  So a crash leaves
+either a file in the shard's directory that the manifest names (the next start repeats the move), or one in
+the archive that it no longer names (the next start removes it).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What the archive holds, oldest first; `dropped_index` is the last entry that retention removed."""
+    """The contents of the archive, oldest first; `dropped_index` is the last entry that retention removed."""
 
     segments: tuple[Sealed, ...]
     dropped_index: int = 0
 
     @property
     def last_index(self) -> int:
-        """The last archived entry."""
+        """The index of the last archived entry."""
         return self.segments[-1].last_index if self.segments else self.dropped_index
 
 
@@ -62,7 +62,7 @@ def write_manifest(files: Files, archive: str, segments: Sequence[Sealed], dropp
 
 
 def read_manifest(files: Files, archive: str) -> Manifest:
-    """The manifest; raises Corrupt."""
+    """Read the manifest; raises Corrupt."""
     dropped, rows = read_meta(files, join(archive, MANIFEST), _KIND)[:2]
     segments = tuple(
         Sealed(
@@ -101,7 +101,7 @@ def finish_archiving(files: Files, home: str) -> None:
 
 
 def _move(files: Files, home: str, manifest: Manifest) -> None:
-    """Whatever the manifest names and is still in `home` goes to the archive."""
+    """Move every file that the manifest names and that is still in `home` to the archive."""
     archive = join(home, ARCHIVE)
     here = set(files.listdir(home))
     named = [
@@ -110,7 +110,7 @@ def _move(files: Files, home: str, manifest: Manifest) -> None:
     moving = [name for name in named if name in here]
     for name in moving:
         files.rename(join(home, name), join(archive, name))
-    if moving:  # the new names before the old ones go
+    if moving:  # the new names are durable before the old ones are
         files.fsync_dir(archive)
         files.fsync_dir(home)
 
@@ -120,7 +120,7 @@ def apply_retention(
 ) -> Manifest:
     """Remove the oldest archived segments beyond `retention_bytes` or older than `retention_ms` (-1: keep).
 
-    `now_ms` is the log's own last timestamp, or a moment before it that has certainly passed.
+    `now_ms` is the log's own last timestamp, or an earlier time that has certainly passed.
     """
     archive = join(home, ARCHIVE)
     manifest = read_manifest(files, archive)
@@ -141,7 +141,7 @@ def apply_retention(
 
 
 def remove_dropped(files: Files, home: str) -> None:
-    """Unlink archived files that the manifest has let go; a file it never named is damage."""
+    """Unlink archived files that the manifest no longer names; a file that it never named is damage."""
     archive = join(home, ARCHIVE)
     manifest = read_manifest(files, archive)
     named = {one.first_index for one in manifest.segments}
@@ -160,26 +160,26 @@ def remove_dropped(files: Files, home: str) -> None:
 
 
 def all_segments(files: Files, home: str) -> list[int]:
-    """First indexes of all segments that the log in `home` has or should have, archived and live, rising."""
+    """First indexes of all segments, archived and live, that the log in `home` should have; ascending."""
     archive = join(home, ARCHIVE)
     names = files.listdir(home)
     if files.is_dir(archive):
         names += files.listdir(archive)
     found = set(first_indexes(names))
-    with contextlib.suppress(Corrupt):  # `verify` tells
+    with contextlib.suppress(Corrupt):  # `verify` reports it
         found.update(one.first_index for one in read_manifest(files, archive).segments)
     return sorted(found)
 
 
 def read_segment(files: Files, home: str, first_index: int) -> tuple[str, bytes]:
-    """(path, bytes) of a segment, wherever it is at the moment; raises Damaged when it cannot be had."""
+    """(path, bytes) of a segment, live or archived; raises Damaged when it cannot be read."""
     return segment_by(files.read, home, first_index)
 
 
 def segment_by(read: Callable[[str], _Read], home: str, first_index: int) -> tuple[str, _Read]:
-    """The same by whatever reads a file; it raises OSError."""
+    """Like `read_segment`, with any function that reads a file and raises OSError."""
     live, archived = join(home, log_name(first_index)), join(home, ARCHIVE, log_name(first_index))
-    for path in (live, archived, live):  # it may move while this looks
+    for path in (live, archived, live):  # it may be moved in the meantime
         try:
             return path, read(path)
         except FileNotFoundError:
@@ -191,7 +191,7 @@ def segment_by(read: Callable[[str], _Read], home: str, first_index: int) -> tup
 
 
 class ArchiveCursor:
-    """Reads archived frames on and on, of the log in `home`, with memory for about one answer."""
+    """Reads archived frames of the log in `home` sequentially, with memory for about one result."""
 
     def __init__(self, files: Files, home: str) -> None:
         self._files = files
@@ -208,8 +208,8 @@ class ArchiveCursor:
     def read(self, from_index: int, bytes_max: int) -> tuple[str, int, bytes]:
         """Checked whole frames from `from_index` on, of one segment: (its path, offset, bytes).
 
-        About `bytes_max`, at least one.  Raises KeyError when the entry is not in the archive (any more),
-        Damaged.
+        About `bytes_max`, but at least one.  Raises KeyError when the entry is not in the archive (any more),
+        and Damaged.
         """
         if self._file is None or from_index != self._next_index or self._at >= self._file.size():
             self._seek(from_index)
@@ -217,7 +217,7 @@ class ArchiveCursor:
         return self._path, start, self._take(bytes_max)
 
     def close(self) -> None:
-        """Close the file that it stands in."""
+        """Close the open file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -239,7 +239,7 @@ class ArchiveCursor:
             head = decode_header(self._file.pread(HEADER_BYTES_MAX, 0), self._path)
             found = one.first_index, head.frames_offset
         self._next_index, self._at = found
-        while self._next_index < index:  # an entry without records has no line in the index
+        while self._next_index < index:  # an entry without records has no row in the index
             self._take(1)
 
     def _find(self, path: str, index: int) -> tuple[int, int] | None:
@@ -256,7 +256,7 @@ class ArchiveCursor:
         if len(data) >= HEADER_BYTES:
             length = HEADER.unpack_from(data)[2]
             if length > len(data) - HEADER_BYTES:
-                rest = min(length, self._file.size())  # a damaged length: the CRC will tell
+                rest = min(length, self._file.size())  # if damaged, the CRC detects it
                 data = self._file.pread(HEADER_BYTES + rest, self._at)
         view, end, index = memoryview(data), 0, self._next_index
         while (found := frame_at(view, end)) is not None and found[1] == index:

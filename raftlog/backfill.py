@@ -1,11 +1,12 @@
-"""Old history back into an archive that begins too late: after a snapshot was installed, segment by segment.
+"""Fetching old history into an archive that begins too late, segment by segment, after a snapshot was
+installed.
 
-A peer's archived segment is taken when it ends where this archive begins and its hash chain runs into what is
-known here: then every byte is what this cluster once committed, whoever sent it.  Where the peer ended its
-segment elsewhere, the part of it up to there is a segment too: all of them end with a link of the chain.
+A peer's archived segment is accepted if it ends where this archive begins and its hash chain leads to the one
+known here: then every byte is what this cluster once committed, whoever sent it.  If the peer's segment
+extends further, its part up to that place is a segment too: all of them end with a link of the chain.
 
 Order: the segment in a temporary file; checked, indexed and synced by a child process; its log and its index
-into the archive; the manifest.  A crash before the manifest leaves files that it calls dropped, which the
+into the archive; the manifest.  A crash before the manifest leaves files that count as dropped, which the
 next start removes.  What must stay true: a segment is in the manifest only when it is proven.
 """
 
@@ -33,8 +34,10 @@ JOB_MODULE = "raftlog.backfill"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """What an archive lacks at its beginning: every entry up to `before_index`, where the hash chain is
-    `chain`.  It keeps `kept_bytes` of segments."""
+    """The missing beginning of an archive: every entry up to `before_index`, where the hash chain is `chain`.
+
+    The archive keeps `kept_bytes` of segments; `free_bytes` are free on the disk.
+    """
 
     before_index: int
     chain: bytes
@@ -42,8 +45,11 @@ class Gap:
     free_bytes: int
 
     def has_room(self, settings: LogSettings, size_bytes: int, newest_ms: int, now_ms: int) -> bool:
-        """Retention would keep a segment of that size and age at `now_ms`, and the disk has space for it and
-        its index, beyond what the live log needs."""
+        """Whether a segment of that size and age would be kept and fits on the disk.
+
+        Retention must keep it at `now_ms`, and the disk must have space for it and its index, beyond what the
+        live log needs.
+        """
         limit_bytes, limit_ms = settings.log_archive_retention_bytes, settings.log_archive_retention_ms
         too_much = 0 <= limit_bytes < self.kept_bytes + size_bytes
         too_old = 0 <= limit_ms < now_ms - newest_ms
@@ -53,7 +59,10 @@ class Gap:
 
 
 def find_gap(files: Files, home: str) -> Gap | None:
-    """What the archive in `home` lacks; None while a snapshot is being put in place.  Raises Corrupt."""
+    """The missing beginning of the archive in `home`; None while a snapshot is being put in place.
+
+    Its `before_index` is 0 if nothing is missing.  Raises Corrupt.
+    """
     manifest = read_manifest(files, join(home, ARCHIVE))
     chain = _chain_at_start(files, home, manifest)
     if chain is None:
@@ -77,21 +86,21 @@ def _chain_at_start(files: Files, home: str, manifest: Manifest) -> bytes | None
     return file.header.chain_hash if file.header.last_index == manifest.dropped_index else None
 
 
-# What arrives
+# Receiving
 
 
 def segment_aside(home: str, token: str) -> str:
-    """Where a peer's segment is written as it arrives; `token` is no other one's."""
+    """The path to which a peer's segment is written as it arrives; `token` is unique."""
     return join(home, ARCHIVE, f"history.{token}.log{TEMPORARY_SUFFIX}")
 
 
 def index_aside(home: str, token: str) -> str:
-    """Where the child process writes its index."""
+    """The path to which the child process writes its index."""
     return join(home, ARCHIVE, f"history.{token}.index{TEMPORARY_SUFFIX}")
 
 
 def write_chunk(files: Files, path: str, offset: int, data: bytes) -> None:
-    """Add to what has arrived; synced only when it is checked."""
+    """Append a chunk that has arrived; the file is synced only when it is checked."""
     file = files.open(path, "w")
     try:
         file.pwrite(data, offset)
@@ -100,15 +109,17 @@ def write_chunk(files: Files, path: str, offset: int, data: bytes) -> None:
 
 
 def remove_asides(files: Files, home: str, token: str) -> None:
-    """Give up what has arrived; what stays is removed by the next start."""
+    """Remove the files of an abandoned segment; the next start removes those that remain."""
     for path in (segment_aside(home, token), index_aside(home, token)):
         with contextlib.suppress(OSError):
             files.unlink(path)
 
 
 def request_of(home: str, token: str, identity: LogIdentity, gap: Gap, chain_before: bytes) -> dict[str, Any]:
-    """A request to the child: is what arrived the segment before `gap`, of this log?  `chain_before` is the
-    hash chain before it, as the peer says."""
+    """A request to the child to check that the received file is the segment before `gap`, of this log.
+
+    `chain_before` is the hash chain before it, as the peer reported it.
+    """
     return {
         "home": home,
         "token": token,
@@ -120,7 +131,7 @@ def request_of(home: str, token: str, identity: LogIdentity, gap: Gap, chain_bef
 
 
 def run(request: Any, files: Files) -> dict[str, Any]:
-    """Check, index and sync what arrived: {"sealed": its facts}, or {"refused": why it is not wanted}."""
+    """Check, index and sync the received file: {"sealed": its header}, or {"refused": the reason}."""
     try:
         return {"sealed": asdict(_check(request, files))}
     except Corrupt as damage:
@@ -152,7 +163,7 @@ def _check(request: Any, files: Files) -> Sealed:
 
 
 def sealed_of(result: object) -> Sealed:
-    """The facts that the child found; raises Refused when it refused."""
+    """The header of the index that the child built; raises Refused when it refused the segment."""
     if not isinstance(result, dict):
         raise TypeError(f"the child answered {result!r}")
     if "refused" in result:
@@ -161,9 +172,9 @@ def sealed_of(result: object) -> Sealed:
 
 
 def adopt(files: Files, home: str, token: str, sealed: Sealed) -> None:
-    """Put the checked segment in front of the archive in `home`.  For the disk thread.
+    """Put the checked segment in front of the archive in `home`; for the disk thread.
 
-    Raises Refused, and then nothing has changed, when the archive begins elsewhere by now; Corrupt.
+    Raises Refused, having changed nothing, if the archive begins elsewhere by now; also raises Corrupt.
     """
     archive = join(home, ARCHIVE)
     manifest = read_manifest(files, archive)
@@ -180,13 +191,13 @@ def adopt(files: Files, home: str, token: str, sealed: Sealed) -> None:
     write_manifest(files, archive, (sealed, *manifest.segments), sealed.first_index - 1)
 
 
-# What is sent
+# Sending
 
 
 class HistorySource:
-    """An archive as it is read for one peer: one open file at most, which retention may unlink meanwhile.
+    """An archive as it is read for one peer; for the disk thread.
 
-    For the disk thread.
+    It has at most one open file, which retention may unlink in the meantime.
     """
 
     def __init__(self, files: Files, home: str) -> None:
@@ -196,8 +207,10 @@ class HistorySource:
         self._offer = HistoryChunk(0, 0, 0, b"", 0, b"")
 
     def answer(self, before_index: int, offset: int, bytes_max: int) -> HistoryChunk:
-        """Bytes from `offset` on of the segment that ends with `before_index`, or of the part of one that
-        does; `size` is 0 when the archive does not have that entry.  Raises Damaged, OSError."""
+        """Bytes from `offset` on of the segment, or the part of one, that ends with `before_index`.
+
+        `size` is 0 when the archive does not have that entry.  Raises Damaged, OSError.
+        """
         if self._file is None or self._offer.before_index != before_index:
             self.close()
             self._offer = self._open(before_index)
@@ -213,14 +226,14 @@ class HistorySource:
                 break
         else:
             return HistoryChunk(before_index, 0, 0, b"", 0, b"")
-        with contextlib.suppress(FileNotFoundError, KeyError):  # retention removes it just now
+        with contextlib.suppress(FileNotFoundError, KeyError):  # retention is removing it
             size = one.log_bytes if before_index == one.last_index else self._end_of(before_index)
             self._file = self._files.open(join(archive, log_name(one.first_index)), "r")
             return HistoryChunk(before_index, size, one.timestamp_ms_max, one.chain_before, 0, b"")
         return HistoryChunk(before_index, 0, 0, b"", 0, b"")
 
     def _end_of(self, index: int) -> int:
-        """Where in its segment, which goes on behind it, the frame of `index` ends."""
+        """The end of the frame of `index` in its segment, which continues after it."""
         cursor = ArchiveCursor(self._files, self._home)
         try:
             return cursor.read(index + 1, 1)[1]
@@ -235,7 +248,7 @@ class HistorySource:
 
 
 def main() -> None:
-    """Standard input to standard output."""
+    """Read a request from standard input, write the result to standard output."""
     request = msgpack.unpackb(sys.stdin.buffer.read())
     sys.stdout.buffer.write(msgpack.packb(run(request, OsFiles())))
 

@@ -1,16 +1,16 @@
-"""A node that began with a snapshot gets the archived history before it from its peers, in the background.
+"""A node that began with a snapshot fetches the archived history before it from its peers, in the background.
 
     resting --gap found--> asking --offer--> fetching, one chunk at a time --whole--> checking (child process)
        ^                     |                  |                                          |
-       +--- nobody has it ---+---- link lost ---+--- refused: another peer ---- adopted ---+
+       +--- no peer has it --+---- link lost ---+--- refused: another peer ---- adopted ---+
 
-The newest missing segment comes first, so that what is here is always without holes, and an interruption
-costs one segment.  What must stay true:
+The newest missing segment comes first, so that the archive never has holes and an interruption costs one
+segment.  What must stay true:
 
 - Live traffic never waits: a node fetches at most `CHUNK_BYTES` per `CHUNK_PACE_MS`, all shards together,
-  only while it is level with its cluster; files are touched on the disk thread, segments checked in a child.
+  only while it is level with its cluster; files are accessed on the disk thread, segments checked in a child.
 - Nothing is adopted that is not proven (`backfill`), nor what this node's own retention would remove again.
-- Trouble with a peer or with a file aside never stops the node; damage of its own archive does.
+- Trouble with a peer or with a temporary file never stops the node; damage of its own archive does.
 """
 
 from __future__ import annotations
@@ -42,22 +42,23 @@ from raftlog.settings import KIB, LogSettings
 
 LOG = logging.getLogger("quorate.raftlog")
 CHUNK_BYTES = 256 * KIB
-"""About a millisecond of reading there, of the link, and of writing here."""
+"""Bytes per chunk: each of reading, sending and writing takes about a millisecond."""
 CHUNK_PACE_MS = 20.0
-"""Per node: at most 13 MB/s, a tenth of a slow network and a twentieth of the loop's time."""
+"""Milliseconds per chunk and node: at most 13 MB/s, a tenth of a slow network, a twentieth of the loop's
+time."""
 LOOK_MS = 1000.0
-"""Until the node is level, or a peer in contact: nothing is urgent here."""
+"""Milliseconds between checks whether the node is level or a peer in contact: nothing is urgent here."""
 LOOK_AGAIN_MS = 30_000.0
-"""When no peer had it: a peer may come back, or archive what it still has in its live log."""
+"""Milliseconds before asking again if no peer had it: one may come back, or archive its live log."""
 ANSWER_MS = 5000.0
-"""Far above a chunk's time; a peer that is slower has other worries."""
+"""Milliseconds to wait for an answer, far above a chunk's time; a slower peer is overloaded."""
 BARRED_MS = 600_000.0
-"""A peer that sent what is not the history is damaged; it is not asked soon again."""
+"""Milliseconds for which a peer that sent wrong history is not asked again: it is damaged."""
 
 
 @dataclass(slots=True, eq=False)
 class _Fetch:
-    """A segment on its way from `peer`."""
+    """A segment being fetched from `peer`."""
 
     peer: int
     gap: Gap
@@ -76,7 +77,7 @@ class _Fetch:
 
 @dataclass(slots=True)
 class _Peers:
-    """Whom to ask: not who has said that it has nothing, nor, for a while, who sent something wrong."""
+    """The peers to ask, except those without the segment and, for a while, those that sent wrong history."""
 
     ids: Sequence[int]
     lacking: set[int] = field(default_factory=set)
@@ -87,7 +88,7 @@ class _Peers:
 
 
 class Backfilling:
-    """The asking side of it, for one shard; `lending` is the other."""
+    """The receiving side of backfilling, for one shard; `lending` is the sending side."""
 
     def __init__(
         self,
@@ -123,41 +124,41 @@ class Backfilling:
         self._is_stopped = False
         self.fetched_segments = 0
         self.is_on_disk = False
-        """The manifest is being changed: the directory cannot be given to another process."""
+        """Whether the manifest is being changed: the directory cannot be given to another process."""
 
     def start(self) -> None:
-        """The log is loaded: look whether anything is missing."""
+        """Check whether anything is missing; the log is loaded."""
         self._look()
 
     def restart(self) -> None:
-        """A snapshot was installed: something else is missing now."""
+        """Start over after a snapshot was installed: something else is missing now."""
         self._drop()
         self._peers.lacking.clear()
         self._look()
 
     def stop(self) -> None:
-        """What has arrived of a segment is removed by the next start."""
+        """Stop; the next start removes a partly received segment."""
         self._is_stopped = True
         self._cancel_timer()
         if self._fetch is not None and self._fetch.job is not None:
             self._fetch.job.cancel()
 
     def link_down(self, peer: int) -> None:
-        """Go on with another peer; a segment that is complete needs none."""
+        """Continue with another peer if a fetch from this one is incomplete."""
         fetch = self._fetch
         if fetch is not None and fetch.peer == peer and not fetch.is_whole:
             self._drop()
             self._later(LOOK_MS, self._look)
 
     def status(self) -> dict[str, Any]:
-        """JSON-ready: up to which entry the archive misses everything, and from whom it comes."""
+        """The last missing entry, segments fetched, and the peer in use; JSON-ready."""
         return {
             "missing_before": 0 if self._gap is None else self._gap.before_index,
             "fetched_segments": self.fetched_segments,
             "from": self._fetch.peer if self._fetch is not None and self._fetch.size else None,
         }
 
-    # Whom to ask, for what
+    # Choosing a peer
 
     def _look(self) -> None:
         self._looks += 1
@@ -197,14 +198,14 @@ class Backfilling:
         self._later(LOOK_AGAIN_MS, self._look)
 
     def _rest(self, why: str) -> None:
-        """Nothing more is to be had at present."""
+        """Pause: nothing more can be fetched at present."""
         if self._is_begun and self._gap is not None:
             what = "%s: history from entry %d on is here, %d segments of it from peers: %s"
             LOG.info(what, self._name, self._gap.before_index + 1, self.fetched_segments, why)
         self._is_begun = False
 
     def _lacks(self, fetch: _Fetch) -> None:
-        """This peer does not have it, at least not now: ask another."""
+        """Ask another peer: this one does not have the segment, at least not now."""
         self._peers.lacking.add(fetch.peer)
         self._drop()
         self._choose(fetch.gap)
@@ -222,7 +223,7 @@ class Backfilling:
         self._choose(fetch.gap)
 
     def _drop(self) -> None:
-        """Give up the segment that is on its way."""
+        """Abandon the segment being fetched."""
         fetch, self._fetch = self._fetch, None
         self._cancel_timer()
         if fetch is not None:
@@ -238,7 +239,7 @@ class Backfilling:
     # One segment
 
     def _ask(self, fetch: _Fetch) -> None:
-        """The next chunk; first only whether there is any."""
+        """Ask for the next chunk; the first request only asks whether the peer has the segment."""
         if not self._may_work() or not self._can_send(fetch.peer):
             self._later(LOOK_MS, self._ask, fetch)
             return
@@ -248,7 +249,7 @@ class Backfilling:
         self._later(ANSWER_MS, self._lacks, fetch)
 
     def answered(self, peer: int, chunk: HistoryChunk) -> None:
-        """A peer's answer; one that was not asked for now is not looked at."""
+        """Take a peer's answer; ignored unless it is the one being waited for."""
         fetch = self._fetch
         if fetch is None or not fetch.is_asking or fetch.peer != peer:
             return
@@ -260,7 +261,7 @@ class Backfilling:
         elif not fetch.size:
             self._take_offer(fetch, chunk)
         elif (chunk.size, chunk.chain_before) != (fetch.size, fetch.chain_before) or not chunk.data:
-            self._lacks(fetch)  # it has another file there by now
+            self._lacks(fetch)  # the peer has another file there by now
         elif len(chunk.data) > min(CHUNK_BYTES, fetch.size - fetch.received):
             self._bar(fetch, "more than was asked for")
         else:
@@ -302,7 +303,7 @@ class Backfilling:
             self._later(self._pace_ms, self._ask, fetch)
 
     def _put_off(self, fetch: _Fetch, error: BaseException) -> None:
-        """Trouble of this node's own with what is only aside: the live log will tell if it is serious."""
+        """Try again later after trouble with a temporary file; serious trouble will show in the live log."""
         LOG.warning("%s: fetching history is put off: %s", self._name, error)
         self._drop()
         self._later(LOOK_AGAIN_MS, self._look)
@@ -334,7 +335,8 @@ class Backfilling:
                 self._adopt(fetch)
 
     def _adopt(self, fetch: _Fetch) -> None:
-        """Only between snapshots from the leader: putting those in place changes the manifest too."""
+        """Adopt a checked segment, but not while a snapshot from the leader is put in place, which changes
+        the manifest."""
         sealed, files, home = fetch.sealed, self._host.files, self._journal.home
         assert sealed is not None
         if not self._may_work():
@@ -365,7 +367,7 @@ class Backfilling:
     # Time
 
     def _later(self, delay_ms: float, fn: Callable[..., None], *args: object) -> None:
-        """The one thing that happens next."""
+        """Schedule the single next action."""
         self._cancel_timer()
         self._timer = self._host.call_later(delay_ms, self._on_time, fn, *args)
 

@@ -1,12 +1,12 @@
-"""Which node should lead which shard, and to whom a leader gives it.
+"""Which node should lead which shard, and to which node a leader hands it over.
 
-Shards are dealt out in turn, so that a node's loss costs each of the others its share.  A node that has just
-come back is left to catch up first: it leads again when it has been level for `leader_balance_delay_ms`, and
-nothing keeps it from serving, and its answers do not take so long that it would lose the lead before its
-first entry is committed.  Losing the lead once is an accident; from the second time on that it does not keep
-it for long that wait doubles, up to `WAITS_MAX` times as much.
+Shards are assigned to the nodes round-robin, so that a node's loss costs each of the others its share.  A
+node that has just come back is left to catch up first: it leads again when it has been level for
+`leader_balance_delay_ms`, has no obstacle to serving, and answers fast enough not to lose leadership before
+its first entry is committed.  Losing leadership once is an accident; from the second short lead in a row on,
+that wait doubles, up to `WAITS_MAX` times the delay.
 
-A leader that something keeps from serving does not wait: it gives the shard to whoever can.
+A leader with an obstacle to serving does not wait: it hands the shard to a peer that can serve it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ from typing import Final
 from raftlog.progress import Peer, Progress
 
 LOOK_MS: Final = 250.0
-"""How often a leader asks itself who should lead."""
+"""Milliseconds between a leader's checks whether another node should lead."""
 LEVEL_ENTRIES: Final = 10_000
-"""Behind by at most about a batch: a hand-over then takes milliseconds."""
+"""A peer behind by at most this many entries, about a batch, is level: it catches up in milliseconds."""
 WAITS_MAX: Final = 32
-"""A preferred node that fails again and again gets its shard every five minutes, by the default delay; it has
-kept the lead for long when it has led as long as that."""
+"""The longest wait, as a multiple of the delay.
+
+By the default delay a preferred node that fails repeatedly gets its shard every five minutes; a lead of at
+least that long is not short.
+"""
 
 
 def preferred_node(voters: Sequence[int], shard: int) -> int:
-    """The node that should lead `shard`, the metadata shard (-1) being the first node's."""
+    """The node that should lead `shard`; the metadata shard (-1) is the first node's."""
     return sorted(voters)[(shard + 1) % len(voters)]
 
 
 class Balancing:
-    """A leader's patience with the preferred node, and every node's memory of how long that one led."""
+    """A leader's wait for the preferred node, and every node's record of how long that one led."""
 
     def __init__(self, preferred: int, delay_ms: float, far_ms: float) -> None:
         self._preferred = preferred
@@ -43,7 +46,7 @@ class Balancing:
         self._level_since_ms: float | None = None
 
     def leads(self, node_id: int, now_ms: float) -> None:
-        """A node leads a new term; whether the preferred one is level with it is not known yet."""
+        """Note that a node leads a new term; whether the preferred one is level with it is not known yet."""
         self._level_since_ms = None
         since_ms = self._led_since_ms
         if node_id == self._preferred:
@@ -59,7 +62,7 @@ class Balancing:
         return self._delay_ms * (1 << doublings)
 
     def successor(self, now_ms: float, progress: Progress, last_index: int, *, can_serve: bool) -> int | None:
-        """The node that should lead instead of this one, None for none; asked at every heartbeat."""
+        """The node that should lead instead of this one, None for none; called at every heartbeat."""
         if now_ms < self._look_ms:
             return None
         self._look_ms = now_ms + LOOK_MS

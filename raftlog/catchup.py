@@ -1,7 +1,7 @@
-"""Applying what is on disk already: the entries loaded at a start, and all of them for a rebuild.
+"""Applying entries from disk: those loaded at a start, and all of them for a rebuild.
 
 The second hot loop of a start.  Chunks were checked frame by frame when they were scanned or written moments
-before, so only the order of indexes is looked at here.
+before, so only the order of indexes is checked here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from raftlog.settings import CHAIN_STRIDE
 
 
 class CatchUp:
-    """Feeds synced entries up to `last_index` to the machine, a slice at a time, and to the hash chain if it
-    `chains` them; `applied` hears of each that ends a link, right after it."""
+    """Feeds synced entries up to `last_index` to the machine in slices, and to the hash chain if `chains`.
+
+    `applied` is called right after each entry that ends a link.
+    """
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class CatchUp:
         self._path = ""
 
     def step(self, applied_index: int, to_index: int, deadline_ms: float) -> int:
-        """Apply entries behind `applied_index` up to `to_index` or the deadline; the last one applied."""
+        """Apply entries after `applied_index` up to `to_index` or the deadline; returns the last applied."""
         while applied_index < to_index:
             if self._at >= len(self._data):
                 last = min(to_index, self._last_index)

@@ -2,8 +2,8 @@
 
 A link covers `CHAIN_STRIDE` frames: link k is blake2b-128 of link k-1 followed by the bytes of the frames
 64(k-1)+1 ... 64k.  Between links the chain's value is the same hash over the frames so far.  Snapshots and
-sealed segments end where a link ends, so that a chain goes on from 16 bytes; hashing by links instead of
-frame by frame makes a load several times cheaper.
+sealed segments end where a link ends, so that a chain can be continued from 16 bytes; hashing by links
+instead of frame by frame makes a load several times cheaper.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Chain:
         self._hash = blake2b(link, digest_size=DIGEST_BYTES)
 
     def add(self, frames: Buffer, last_index: int) -> None:
-        """Take the bytes of the next committed frames, up to `last_index`, of one link only."""
+        """Add the bytes of the next committed frames, up to `last_index`, of one link only."""
         if last_index <= self.index or (last_index - 1) // CHAIN_STRIDE != self.index // CHAIN_STRIDE:
             raise AssertionError(f"frames up to {last_index} do not follow {self.index} within a link")
         self._hash.update(frames)
@@ -42,5 +42,5 @@ class Chain:
 
     @property
     def digest(self) -> bytes:
-        """16 bytes that stand for all frames up to `index`."""
+        """The digest (16 bytes) of all frames up to `index`."""
         return self._hash.copy().digest() if self.index % CHAIN_STRIDE else self._link

@@ -1,19 +1,19 @@
-"""The time of day, as most nodes tell it: one node's wall clock decides nothing.
+"""The time of day that most nodes agree on: no decision depends on one node's wall clock.
 
-Time runs by the monotonic clock. Every ten seconds a node asks what the wall clocks say, its own and those of
-its peers, and takes the latest time that a majority of all nodes has reached. That corrects two clocks:
+Time runs by the monotonic clock.  Every ten seconds a node compares the wall clocks, its own and those of its
+peers, and takes the latest time that a majority of all nodes has reached.  That corrects two clocks:
 
-- `wall_ms` stamps entries. A correction of more than a second counts once it has stood for half a minute. A
-  log that is then ahead of it goes on at half its speed (`LogTime`).
-- `past_ms` is what retention is judged by: a moment that has certainly passed. A correction ahead counts once
-  it has stood for a day, and is a warning in the log until then. After a start it begins with the time of the
-  newest entry, so that it is behind by the time for which the node was down, for a day; but it is never ahead
-  of what a majority says, whatever the log was stamped with.
+- `wall_ms` stamps entries.  A correction of more than a second counts once it has persisted for half a
+  minute.  A log that is then ahead of the clock continues at half its speed (`LogTime`).
+- `past_ms` is the time for retention: one that has certainly passed.  A correction ahead counts once it has
+  persisted for a day, and is a warning in the log until then.  After a start it begins with the time of the
+  newest entry, so for a day it is behind by the time for which the node was down; but it is never ahead of
+  the majority's time, whatever the log was stamped with.
 
-A node alone is its own majority: its wall clock is compared with its monotonic clock, and that is all it has.
+A node that is alone is its own majority: its wall clock can only be compared with its monotonic clock.
 
-What must stay true: neither clock runs ahead of what a majority of the wall clocks said throughout its delay,
-but for a tenth of the time that passes; without a majority both go on by the monotonic clock.
+What must stay true: neither clock runs ahead of what a majority of the wall clocks showed throughout its
+delay, except by a tenth of the elapsed time; without a majority both follow the monotonic clock.
 """
 
 from __future__ import annotations
@@ -28,36 +28,44 @@ from raftlog.host import Host, Timer
 LOG = logging.getLogger("quorate.clock")
 
 LOOK_MS: Final = 10_000.0
-"""Between two looks at the clocks; the links compare theirs as often."""
+"""Milliseconds between two comparisons of the clocks; the links measure the peers' as often."""
 
 STEP_MS: Final = 1_000.0
-"""Ahead by more since the last look is a step, by less is how clocks drift, and are slewed."""
+"""Milliseconds; a change that is greater is a step, which must persist, a smaller one is drift."""
 
 STAMPS_DELAY_MS: Final = 30_000.0
-"""A machine that was suspended tells wrong times for so long, and nobody minds. A clock that was wrong for a
-moment is right again by then."""
+"""Milliseconds that a step must persist before entries are stamped by it.
+
+A clock that was wrong for a moment is right again by then.  After a suspension of the machine stamps are
+wrong for this long, which does no harm.
+"""
 
 RETENTION_DELAY_MS: Final = 86_400_000.0
-"""Somebody has a day to see the warning; who keeps things for a week does not miss the day."""
+"""Milliseconds that a step ahead must persist before retention follows it.
+
+An operator has a day to notice the warning; with a retention of a week a day more is acceptable.
+"""
 
 
 WARNED_MS: Final = 3_600_000.0
-"""A step ahead by less is no reason to call somebody."""
+"""Milliseconds; a smaller step ahead does not deserve a warning."""
 
 
 class Belief:
-    """A clock as its distance from the monotonic clock, which believes in a step when it has stood: one ahead
-    after `ahead_delay_ms`, one back after `STAMPS_DELAY_MS`."""
+    """A clock as its offset from the monotonic clock, which follows a step only after it has persisted.
+
+    A step ahead counts after `ahead_delay_ms`, one back after `STAMPS_DELAY_MS`.
+    """
 
     def __init__(self, ahead_delay_ms: float) -> None:
         self.offset_ms: float | None = None
         self.step_ms = 0.0
-        """The smallest step seen since it began, not believed yet; below 0: back; 0: there is none."""
+        """The smallest size of the pending step since it began; negative: back; 0: there is none."""
         self._ahead_delay_ms = ahead_delay_ms
         self._since_ms = 0.0
 
     def hear(self, offset_ms: float, now_ms: float) -> None:
-        """Takes in what the clocks say at `now_ms`; the first time counts at once."""
+        """Take the clocks' offset at `now_ms`; the first one counts at once."""
         step_ms = 0.0 if self.offset_ms is None else offset_ms - self.offset_ms
         if abs(step_ms) <= STEP_MS:
             self.offset_ms, self.step_ms = offset_ms, 0.0
@@ -72,7 +80,7 @@ class Belief:
 
 
 class AgreedClock:
-    """The clock of one node. `others`: what the peers' wall clocks show beyond this node's monotonic one."""
+    """The clock of one node; `others` returns the peers' wall clocks minus our monotonic one, in ms."""
 
     def __init__(
         self,
@@ -91,7 +99,7 @@ class AgreedClock:
         self._stamps = Belief(STAMPS_DELAY_MS)
         self._retention = Belief(RETENTION_DELAY_MS)
         self._said_ms = math.inf
-        """The majority's time at the last look, beyond this node's monotonic clock."""
+        """The majority's time at the last comparison, minus this node's monotonic clock."""
         self._has_warned = False
         self._timer: Timer | None = None
 
@@ -104,7 +112,7 @@ class AgreedClock:
             self._timer = None
 
     def loaded(self, newest_ms: int) -> None:
-        """A log is read; its newest entry is of that time, 0 if it has none."""
+        """Note that a log is loaded, and the time of its newest entry (0 if it has none)."""
         self._logs_missing -= 1
         if newest_ms > self._newest_ms:
             self._newest_ms, self._loaded_ms = newest_ms, self._host.monotonic_ms()
@@ -114,18 +122,18 @@ class AgreedClock:
             self.look()
 
     def compared(self) -> None:
-        """A peer's clock is known, or known better: the first majority counts at once."""
+        """Note that a peer's clock was measured: the first majority counts at once."""
         if self._stamps.offset_ms is None:
             self.look()
 
     def look(self) -> None:
-        """Takes the latest time that a majority has reached."""
+        """Take the latest time that a majority has reached."""
         now_ms = self._host.monotonic_ms()
         said = sorted([self._host.wall_ms() - now_ms, *self._others()], reverse=True)
         if len(said) < self._majority:
             return
         self._said_ms = offset_ms = said[self._majority - 1]
-        if self._stamps.offset_ms is None and self._newest_ms:  # a step back from there must stand too
+        if self._stamps.offset_ms is None and self._newest_ms:  # a step back from there must persist too
             self._stamps.offset_ms = max(offset_ms, self._newest_ms - self._loaded_ms)
         self._stamps.hear(offset_ms, now_ms)
         if self._logs_missing <= 0:
@@ -133,12 +141,15 @@ class AgreedClock:
             self._warn()
 
     def wall_ms(self) -> int:
-        """The time that is stamped now. Before a majority was heard time goes on from the newest entry: a
-        clock that nobody has confirmed moves nothing ahead."""
+        """The time to stamp on an entry now.
+
+        Before a majority is known, time continues from the newest entry: an unconfirmed clock moves nothing
+        ahead.
+        """
         return self.wall_at(self._host.monotonic_ms())
 
     def wall_at(self, now_ms: float) -> int:
-        """`wall_ms` for those who have read the monotonic clock already."""
+        """Like `wall_ms`, for callers that have read the monotonic clock already."""
         offset_ms = self._stamps.offset_ms
         if offset_ms is not None:
             return round(offset_ms + now_ms)
@@ -148,7 +159,7 @@ class AgreedClock:
         return min(own_ms, round(self._newest_ms + now_ms - self._loaded_ms))
 
     def past_ms(self) -> int:
-        """A moment that has certainly passed: 0 as long as nothing is known."""
+        """A time that has certainly passed; 0 as long as nothing is known."""
         offset_ms = self._retention.offset_ms
         if offset_ms is None:
             if not self._newest_ms:
@@ -158,7 +169,7 @@ class AgreedClock:
         return min(round(min(offset_ms, self._said_ms) + now_ms), self.wall_at(now_ms))
 
     def status(self) -> dict[str, Any]:
-        """JSON-ready: whether a majority was heard, and how far apart the clocks are."""
+        """Whether a majority is known, and how far apart the clocks are; JSON-ready."""
         wall_ms, past_ms = self.wall_ms(), self.past_ms()
         return {
             "is_agreed": self._stamps.offset_ms is not None,
@@ -190,8 +201,11 @@ class AgreedClock:
 
 
 class LogTime:
-    """The times of one log, which never go back. While the newest entry is ahead of the clock, new ones go on
-    at half its speed: the clock catches up, and durations can still be told."""
+    """The timestamps of one log, which never go back.
+
+    While the newest entry is ahead of the clock, new ones advance at half the clock's speed: the clock
+    catches up, and durations stay measurable.
+    """
 
     def __init__(self, clock: AgreedClock, home: str) -> None:
         self.clock = clock
@@ -199,7 +213,7 @@ class LogTime:
         self._slow_from: tuple[float, int] | None = None
 
     def at(self, monotonic_ms: float, last_ms: int) -> int:
-        """The time of an entry that comes now, behind one of `last_ms`."""
+        """The timestamp of an entry that arrives now, after one of `last_ms`."""
         wall_ms = self.clock.wall_at(monotonic_ms)
         if wall_ms >= last_ms:
             self._slow_from = None

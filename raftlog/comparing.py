@@ -1,8 +1,8 @@
-"""Both hashes between running nodes: what this one says of its own, hears of others', and does about it.
+"""Comparing hashes between running nodes: reporting the own, receiving others', and acting on differences.
 
-The rules are `agreement`'s; here they meet the log, the machine and the messages.  What must stay true: a
-node says only what is committed and applied here, exactly at the index that it names; who is in the minority
-stops, and without a majority nobody serves the shard.
+`agreement` has the rules; this module connects them to the log, the machine and the messages.  What must stay
+true: a node reports only what is committed and applied here, exactly at the index that it names; nodes in the
+minority stop, and without a majority no node serves the shard.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Comparing:
         self.agreement = applying.agreement = Agreement(node_id, len(peer_ids) + 1)
 
     def answer(self, asked: Checkpoint | None) -> Checkpoint | None:
-        """What a follower says of its hashes: at the index that is asked for, else its newest once."""
+        """A follower's report of its hashes: at the index that is asked for, else its newest, once."""
         if asked is not None:
             point = self.agreement.at(asked.index)
             if point is None and asked.index == self._journal.last_index:
@@ -62,7 +62,7 @@ class Comparing:
         return newest
 
     def checkpoint(self) -> Checkpoint | None:
-        """What a leader's heartbeats name: what it asks for, or the end of a log at rest."""
+        """The checkpoint in a leader's heartbeats: the one it asks about, or the end of an idle log."""
         return self.agreement.asked or self._resting()
 
     def _resting(self) -> Checkpoint | None:
@@ -72,7 +72,7 @@ class Comparing:
         return self._rest
 
     def hear(self, peer: int, theirs: Checkpoint) -> None:
-        """A follower's hashes."""
+        """Compare a follower's hashes with the own."""
         ours = self.agreement.at(theirs.index)
         if ours is None and self._rest is not None and self._rest.index == theirs.index:
             ours = self._rest
@@ -80,7 +80,7 @@ class Comparing:
         self.judge()
 
     def judge(self) -> None:
-        """Let the minority stop, or everybody when there is none; a leader's, while somebody differs."""
+        """As leader, stop the minority, or halt the shard if there is no majority, while a node differs."""
         ours = self.agreement.asked
         if ours is None:
             return
@@ -101,7 +101,7 @@ class Comparing:
             self._fail(Diverged(explain(ours, verdict.right)))
 
     def told(self, message: DivergedMessage) -> None:
-        """The leader says that this node is in the minority, or that there is no majority."""
+        """Stop on the leader's order: this node is in the minority, or there is no majority."""
         point = message.checkpoint
         ours = self.agreement.at(point.index) or self._applying.at_rest()
         if not message.is_majority:

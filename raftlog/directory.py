@@ -1,22 +1,22 @@
-"""A node's directory: made once by an explicit format, opened by one process at a time.
+"""A node's directory: created once by an explicit format, opened by one process at a time.
 
     node          identity: cluster id, node id, incarnation, number of shards, voters; written last by the
                   format
-    boot          the present boot id and the one before
+    boot          the current boot id and the one before
     lock          held by the running process
-    evidence.*    what the log does not say (see `evidence`)
+    evidence.*    facts that the log does not record (see `evidence`)
     metadata/, shard-0/, ...    one log each:
         00000000000000000001.log, .index    segments; one with an index is sealed
-        snapshot, term, clean               state up to an index; Raft term, vote and of which disk they are;
-                                            marker of a clean stop
+        snapshot, term, clean               state up to an index; Raft term and vote with the disk they belong
+                                            to; marker of a clean stop
         synced                              up to which entry the log was once synced here
         joining, installing                 a replaced disk that may not vote yet; an install not complete
         archive/                            segments below the snapshot, and their manifest
 
-What must stay true: a directory is formatted exactly when `node` is there; whatever formatting wrote and is
-missing later is damage, never an empty start; each start has a boot id of its own, synced before it is used;
-a shard of a replaced disk is `joining` from its format on, until that is durably removed; a vote is one
-disk's, so no node starts on another disk's shard.
+What must stay true: a directory is formatted exactly when `node` exists; a file that formatting wrote and
+that is missing later is damage, never an empty start; each start has a boot id of its own, synced before it
+is used; a shard of a replaced disk is `joining` from its format on, until that is durably removed; a vote
+belongs to one disk, so no node starts on another disk's shard.
 """
 
 from __future__ import annotations
@@ -62,10 +62,11 @@ OWNER_HINT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIdentity:
-    """Whose directory it is; fixed at format. `incarnation` is fresh for each format of the same node id.
+    """The identity of a node's directory, fixed when it is formatted.
 
-    `voters` are the ids of all nodes of the cluster, rising, this one's among them; () is a cluster of one.
-    `is_replacement`: formatted to take the place of a disk that was lost.  Raises ValueError.
+    `incarnation` is new for each format of the same node id.  `voters` are the ids of all nodes of the
+    cluster, ascending, this one's among them; () is a cluster of one.  `is_replacement`: formatted to replace
+    a disk that was lost.  Raises ValueError.
     """
 
     cluster_id: str
@@ -85,7 +86,7 @@ class NodeIdentity:
 
     @property
     def is_alone(self) -> bool:
-        """This node is the whole cluster."""
+        """Whether this node is the whole cluster."""
         return len(self.voters) <= 1
 
     def log(self, shard: int) -> LogIdentity:
@@ -94,7 +95,7 @@ class NodeIdentity:
 
     @property
     def shards(self) -> list[int]:
-        """Numbers of all shards of the node, the metadata shard first."""
+        """The numbers of all shards of the node, the metadata shard first."""
         return [METADATA_SHARD, *range(self.num_shards)]
 
 
@@ -109,24 +110,24 @@ class NodeDirectory:
     lock: Lock
 
     def shard_path(self, shard: int) -> str:
-        """Directory of one shard's log."""
+        """The directory of one shard's log."""
         return join(self.path, shard_name(shard))
 
     def close(self) -> None:
-        """Give the directory back; the replicas must have stopped."""
+        """Release the lock; the replicas must have stopped."""
         self.lock.release()
 
 
 def shard_name(shard: int) -> str:
-    """Directory name of a shard: `metadata`, `shard-0`, ..."""
+    """The directory name of a shard: `metadata`, `shard-0`, ..."""
     return "metadata" if shard == METADATA_SHARD else f"shard-{shard}"
 
 
 def format_node(files: Files, path: str, identity: NodeIdentity) -> None:
-    """Make `path` a node's directory; its parent is made too when missing.
+    """Make `path` a node's directory; missing parents are created too.
 
     Raises NotEmpty when it is formatted or holds anything that an interrupted format did not leave, and
-    AlreadyRunning when another process formats it at this moment.
+    AlreadyRunning when another process is formatting it.
     """
     _mkdir_durably(files, path)
     _check_empty(files, path, identity)
@@ -165,7 +166,7 @@ def _make(files: Files, path: str, identity: NodeIdentity) -> None:
 
 
 def open_node(files: Files, path: str, fresh_id: Callable[[], str]) -> NodeDirectory:
-    """Lock the directory and give it a fresh boot id, synced beside the one before.
+    """Lock the directory and give it a new boot id, synced together with the previous one.
 
     Raises NotFormatted, AlreadyRunning, Corrupt.
     """
@@ -197,7 +198,7 @@ def read_identity(files: Files, path: str) -> NodeIdentity:
         raise NotFormatted(f"{path} is not a node's directory: {NODE_FILE} is missing")
     fields = read_meta(files, file, _NODE_KIND)
     cluster_id, node_id, incarnation, num_shards = fields[:4]
-    voters, is_replacement = fields[4:6] or ((), False)  # appended when clusters came: alone before
+    voters, is_replacement = fields[4:6] or ((), False)  # absent in the oldest releases: alone
     return NodeIdentity(
         cluster_id=cluster_id,
         node_id=node_id,
@@ -209,7 +210,7 @@ def read_identity(files: Files, path: str) -> NodeIdentity:
 
 
 def has_entries(files: Files, path: str, identity: NodeIdentity) -> bool:
-    """Whether one of the logs ever had more than what the format left: an empty first segment."""
+    """Whether one of the logs ever had more than the empty first segment that formatting wrote."""
     for shard in identity.shards:
         first = join(path, shard_name(shard), log_name(1))
         if not files.exists(first) or files.size(first) > len(encode_header(identity.log(shard), 1)):
@@ -218,26 +219,28 @@ def has_entries(files: Files, path: str, identity: NodeIdentity) -> bool:
 
 
 def is_joining(files: Files, home: str) -> bool:
-    """The shard in `home` is of a replaced disk that has not caught up: it neither votes nor acknowledges."""
+    """Whether the shard in `home` is on a replaced disk that has not caught up: no votes, no
+    acknowledgements."""
     return files.exists(join(home, JOINING_FILE))
 
 
 def check_joining(files: Files, home: str) -> None:
-    """Raises Corrupt when the marker of a joining shard is not as it was written."""
+    """Check the marker of a joining shard; raises Corrupt when it is damaged."""
     if is_joining(files, home):
         read_meta(files, join(home, JOINING_FILE), _JOINING_KIND)
 
 
 def joined(files: Files, home: str) -> None:
-    """The shard in `home` has caught up: from now on it votes, also after a crash."""
+    """Note durably that the shard in `home` has caught up: from now on it votes."""
     files.unlink(join(home, JOINING_FILE))
     files.fsync_dir(home)
 
 
 def read_term(files: Files, home: str, identity: NodeIdentity | None) -> tuple[int, str | None, bool]:
-    """Term and vote of the shard in `home`, and whether they say whose they are: older releases did not.
+    """Term and vote of the shard in `home`, and whether the file names its owner: older releases wrote none.
 
-    Raises Corrupt, also when they are another disk's than that of `identity` (None: not asked)."""
+    Raises Corrupt, also when the owner is another disk than that of `identity` (None: not checked).
+    """
     path = join(home, TERM_FILE)
     term, vote, *owner = read_meta(files, path, TERM_KIND)[:4]
     if owner and identity is not None and owner != [identity.node_id, identity.incarnation]:
@@ -250,13 +253,16 @@ def read_term(files: Files, home: str, identity: NodeIdentity | None) -> tuple[i
 
 
 def write_term(files: Files, home: str, identity: NodeIdentity, term: int, vote: str | None) -> None:
-    """Durably replace them; whose they are was appended when exchanged directories went unnoticed."""
+    """Durably replace term and vote, with the disk that owns them.
+
+    The owner was appended because exchanged directories went unnoticed.
+    """
     path = join(home, TERM_FILE)
     write_meta(files, path, TERM_KIND, term, vote, identity.node_id, identity.incarnation)
 
 
 def read_boot_ids(files: Files, path: str) -> tuple[str, str]:
-    """(present, previous) boot id; empty before the first start; raises Corrupt."""
+    """(current, previous) boot id; empty before the first start; raises Corrupt."""
     current, previous = read_meta(files, join(path, BOOT_FILE), _BOOT_KIND)[:2]
     return current, previous
 

@@ -1,17 +1,17 @@
-"""When a node may ask to lead, and whom it may help to: the pre-vote in front of the library's election.
+"""Elections: when this node may campaign, and whom it may vote for.  Adds the pre-vote to the library.
 
     resting --deadline--> asking (pre-vote) --majority would vote--> waiting --they may--> campaigning
        ^                      |                                                              |
        +--- leader heard, refused, no answer in time, a better candidate asks ---------------+
 
-No clock, no messages: callers bring the time and carry out what `due` says.  What must stay true:
+No clock, no messages: callers supply the time and carry out what `due` returns.  What must stay true:
 
-- No real vote, its own included, within half of the minimum timeout of last hearing a leader or of the own
-  start (a node forgets at a restart whom it heard): the leader answers from its lease that long.  Only an
-  election that the leader itself asked for is exempt.
-- Nobody helps to depose a leader whom it heard within the minimum timeout.  A broken connection to that
-  leader ends this at once, the protection of the lease it does not touch.
-- A node that grants a pre-vote holds back itself, so that two survivors do not split the vote.
+- No real vote, its own included, within half of the minimum timeout after hearing from a leader or after the
+  own start (a restart forgets which leader was heard): for that long the leader answers from its lease.  Only
+  an election that the leader itself asked for is exempt.
+- No pre-vote against a leader that was heard within the minimum timeout.  A broken connection to that leader
+  ends this protection at once, but not the protection of its lease.
+- A node that grants a pre-vote postpones its own campaign, so that two survivors do not split the vote.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from raftlog.settings import LogSettings
 NEVER_MS = float("inf")
 LONG_AGO_MS = float("-inf")
 RESET_JITTER_MS = 50.0
-"""After a broken connection; the other survivors see it break in the same moment."""
+"""Milliseconds of jitter after a broken connection, which the other survivors notice at the same moment."""
 PREFERRED_JITTER_MS = 5.0
-"""At a cold start; nobody else is in a hurry then."""
+"""Milliseconds of jitter of the preferred leader at a cold start, when no other node is in a hurry."""
 WAIT_SLACK_MS = 1.0
-"""Added to what voters said that they still wait: the candidate must not come a hair too early."""
+"""Milliseconds added to the wait that voters reported, so that the candidate does not ask too early."""
 
 
 class Due(Enum):
-    """What a deadline asks for."""
+    """The action that a deadline calls for."""
 
     NOTHING = "nothing"
     ASK = "ask"
@@ -74,7 +74,7 @@ class Election:
         self._asking: _Asking | None = None
         self.round = 0
         self.is_barred = False
-        """A joining node, or one whose projection is being rebuilt: does not stand."""
+        """Whether this node must not campaign: it has an obstacle, such as joining or a rebuild."""
         self.is_preferred = is_preferred
         patience_ms = 0.0 if is_preferred else self._max_ms
         jitter_ms = PREFERRED_JITTER_MS if is_preferred else self._max_ms
@@ -82,13 +82,14 @@ class Election:
 
     @property
     def protects_ms(self) -> float:
-        """For so long after hearing a leader this node votes for nobody, unless that leader asks for it."""
+        """Milliseconds after hearing from a leader in which this node votes for no other, unless that leader
+        asks."""
         return self._lease_ms
 
-    # What happens to this node
+    # Events
 
     def heard(self, now_ms: float) -> None:
-        """A leader of the present term spoke."""
+        """A leader of the current term was heard."""
         self._heard_ms = now_ms
         self._is_leader_gone = False
         self._asking = None
@@ -100,19 +101,19 @@ class Election:
         self.deadline_ms = min(self.deadline_ms, now_ms + self._uniform(0, RESET_JITTER_MS))
 
     def linked(self, now_ms: float) -> None:
-        """A link came up: at a cold start the preferred node has waited for somebody to ask."""
+        """A link came up: at a cold start the preferred node has waited for a peer that it can ask."""
         unheard = self._asking is None or not self._asking.grants
         if self.is_preferred and self._is_leader_gone and unheard:
             self._asking = None
             self.deadline_ms = min(self.deadline_ms, now_ms + self._uniform(0, PREFERRED_JITTER_MS))
 
     def voted(self, now_ms: float) -> None:
-        """This node gave its vote away: let the candidate win."""
+        """This node voted for another: give that candidate time to win."""
         self._asking = None
         self.deadline_ms = now_ms + self._timeout_ms()
 
     def postpone(self, now_ms: float, delay_ms: float) -> None:
-        """Look again later: the loop stood still, and what the leader sent meanwhile is not read yet."""
+        """Check again later: the loop was blocked, and messages from the leader may be waiting unread."""
         self._asking = None
         self.deadline_ms = max(self.deadline_ms, now_ms + delay_ms)
 
@@ -122,10 +123,10 @@ class Election:
     def _retry_ms(self) -> float:
         return self._uniform(self._lease_ms / 3, self._lease_ms)
 
-    # What this node may do
+    # Decisions
 
     def due(self, now_ms: float) -> Due:
-        """What is to be done now; moves on to the next deadline."""
+        """The action due now; moves on to the next deadline."""
         if self.is_barred or now_ms < self.next_deadline_ms():
             return Due.NOTHING
         asking = self._asking
@@ -143,7 +144,7 @@ class Election:
         return Due.ASK
 
     def next_deadline_ms(self) -> float:
-        """When `due` has something to say, unless something happens before."""
+        """The next time at which `due` may return an action, unless an event comes first."""
         if self.is_barred:
             return NEVER_MS
         asking = self._asking
@@ -152,21 +153,18 @@ class Election:
         return asking.until_ms if asking.campaign_ms == NEVER_MS else asking.campaign_ms
 
     def vote_wait_ms(self, now_ms: float) -> float:
-        """How long until this node may really vote; 0 when it may."""
+        """Milliseconds until this node may really vote; 0 when it may."""
         last_ms = max(self._heard_ms, self._started_ms)
         return max(0.0, last_ms + self._lease_ms - now_ms)
 
     def answer(self, now_ms: float, candidate: int, *, is_behind: bool, is_equal: bool) -> tuple[bool, float]:
-        """Would this node vote for `candidate`: (granted, ms until it may).
-
-        `is_behind`: the candidate lacks entries that this node has; `is_equal`: both logs end alike.
-        """
+        """Decide on a pre-vote for `candidate`; returns (granted, ms until this node may vote)."""
         hears_leader = not self._is_leader_gone and now_ms < self._heard_ms + self._min_ms
         wait_ms = self.vote_wait_ms(now_ms)
         if hears_leader:
             return False, wait_ms
         if is_behind:
-            if self._asking is None:  # somebody must stand, and it is not the one who asks
+            if self._asking is None:  # a node must stand, and it cannot be the one that asks
                 self.deadline_ms = min(self.deadline_ms, now_ms + self._uniform(0, PREFERRED_JITTER_MS))
             return False, wait_ms
         if self._asking is not None and is_equal and self._outranks(candidate):
@@ -181,7 +179,7 @@ class Election:
     def answered(
         self, now_ms: float, voter: int, round_number: int, *, granted: bool, wait_ms: float
     ) -> None:
-        """A pre-vote came in."""
+        """Count an answer to a pre-vote."""
         asking = self._asking
         if asking is None or round_number != self.round:
             return
@@ -192,7 +190,8 @@ class Election:
         self._count(now_ms)
 
     def _count(self, now_ms: float) -> None:
-        """Campaign when the last of the quickest majority may vote, this node among them."""
+        """Set the time to campaign: when the last voter of the quickest majority, this node included, may
+        vote."""
         asking = self._asking
         assert asking is not None
         if len(asking.grants) >= self._others_needed:

@@ -1,4 +1,4 @@
-"""What can be wrong with a node's files, each as one sentence that says where and what to do."""
+"""Errors about a node's files and peers; each message says where the fault is and what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import traceback
 from dataclasses import dataclass
 
 PLACES_MAX = 4
-"""The innermost calls of a stack that are told: enough to find a fault by."""
+"""The innermost calls of a stack that are shown: enough to locate a fault."""
 
 
 def in_one_line(error: BaseException) -> str:
@@ -26,7 +26,7 @@ class NotFormatted(RaftlogError):
 
 
 class NotEmpty(RaftlogError):
-    """The directory to format holds something already: nothing was changed."""
+    """The directory to format is not empty: nothing was changed."""
 
 
 class AlreadyRunning(RaftlogError):
@@ -34,11 +34,11 @@ class AlreadyRunning(RaftlogError):
 
 
 class Refused(RaftlogError):
-    """What a peer sent is not what it has to be: nothing of it was taken."""
+    """A peer sent something invalid: none of it was taken."""
 
 
 class Damaged(RaftlogError):
-    """A file is not what was written: where it is broken, what was found there, what a person can do."""
+    """A file is not what was written: where it is broken, what was found there, what an operator can do."""
 
     def __init__(self, file: str, offset: int, what: str, hint: str = "") -> None:
         super().__init__(f"{file}: byte {offset}: {what}" + (f" ({hint})" if hint else ""))
@@ -49,24 +49,26 @@ class Damaged(RaftlogError):
 
 
 class Corrupt(Damaged):
-    """Damage that stops a node: going on could lose or invent what was acknowledged."""
+    """Damage that stops a node: going on could lose or invent acknowledged entries."""
 
 
 class Torn(Damaged):
-    """What a crash may have torn: entries that the cluster has committed are missing at the end of a log. The
-    next start cuts it there, and the node gets them again from the others."""
+    """Damage as a crash may leave it: entries that the cluster has committed are missing at the end of a log.
+
+    The next start cuts it there, and the node gets them again from the others.
+    """
 
 
 RESTORE_HINT = "restore this file from a copy, or replace this node's disk; `log verify` lists all damage"
-"""The usual way out of damage in the middle of a log."""
+"""The usual remedy for damage in the middle of a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something that is not as it was written: which file, at which byte, which entry is concerned.
+    """A deviation from what was written: the file, the byte, and the entry concerned.
 
-    `severity` is "damage", or "torn" for a tail that a crash leaves and the next start cuts: nothing that was
-    acknowledged can be in it, unless its last group was damaged later.
+    `severity` is "damage", or "torn" for a tail that a crash leaves and the next start cuts: no acknowledged
+    entry can be in it, unless its last group was damaged later.
     """
 
     file: str

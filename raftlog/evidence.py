@@ -1,16 +1,17 @@
-"""The evidence file: what the log does not say, kept beside it for those who ask why.
+"""The evidence file: facts that the log does not record, kept beside it to answer why something happened.
 
 Three kinds of notes: requests that were refused, with the reason; work for a group that failed, such as its
 assignor's; and for each member the longest gap between two heartbeats in each minute.  Unreplicated, bounded,
-never synced: it may lack its end after a crash, and explanations then say "unknown".  Two files take turns:
-when one is full the other begins anew, so at least half of `evidence_bytes_max` is always kept.
+never synced: it may lack its end after a crash, and explanations then say "unknown".  Two files are used
+alternately: when one is full the other is started anew, so at least half of `evidence_bytes_max` is always
+kept.
 
     per note: length u32, crc u32 (CRC32C of what follows), msgpack map {"kind", "at_ms", ...}
 
 A failing write is logged once and notes are dropped; evidence never stops a node.
 
-The newest refusal of each member is also kept in memory, for those who ask the running node: a bounded number
-of them, and those since its start only, as nobody waits for the file to be read.
+The newest refusal of each member is also kept in memory, for queries to the running node: a bounded number of
+them, and only those since its start, because reading the file would take too long.
 """
 
 from __future__ import annotations
@@ -36,26 +37,26 @@ MINUTE_MS = 60_000
 BUFFER_NOTES = 256
 """Notes held before they are written: a storm of refusals costs one write per this many."""
 BUFFER_BYTES = 1 << 16
-"""And at most as many bytes: one write is a small part of either file."""
+"""Bytes held before they are written, so that one write is a small part of either file."""
 TEXT_CHARACTERS_MAX = 1024
-"""Of ids and reasons, which may be the client's words: a note stays below 17 KiB, whatever they send."""
+"""At most this many characters of an id or a reason are kept: a note stays below 17 KiB."""
 REASON_CHARACTERS_MAX = 256
-"""Of a reason that is kept in memory: all of ours are shorter, unless they repeat what the client said."""
+"""At most this many characters of a reason in memory; only those that quote the client are longer."""
 FLUSH_MS = 1000
 GAPS_MAX = 100_000
-"""Members whose gaps are kept per minute; beyond it new members go unnoted."""
+"""Members whose gaps are kept per minute; gaps of further members are not noted."""
 GAPS_PER_TURN = 1_000
-"""Gaps of a minute that is over are written this many in a turn of the loop: about 2 ms."""
+"""Gaps of a past minute written per turn of the loop: about 2 ms."""
 
 REFUSALS_MAX = 2_000
-"""Members whose newest refusal is in memory: 1 MB, 5 MB with the longest ids, and looked through at once."""
+"""Members whose newest refusal is in memory: 1 MB, 5 MB with the longest ids, and quick to search."""
 
 _HEAD = struct.Struct("<II")
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The newest request of a member that was refused; how often in a row with the same API and error."""
+    """A member's newest refused request; `times` counts refusals in a row with the same API and error."""
 
     at_ms: int
     api: int
@@ -67,7 +68,7 @@ class Refusal:
 
 
 class Evidence:
-    """The writer; one per node."""
+    """Writes the evidence; one per node."""
 
     def __init__(self, host: Host, path: str, bytes_max: int) -> None:
         self._host = host
@@ -96,8 +97,10 @@ class Evidence:
         client: str = "",
         owned: dict[str, list[int]] | None = None,
     ) -> None:
-        """A request was refused: Kafka's API key and error code, and the reason in words; of a heartbeat that
-        said so, what its member owns (topic id -> partitions), which the caller bounds."""
+        """Note that a request was refused: Kafka's API key and error code, and the reason in words.
+
+        `owned` are the partitions by topic id that a heartbeat reported as owned; the caller bounds it.
+        """
         said = {} if owned is None else {"owned": owned}
         self._note(
             "refused",
@@ -114,8 +117,10 @@ class Evidence:
             self._remember(group_id, member_id, api, error, reason, client)
 
     def trouble(self, group_id: str, said: str, *, work: str, member_id: str = "") -> None:
-        """Work for a group failed, and left no record: ``assign`` a target, ``resolve`` expressions. The
-        member is who was to do it, if one was."""
+        """Note that work for a group failed and left no record: ``assign`` a target, ``resolve`` expressions.
+
+        `member_id` is the member that was to do it, if any.
+        """
         self._note("trouble", group=group_id, said=said, work=work, member=member_id)
 
     def _remember(
@@ -136,12 +141,15 @@ class Evidence:
             self._refusals.popitem(last=False)
 
     def refusals(self, group_id: str) -> list[Refusal]:
-        """The newest refusal of each member of a group, and of each that is none, as far as it is known here
-        since the start; the newest first. A client that named no member has the empty member id."""
+        """The newest refusal of each client of a group known since the start, newest first.
+
+        These are its members and others that used the group id; one that named no member has the empty member
+        id.
+        """
         return [note for (of, _), note in reversed(self._refusals.items()) if of == group_id]
 
     def heartbeat_gap(self, shard: int, group_id: str, member_id: str, gap_ms: float) -> None:
-        """A member's heartbeat came `gap_ms` after the one before; the longest of each minute is kept."""
+        """Note a heartbeat that came `gap_ms` after the last one; the longest gap of each minute is kept."""
         minute = self._host.wall_ms() // MINUTE_MS
         if minute != self._minute:
             self._end_minute()
@@ -154,7 +162,7 @@ class Evidence:
             self._gaps[key] = gap_ms
 
     def _end_minute(self) -> None:
-        """The longest gaps of the minute are to be written, in the coming turns of the loop."""
+        """Queue the longest gaps of the minute to be written in the next turns of the loop."""
         gaps, self._gaps = self._gaps, {}
         is_idle = not self._over
         self._over += [(self._minute * MINUTE_MS, key, gap_ms) for key, gap_ms in gaps.items()]
@@ -176,7 +184,7 @@ class Evidence:
             self._host.call_soon(self._write_gaps)
 
     def close(self) -> None:
-        """Write what is held and close."""
+        """Write the notes held and close."""
         self._end_minute()
         while self._over:
             self._write_gaps()
@@ -204,12 +212,12 @@ class Evidence:
         self.flush()
 
     def contents(self) -> list[bytes]:
-        """Both files as they are, the older first, for `notes_in`; on any thread, after a `flush`."""
+        """The contents of both files, the older first, for `notes_in`; on any thread, after a `flush`."""
         older_first = (self._paths[1 - self._place], self._paths[self._place])
         return [_contents(self._host.files, path) for path in older_first]
 
     def flush(self) -> None:
-        """Hand what is held to the system; not synced."""
+        """Write the notes held to the operating system; not synced."""
         data = b"".join(self._buffer)
         self._buffer.clear()
         self._buffer_bytes = 0
@@ -230,7 +238,7 @@ class Evidence:
             LOG.warning("evidence is not kept any more: %s", error)
 
     def _open(self) -> File:
-        """Go on behind the newest whole note of an earlier run."""
+        """Continue after the newest whole note of an earlier run."""
         ends = [_newest(self._host.files, path) for path in self._paths]
         self._place = 0 if ends[0] >= ends[1] else 1
         self._size = ends[self._place][1]
@@ -244,11 +252,11 @@ _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "trouble": {"said": str, "group": str},
     "heartbeat_gap": {"minute_ms": int, "gap_ms": (int, float), "group": str, "member": str},
 }
-"""What readers rely on in a note of each kind."""
+"""The fields that readers rely on in a note of each kind."""
 
 
 def is_note(value: object) -> bool:
-    """Whether something that came from elsewhere is a note as `Evidence` writes them, or a later kind."""
+    """Whether a value from elsewhere is a note as `Evidence` writes them, or one of a later kind."""
     if not isinstance(value, dict) or not isinstance(value.get("at_ms"), int):
         return False
     kind, owned = value.get("kind"), value.get("owned") or {}
@@ -261,7 +269,7 @@ def is_note(value: object) -> bool:
 
 
 def notes_in(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """The notes in a file's bytes up to the first that is not whole, undecoded, each with where it ends."""
+    """The undecoded notes in a file's bytes up to the first that is not whole, each with its end."""
     at = 0
     while at + _HEAD.size <= len(data):
         length, crc = _HEAD.unpack_from(data, at)
@@ -281,27 +289,29 @@ def _contents(files: Files, path: str) -> bytes:
 
 
 def about(group_id: str) -> bytes:
-    """What stands in every note of a group, and in no other one."""
+    """Bytes that are in every note about a group, and in no other note."""
     packed: bytes = msgpack.packb("group") + msgpack.packb(group_id[:TEXT_CHARACTERS_MAX])
     return packed
 
 
 def _newest(files: Files, path: str) -> tuple[int, int]:
-    """Time of the newest whole note of one file (-1: none), and where it ends."""
+    """(time of the newest whole note of one file, its end); (-1, 0) if there is none."""
     last = deque(notes_in(_contents(files, path)), maxlen=1)
     return (msgpack.unpackb(last[0][0])["at_ms"], last[0][1]) if last else (-1, 0)
 
 
 def torn_at(files: Files, path: str) -> int | None:
-    """The end of a file's whole notes, if more follows: torn by a crash, or damaged; None: all are whole,
-    or it is being written.  Raises Corrupt when it is no file."""
+    """The end of a file's whole notes, if more bytes follow: torn by a crash, or damaged.
+
+    None: all are whole, or it is being written.  Raises Corrupt when it is not a regular file.
+    """
     data = _contents(files, path)
     end = max((at for _, at in notes_in(data)), default=0)
     return end if end < len(data) and data == _contents(files, path) else None
 
 
 def read_evidence(files: Files, path: str) -> list[dict[str, Any]]:
-    """All notes in a node's directory, oldest first; what is torn or damaged is left out."""
+    """All notes in a node's directory, oldest first; torn or damaged ones are left out."""
     contents = (_contents(files, join(path, name)) for name in FILES)
     notes = [msgpack.unpackb(payload) for data in contents for payload, _ in notes_in(data)]
     return sorted(notes, key=lambda note: note["at_ms"])

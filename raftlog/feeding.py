@@ -1,8 +1,8 @@
-"""Feeding a follower whose next entry is not in the live log any more: from the archive, or by snapshot.
+"""Serving a follower whose next entry is no longer in the live log: from the archive, or by snapshot.
 
 A follower with a log of its own gets archived frames as long as the archive has its next entry, so that its
-history stays whole.  One whose log is empty, or that is too far behind, gets the snapshot in chunks; the live
-log follows.  Both are bounded: `replicate_window_bytes` of frames, or `CHUNKS_UNDER_WAY` chunks.
+history stays complete.  One whose log is empty, or that is too far behind, gets the snapshot in chunks; the
+live log follows.  Both are bounded: `replicate_window_bytes` of frames, or `CHUNKS_UNDER_WAY` chunks.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from raftlog.raft import Raft
 from raftlog.settings import KIB, LogSettings
 
 CHUNK_BYTES = 256 * KIB
-"""Of a snapshot at once: about a millisecond of reading here and writing there."""
+"""Bytes of a snapshot per chunk: about a millisecond of reading here and writing there."""
 CHUNKS_UNDER_WAY = 4
-"""Enough to keep both ends busy over a link of some milliseconds."""
+"""Chunks in flight: enough to keep both ends busy over a link with some milliseconds of delay."""
 SILENCE_MS = 2000
-"""A follower that says nothing to chunks for so long was still loading: it gets them again."""
+"""Milliseconds without an answer after which chunks are sent again: the follower was still loading."""
 ARCHIVE_BATCHES = 8
-"""Read from the archive in one turn at most, a megabyte each by default."""
+"""At most this many batches are read from the archive in one turn, a megabyte each by default."""
 
 
 class _Archive:
-    """Where one follower is in the archive."""
+    """A reader of the archive for one follower."""
 
     def __init__(self, files: Files, home: str) -> None:
         self._cursor = ArchiveCursor(files, home)
@@ -58,7 +58,7 @@ class _Archive:
 
 @dataclass(slots=True)
 class _Sending:
-    """A snapshot on its way: sent and acknowledged up to these bytes."""
+    """A snapshot being sent, with the bytes sent and acknowledged so far."""
 
     source: SnapshotSource
     sent: int = 0
@@ -67,7 +67,7 @@ class _Sending:
 
 
 class Feeding:
-    """What a leader does for followers that are behind its live log."""
+    """A leader's work for followers that need entries older than its live log."""
 
     def __init__(
         self,
@@ -89,21 +89,21 @@ class Feeding:
 
     @property
     def is_busy(self) -> bool:
-        """Some follower is fed."""
+        """Whether any follower is being fed."""
         return bool(self._archives or self._sending)
 
     def feed(self, peer: Peer) -> None:
-        """Send a follower the next of what it lacks."""
+        """Send a follower the next part of what it lacks."""
         sending = self._sending.get(peer.node_id)
         if sending is not None and peer.match_index >= sending.source.header.last_index:
-            self.drop(peer.node_id)  # installed; the live log begins behind a later snapshot by now
+            self.drop(peer.node_id)  # installed; the live log begins after a later snapshot by now
         if peer.node_id in self._sending:
             self._send_chunks(peer)
         elif not peer.last_index or not self._feed_archive(peer):
             self._begin_snapshot(peer)
 
     def drop(self, node_id: int) -> None:
-        """The link to a follower is gone, or it has what it needs."""
+        """Stop feeding a follower: its link is gone, or it has what it needs."""
         archive = self._archives.pop(node_id, None)
         if archive is not None:
             archive.close()
@@ -112,12 +112,12 @@ class Feeding:
             sending.source.close()
 
     def stop(self) -> None:
-        """This node does not lead any more."""
+        """Stop feeding all followers: this node does not lead any more."""
         for node_id in {*self._archives, *self._sending}:
             self.drop(node_id)
 
     def describe(self, node_id: int) -> str | None:
-        """In words, how a follower is fed; None when it takes the live log."""
+        """How a follower is fed, in words; None when it takes the live log."""
         if node_id in self._sending:
             sending = self._sending[node_id]
             return f"snapshot ({100 * sending.acknowledged // max(1, sending.source.size)} %)"
@@ -159,7 +159,7 @@ class Feeding:
         sending = self._sending[peer.node_id]
         now_ms = self._host.monotonic_ms()
         if now_ms - sending.heard_ms > SILENCE_MS:
-            if sending.acknowledged >= sending.source.size:  # all is there and not in place: refused, or soon
+            if sending.acknowledged >= sending.source.size:  # all arrived, not in place: refused, or soon
                 sending.acknowledged = 0
             sending.sent, sending.heard_ms = sending.acknowledged, now_ms
         header, size, raft = sending.source.header, sending.source.size, self._raft
@@ -182,7 +182,8 @@ class Feeding:
             sending.sent += len(data)
 
     def acknowledged(self, peer: Peer, message: SnapshotAck) -> None:
-        """A follower has a part of a snapshot, or wants it from another place on."""
+        """Continue a snapshot after an answer: the follower stored a part, or wants it from another offset
+        on."""
         sending = self._sending.get(peer.node_id)
         if sending is None or sending.source.header.last_index != message.last_index:
             return
@@ -196,7 +197,7 @@ class Feeding:
 
 
 def _last_start(frames: bytes) -> int:
-    """Where the last of these whole frames begins."""
+    """The offset of the last of these whole frames."""
     at, start = 0, 0
     while at < len(frames):
         start = at

@@ -1,17 +1,17 @@
-"""The file layer: every file that the log touches is touched through `Files`.
+"""The file layer: all file access of the log goes through `Files`.
 
-The protocol is small on purpose, so that the simulated disk (`raftlog.simfiles`) can enumerate a crash before
-and after every call and inject failures into each of them.  What must stay true:
+The protocol is deliberately small, so that the simulated disk (`raftlog.simfiles`) can enumerate a crash
+before and after every call and inject failures into each of them.  What must stay true:
 
 - `pwrite` writes all its bytes or raises; a failed write may have written some of them.
-- Bytes are durable after `fdatasync` of their file, names after `fsync_dir` of their directory; nothing
-  else promises anything.  After a failed sync the state on disk is unknown: the caller must stop.
+- Bytes are durable after `fdatasync` of their file, names after `fsync_dir` of their directory; nothing else
+  promises anything.  After a failed sync the state on disk is unknown: the caller must stop.
 - A file is replaced by `replace`: write aside, sync, rename, sync the directory.  A reader sees the old or
   the new content, never a mixture.
-- A call that finds no free file descriptor is repeated for `SHORT_MS` before it fails: that says nothing
-  about the disk, and whoever has them gives some back.
-- What stands under a file's name and is no regular file (a device, a named pipe, a folder), or is longer than
-  anything that is ever written there, is damage, found before a byte of it is read.  Links are followed.
+- A call that finds no free file descriptor is retried for `SHORT_MS` before it fails: the shortage says
+  nothing about the disk, and descriptors in use elsewhere are usually closed soon.
+- A path that is not a regular file (a device, a named pipe, a folder), or a file longer than anything that is
+  ever written there, is damage, found before a byte of it is read.  Links are followed.
 
 Only this module imports the operating system.
 """
@@ -35,25 +35,28 @@ Buffer = bytes | bytearray | memoryview
 Mode = Literal["r", "w", "x"]
 
 READ_BYTES_MAX: Final = (2048 + 64) << 20
-"""The longest segment that can be configured, and the entry that ends it; of a file that is read at once."""
+"""At most this many bytes of a file are read at once: the longest configurable segment and its last entry."""
 
 TEMPORARY_SUFFIX = ".tmp"
-"""What is being written aside; removed when a directory is opened for writing."""
+"""The suffix of files being written aside; left-over ones are removed when a directory is opened to write."""
 
 SHORT_MS: Final = 1_000.0
-"""How long a call waits for a descriptor, on the loop too. A node that stands still so long may lose its
-leadership; one that stopped would lose more. `cluster.descriptors` keeps it from happening."""
+"""Milliseconds that a call waits for a file descriptor, also on the loop.
+
+A node blocked for this long may lose its leadership; stopping it would cost more.  `cluster.descriptors`
+keeps this from happening.
+"""
 
 SHORT_PAUSE_MS: Final = 10.0
 
 
 def is_short_of_descriptors(error: BaseException) -> bool:
-    """The process or the whole system has no file descriptor left."""
+    """Whether the process or the whole system has no file descriptor left."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def way_out(error: OSError) -> str:
-    """Advice to an operator about a file call that failed."""
+    """Advice to an operator about a failed file call."""
     if is_short_of_descriptors(error):
         short_s = SHORT_MS / 1000
         return f"none closed for {short_s:g} s: raise the limit (ulimit -n, LimitNOFILE=, fs.file-max)"
@@ -61,7 +64,7 @@ def way_out(error: OSError) -> str:
 
 
 def patiently(pause: Callable[[float], object], call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """Returns what `call` returns, once it has a descriptor; `pause` lets milliseconds pass."""
+    """Call `call` again until it gets a descriptor, and return its result; `pause` lets milliseconds pass."""
     waited_ms = 0.0
     while True:
         try:
@@ -111,7 +114,7 @@ class Files(Protocol):
         """The whole file; raises Corrupt when it is longer."""
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic; replaces `target`; durable after `fsync_dir` of both directories."""
+        """Rename atomically, replacing `target`; durable after `fsync_dir` of both directories."""
 
     def unlink(self, path: str) -> None: ...
 
@@ -123,12 +126,12 @@ class Files(Protocol):
     def is_dir(self, path: str) -> bool: ...
 
     def mkdir(self, path: str) -> None:
-        """One level; the parent must exist."""
+        """Create one level; the parent must exist."""
 
     def size(self, path: str) -> int: ...
 
     def inode(self, path: str) -> int:
-        """The file's number on its disk: a copy has another one."""
+        """The file's inode number: a copy has another one."""
 
     def is_private(self, path: str) -> bool:
         """Whether only the owner and the group of the file can read or write it."""
@@ -155,7 +158,7 @@ def parent(path: str) -> str:
 
 
 def write_aside(files: Files, path: str, data: Buffer) -> None:
-    """Write `data` to a new file at `path` (a temporary name) and sync it; replaces a left-over."""
+    """Write `data` to a new file at `path` (a temporary name) and sync it; overwrites a left-over."""
     file = files.open(path, "w")
     try:
         file.truncate(0)
@@ -190,8 +193,10 @@ _KINDS: Final = {
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of the regular file at `path`, or at which a link there leads; never waits for who writes
-    into a pipe.  Raises Corrupt when it is anything else."""
+    """A descriptor of the regular file at `path`, links followed; never blocks on a pipe without a writer.
+
+    Raises Corrupt if it is anything else.
+    """
     fd = _open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
@@ -201,7 +206,7 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 def check_size(path: str, size_bytes: int, bytes_max: int = READ_BYTES_MAX) -> None:
-    """Raises Corrupt for a file that is longer than what is ever written there."""
+    """Raise Corrupt if a file is longer than anything that is ever written there."""
     if size_bytes > bytes_max:
         what = f"is {size_bytes} bytes long, more than the {bytes_max} that it can have"
         raise Corrupt(path, bytes_max, what, RESTORE_HINT)
@@ -250,13 +255,15 @@ class OsFile:
 
 
 class OsLock:
-    """A record lock: it ends with the process however that ends, and a forked child does not inherit it, so a
-    job that is just being started cannot keep a restarted node out."""
+    """A record lock: it ends with the process however that ends, and a forked child does not inherit it.
+
+    So a job that is just being started cannot keep a restarted node out.
+    """
 
     __slots__ = ("_fd", "_path")
 
     _held: ClassVar[set[str]] = set()
-    """Record locks do not keep a process from itself; this does."""
+    """Paths locked by this process: record locks do not exclude the process that holds them."""
 
     def __init__(self, path: str) -> None:
         self._path = os.path.realpath(path)

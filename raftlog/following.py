@@ -1,10 +1,10 @@
-"""The follower's half of replication: entries of the leader, and when they are acknowledged.
+"""The follower's half of replication: storing the leader's entries, and acknowledging them once synced.
 
 What must stay true:
 
 - An acknowledgement names what is synced here *and* known to equal the leader's log in its term; entries wait
   for the sync of their group, heartbeats do not wait.
-- Nothing is truncated while a group is in flight: what may conflict waits for its end, in order.
+- Nothing is truncated while a group is in flight: entries that may conflict wait for it to end, in order.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from raftlog.raft import Raft
 from raftlog.settings import MIB
 
 DEFERRED_MAX = 4096
-"""Messages that wait for a sync: seconds of a busy leader's.  What is dropped beyond is sent again."""
+"""At most this many messages wait for a sync: seconds of a busy leader's.  Dropped ones are sent again."""
 DEFERRED_BYTES_MAX = 16 * MIB
-"""Twice a leader's window, as another leader may follow within one sync."""
+"""At most this many bytes of messages wait: two windows, as another leader may follow within one sync."""
 
 
 class Following:
-    """What a replica does while another leads."""
+    """A replica's work while another node leads."""
 
     def __init__(
         self,
@@ -50,12 +50,14 @@ class Following:
         self._deferred: deque[tuple[int, Append]] = deque()
         self._deferred_bytes = 0
         self.leader_commit_index = -1
-        """The highest commit index that a leader of the present term named; -1: none yet."""
+        """The highest commit index that a leader of the current term named; -1: none yet."""
         self.horizon = (NEVER_MS, 0)
-        """When, on this node's clock, nothing was committed behind this index: the newest such time."""
+        """The newest (time on this node's clock, index) for which nothing after index was committed at that
+        time."""
 
     def must_wait(self, leader: int, message: Append) -> bool:
-        """Whether the message is kept until the group in flight is synced, or, beyond the bounds, dropped."""
+        """Whether to put the message off until the group in flight is synced; beyond the bounds it is
+        dropped."""
         conflicts = message.prev_index < self._journal.last_index and bool(message.frames)
         if not self._journal.is_flushing or not (conflicts or self._deferred):
             return False
@@ -65,14 +67,14 @@ class Following:
         return True
 
     def take_deferred(self) -> list[tuple[int, Append]]:
-        """What waited, in order; forgotten here."""
+        """Return and clear the deferred messages, in order."""
         waited = list(self._deferred)
         self._deferred.clear()
         self._deferred_bytes = 0
         return waited
 
     def begin_term(self, term: int) -> None:
-        """What was known of an earlier leader's log says nothing about this one's."""
+        """Forget what was known about an earlier leader's log: it says nothing about this one's."""
         if term != self._term:
             self._term = term
             self._matched_index = 0
@@ -81,11 +83,12 @@ class Following:
 
     @property
     def is_waiting(self) -> bool:
-        """Entries were stored that are answered when they are synced."""
+        """Whether stored entries wait to be acknowledged when they are synced."""
         return self._unanswered is not None
 
     def take(self, leader: int, message: Append) -> bool | None:
-        """Store a leader's entries; whether more is committed now, None when they do not fit here."""
+        """Store a leader's entries; returns whether more is committed now, or None if they do not fit the
+        log."""
         raft = self._raft
         self.begin_term(message.term)
         matches, index = raft.accept(message)
@@ -108,11 +111,11 @@ class Following:
             self.horizon = (known_ms, message.commit_index)
 
     def knows(self, index: int) -> None:
-        """The log equals the leader's up to `index`, which is committed and synced."""
+        """Note that the log equals the leader's up to `index`, which is committed and synced."""
         self._matched_index = max(self._matched_index, index)
 
     def refuse(self, leader: int, message: Append, next_index: int) -> None:
-        """Say where to go on, or only which term it is."""
+        """Reject a message: name the index to send from, or, to an older term, only the current term."""
         raft, journal = self._raft, self._journal
         answer = Reject(
             raft.term,
@@ -126,7 +129,7 @@ class Following:
         self._send(leader, answer.encode())
 
     def answer(self, leader: int, sent_ms: float, checkpoint: Checkpoint | None = None) -> None:
-        """Acknowledge what is synced."""
+        """Acknowledge the synced entries."""
         raft = self._raft
         answer = Ack(
             raft.term,
@@ -141,7 +144,7 @@ class Following:
         self._send(leader, answer.encode())
 
     def flushed(self) -> None:
-        """A group is synced: answer what waited for it."""
+        """A group is synced: acknowledge the entries that waited for it."""
         if self._unanswered is not None and self._term == self._raft.term:
             leader, sent_ms = self._unanswered
             self._unanswered = None

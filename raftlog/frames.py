@@ -1,6 +1,6 @@
 """A frame is one Raft entry on disk: a fixed-width header, then the entry's body, which is opaque here.
 
-    magic         4 bytes   b"QFR1"; lets a scan find the next whole frame behind a damaged one
+    magic         4 bytes   b"QFR1"; lets a scan find the next whole frame after a damaged one
     crc           u32       CRC32C of everything after this field
     length        u32       bytes of the body
     record count  u32       records in the body, so that tails are counted without decoding
@@ -27,7 +27,7 @@ FRAME_MAGIC = b"QFR1"
 HEADER = struct.Struct("<4sIIIQQQq")
 HEADER_BYTES = HEADER.size
 CRC_START = 8
-"""The CRC covers the frame from here on: it is behind the magic and the CRC itself."""
+"""The offset at which the bytes covered by the CRC begin: after the magic and the CRC itself."""
 
 _COVERED = struct.Struct("<IIQQQq")
 _PREFIX = struct.Struct("<4sI")
@@ -36,10 +36,11 @@ _unpack = HEADER.unpack_from
 
 @dataclass(slots=True)
 class Frame:
-    """One entry as read back; neither frozen nor by keywords only: each would double the price of making one.
+    """One entry as read back.
 
-    `file` and `offset` say where it is (bytes from the start of the file); `decided` is False for an entry
-    that is whole but not known to be committed.
+    `file` and `offset` locate it (bytes from the start of the file); `decided` is False for an entry that is
+    whole but not known to be committed.  Neither frozen nor keyword-only: each would double the cost of
+    creating one.
     """
 
     index: int
@@ -54,7 +55,7 @@ class Frame:
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """The size on disk in bytes."""
         return HEADER_BYTES + len(self.body)
 
     def encode(self) -> bytes:
@@ -75,7 +76,7 @@ def encode_frame(
 def frame_at(view: memoryview, offset: int) -> tuple[int, int, int, int, int, int] | None:
     """Check the frame at `offset`: (end, index, term, commit index, timestamp ms, record count).
 
-    None when there is no whole frame with a right CRC.
+    None if there is no whole frame with a matching CRC.
     """
     if offset + HEADER_BYTES > len(view):
         return None
@@ -87,7 +88,7 @@ def frame_at(view: memoryview, offset: int) -> tuple[int, int, int, int, int, in
 
 
 def last_in(frames: bytes) -> int:
-    """Index of the last of these whole frames."""
+    """The index of the last of these whole frames."""
     at, index = 0, 0
     while at < len(frames):
         _, _, length, _, index, _, _, _ = HEADER.unpack_from(frames, at)
@@ -100,8 +101,8 @@ def read_frame(
 ) -> Frame | None:
     """The whole frame at `at` in `view`, which is at `offset` of the file `path`; None when there is none.
 
-    It is decided when its index is at most `decided_to`; None: all are.  The checks are those of `frame_at`,
-    spelled out, as every reader of history pays for each call.
+    It is decided if its index is at most `decided_to`; None: all are.  The checks are those of `frame_at`,
+    inlined, because this call is the hot path of every reader of history.
     """
     body = at + HEADER_BYTES
     if body > len(view):

@@ -1,13 +1,13 @@
-"""Group commit: what one turn of the loop appended is one write and one sync at the turn's end.
+"""Group commit: all entries appended in one turn of the loop get one write and one sync when it ends.
 
     idle --append--> queued --turn's end--> (a leader sends) --next turn--> syncing --> idle, or queued again
 
 Syncs run on the loop as long as they take less than `inline_sync_ms_max` on average, else on the disk thread.
-What must stay true: one group in flight; what a leader has for its peers leaves before its own sync holds the
-loop up; after a failure nothing is taken in any more.
+What must stay true: one group in flight; a leader sends entries to its peers before its own sync blocks the
+loop; after a failure no group is accepted as durable.
 
-The mark of what is synced (`raftlog.synced`) is part of a group's work, behind its sync, at most every
-`MARK_EVERY_MS`; after a burst a group without entries brings it level.
+The mark of what is synced (`raftlog.synced`) is part of a group's work, after its sync, at most every
+`MARK_EVERY_MS`; after a burst a group without entries brings it up to date.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from raftlog.journal import Journal
 from raftlog.settings import LogSettings
 
 AVERAGE_WEIGHT = 0.125
-"""Of the newest sync in the running average: a single slow one moves syncs off the loop for a while."""
+"""The newest sync's weight in the running average: a slow one moves syncs off the loop for a while."""
 
 
 MARK_EVERY_MS = 10.0
-"""Between two marks of what is synced.  One costs about 10 µs, a twentieth of a small group.  A kill within
-this time leaves entries that no mark knows; damage to just these then looks like a torn write."""
+"""Milliseconds between two marks of what is synced.
+
+A mark costs about 10 µs, a twentieth of a small group.  A kill within this time leaves entries that no mark
+covers; damage to just these looks like a torn write.
+"""
 
 
 class GroupCommit:
@@ -42,8 +45,11 @@ class GroupCommit:
         synced: Callable[[], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        """`send_first` sends what peers lack and says whether there are any; `synced` hears of each group
-        that is durable, with the next one queued already when there is one."""
+        """`send_first` sends the peers what they lack and returns whether it did: whether this node leads
+        peers.
+
+        `synced` is called after each group that is durable; if another group is due, it is already queued.
+        """
         self._host = host
         self._journal = journal
         self._inline_ms_max = settings.inline_sync_ms_max
@@ -58,9 +64,9 @@ class GroupCommit:
         self._mark_due_ms = -math.inf
         self._is_mark_queued = False
         self.average_ms = 0.0
-        """Of the newest syncs, in ms."""
+        """The running average of the newest syncs, in ms."""
         self.count = 0
-        """Of groups synced since the start."""
+        """The number of groups synced since the start."""
 
     def queue(self) -> None:
         """Write and sync at the end of this turn."""
@@ -70,7 +76,7 @@ class GroupCommit:
 
     @property
     def outstanding_ms(self) -> float:
-        """How long the disk has been working on the group in flight; 0 without one."""
+        """Milliseconds for which the disk has been working on the group in flight; 0 without one."""
         return 0.0 if self._started_ms is None else self._host.monotonic_ms() - self._started_ms
 
     def _flush(self) -> None:
@@ -114,7 +120,7 @@ class GroupCommit:
             self._done(took_ms, None)
 
     def _timed(self, work: Callable[[], None]) -> float:
-        """Do the work of a group; how long it took, in ms.  On the loop or the disk thread."""
+        """Run a group's work, on the loop or the disk thread; returns its duration in ms."""
         started_ms = self._host.monotonic_ms()
         work()
         return self._host.monotonic_ms() - started_ms

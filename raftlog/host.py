@@ -1,14 +1,15 @@
-"""The one door to the outside: clock, timers, randomness, ids, files, disk thread, child processes, streams.
+"""The only access to the outside: clock, timers, randomness, ids, files, disk thread, child processes,
+streams.
 
-Everything in this package and in the node's runtime that needs something from the machine asks a `Host`
-for it.  The real node stands on an event loop; the simulator is another Host with virtual time and a
-simulated disk.  What must stay true of every Host:
+Everything in this package and in the node's runtime that needs something from the machine asks a `Host` for
+it.  The real node runs on an event loop; the simulator is another Host with virtual time and a simulated
+disk.  What must stay true of every Host:
 
 - One loop, one thread: all callbacks run on the loop, one after another, never inside the call that
-  registered them.  `run_on_disk` is the only thing that leaves the loop, and its `done` comes back on it.
-- A callback must not raise: one that did not get to its end leaves a state that nobody thought of, so the
-  Host stops the node (`fatal`), with a line that says where.  A `StreamHandler` sees to that itself, for it
-  knows what of its work is a stranger's bytes, which end no more than the connection.
+  registered them.  `run_on_disk` is the only thing that leaves the loop, and its `done` runs on it again.
+- A callback must not raise: one that fails half-way leaves an undefined state, so the Host stops the node
+  (`fatal`) with a line that says where it failed.  A `StreamHandler` catches errors itself, because it knows
+  which of its input is untrusted; bad input there ends the connection only.
 - `monotonic_ms` never goes back and may be called from the disk thread; `wall_ms` may jump.
 - Randomness and ids come from the Host only, so that a seeded Host repeats a run exactly.
 """
@@ -23,21 +24,21 @@ from typing import Any, Protocol
 from raftlog.files import Files
 
 Done = Callable[[object | None, BaseException | None], None]
-"""How asynchronous work reports: (result, None) on success, (None, error) on failure; exactly once."""
+"""Callback for the outcome of asynchronous work: (result, None) or (None, error), called exactly once."""
 
 
 class Timer(Protocol):
     """A scheduled call."""
 
     def cancel(self) -> None:
-        """Do not run it any more; harmless when it already ran."""
+        """Prevent the call from running; harmless when it has already run."""
 
 
 class Job(Protocol):
-    """A child process at work."""
+    """A running child process."""
 
     def cancel(self) -> None:
-        """Kill the child; `done` then reports an error unless it has reported already."""
+        """Kill the child; `done` then reports an error unless it has been called already."""
 
 
 class Stream(Protocol):
@@ -67,7 +68,8 @@ class StreamHandler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """PEM files of mutual TLS: our certificate and its key, and the authority that signed both sides'."""
+    """PEM files for mutual TLS: our certificate and its key, and the authority that signs both sides'
+    certificates."""
 
     cert_file: str
     key_file: str
@@ -79,18 +81,20 @@ class Listener(Protocol):
 
     @property
     def port(self) -> int:
-        """The port it got (the one asked for, or the one given by the system for 0)."""
+        """The port in use: the one asked for, or the one the system assigned for 0."""
 
     def close(self) -> None:
-        """Accept nothing more; what was accepted stays."""
+        """Accept no more connections; those already accepted stay open."""
 
     def cut(self, handler: StreamHandler) -> None:
-        """End an accepted connection whose handler has not heard `connection_made` yet: with TLS it exists
-        from the accept on, and has no stream before the end of the TLS handshake."""
+        """Close an accepted connection whose handler has not received `connection_made` yet.
+
+        With TLS a connection exists from the accept on, but has no stream until the TLS handshake ends.
+        """
 
 
 class Host(Protocol):
-    """What a node needs from the machine that it runs on."""
+    """The services that a node needs from the machine that it runs on."""
 
     @property
     def rng(self) -> random.Random:
@@ -107,7 +111,7 @@ class Host(Protocol):
         """Milliseconds since the epoch; may jump."""
 
     def busy_ms(self) -> float:
-        """How long the loop's thread has computed, or waited for a core to compute on; asked on the loop."""
+        """Milliseconds that the loop's thread has computed or waited for a core; called on the loop."""
 
     def call_soon(self, fn: Callable[..., object], *args: object) -> None:
         """Run `fn` in the next turn of the loop, after what is already queued."""
@@ -129,9 +133,9 @@ class Host(Protocol):
     ) -> Job:
         """Run `python -P -m argv_module` with `request` as msgpack on its stdin.
 
-        The child's stdout is one msgpack value: the result.  A non-zero exit or `deadline_ms` passing is
-        an error whose text holds the end of the child's stderr.  A simulating Host calls the module's
-        `run(request, files)` instead of starting a process.
+        The child writes its result to stdout as one msgpack value.  A non-zero exit, or `deadline_ms`
+        passing, is an error whose text ends with the end of the child's stderr.  A simulating Host calls the
+        module's `run(request, files)` instead of starting a process.
         """
 
     def listen(
@@ -143,11 +147,11 @@ class Host(Protocol):
         *,
         tls: TlsSettings | None = None,
     ) -> None:
-        """Listen; one handler per accepted connection, made when it is accepted.
+        """Listen, and make one handler per accepted connection at the time it is accepted.
 
-        With `tls` only clients whose certificate is signed by the same authority reach `connection_made`;
-        the handlers of others hear `connection_lost`. An address that is taken and files that are no
-        certificates are OSErrors through `done`.
+        With `tls` only clients whose certificate is signed by the same authority reach `connection_made`; the
+        handlers of others get `connection_lost`.  An address in use, and files that are not certificates, are
+        reported as OSErrors through `done`.
         """
 
     def connect(
@@ -159,10 +163,10 @@ class Host(Protocol):
         *,
         tls: TlsSettings | None = None,
     ) -> None:
-        """Connect, within seconds; `done` follows the handler's `connection_made`.
+        """Connect within seconds; `done` is called after the handler's `connection_made`.
 
-        With `tls` the server's certificate must be signed by our authority; its name is not compared, because
-        a node may move, and because the peers' own handshake says who it is.
+        With `tls` the server's certificate must be signed by our authority.  Its name is not compared,
+        because a node may move and the peers' own handshake identifies it.
         """
 
     def fatal(self, message: str) -> None:

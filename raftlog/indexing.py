@@ -1,7 +1,7 @@
 """Building the index of a sealed segment (`raftlog.sealed` has its layout) from the segment's bytes alone.
 
-Apart from the layout, as it looks into the records of every entry: who only reads or makes a node's directory
-need not load what they are.
+A module of its own, as it reads the records of every entry: programs that only read or create a node's
+directory need not load the record types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from records import MalformedEntry, group_id_of, iter_records
 
 
 def build_index(segment: bytes, path: str, chain_before: bytes) -> tuple[Sealed, bytes]:
-    """Index a whole segment: (its facts, the index file's bytes).  Raises Corrupt where it is not whole."""
+    """Index a whole segment: (its header, the index file's bytes).  Raises Corrupt where it is not whole."""
     view = memoryview(segment)
     header = decode_header(view, path)
     first = header.first_index

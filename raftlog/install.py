@@ -1,16 +1,16 @@
-"""A snapshot from one node to another: read in chunks there, written aside here, checked, put in place.
+"""Installing a snapshot from another node: read in chunks there, written aside here, checked, put in place.
 
-For a follower whose next entry its leader does not keep any more.  The order of an installation, each step
-durable before the next:
+For a follower whose next entry its leader no longer keeps.  The order of an installation, each step durable
+before the next:
 
     the chunks, in a temporary file, all of it checked       (a crash: the next start removes the file)
     the marker `installing`, naming the snapshot             (a crash: the next start removes the marker)
     the rename to `snapshot`                                 (a crash from here on: it does what is left)
     the mark of what was synced: up to the snapshot, no further
     the manifest: everything up to the snapshot is dropped
-    archived files, then segments of the old log, go
+    archived files, then segments of the old log, are removed
     the segment that follows the snapshot is made
-    the marker goes
+    the marker is removed
 
 What must stay true: a file that is not whole, or not this shard's, is never renamed; nothing of the old log
 is touched before the new snapshot is durable.
@@ -40,11 +40,14 @@ INSTALLING_FILE = "installing"
 _KIND = "installing"
 
 SNAPSHOT_BYTES_MAX = 16 << 30
-"""Of a snapshot that is received: far above a shard's state, so that a peer gone mad cannot fill the disk."""
+"""At most this many bytes of a snapshot are received, far above a shard's state.
+
+A peer that misbehaves cannot fill the disk.
+"""
 
 
 class SnapshotSource:
-    """The present snapshot of the log in `home`, open for sending; a newer one replaces it by name only."""
+    """The current snapshot of the log in `home`, open for sending; a newer one replaces it by name only."""
 
     def __init__(self, files: Files, home: str) -> None:
         path = join(home, SNAPSHOT_FILE)
@@ -63,7 +66,7 @@ class SnapshotSource:
 
 
 class SnapshotSink:
-    """A snapshot that arrives; `token` names its temporary file, and no other one that is being written."""
+    """A snapshot being received; `token` makes the name of its temporary file unique."""
 
     def __init__(self, files: Files, home: str, token: str) -> None:
         self._files = files
@@ -73,7 +76,7 @@ class SnapshotSink:
         self.offset = 0
 
     def take(self, offset: int, data: bytes) -> None:
-        """The next chunk; raises Refused when it is not the next, or too much."""
+        """Append the next chunk; raises Refused when it is not the next one, or too much."""
         if self._file is None or offset != self.offset:
             raise Refused(f"a chunk of a snapshot at byte {offset}, byte {self.offset} is due")
         if offset + len(data) > SNAPSHOT_BYTES_MAX:
@@ -82,9 +85,9 @@ class SnapshotSink:
         self.offset += len(data)
 
     def finish(self, identity: LogIdentity) -> SnapshotHeader:
-        """Everything has arrived: check it, make it durable, put it in place; then `Journal.adopt_snapshot`.
+        """Check the complete file, make it durable and put it in place; `Journal.adopt_snapshot` comes next.
 
-        Raises Refused, and then nothing has changed, when the file is not whole or not of `identity`.
+        Raises Refused, having changed nothing, when the file is not whole or not of `identity`.
         """
         file = self._file
         if file is None:
@@ -106,11 +109,11 @@ class SnapshotSink:
         return header
 
     def abandon(self) -> None:
-        """Give up and remove what has arrived; harmless at any time before `finish` has returned."""
+        """Give up and remove the received bytes; harmless at any time before `finish` has returned."""
         if self._file is not None:
             self._file.close()
             self._file = None
-        with contextlib.suppress(OSError):  # what stays is removed by the next start
+        with contextlib.suppress(OSError):  # the next start removes the rest
             self._files.unlink(self._path)
 
 
@@ -149,15 +152,17 @@ def installing(files: Files, home: str) -> SnapshotHeader | None:
 
 
 def valid_segments(files: Files, home: str) -> list[int]:
-    """First indexes of the segments of the log in `home`, archived and live, rising, without those that an
-    installation not complete will remove.  Raises Corrupt."""
+    """First indexes of the segments of the log in `home`, archived and live, ascending.
+
+    Those that an incomplete installation will remove are left out.  Raises Corrupt.
+    """
     header = installing(files, home)
     after = 0 if header is None else header.last_index
     return [first for first in all_segments(files, home) if first > after]
 
 
 def reset_log(files: Files, home: str, header: SnapshotHeader) -> str:
-    """The installed snapshot is in place: replace the log by an empty one behind it; the path of its segment.
+    """Replace the log by an empty one after the installed snapshot; returns the path of its segment.
 
     May be repeated after a crash.
     """

@@ -1,11 +1,11 @@
-"""Taking the leader's snapshot: chunks into a file aside, then the snapshot and an empty log behind it.
+"""Receiving the leader's snapshot: chunks into a temporary file, then the snapshot and an empty log after it.
 
     resting --first chunk--> receiving --last chunk--> finishing (disk thread) --> adopting --> resting
                   ^               |                         |
                   +--- another snapshot, refused file ------+
 
 What must stay true: nothing is appended from the last chunk on until the snapshot is adopted; while its file
-is put in place no group of the log's begins (`Journal.hold`), and no snapshot of this node's own is made.
+is put in place the journal begins no group (`Journal.hold`), and this node makes no snapshot of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from raftlog.snapshotting import Snapshotter
 
 LOG = logging.getLogger("quorate.raftlog")
 LOOK_AGAIN_MS = 5.0
-"""While a group is in flight or a snapshot of our own is put in place: both take milliseconds."""
+"""Milliseconds between attempts while a group is in flight or an own snapshot is put in place; both are
+short."""
 
 
 class Installing:
@@ -46,21 +47,21 @@ class Installing:
         self._source: tuple[int, int, int, int] | None = None
         self._is_stopped = False
         self.is_on_disk = False
-        """Files of the log are being replaced: it cannot be closed."""
+        """Whether files of the log are being replaced, so that it cannot be closed."""
         self.has_replaced_log = False
-        """They were, but the node had stopped: the next start completes it."""
+        """Whether they were replaced after the node had stopped; the next start completes the install."""
         self.is_finishing = False
-        """The file is complete: entries of the leader are not taken until it is adopted."""
+        """Whether the file is complete: entries of the leader are not taken until it is adopted."""
 
     def stop(self) -> None:
-        """The node stops: what has arrived is given up."""
+        """Stop with the node; a partly received file is removed."""
         self._is_stopped = True
         if self._sink is not None and not self.is_on_disk:
             self._sink.abandon()
 
     def take(self, leader: int, message: SnapshotChunk, *, is_joining: bool) -> SnapshotAck:
-        """Store a chunk that the leader of the present term sent; the answer to it."""
-        # Snapshots with equal last entries may differ in bytes: what tombstones are kept is each node's own.
+        """Store a chunk that the leader of the current term sent; returns the answer to it."""
+        # Snapshots with equal last entries may differ in bytes: each node decides which tombstones it keeps.
         source = leader, message.term, message.last_index, message.size
         if not self.is_finishing:
             self._store(message, source)
@@ -86,7 +87,7 @@ class Installing:
             self._finish()
 
     def _finish(self) -> None:
-        """Check the file and put it in place, on the disk thread, when nothing else is in the way."""
+        """Check the file and put it in place, on the disk thread, as soon as no other work prevents it."""
         if self._is_stopped:
             return
         if not self._journal.hold() or not self._snapshotter.hold():

@@ -1,23 +1,23 @@
-"""The live log of one shard: what is above the snapshot, on disk, and the little of it that memory holds.
+"""The live log of one shard: the entries after the snapshot, on disk, with a small part of them in memory.
 
-Memory holds an offset and a term per entry and the frames that are not yet committed and synced; entries
-themselves are read back from disk when somebody asks.  What must stay true:
+Memory holds an offset and a term per entry and the frames that are not yet committed and synced; other
+entries are read back from disk on demand.  What must stay true:
 
 - Entries are dense: the next index is the last plus one; terms and timestamps never go back.
-- Frames reach the file in groups: one write, one sync, one group in flight.  `begin_flush` gives the work as
-  a function that touches files only, so that it can run on the disk thread; `end_flush` takes its success
-  in.  A failed flush is never taken in and never repeated: what is on disk is then unknown, and the node
-  stops.
+- Frames reach the file in groups: one write, one sync, one group in flight.  `begin_flush` returns the work
+  as a function that touches files only, so that it can run on the disk thread; `end_flush` records its
+  success.  A failed flush is never recorded and never repeated: the state on disk is unknown then, and the
+  node stops.
 - A new segment is begun only when all of the old one is synced, so only the last can have a torn tail; both
   end where a link of the hash chain ends.
-- A frame that names an entry as committed is in a later group than that entry, or less than
-  `LAGGING_GROUP_BYTES` behind it: that is how a load tells a torn group from a damaged one.
-- Entries are forgotten from the end only, and durably before anything is written in their place: no frame of
-  a truncated tail is ever behind a newer one.
+- A frame that names an entry as committed is in a later group than that entry, or begins less than
+  `LAGGING_GROUP_BYTES` after it: that is how a load tells a torn group from a damaged one.
+- Entries are removed from the end only, and durably before anything is written in their place: no frame of a
+  truncated tail ever follows a newer one.
 - The mark `synced` beside the segments never claims more than what is synced here: it is written by the work
-  of a group, after its sync, and lowered before a tail is forgotten, while no group is in flight.
-- While a snapshot of the leader takes the log's place (`hold` to `adopt_snapshot`) no group begins, not even
-  one that is only a mark: it would name entries of the log that was replaced.
+  of a group, after its sync, and lowered before a tail is removed, while no group is in flight.
+- While a snapshot of the leader replaces the log (`hold` to `adopt_snapshot`) no group begins, not even one
+  that is only a mark: it would name entries of the log that was replaced.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from raftlog.settings import CHAIN_STRIDE, LogSettings
 from raftlog.synced import Synced
 
 Visit = Callable[[int, int, int, bytes], None]
-"""Takes a committed entry: index, term, timestamp in ms, body."""
+"""Receives a committed entry: index, term, timestamp in ms, body."""
 
 
 _COUNTED_BYTES = 1 << 20
-"""Read at a time to count the records of entries that are forgotten."""
+"""At most this many bytes are read at once to count the records of removed entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Segment:
-    """A segment of the live log: `end` is where its synced frames end; `sealed` once its index is there."""
+    """A segment of the live log; its synced frames end at `end`, and `sealed` is set once it has an index."""
 
     first_index: int
     path: str
@@ -70,7 +70,7 @@ class Segment:
 
 @dataclass(slots=True)
 class _Flush:
-    """The group in flight; `made` is the segment that follows it, when it completes the present one."""
+    """The group in flight; `made` is the segment that follows if the group completes the current one."""
 
     last_index: int
     num_frames: int
@@ -97,7 +97,7 @@ class Journal:
         self._named_commit = 0
         self.synced: Synced | None = None
         self.at_link_end: Callable[[int, int], None] | None = None
-        """Told (index, term) of every entry that ends a link of the chain, when it is appended."""
+        """Called with (index, term) when an entry is appended that ends a link of the chain."""
         self.uncommitted_bytes = 0
         self.home = home
         self.identity = identity
@@ -120,33 +120,35 @@ class Journal:
         self.durable_index = self._recent_base = self.last_index
         self._append_offset = self.segments[-1].end
 
-    # Where entries are
+    # Reading entries
 
     @property
     def last_index(self) -> int:
-        """The newest entry, synced or not."""
+        """The index of the newest entry, synced or not."""
         return self.base_index + len(self.offsets)
 
     @property
     def last_term(self) -> int:
-        """The newest entry's term."""
+        """The term of the newest entry."""
         return self.terms[-1] if self.terms else self.base_term
 
     @property
     def first_in_memory(self) -> int:
-        """From here on frames are in memory; what is before was loaded, or is committed and synced."""
+        """The first index whose frame is in memory; earlier ones were loaded, or are committed and synced."""
         return self._recent_base + 1
 
     def term_at(self, index: int) -> int | None:
-        """The term of an entry from the snapshot's last one on, else None."""
+        """The term of an entry, None if it is older than the snapshot's last entry or not there."""
         place = index - self.base_index - 1
         if place == -1:
             return self.base_term
         return self.terms[place] if 0 <= place < len(self.terms) else None
 
     def read_chunk(self, from_index: int, to_index: int, bytes_max: int) -> Chunk:
-        """Synced entries from `from_index` on: about `bytes_max`, at least one, not beyond `to_index` nor
-        the end of a segment."""
+        """Synced entries from `from_index` on, within one segment and not beyond `to_index`.
+
+        About `bytes_max`, but at least one entry.
+        """
         place = bisect_right(self.segments, from_index, key=_first_index)
         segment = self.segments[place - 1]
         limit = min(to_index, self.durable_index)
@@ -178,8 +180,11 @@ class Journal:
         return found
 
     def frames_for(self, from_index: int, to_index: int, bytes_max: int) -> bytes:
-        """Whole frames from `from_index` on, for a peer: about `bytes_max`, at least one, not beyond
-        `to_index`; from memory, or what is not there any more from the file."""
+        """Whole frames for a peer, from `from_index` to at most `to_index`.
+
+        About `bytes_max`, but at least one frame; from memory, or from the file if they are no longer in
+        memory.
+        """
         base = self._recent_base
         if from_index <= base:
             return self.read_chunk(from_index, min(to_index, base), bytes_max).data
@@ -194,11 +199,11 @@ class Journal:
 
     @property
     def has_room(self) -> bool:
-        """What waits to be committed is below its bound."""
+        """Whether the uncommitted bytes are below their bound."""
         return self.uncommitted_bytes < self._settings.uncommitted_bytes_max
 
     def append(self, term: int, commit_index: int, timestamp_ms: int, count: int, body: bytes) -> int:
-        """Queue an entry for the next group; its index.  Raises LogFull when it is too large."""
+        """Queue an entry for the next group; returns its index.  Raises LogFull when it is too large."""
         if len(body) > self._settings.entry_bytes_max:
             raise LogFull(f"an entry of {len(body)} bytes is larger than entry_bytes_max")
         index = self.last_index + 1
@@ -209,9 +214,9 @@ class Journal:
         return index
 
     def append_frames(self, data: bytes) -> int:
-        """Queue the leader's frames, which follow the last entry, byte for byte; the new last index.
+        """Queue the leader's frames, which follow the last entry, byte for byte; returns the new last index.
 
-        All or nothing: raises Corrupt when anything is not the next whole frame.
+        All or nothing: raises Corrupt if any part is not the next whole frame.
         """
         for received in check_frames(data, self.last_index, self.last_term, self.last_timestamp_ms):
             self._queue(*received)
@@ -239,7 +244,7 @@ class Journal:
             self.at_link_end(index, term)
 
     def cut_here(self) -> None:
-        """Let the segment end with the newest entry, which must end a link of the chain."""
+        """End the segment with the newest entry, which must end a link of the chain."""
         index = self.last_index
         if index % CHAIN_STRIDE:
             raise AssertionError(f"a segment cannot end with entry {index}")
@@ -252,38 +257,40 @@ class Journal:
 
     @property
     def is_flushing(self) -> bool:
-        """A group is in flight."""
+        """Whether a group is in flight."""
         return self._flush is not None
 
     @property
     def is_dirty(self) -> bool:
-        """Something is queued that is in no group yet, or a segment is due to end."""
+        """Whether entries are queued that are in no group yet, or a segment is due to end."""
         return self._flush is None and (self.last_index > self.durable_index or bool(self._cuts))
 
     @property
     def is_mark_behind(self) -> bool:
-        """More is synced than `synced` says, and a group may begin."""
+        """Whether more is synced than the mark `synced` claims, and a group may begin to raise it."""
         if self._flush is not None or self._is_held or self.synced is None:
             return False
         return self.synced.index < self.durable_index
 
     def hold(self) -> bool:
-        """A snapshot is about to take this log's place: no group begins until `adopt_snapshot` or `release`.
+        """Begin no group until `adopt_snapshot` or `release`: a snapshot is about to replace this log.
 
-        False while a group is in flight or due: ask again later."""
+        Returns False while a group is in flight or due; the caller tries again later.
+        """
         self._is_held = self._flush is None and not self.is_dirty
         return self._is_held
 
     def release(self) -> None:
-        """Nothing took its place after all: go on."""
+        """Resume groups: the log was not replaced after all."""
         self._is_held = False
 
     def begin_flush(self, *, with_mark: bool = True) -> Callable[[], None]:
-        """Make the next group: the work that writes and syncs it, then (`with_mark`) notes that it is synced.
-        Not while a group is in flight; without anything queued it is the note alone.
+        """Make the next group: the work that writes and syncs it and then (`with_mark`) writes the mark
+        `synced`.
 
-        Its frames begin within `flush_bytes_max`; within `LAGGING_GROUP_BYTES` while the leader is known
-        to have committed what is not synced here.
+        Not while a group is in flight; if no entry is queued, the work only writes the mark.  All frames of a
+        group begin within `flush_bytes_max`; within `LAGGING_GROUP_BYTES` while the leader is known to have
+        committed entries that are not synced here.
         """
         assert self._flush is None
         assert not self._is_held
@@ -321,7 +328,7 @@ class Journal:
         return work
 
     def end_flush(self) -> None:
-        """The group in flight is durable."""
+        """Note that the group in flight is durable."""
         flush = self._flush
         assert flush is not None
         self._flush = None
@@ -336,9 +343,10 @@ class Journal:
     # Committing
 
     def take_committed(self, index: int, visit: Visit | None = None) -> None:
-        """Entries up to `index`, which memory holds, are committed: give each to `visit`, then chain it.
+        """Note that entries up to `index`, which memory holds, are committed: pass each to `visit`, then
+        chain it.
 
-        What was loaded and never in memory (before `first_in_memory`) must be in the chain already.
+        Entries that were loaded and never in memory (before `first_in_memory`) must be in the chain already.
         """
         chain, base = self.chain, self._recent_base
         before = chain.index
@@ -354,7 +362,7 @@ class Journal:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Frames that are committed and synced need no memory any more."""
+        """Free the memory of frames that are committed and synced."""
         last = min(self.chain.index, self.durable_index)
         count = last - self._recent_base
         if count > 0:
@@ -362,14 +370,14 @@ class Journal:
             del self._recent[:count]
             self._recent_base = last
 
-    # Forgetting a tail that another leader's replaces
+    # Removing a tail that another leader's entries replace
 
     def truncate_after(self, index: int) -> None:
-        """Forget the entries behind `index`, durably before this returns; none of them may be committed.
+        """Remove the entries after `index`, durably before this returns; none of them may be committed.
 
         Not while a group is in flight.  At every moment in between the files hold a prefix of the old log:
-        later segments go one by one, the newest first, each durably, before the last one is cut; before that
-        the mark of what was synced is lowered.
+        the mark of what was synced is lowered first; then later segments are removed one by one, the newest
+        first, each durably; then the last one is cut.
         """
         assert self._flush is None
         assert not self._is_held
@@ -432,8 +440,11 @@ class Journal:
     # After a snapshot
 
     def drop_below(self, index: int, timestamp_ms: int, chain: bytes, records: int) -> list[Segment]:
-        """Entries up to `index` are in a snapshot, of which the rest is said: forget them; the segments that
-        held them, closed."""
+        """Drop the entries up to `index`, which a snapshot covers; returns the segments that held them,
+        closed.
+
+        `timestamp_ms` and `chain` belong to the entry `index`; `records` is the number of records dropped.
+        """
         keep = bisect_right(self.segments, index + 1, key=_first_index) - 1
         dropped, self.segments = self.segments[:keep], self.segments[keep:]
         count = index - self.base_index
@@ -447,10 +458,10 @@ class Journal:
         return dropped
 
     def adopt_snapshot(self, header: SnapshotHeader) -> None:
-        """A snapshot from the leader is in place (`install.SnapshotSink.finish`): begin anew behind it.
+        """Start over after a snapshot from the leader that is in place (`install.SnapshotSink.finish`).
 
-        For a log that does not hold the snapshot's last entry (`term_at`): what it holds is older or was
-        replaced.  Only after `hold`, and nothing may have been appended since.
+        For a log that does not hold the snapshot's last entry (`term_at`): its entries are older or were
+        replaced. Only after `hold`, and nothing may have been appended since.
         """
         assert self._is_held
         assert not self.is_dirty

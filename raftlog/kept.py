@@ -1,11 +1,12 @@
-"""Kept snapshots: a few earlier ones stay in the archive, so that a look into the past need not replay all.
+"""Kept snapshots: a few earlier ones stay in the archive, so that reading a past state need not replay all.
 
-A new snapshot replaces the one before it; the job that merges it copies that one to the archive first, and
-the node puts the copy in place with the rest.  A bounded number is kept, spread evenly over the log: the one
-whose neighbours are closest goes.  They are a reader's short cut and nothing else: no start and no promise
-rests on them, each proves itself by its CRCs, and a log without any is whole.
+A new snapshot replaces the previous one; the job that merges it copies that one to the archive first, and the
+node puts the copy in place with the rest.  A bounded number is kept, spread evenly over the log: the one
+whose neighbours are closest is removed.  They only save readers time: no start and no promise depends on
+them, each is verified by its own CRCs, and a log without any is complete.
 
-Of no use, and removed, is one that lies before what retention has dropped: entries behind it are missing.
+A kept snapshot that lies before the entries that retention has dropped is useless, because the entries after
+it are missing; it is removed.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from raftlog.machine import SnapshotHeader
 from raftlog.snapshots import SNAPSHOT_FILE, SnapshotFile
 
 COPY_BYTES = 1 << 20
-"""Of a snapshot at once, while it is copied: the job's memory does not grow with it."""
+"""Bytes of a snapshot copied at once, so that the job's memory does not grow with it."""
 
 _NAME = re.compile(r"snapshot-(\d{20})")
 
 
 def kept_path(home: str, last_index: int) -> str:
-    """Where the snapshot that ends with `last_index` is kept."""
+    """The path of the kept snapshot that ends with `last_index`."""
     return join(home, ARCHIVE, f"{SNAPSHOT_FILE}-{last_index:020d}")
 
 
 def kept_indexes(files: Files, home: str) -> list[int]:
-    """Last indexes of the kept snapshots, rising."""
+    """The last indexes of the kept snapshots, ascending."""
     archive = join(home, ARCHIVE)
     names = files.listdir(archive) if files.is_dir(archive) else []
     return sorted(int(found[1]) for name in names if (found := _NAME.fullmatch(name)))
@@ -55,8 +56,10 @@ def copy_snapshot(files: Files, home: str, target: str) -> None:
 
 
 def surplus(indexes: Sequence[int], newest: int, kept_max: int) -> list[int]:
-    """Which of the kept snapshots (`indexes`, rising) to let go, so that `kept_max` are left, evenly spread
-    between the first entry and the snapshot in use, which ends with `newest`."""
+    """The kept snapshots (`indexes`, ascending) to remove so that `kept_max` are left.
+
+    Those left are evenly spread between the first entry and the snapshot in use, which ends with `newest`.
+    """
     left, gone = [one for one in indexes if one < newest], [one for one in indexes if one >= newest]
     while len(left) > kept_max:
         bounds = [0, *left, newest]
@@ -66,7 +69,7 @@ def surplus(indexes: Sequence[int], newest: int, kept_max: int) -> list[int]:
 
 
 def thin_out(files: Files, home: str, newest: int, kept_max: int) -> None:
-    """Remove the kept snapshots that are too many, or of no use behind what retention dropped."""
+    """Remove the kept snapshots that are too many, or that retention has made useless."""
     dropped = read_manifest(files, join(home, ARCHIVE)).dropped_index
     indexes = kept_indexes(files, home)
     useless = [one for one in indexes if one < dropped]
@@ -78,7 +81,7 @@ def thin_out(files: Files, home: str, newest: int, kept_max: int) -> None:
 
 
 def header_of(files: Files, path: str) -> SnapshotHeader | None:
-    """What a snapshot file stands for; None where it is not there (any more), or its header is damaged."""
+    """The header of a snapshot file; None if the file does not exist (any more) or its header is damaged."""
     try:
         file = SnapshotFile(files, path)
     except (FileNotFoundError, Corrupt):

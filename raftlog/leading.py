@@ -1,8 +1,9 @@
-"""The leader's half of replication: entries to followers, what their answers mean, proofs, hand-over.
+"""The leader's half of replication: sending entries, handling answers, proofs of leadership, hand-over.
 
-Each follower gets what it lacks in batches of about `replicate_batch_bytes`, with at most
-`replicate_window_bytes` under way; while it is unknown where the logs agree, one batch at a time.  A follower
-that is behind the live log is fed by `feeding`.  Every `raft_heartbeat_ms` all of them hear something.
+Each follower is sent the entries it lacks in batches of about `replicate_batch_bytes`, with at most
+`replicate_window_bytes` in flight; while it is unknown where the logs agree, one batch at a time.  A follower
+that needs entries older than the live log is served by `feeding`.  Every `raft_heartbeat_ms` each follower
+gets a message.
 
 A transfer goes
 
@@ -10,8 +11,8 @@ A transfer goes
          |                                                 |                                   |
          +------- link lost, too late, obstacle -----------+-- still leading too late, obstacle --> given up
 
-What must stay true: before `timeout_now` leaves, no more proposals and no lease; and no lease again in that
-term, as the message may still be under way.
+What must stay true: before `timeout_now` is sent, proposals stop and the lease ends; and there is no lease
+again in that term, as the message may still be in flight.
 """
 
 from __future__ import annotations
@@ -35,16 +36,17 @@ from raftlog.settings import LogSettings
 
 LOG = logging.getLogger("quorate.raftlog")
 TRANSFER_CATCH_UP_MS = 5_000
-"""A target that cannot take the backlog by then would only be a slower leader."""
+"""Milliseconds for the target to catch up; one that needs longer would only be a slower leader."""
 PROBE_MS = 1000.0
-"""A batch that finds out where logs agree is sent again after this long without an answer."""
+"""Milliseconds without an answer after which a batch that probes where the logs agree is sent again."""
 TRANSFER_CLOSING_MS = 500
-"""Without proposals and without a new leader: longer than an election that was asked for takes."""
+"""Milliseconds without proposals while a new leader is awaited: longer than an election on request takes."""
 
 
 @dataclass(slots=True)
 class Transfer:
-    """A hand-over on its way; `barrier` is what the target must have before proposals stop."""
+    """A leadership transfer under way; `barrier` is the index that the target must reach before proposals
+    stop."""
 
     target: int
     done: Callable[[str | None], None]
@@ -56,7 +58,7 @@ class Transfer:
 
 @dataclass(slots=True)
 class _Everywhere:
-    """Somebody waits until all peers in contact have applied `index`."""
+    """A callback that waits until all peers in contact have applied `index`."""
 
     index: int
     fn: Callable[[], None]
@@ -64,7 +66,7 @@ class _Everywhere:
 
 
 class Leading:
-    """What a replica does while it leads, and remembers of the peers when it does not."""
+    """A replica's work while it leads, and its knowledge of the peers at other times."""
 
     def __init__(
         self,
@@ -98,7 +100,8 @@ class Leading:
     # Sending
 
     def replicate(self, *, is_heartbeat: bool, checkpoint: Checkpoint | None = None) -> None:
-        """Send each peer what it lacks, as far as its window allows; a heartbeat to whoever gets nothing."""
+        """Send each peer the entries it lacks, as far as its window allows, and heartbeats to the others if
+        due."""
         now_ms = self._host.monotonic_ms()
         encoded: dict[int, tuple[bytes, int]] = {}
         is_round = True
@@ -106,14 +109,14 @@ class Leading:
             if peer.is_up and not self._feed(peer, now_ms, encoded):
                 is_round = (
                     is_round and is_heartbeat
-                )  # a full window: nothing went there that could prove anything
+                )  # a full window: nothing was sent there that could prove anything
                 if is_heartbeat:
                     self._beat(peer, now_ms, checkpoint)
         if is_round:
             self._last_round_ms = now_ms
 
     def feed(self, peer: Peer) -> None:
-        """Send one peer what it lacks."""
+        """Send one peer the entries it lacks."""
         if peer.is_up and peer.next_index <= self._journal.last_index:
             self._feed(peer, self._host.monotonic_ms(), {})
 
@@ -145,14 +148,14 @@ class Leading:
         return message.encode(), last_in(frames)
 
     def _beat(self, peer: Peer, now_ms: float, checkpoint: Checkpoint | None) -> None:
-        """Say that this node leads, and how far everybody is."""
+        """Send a heartbeat, with the commit index."""
         journal = self._journal
         if peer.is_waiting and now_ms - peer.probed_ms > PROBE_MS:
             peer.rewind(peer.probed_index + 1)  # it was loading, or the answer got lost
             self._feed(peer, now_ms, {})
         prev = peer.match_index if peer.is_waiting else peer.next_index - 1
         prev_term = journal.term_at(prev)
-        if prev_term is None:  # behind the live log; nobody's log lacks what was before the first entry
+        if prev_term is None:  # older than the live log; every log agrees on the place before the first entry
             prev = prev_term = 0
         if peer.next_index <= journal.base_index:
             self._feeding.feed(peer)
@@ -165,9 +168,11 @@ class Leading:
         self._send(peer.node_id, message.encode())
 
     def _joined_index(self, peer: Peer) -> int:
-        """What a joining peer has to reach: all that was committed when it asked.  This node knows that when
-        its leadership is proven for a time after that, and an entry of its own term is committed: before, its
-        commit index may lie far behind."""
+        """The index that a joining peer has to reach: all that was committed when it asked; -1 while unknown.
+
+        This node knows it once its leadership is proven for a later time and an entry of its own term is
+        committed; until then its commit index may be far too low.
+        """
         raft = self._raft
         if peer.joined_index < 0 and raft.knows_commit and self.proven_ms >= peer.joining_since_ms:
             peer.joined_index = raft.commit_index
@@ -176,7 +181,7 @@ class Leading:
     # Answers
 
     def took(self, peer: Peer, message: Ack) -> bool:
-        """A follower has synced entries; whether that may commit some."""
+        """Note that a follower has synced entries; returns whether that may commit some."""
         if message.match_index > self._journal.last_index:
             raise Refused(
                 f"entry {message.match_index} is acknowledged, {self._journal.last_index} is the last"
@@ -198,9 +203,9 @@ class Leading:
         return is_news
 
     def refused(self, peer: Peer, message: Reject) -> None:
-        """A follower lacks what entries were to follow: try where it says.
+        """Retry from the place that a follower named, because it lacks the entry before those sent.
 
-        An answer to what was sent before a later success says nothing any more.
+        An answer to a message sent before a later success is obsolete and ignored.
         """
         peer.last_index = message.last_index
         peer.applied_index = message.applied_index
@@ -221,21 +226,24 @@ class Leading:
 
     @property
     def proven_ms(self) -> float:
-        """Up to when a majority took this node for the leader; -inf when it does not lead."""
+        """The time until which a majority accepted this node as leader; -inf when it does not lead."""
         return self._progress.proven_ms() if self._raft.is_leader else NEVER_MS
 
     def has_lease(self, now_ms: float) -> bool:
-        """Nobody else can lead before this moment."""
+        """Whether no other node can lead before `now_ms`."""
         raft = self._raft
         return raft.is_leader and raft.term != self._lease_lost_in_term and self._progress.has_lease(now_ms)
 
     def led_until(self, now_ms: float) -> float:
-        """Until when nobody else has certainly led: now with a lease, else as of the newest proof, which may
-        be all that far peers give."""
+        """The time until which certainly no other node has led.
+
+        It is `now_ms` with a lease, otherwise the time of the newest proof; with distant peers there may
+        never be a lease.
+        """
         return now_ms if self.has_lease(now_ms) else self.proven_ms
 
     def ask_proof(self) -> None:
-        """One round of heartbeats at the end of this turn, for all who ask in it."""
+        """Send one round of heartbeats at the end of this turn, for all calls in it."""
         self._asked_ms = self._host.monotonic_ms()
         if not self._is_round_queued:
             self._is_round_queued = True
@@ -247,7 +255,7 @@ class Leading:
             self.replicate(is_heartbeat=True)
 
     def tell_proven(self) -> None:
-        """Tell the machine how far the proof reaches, when that is news."""
+        """Notify the machine of how far the proof reaches, if it has advanced."""
         proven_ms = self._progress.proven_ms()
         if proven_ms > self._told_ms:
             self._told_ms = proven_ms
@@ -266,7 +274,7 @@ class Leading:
 
     @property
     def applied_everywhere(self) -> int:
-        """The last entry that every other node has applied, in contact or not."""
+        """The last entry that every other node, in contact or not, has applied."""
         return min(peer.applied_index for peer in self._progress.peers.values())
 
     def _look_everywhere(self) -> None:
@@ -287,7 +295,7 @@ class Leading:
     # Links and terms
 
     def linked(self, node_id: int, *, is_up: bool) -> None:
-        """A link came up or went down."""
+        """Note that a link came up or went down."""
         next_index, now_ms = self._journal.last_index + 1, self._host.monotonic_ms()
         self._progress.peers[node_id].link(is_up=is_up, next_index=next_index, now_ms=now_ms)
         transfer = self.transfer_under_way
@@ -297,22 +305,22 @@ class Leading:
             self._look_everywhere()
 
     def begin_term(self) -> None:
-        """This node was elected."""
+        """Reset the times of proofs: this node was elected."""
         self._last_round_ms = self._asked_ms = self._told_ms = NEVER_MS
 
     def end_term(self) -> None:
-        """It does not lead any more: somebody else has the answers."""
+        """This node no longer leads: end a transfer, whose outcome the next leader knows."""
         self._end_transfer(None)
 
     # Hand-over
 
     @property
     def is_closing(self) -> bool:
-        """A hand-over takes no more proposals."""
+        """Whether a transfer has stopped proposals."""
         return self.transfer_under_way is not None and self.transfer_under_way.is_closing
 
     def transfer(self, target: int | None, done: Callable[[str | None], None]) -> None:
-        """Hand leadership to `target`, or to the best peer that can serve; `done(None)` when it is gone."""
+        """Hand leadership to `target`, or to the best peer that can serve; `done(None)` when it has moved."""
         best = self._progress.best if target is None else self._progress.peers.get(target)
         if not self._raft.is_leader:
             refusal = "this node does not lead the shard"
@@ -331,7 +339,7 @@ class Leading:
         self._host.call_soon(done, refusal)
 
     def _why_nobody(self) -> str:
-        """Why there is nobody to hand over to."""
+        """The reason why there is no peer to hand over to."""
         there = [_why_not(peer) for peer in self._progress.peers.values() if peer.is_up]
         return "; ".join(there) or "no other node is in contact"
 
@@ -367,7 +375,7 @@ class Leading:
     # For operators
 
     def followers(self) -> list[dict[str, Any]]:
-        """JSON-ready, one per peer."""
+        """The progress of each peer; JSON-ready."""
         now_ms, last = self._host.monotonic_ms(), self._journal.last_index
         return [self._describe(peer, now_ms, last) for peer in self._progress.peers.values()]
 
@@ -388,7 +396,7 @@ class Leading:
 
 
 def _why_not(peer: Peer) -> str:
-    """Why a peer cannot take over, in words."""
+    """The reason why a peer cannot take over, in words."""
     if not peer.is_up:
         return f"node {peer.node_id} is not in contact"
     if peer.is_joining:

@@ -1,7 +1,7 @@
-"""The other side of `backfilling`: peers that began with a snapshot get this node's archive, in chunks.
+"""The sending side of `backfilling`: peers that began with a snapshot get this node's archive, in chunks.
 
 One chunk at a time per peer, read on the disk thread with memory for that chunk.  What must stay true: an
-archive that cannot be read costs the peer its history, never this node its life.
+unreadable archive costs the peer its history, but never stops this node.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Lending:
         self._reading: set[int] = set()
 
     def asked(self, peer: int, request: HistoryRequest) -> None:
-        """A peer wants a chunk; while one is read for it, another is not."""
+        """Answer a peer's request for a chunk; ignored while another one is read for it."""
         if peer in self._reading:
             return
         self._reading.add(peer)
@@ -64,16 +64,16 @@ class Lending:
             self._send(peer, chunk.encode())
 
     def link_down(self, peer: int) -> None:
-        """It asks anew when it comes back."""
+        """Close the peer's file; it asks anew when it comes back."""
         source = self._sources.pop(peer, None)
         if source is not None:
             self._host.run_on_disk(source.close, _closed)
 
     def stop(self) -> None:
-        """Close what is open."""
+        """Close all open files."""
         for peer in list(self._sources):
             self.link_down(peer)
 
 
 def _closed(_: object | None, error: BaseException | None) -> None:
-    """Of a file that was only read: nothing can be wrong that matters."""
+    """Ignore an error on closing a file that was only read."""

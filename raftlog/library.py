@@ -1,7 +1,7 @@
-"""pysyncobj as it is given to `raft`: of one release, on the host's clock, with our journal, over our links.
+"""pysyncobj prepared for `raft`: a pinned release, on the host's clock, with our journal, over our links.
 
-`createJournal` gives back our journal, `monotonicTime` reads the host's clock, randomness is the host's; no
-poller, no threads, no files and no sockets of the library's own.
+`createJournal` returns our journal, `monotonicTime` reads the host's clock, randomness is the host's; the
+library has no poller, threads, files or sockets of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raftlog.journal import Journal
 from raftlog.messages import Vote, VoteRequest
 
 PINNED_VERSION = "0.3.17"
-"""The overrides go by private names of exactly this release."""
+"""The overrides use private names of exactly this release."""
 
 if VERSION != PINNED_VERSION:
     raise ImportError(
@@ -28,11 +28,11 @@ if VERSION != PINNED_VERSION:
     )
 
 LogEntry = tuple[bytes, int, int]
-"""The library's idea of an entry: (command, index, term).  Commands stay on disk, so it is empty."""
+"""The library's form of an entry: (command, index, term).  Commands stay on disk, so it is empty."""
 
 
 class HostClock:
-    """Stands in for the library's clock: the host of whichever node is in the library right now."""
+    """Replaces the library's clock: reads that of the host whose node is calling the library."""
 
     host: Host
 
@@ -54,7 +54,7 @@ syncobj.createJournal = _own_journal
 
 
 class TermStore(Protocol):
-    """Where term and vote are kept; `save_term` returns when they are synced."""
+    """Stores term and vote; `save_term` returns when they are synced."""
 
     term: int
     vote: str | None
@@ -69,16 +69,16 @@ class RaftOwner(TermStore, Protocol):
         """Append the first entry of the own new term."""
 
     def apply_committed(self, applied_index: int, commit_index: int) -> int:
-        """Apply a slice of what is committed; the new applied index."""
+        """Apply a slice of the committed entries; returns the new applied index."""
 
     def send(self, node_id: int, payload: bytes) -> bool:
         """Queue a message for a peer; False when there is no link."""
 
     def replicate(self) -> None:
-        """Send what peers do not have yet; nothing to send is a heartbeat."""
+        """Send the entries that peers lack, or heartbeats."""
 
     def truncate_after(self, index: int) -> None:
-        """Forget what a leader of a later term does not have."""
+        """Remove entries that a leader of a later term does not have."""
 
     def led(self) -> None:
         """This node leads; its term's first entry is appended."""
@@ -90,7 +90,7 @@ class RaftOwner(TermStore, Protocol):
 class LogView(LibraryJournal):  # type: ignore[misc]
     """The journal as the library sees it: (b"", index, term) from the snapshot's last entry on.
 
-    What it inherits raises: truncating and clearing come from messages of peers, and there are none.
+    Inherited methods raise: truncating and clearing come from peers' messages, which never reach the library.
     """
 
     def __init__(self, journal: Journal, owner: RaftOwner) -> None:
@@ -111,14 +111,14 @@ class LogView(LibraryJournal):  # type: ignore[misc]
         return b"", index, term
 
     def add(self, command: bytes, idx: int, term: int) -> None:
-        """The library's one own entry, the no-op of a new leader: it becomes our term start."""
+        """Append the library's only own entry, the no-op of a new leader: it becomes our term start."""
         self._owner.open_term(idx, term)
 
     def getRaftCommitIndex(self) -> int:
         return self._journal.base_index
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
-        """Not stored: frames carry it, and a start must not believe one beyond what it holds (D6)."""
+        """Not stored: frames carry it, and a start must not believe one beyond the entries it holds (D6)."""
 
     def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:
         self._owner.save_term(term, votedForNodeId)
@@ -130,11 +130,11 @@ class LogView(LibraryJournal):  # type: ignore[misc]
         return self._owner.vote
 
     def _destroy(self) -> None:
-        """The replica closes its files."""
+        """Does nothing: the replica closes its files."""
 
 
 class VoteTransport(Transport):  # type: ignore[misc]
-    """Override 8: what the library sends are requests for votes and votes; they go as messages of ours."""
+    """Override 8: the library sends only votes and vote requests; they go out as messages of ours."""
 
     def __init__(self, owner: RaftOwner) -> None:
         super().__init__(None, None, [])
@@ -146,7 +146,7 @@ class VoteTransport(Transport):  # type: ignore[misc]
         return True
 
     def send(self, node: Node, message: dict[str, Any]) -> None:
-        """Queue a vote or a request for one; what finds no link is lost, as on any network."""
+        """Queue a vote or a vote request; without a link it is lost, as on any network."""
         if message["type"] == "request_vote":
             last_index, last_term = message["last_log_index"], message["last_log_term"]
             payload = VoteRequest(message["term"], last_index, last_term, self.is_transfer).encode()
@@ -156,11 +156,11 @@ class VoteTransport(Transport):  # type: ignore[misc]
         self._owner.send(int(node.id), payload)
 
     def destroy(self) -> None:
-        """Links belong to the node."""
+        """Does nothing: links belong to the node."""
 
 
 class NoPoller:
-    """The library polls sockets at the end of a tick; ours belong to the host's loop."""
+    """Replaces the library's poller of sockets: ours belong to the host's loop."""
 
     def poll(self, timeout_s: float) -> None:
-        """Nothing to wait for."""
+        """Return at once; there is nothing to wait for."""

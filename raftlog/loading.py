@@ -1,13 +1,13 @@
 """Opening a shard's live log: from the files that a stop or a crash left to a journal that takes entries.
 
-Steps, each safe to be repeated: throw away what was being written aside; finish what an interrupted install
-or archive left; walk the segments above the snapshot; cut the torn tail of the last one; write again, and
-sync, what may never have been synced, as a follower acknowledges what it has loaded; remove the marker of a
+Steps, each safe to repeat: remove files that were being written aside; complete an interrupted install or
+archive move; walk the segments above the snapshot; cut the torn tail of the last one; rewrite and sync
+entries that may never have been synced, as a follower acknowledges what it has loaded; remove the marker of a
 clean stop.
 
-A tail is cut only where that cannot lose what was acknowledged: the lost entry lies behind the mark of what
-was synced (`raftlog.synced`), no whole frame further on proves that it was synced (`segments.proof_of_loss`),
-and no clean stop followed.  Anything else that is not as it was written is Corrupt.
+A tail is cut only where that cannot lose acknowledged entries: the lost entry lies after the mark of what was
+synced (`raftlog.synced`), no later whole frame proves that it was synced (`segments.proof_of_loss`), and no
+clean stop followed.  Any other deviation from what was written is Corrupt.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CLEAN_HINT = "the log ends before its clean stop: " + RESTORE_HINT
 
 
 def clean_up(files: Files, home: str) -> None:
-    """Remove what an interrupted write left aside, here and in the archive."""
+    """Remove left-overs of interrupted writes, in `home` and in the archive."""
     archive = join(home, ARCHIVE)
     for directory in (home, archive):
         for name in files.listdir(directory):
@@ -82,7 +82,7 @@ def load_journal(files: Files, journal: Journal, snapshot: SnapshotHeader | None
 
 
 def mark_clean(files: Files, journal: Journal, commit_index: int | None = None) -> None:
-    """Everything is synced and nothing more will be appended: leave the marker of a clean stop.
+    """Write the marker of a clean stop; everything is synced and nothing more will be appended.
 
     `commit_index` is the last entry known to be committed; None: the last one in the hash chain.
     """
@@ -96,7 +96,7 @@ def mark_clean(files: Files, journal: Journal, commit_index: int | None = None) 
 
 
 def _archive_rest(files: Files, journal: Journal) -> list[int]:
-    """Segments of the live log, after sealed ones below the snapshot went to the archive."""
+    """The segments of the live log, after moving sealed ones below the snapshot to the archive."""
     home, base = journal.home, journal.base_index
     firsts = first_indexes(files.listdir(home))
     below = [first for first, following in pairwise(firsts) if following <= base + 1]
@@ -115,7 +115,7 @@ def _archive_rest(files: Files, journal: Journal) -> list[int]:
 
 
 def read_sealed(files: Files, home: str, first_index: int) -> Sealed | None:
-    """The facts of a sealed segment, or None when it has no index; raises Corrupt."""
+    """The header of a sealed segment's index, or None when it has no index; raises Corrupt."""
     path = join(home, index_name(first_index))
     if not files.exists(path):
         return None
@@ -166,10 +166,11 @@ def _load_segment(files: Files, journal: Journal, first: int, mark: int, *, is_l
 
 
 def _write_again(journal: Journal, segment: Segment, from_index: int) -> None:
-    """Entries that no later one knew as committed may be in the page cache only, after a failed sync in an
-    earlier run, and no sync would write them any more.  Written again, the next sync takes them along.
+    """Rewrite entries that may never have been synced, so that the next sync covers them.
 
-    So may, on a follower, committed ones of the last group.
+    After a failed sync in an earlier run, entries that no later frame names as committed may be in the page
+    cache only, and no sync would write them again.  On a follower the same holds for committed entries of the
+    last group.
     """
     first = max(from_index, segment.first_index)
     if not journal.is_alone and journal.last_index >= segment.first_index:
@@ -184,7 +185,7 @@ def _write_again(journal: Journal, segment: Segment, from_index: int) -> None:
 
 
 def _cut_torn_tail(journal: Journal, segment: Segment, size: int, *, is_last: bool) -> None:
-    """What follows `segment.end` is no whole frame: a torn tail, or damage."""
+    """Cut off the bytes after `segment.end` if they are a torn tail; raises Corrupt if they are damage."""
     lost = journal.last_index + 1
     if not is_last:
         what = f"no whole frame where entry {lost} should be, and more segments follow"

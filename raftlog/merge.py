@@ -1,4 +1,4 @@
-"""The job behind snapshots: seal segments, and merge them with the previous snapshot into a new one.
+"""The job that makes snapshots: seals segments, and merges them with the previous snapshot into a new one.
 
 Runs as `python -P -m raftlog.merge` at low priority: one msgpack request on stdin, one msgpack result on
 stdout.  It only ever makes new temporary files whose names hold the request's token, and renames nothing: the
@@ -6,7 +6,7 @@ node checks the result and puts the files in place, so a job that outlives its n
 nothing.
 
 The merge is `records.compact` over the previous snapshot and every record of the segments: the newest record
-of each key, and of tombstones those younger than `delete_retention_ms` at `now_ms`.
+of each key, and the tombstones younger than `delete_retention_ms` at `now_ms`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from records import Stamped, compact, iter_records
 
 
 def aside(path: str, token: str) -> str:
-    """Where the job with `token` writes what shall become `path`."""
+    """The temporary path to which the job with `token` writes the file that becomes `path`."""
     return f"{path}.{token}{TEMPORARY_SUFFIX}"
 
 
@@ -42,10 +42,13 @@ def request_of(
     snapshot: dict[str, Any] | None,
     keep: int | None = None,
 ) -> dict[str, Any]:
-    """A request: index the `segments` (first indexes, consecutive; `chain` is the hash chain before them) of
-    the log in `home`, and with `snapshot` merge them: its fields are those of `SnapshotHeader` without
-    `chain_hash` and `record_count`, and `delete_retention_ms`.  The previous snapshot, which ends with
-    `keep`, is copied for the archive unless that is None."""
+    """A request to index `segments` of the log in `home`, and with `snapshot` to merge them.
+
+    `segments` are consecutive first indexes; `chain` is the hash chain before them.  The fields of `snapshot`
+    are those of `SnapshotHeader` without `chain_hash` and `record_count`, and `now_ms` and
+    `delete_retention_ms`.  The previous snapshot, which ends with `keep`, is copied for the archive unless
+    that is None.
+    """
     return {
         "home": home,
         "token": token,
@@ -57,8 +60,11 @@ def request_of(
 
 
 def run(request: Any, files: Files) -> dict[str, Any]:
-    """Do what `request_of` describes: {"chain": chain after the last segment, "records": in the snapshot}, or
-    {"corrupt": [file, offset, what, hint]}."""
+    """Carry out a request of `request_of`.
+
+    Returns {"chain": chain after the last segment, "records": number of records in the snapshot}, or
+    {"corrupt": [file, offset, what, hint]}.
+    """
     try:
         return _run(request, files)
     except Corrupt as found:
@@ -123,7 +129,7 @@ def _records_of(log: bytes, after_index: int) -> Iterator[Stamped]:
 
 
 def check_result(result: object) -> dict[str, Any]:
-    """The job's result; raises Corrupt for the damage that it found."""
+    """The job's result; raises Corrupt for damage that it found."""
     if not isinstance(result, dict):
         raise TypeError(f"the merge job answered {result!r}")
     if "corrupt" in result:
@@ -133,7 +139,7 @@ def check_result(result: object) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Standard input to standard output."""
+    """Read a request from standard input, write the result to standard output."""
     gc.disable()  # millions of records, no cycles: collections would take two fifths of the time
     request = msgpack.unpackb(sys.stdin.buffer.read())
     sys.stdout.buffer.write(msgpack.packb(run(request, OsFiles())))

@@ -1,8 +1,8 @@
-"""What replicas of one shard say to each other: msgpack arrays, the kind first, fields only ever appended.
+"""Messages between the replicas of one shard: msgpack arrays, the kind first, fields only ever appended.
 
 Entries travel as the leader's frames, byte for byte, so one encoding serves all peers and equal entries are
 equal bytes on every node.  Every answer carries the term in which it was given, and the send time of the
-message that it answers, on the clock of whoever sent that: the base of the lease and of proofs.
+message that it answers, on the clock of that message's sender: the base of the lease and of proofs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgpack
 
 
 class Kind(IntEnum):
-    """First item of a message."""
+    """The kind of a message: its first item."""
 
     APPEND = 1
     ACK = 2
@@ -34,7 +34,7 @@ class Kind(IntEnum):
 
 
 class BadMessage(ValueError):
-    """Not a message of this version; the connection that it came by cannot be trusted to be in step."""
+    """Not a message of this version; the connection that it came by may be out of step."""
 
 
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
@@ -51,12 +51,13 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Append:
-    """The leader's entries behind `prev_index`, or none: a heartbeat.
+    """The leader's entries after `prev_index`, or none: a heartbeat.
 
-    `sent_ms` is the leader's clock; `joined_index` tells a joining node that it knows everything once its
-    log reaches that index (-1: not yet). `known_ms` is an `asked_ms` of this peer: the leader got it, and
-    nobody else can have led by then, so that `commit_index` was all that there was
-    at that time of the peer's clock (-1: not told; None: an older release, which tells it to nobody).
+    - `sent_ms`: the leader's clock.
+    - `joined_index`: a joining node has everything once its log reaches this index (-1: not known yet).
+    - `known_ms`: an earlier `asked_ms` of this peer, up to which certainly no other node led: at that time of
+      the peer's clock nothing after `commit_index` was committed (-1: unknown; None: the leader runs an older
+      release, which never sends it).
     """
 
     term: int
@@ -91,11 +92,11 @@ class Append:
 
 @dataclass(slots=True)
 class Ack:
-    """A follower's: its synced log equals the leader's up to `match_index`; it applied up to `applied_index`.
+    """A follower's acknowledgement: its synced log equals the leader's up to `match_index`.
 
-    A joining node's does not count towards a quorum. `asked_ms` is its own clock as it sends this: see
-    `Append.known_ms`. `obstacle` is what would keep it from serving the shard (`raftlog.obstacles`), left out
-    when nothing does.
+    `applied_index` is the last entry it has applied.  An acknowledgement of a joining node does not count
+    towards a quorum.  `asked_ms` is the follower's own clock when it sends this: see `Append.known_ms`.
+    `obstacle` is what would keep it from serving the shard (`raftlog.obstacles`), left out when nothing does.
     """
 
     term: int
@@ -134,8 +135,11 @@ class _Plain:
 
 @dataclass(slots=True)
 class Reject(_Plain):
-    """A follower's: it has no entry `prev_index` of that term.  `next_index` is where to try next, a whole
-    term further back; `last_index` is 0 for an empty log.  In reply to a lower term only `term` counts."""
+    """A follower's refusal: it has no entry `prev_index` of that term.
+
+    `next_index` is the index to try next, a whole term further back; `last_index` is 0 for an empty log.  In
+    reply to a lower term only `term` counts.
+    """
 
     kind: ClassVar = Kind.REJECT
     term: int
@@ -149,7 +153,7 @@ class Reject(_Plain):
 
 @dataclass(slots=True)
 class VoteRequest(_Plain):
-    """A candidate's; `is_transfer`: the leader itself asked for this election and gave up its lease."""
+    """A candidate's request; `is_transfer`: the leader asked for this election and gave up its lease."""
 
     kind: ClassVar = Kind.VOTE_REQUEST
     term: int
@@ -160,7 +164,7 @@ class VoteRequest(_Plain):
 
 @dataclass(slots=True)
 class Vote(_Plain):
-    """A granted vote; refusals are silent, the pre-vote said them."""
+    """A granted vote; there is no message for a refusal, which the pre-vote has announced already."""
 
     kind: ClassVar = Kind.VOTE
     term: int
@@ -168,7 +172,10 @@ class Vote(_Plain):
 
 @dataclass(slots=True)
 class PreVoteRequest(_Plain):
-    """Would you vote for me in `term`?  Changes nothing on either side; `round` numbers the asker's tries."""
+    """Asks whether the receiver would vote for the sender in `term`; changes nothing on either side.
+
+    `round` numbers the sender's attempts.
+    """
 
     kind: ClassVar = Kind.PRE_VOTE_REQUEST
     term: int
@@ -179,7 +186,7 @@ class PreVoteRequest(_Plain):
 
 @dataclass(slots=True)
 class PreVote(_Plain):
-    """The answer; `term` is the answerer's own, `wait_ms` how long until it would really vote."""
+    """The answer to a pre-vote; `term` is the voter's own, `wait_ms` how long until it would really vote."""
 
     kind: ClassVar = Kind.PRE_VOTE
     term: int
@@ -190,7 +197,7 @@ class PreVote(_Plain):
 
 @dataclass(slots=True)
 class TimeoutNow(_Plain):
-    """The leader's to the peer that should lead: campaign at once, nobody protects my lease any more."""
+    """The leader's request to the peer that should take over: campaign at once, the lease is given up."""
 
     kind: ClassVar = Kind.TIMEOUT_NOW
     term: int
@@ -198,10 +205,11 @@ class TimeoutNow(_Plain):
 
 @dataclass(slots=True)
 class Term(_Plain):
-    """Said by both ends of a new link: the term each has stored.
+    """Sent by both ends of a new link: the term that each has stored.
 
-    `asks`: to be answered, as what was said before a replica was loaded is lost.  `protects_ms`: for so long
-    after hearing a leader the sender votes for nobody."""
+    `asks`: the receiver should answer, because messages sent before a replica was loaded are lost.
+    `protects_ms`: for this long after hearing from a leader the sender votes for no other node.
+    """
 
     kind: ClassVar = Kind.TERM
     term: int
@@ -226,7 +234,7 @@ class SnapshotChunk(_Plain):
 
 @dataclass(slots=True)
 class SnapshotAck(_Plain):
-    """A follower's: it has the snapshot of `last_index` up to `offset`; `is_refused`: go on there."""
+    """A follower's answer: it has the snapshot of `last_index` up to `offset`; `is_refused`: resume there."""
 
     kind: ClassVar = Kind.SNAPSHOT_ACK
     term: int
@@ -239,8 +247,11 @@ class SnapshotAck(_Plain):
 
 @dataclass(slots=True)
 class Diverged:
-    """The leader's to a node whose hashes differ from the majority's, or (`is_majority` false) to all when
-    there is no majority: stop."""
+    """The leader's order to stop.
+
+    Sent to a node whose hashes differ from the majority's, or to all (`is_majority` false) when there is no
+    majority.
+    """
 
     term: int
     checkpoint: Checkpoint
@@ -253,8 +264,11 @@ class Diverged:
 
 @dataclass(slots=True)
 class HistoryRequest(_Plain):
-    """Of a node whose archive begins behind `before_index`, to any other: at most `bytes_max` bytes, from
-    `offset` on, of the segment that ends with that entry; 0 bytes: what have you got?"""
+    """A request of a node whose archive begins after `before_index`, to any other node.
+
+    It asks for at most `bytes_max` bytes, from `offset` on, of the segment that ends with that entry.  With 0
+    the answer says only whether there is one, and how large it is.
+    """
 
     kind: ClassVar = Kind.HISTORY_REQUEST
     before_index: int
@@ -267,9 +281,10 @@ class HistoryRequest(_Plain):
 
 @dataclass(slots=True)
 class HistoryChunk(_Plain):
-    """The answer: bytes at `offset` of `size`; the newest entry's time, the hash chain before the segment.
+    """The answer: bytes at `offset` of `size`, the newest entry's time, the hash chain before the segment.
 
-    `size` 0: not, or no longer, in the archive."""
+    `size` 0: not, or no longer, in the archive.
+    """
 
     kind: ClassVar = Kind.HISTORY_CHUNK
     before_index: int
@@ -284,7 +299,7 @@ class HistoryChunk(_Plain):
 
 
 def _check_counts(*counts: int) -> None:
-    """Indexes, offsets and sizes; raises ValueError."""
+    """Check indexes, offsets and sizes; raises ValueError for a negative one."""
     if min(counts) < 0:
         raise ValueError(f"{counts} are no counts")
 
@@ -329,14 +344,16 @@ _TYPES = {
 
 
 NUMBER_MAX = (1 << 63) - 1
-"""Of terms and indexes; -1 is the least, for "none"."""
+"""The largest term or index; the smallest is -1, for "none"."""
 _APPEND = (int, int, int, int, float, bytes, int)
 _ACK = (int, int, int, float, bool)
 
 
 def decode(payload: bytes) -> Message:
-    """The message, its fields of the right types and in range; raises BadMessage.  Fields appended by a
-    later version are ignored."""
+    """The message, with fields of the right types and in range; raises BadMessage.
+
+    Fields appended by a later version are ignored.
+    """
     try:
         fields = msgpack.unpackb(payload)
         kind = fields[0]
@@ -375,7 +392,7 @@ def decode(payload: bytes) -> Message:
 
 
 def _check(values: list[Any], types: tuple[Any, ...]) -> None:
-    """Raises ValueError when a field is of another type or out of range; those at the end may be missing."""
+    """Raise ValueError if a field is of another type or out of range; the last fields may be missing."""
     for value, kind in zip(values, types, strict=False):
         if type(value) is not kind:
             raise ValueError(f"{value!r} where {kind.__name__} is due")

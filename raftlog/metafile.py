@@ -5,8 +5,8 @@
     length  u32      bytes of the value
     value            msgpack: [kind, field, field, ...]; fields are only ever appended
 
-Always replaced as a whole (`files.replace`), so a torn one cannot exist: anything unexpected is damage.
-Every byte is covered: a flip anywhere in the file is found.
+Always replaced as a whole (`files.replace`), so a torn one cannot exist: anything unexpected is damage. Every
+byte is covered: a flip anywhere in the file is found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from raftlog.files import Files, replace
 
 MAGIC = b"QMF1"
 META_BYTES_MAX = 64 << 20
-"""The manifest of half a million segments; all others are below a kilobyte or two."""
+"""At most this many bytes: a manifest of half a million segments; the other files have a kilobyte or two."""
 _HEAD = struct.Struct("<4sII")
 _CRC_START = 8
 
@@ -53,7 +53,7 @@ def decode_meta(data: bytes, path: str, kind: str) -> list[Any]:
 
 
 def read_meta(files: Files, path: str, kind: str) -> list[Any]:
-    """Read and check a file; a missing one is Corrupt too, as formatting wrote it."""
+    """Read and check a file; a missing one is Corrupt too, because formatting wrote it."""
     try:
         data = files.read(path, META_BYTES_MAX)
     except FileNotFoundError:

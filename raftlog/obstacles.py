@@ -1,8 +1,8 @@
-"""Obstacles that keep a node from serving a shard if it led it: one answer for all who choose a leader.
+"""Obstacles that keep a node from serving a shard if it led it, as every choice of a leader considers them.
 
-A follower says it with every acknowledgement, so its leader knows whom not to choose: in balancing, in a
-hand-over that somebody asked for, when the node stops.  A leader asks itself too, and gives the shard to a
-peer without an obstacle.  Operators are shown the words.
+A follower reports its obstacle with every acknowledgement, so its leader knows which peers not to choose: in
+balancing, in a hand-over on request, when the node stops.  A leader checks itself too, and hands the shard to
+a peer without an obstacle.  Operators see the obstacle in words.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Obstacle(IntEnum):
-    """Numbers of the format between nodes; `NONE`: it can serve."""
+    """The obstacles, with their numbers in the protocol between nodes; `NONE`: it can serve."""
 
     NONE = 0
     JOINING = 1
@@ -34,5 +34,5 @@ _WORDS: Final = {
 
 
 def obstacle_words(number: int | None) -> str | None:
-    """In words; None for a node that can serve, or has not said yet.  A later release may know more."""
+    """An obstacle in words; None if there is none or none is known yet.  Later releases may send others."""
     return _WORDS.get(number, f"obstacle {number}") if number else None  # type: ignore[call-overload]

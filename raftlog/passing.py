@@ -1,9 +1,9 @@
-"""Looking for some groups' entries, passing by those of others, without reading them where that is sound.
+"""Searching for some groups' entries without reading those of other groups where that is sound.
 
-Of a sealed segment the index tells where a group's entries are, so nothing else of it is read.  What is then
-*not* checked are the bytes of the others' entries: damage to them is not found, and does not matter, for the
-index is checked whole, and each entry that it leads to.  `verify` checks all.  Of a segment without an index
-every byte is read and checked; what is passed by is only not made a `Frame`.
+The index of a sealed segment locates a group's entries, so nothing else of it is read.  The bytes of other
+groups' entries are then *not* checked: damage to them is not found, and does not matter, because the index is
+checked whole, and so is each entry that it leads to.  `verify` checks all.  A segment without an index is
+read and checked completely; the only saving is that no `Frame` is made of other groups' entries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raftlog.segments import HEADER_BYTES_MAX, decode_header, index_name, log_na
 from records import RecordType
 
 GROUPS_MAX = 16
-"""Of more groups than that, one is in most stretches of a log: there is nothing to gain."""
+"""At most this many groups are searched for: of more, nearly every stretch of a log holds one."""
 
 _TERM_START = int(RecordType.TERM_START)
 _TYPE = struct.Struct(">h")
@@ -35,8 +35,10 @@ _CAUSE_LENGTH = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The entries from `first_index` to `last_index` are decided and say nothing about the groups;
-    `timestamp_ms` is the time of the last of them (that has records)."""
+    """The entries from `first_index` to `last_index` are decided and do not concern the groups.
+
+    `timestamp_ms` is the time of the last of them (that has records).
+    """
 
     first_index: int
     last_index: int
@@ -45,8 +47,11 @@ class Passed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What is looked for: entries of these groups, beginnings of terms, what is behind the end, or not known
-    to be decided (`decided_to`; None: all are)."""
+    """The entries searched for: those of these groups, and starts of terms.
+
+    Also all entries after the end (`to_index`, `to_ms`), or not known to be decided (`decided_to`; None: all
+    are).
+    """
 
     group_ids: Collection[str]
     to_index: int | None = None
@@ -54,7 +59,8 @@ class Looked:
     decided_to: int | None = None
 
     def is_behind_end(self, index: int, timestamp_ms: int) -> bool:
-        """What is there must be looked at, whatever it is."""
+        """Whether an entry lies after the end, or is undecided, so that it must be returned whatever it
+        holds."""
         return (
             (self.to_index is not None and index > self.to_index)
             or (self.to_ms is not None and timestamp_ms > self.to_ms)
@@ -63,7 +69,7 @@ class Looked:
 
 
 class Passing:
-    """Passes by what is not looked for in the bytes of one segment."""
+    """Passes over the entries in the bytes of one segment that are not searched for."""
 
     def __init__(self, data: bytes, looked: Looked) -> None:
         self._data = data
@@ -72,11 +78,14 @@ class Passing:
         needles = (re.escape(group_id.encode()) for group_id in looked.group_ids)
         self._pattern = re.compile(b"|".join(needles))
         self._hit = -1
-        """Where one of the groups is named next; in every record of it, and in few others."""
+        """Where one of the groups is named next: in every record of it, and in few others."""
 
     def by(self, at: int, expected: int) -> tuple[Passed | None, int]:
-        """What can be passed by from `at` on, where entry `expected` is due, and where that ends: at a frame
-        that is looked for, or at none that is whole."""
+        """(entries that can be passed over from `at` on, or None; where they end).
+
+        Entry `expected` is due at `at`.  They end at a frame that is searched for, or where no frame is
+        whole.
+        """
         data, view, is_behind_end = self._data, self._view, self._looked.is_behind_end
         unpack, crc_of, size = HEADER.unpack_from, crc32c, len(data)
         first, last_ms = expected, -1
@@ -98,7 +107,7 @@ class Passing:
 
 
 def _begins_term(data: bytes, at: int, end: int) -> bool:
-    """The first record of the frame between `at` and `end` of `data` begins a term."""
+    """Whether the first record of the frame between `at` and `end` of `data` begins a term."""
     body = at + HEADER_BYTES
     if body + _CAUSE_LENGTH.size > end:
         return False
@@ -107,7 +116,7 @@ def _begins_term(data: bytes, at: int, end: int) -> bool:
 
 
 def sealed_index(files: Files, home: str, first: int) -> tuple[Sealed, bytes] | None:
-    """The index of the segment that begins with `first`, checked whole; None where there is no sound one."""
+    """The index of the segment that begins with `first`, checked whole; None if there is no intact one."""
     for path in (join(home, index_name(first)), join(home, ARCHIVE, index_name(first))):
         with contextlib.suppress(FileNotFoundError, Corrupt):
             data = files.read(path)
@@ -116,8 +125,11 @@ def sealed_index(files: Files, home: str, first: int) -> tuple[Sealed, bytes] | 
 
 
 def indexed_frames(files: Files, home: str, first: int, looked: Looked) -> Iterator[Frame | Passed] | None:
-    """What is looked for in a sealed segment, by its index; None where it must be read itself: it has no
-    sound index, is not the file that was indexed, or the end that is looked for is in it."""
+    """The entries of a sealed segment that are searched for, located by its index.
+
+    None where the segment must be read itself: it has no intact index, is not the file that was indexed, or
+    the end of the search is in it.
+    """
     found = sealed_index(files, home, first)
     if found is None:
         return None
@@ -140,14 +152,14 @@ def indexed_frames(files: Files, home: str, first: int, looked: Looked) -> Itera
 
 def _opened(files: Files, home: str, first: int) -> tuple[str, File | None]:
     live, archived = join(home, log_name(first)), join(home, ARCHIVE, log_name(first))
-    for path in (live, archived, live):  # it may move while this looks
+    for path in (live, archived, live):  # it may be moved in the meantime
         with contextlib.suppress(FileNotFoundError):
             return path, files.open(path, "r")
     return live, None
 
 
 def _places(sealed: Sealed, data: bytes, looked: Looked) -> list[int]:
-    """Offsets in the index of the first rows of the entries that are looked for, rising."""
+    """Offsets in the index of the first rows of the entries that are searched for, ascending."""
     needles = [struct.pack("<I", crc32(group_id.encode())) for group_id in looked.group_ids]
     if _TERM_START in sealed.types:
         needles.append(struct.pack("<Ii", 0, _TERM_START))
@@ -159,12 +171,14 @@ def _places(sealed: Sealed, data: bytes, looked: Looked) -> list[int]:
 
 
 _INDEX_BYTES = 8
-"""A row begins with the entry's index."""
+"""The length of the entry's index, with which a row begins."""
 
 
 def _rows_with(data: bytes, start: int, needle: bytes) -> Iterator[int]:
-    """Offsets of the rows that have `needle` where the CRC of the group is: found as bytes are, as rows are
-    many and hits are few."""
+    """Offsets of the rows that have `needle` in the place of the group's CRC.
+
+    A search in the raw bytes, because rows are many and hits are few.
+    """
     at = data.find(needle, start)
     while at >= 0:
         row, beside = divmod(at - start - ROWS_CRC_OFFSET, ROW.size)
@@ -195,7 +209,7 @@ def _frames(
 def _frame(file: File, path: str, index: int, offset: int) -> Frame:
     head = file.pread(HEADER_BYTES, offset)
     if len(head) == HEADER_BYTES:
-        length = min(HEADER.unpack(head)[2], file.size() - offset)  # a damaged length: the CRC will tell
+        length = min(HEADER.unpack(head)[2], file.size() - offset)  # if damaged, the CRC detects it
         frame = read_frame(memoryview(head + file.pread(length, offset + HEADER_BYTES)), 0, path, offset)
         if frame is not None and frame.index == index:
             return frame

@@ -1,15 +1,15 @@
-"""One replica among several: its place in elections, and which half of replication it is in.
+"""One replica among several: its part in elections, and its half of replication.
 
-Messages of peers and the one timer come in here and go to the engine (`raft`), the pre-vote (`election`), the
+Messages of peers and the one timer arrive here and go to the engine (`raft`), the pre-vote (`election`), the
 leader's half (`leading`) or the follower's (`following`).  What must stay true:
 
-- A loop that stood still (SIGSTOP, a long turn) reads its sockets before it acts on a deadline: the leader
-  may have been heard all the time, or another may lead by now.
-- A replaced disk (`joining`) has forgotten what it promised: until it has heard the terms of all other nodes,
-  and has everything that was committed when it came, it neither votes nor stands, and its answers do not
+- A loop that was blocked (SIGSTOP, a long turn) reads its sockets before it acts on a deadline: messages from
+  the leader may be waiting in them, or another node may lead by now.
+- A replaced disk (`joining`) has forgotten what it promised: until it knows the terms of all other nodes, and
+  has everything that was committed when it joined, it neither votes nor campaigns, and its answers do not
   count.
-- A node that something keeps from serving says so, refuses the lead when it is handed to it, and gives it
-  away when it has it; one whose disk stands still falls silent too, as it would only slow the others down.
+- A node with an obstacle to serving reports it, refuses leadership when it is handed over, and gives it away
+  when it has it; one whose disk stalls falls silent too, as it would only slow the others down.
 """
 
 from __future__ import annotations
@@ -61,13 +61,14 @@ from records import TermWhy
 
 LOG = logging.getLogger("quorate.raftlog")
 DRAIN_MS = 30.0
-"""After a gap: several turns of the loop, each of which reads the sockets."""
+"""Milliseconds to wait after a gap: several turns of the loop, each of which reads the sockets."""
 LOOK_AGAIN_MS = 1000.0
-"""Whether this node may stand by now; nothing tells when its disk or its projection is back."""
+"""Milliseconds between checks of the own obstacle: no event reports that the disk or the projection
+recovered."""
 
 
 class Links(Protocol):
-    """What a replica needs of `peers.Links`."""
+    """The part of `peers.Links` that a replica needs."""
 
     def send(self, node_id: int, shard: int, payload: bytes) -> bool: ...
     def can_send(self, node_id: int) -> bool: ...
@@ -75,7 +76,7 @@ class Links(Protocol):
 
 
 class Owner(Protocol):
-    """The replica, as this half of it sees it."""
+    """The replica, as this module sees it."""
 
     state: str
     shard: int
@@ -96,7 +97,7 @@ class Owner(Protocol):
 
 
 class Peering:
-    """A replica's dealings with its peers; made when its log is loaded."""
+    """A replica's communication with its peers; created when its log is loaded."""
 
     def __init__(
         self,
@@ -200,14 +201,14 @@ class Peering:
         }
 
     def start(self, linked: Sequence[int]) -> None:
-        """The log is loaded; `linked` are the peers whose links are up already."""
+        """Begin once the log is loaded; `linked` are the peers whose links are up already."""
         for peer in linked:
             self.link_up(peer)
         self._arm()
         self.backfilling.start()
 
     def stop(self) -> None:
-        """Neither sends nor hears any more."""
+        """Stop sending and handling messages."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -217,7 +218,7 @@ class Peering:
         self.lending.stop()
 
     def _may_backfill(self) -> bool:
-        """Level with the cluster, and nothing else changes the archive on the loop."""
+        """Whether this node is level with the cluster, and nothing else changes the archive on the loop."""
         owner = self._owner
         is_settled = owner.state in ("Following", "Ready") and owner.is_current and not owner.is_rebuilding
         return is_settled and not self.installing.is_finishing
@@ -228,11 +229,11 @@ class Peering:
     # Links
 
     def link_up(self, peer: int) -> None:
-        """A link came up."""
+        """Note that a link came up."""
         self._carefully(self._link_up, peer)
 
     def _link_up(self, peer: int) -> None:
-        """Say which term it is; a leader says that it leads."""
+        """Send the current term; a leader also announces that it leads."""
         self._raft.linked(peer, is_up=True)
         self.leading.linked(peer, is_up=True)
         self._say_term(peer, asks=True)
@@ -243,7 +244,7 @@ class Peering:
         self._arm()
 
     def link_down(self, peer: int) -> None:
-        """It is gone; when it was the leader's, an election may follow at once."""
+        """Note that a link is gone; if it was the leader's, an election may follow at once."""
         was_leader = self._raft.leader_id == peer
         self._raft.linked(peer, is_up=False)
         self.leading.linked(peer, is_up=False)
@@ -257,12 +258,12 @@ class Peering:
             self._arm()
 
     def writable(self, peer: int) -> None:
-        """There is room again on the way to a peer."""
+        """Send more to a peer whose link has room again."""
         if self._raft.is_leader:
             self._carefully(lambda one: self.leading.feed(self._raft.progress.peers[one]), peer)
 
     def message(self, peer: int, payload: bytes) -> None:
-        """What a peer's replica of this shard said."""
+        """Handle a message from a peer's replica of this shard."""
         if self._is_stopped:
             return
         try:
@@ -273,7 +274,8 @@ class Peering:
         self._carefully(self._handlers[type(message)], peer, message)
 
     def _carefully(self, do: Callable[..., None], peer: int, *more: object) -> None:
-        """What a peer brought about: what cannot be is the peer's trouble, anything else stops this node."""
+        """Run the handler of a message; Refused is the peer's fault and logged, any other error stops this
+        node."""
         try:
             do(peer, *more)
         except Refused as error:
@@ -295,7 +297,7 @@ class Peering:
             self._take(peer, message)
 
     def _followed(self, peer: int, term: int) -> bool:
-        """A message of the leader of `term`; False when that term is over."""
+        """Follow the leader of `term`, from which a message came; False when that term is over."""
         raft = self._raft
         if self._owner.state == "Following" and raft.is_following(peer, term):
             self.election.heard(self._host.monotonic_ms())
@@ -327,14 +329,16 @@ class Peering:
             following.answer(peer, message.sent_ms, self.comparing.answer(message.checkpoint))
 
     def is_level(self, applied_index: int) -> bool:
-        """A leader named an entry of its own term as committed, and this node has applied up to there.
+        """Whether a leader named an entry of its own term as committed, and this node has applied up to it.
 
-        One that names an older entry may not know yet what is committed, as after a restart of all."""
+        A leader that names an older entry may not know yet what is committed, as after a restart of all
+        nodes.
+        """
         named = self.following.leader_commit_index
         return 0 <= named <= applied_index and self._journal.term_at(named) == self._raft.term
 
     def flushed(self) -> None:
-        """A group is synced."""
+        """A group is synced: acknowledge it, then handle the messages that waited for it."""
         self.following.flushed()
         for peer, message in self.following.take_deferred():
             self._carefully(self._take_deferred, peer, message)
@@ -361,7 +365,7 @@ class Peering:
             self.leading.refused(self._raft.progress.peers[peer], message)
 
     def _on_snapshot(self, peer: int, message: SnapshotChunk) -> None:
-        """A chunk of the leader's snapshot; one that is not needed is answered with what is here."""
+        """Store a chunk of the leader's snapshot, or acknowledge the own log if it is not needed."""
         if not self._followed(peer, message.term):
             return
         following, journal = self.following, self._journal
@@ -438,7 +442,7 @@ class Peering:
         if self.obstacle() is Obstacle.NONE:
             self._campaign(TermWhy.TRANSFER)
         else:
-            self.following.answer(peer, NEVER_MS)  # that says which; it proves nothing
+            self.following.answer(peer, NEVER_MS)  # reports the obstacle; proves nothing
 
     def _on_term(self, peer: int, message: Term) -> None:
         self._terms_heard.add(peer)
@@ -458,7 +462,7 @@ class Peering:
         self._arm()
 
     def _obstacle_to_votes(self) -> Obstacle:
-        """The obstacle for which this node stands in no election."""
+        """The obstacle that keeps this node from campaigning."""
         if self.is_joining:
             return Obstacle.JOINING
         if self._owner.is_rebuilding or self.installing.is_finishing:
@@ -468,20 +472,20 @@ class Peering:
         return Obstacle.NONE
 
     def obstacle(self) -> Obstacle:
-        """The obstacle for which this node does not serve the shard, or would not if it led it."""
+        """The obstacle that keeps this node from serving the shard, or would if it led it."""
         obstacle = self._obstacle_to_votes()
         if obstacle is not Obstacle.NONE:
             return obstacle
         return Obstacle.DISK_FULL if self._owner.look_at_disk() else self._machine.obstacle()
 
     def led(self) -> None:
-        """This node was elected."""
+        """Begin the term that this node was elected for."""
         self.leading.begin_term()
         self._balancing.leads(self._node_id, self._host.monotonic_ms())
         self._arm()
 
     def no_longer_leads(self) -> None:
-        """Somebody else will."""
+        """End the leader's work: this node does not lead any more."""
         self.leading.end_term()
         self.feeding.stop()
         self.comparing.agreement.forget()
@@ -509,7 +513,7 @@ class Peering:
     # Time
 
     def _arm(self) -> None:
-        """Have the timer fire at the next deadline."""
+        """Set the timer to the next deadline."""
         if self._is_stopped:
             return
         self.election.is_barred = self._obstacle_to_votes() is not Obstacle.NONE
@@ -518,7 +522,7 @@ class Peering:
             step_ms = self._settings.raft_heartbeat_ms
             due_ms = (now_ms // step_ms + 1) * step_ms  # one grid for all shards: they share packets
         else:
-            due_ms = min(self.election.next_deadline_ms(), now_ms + LOOK_AGAIN_MS)  # barred: for how long?
+            due_ms = min(self.election.next_deadline_ms(), now_ms + LOOK_AGAIN_MS)  # barred: look again
         if due_ms < self._timer_ms:
             if self._timer is not None:
                 self._timer.cancel()
@@ -543,7 +547,7 @@ class Peering:
         self._arm()
 
     def _lead_on(self, now_ms: float, *, is_late: bool) -> None:
-        """Heartbeats, unless this node had better not lead."""
+        """Send heartbeats, or step down or hand over if this node should not lead."""
         if is_late:
             self._raft.forgive([peer.node_id for peer in self._raft.progress.peers.values() if peer.is_up])
         stalled_ms = self._owner.sync_outstanding_ms
@@ -552,7 +556,7 @@ class Peering:
             self._raft.step_down()
         self.comparing.judge()
         if self._raft.is_leader:
-            if self._raft.committable() > self._raft.commit_index:  # who had joined acknowledged it before
+            if self._raft.committable() > self._raft.commit_index:  # acknowledged before it had joined
                 self._owner.advance()
             self._raft.tick()
         if self._raft.is_leader and self.leading.transfer_under_way is None:
@@ -571,7 +575,7 @@ class Peering:
         self.leading.transfer(to, lambda reason: None)
 
     def _stand(self, now_ms: float) -> None:
-        """Act on the election's deadline."""
+        """Act on a deadline of the election."""
         self.election.is_barred = self._obstacle_to_votes() is not Obstacle.NONE
         due = self.election.due(now_ms)
         raft, journal = self._raft, self._journal

@@ -1,12 +1,12 @@
-"""What a leader knows of its followers: how far each is, and when each last answered.
+"""A leader's knowledge of its followers: how far each one is, and when each last answered.
 
-Pure arithmetic on numbers that the replica brings.  Times are this node's monotonic clock, always the time at
-which a message was *sent*, so that the way there and back counts against the leader.  What must stay true:
+Pure arithmetic on numbers that the replica supplies.  Times are this node's monotonic clock, always the time
+at which a message was *sent*, so that the round trip counts against the leader.  What must stay true:
 
 - Only answers of the own term come here, and `match_index` is what a peer has synced.
 - A lease counts on no peer for longer than that peer has promised: its settings are its own.
 - A joining peer (a replaced disk that has forgotten what it promised) counts for nothing.
-- A peer with an obstacle counts like any other, but nobody chooses it to lead.
+- A peer with an obstacle counts like any other, but is never chosen to lead.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ NEVER_MS = float("-inf")
 class Peer:
     """One follower, in one term of this node's.
 
-    `next_index` is the first entry not yet sent.  While `is_probing`, one message at a time is under way
-    (`is_waiting`, since `probed_ms`), until a place is found where the logs agree; `probed_index` is the
-    place that it asks about.  `in_flight` holds (last index, bytes) of what is sent and not yet acknowledged.
-    `joined_index` is what a joining peer has to reach, once known.  `asked` is the peer's clock in an answer
-    by this link, and when that came by this node's; `known_ms` the newest such clock until which this
-    node certainly led, -1 before one.  `lease_ms`: for so long after it heard from this node it votes for
-    nobody else; 0 until it has said so.  `obstacle`: what keeps it from serving (`raftlog.obstacles`), None
-    until it has said.
+    - `next_index`: the first entry not yet sent.
+    - `is_probing`: a place where the logs agree is being looked for, with one message in flight at a time
+      (`is_waiting`, sent at `probed_ms`), which asks about `probed_index`.
+    - `in_flight`: (last index, bytes) of messages sent and not yet acknowledged.
+    - `joined_index`: the index that a joining peer has to reach; -1 while unknown.
+    - `asked`: the peer's clock in an answer on this link, and the time by this node's clock when that
+      arrived.
+    - `known_ms`: the newest such peer clock until which this node certainly led; -1 without one.
+    - `lease_ms`: how long the peer votes for no other node after hearing from this one; 0 until it has said
+      so.
+    - `obstacle`: the reason why it cannot serve (`raftlog.obstacles`); None until it has reported one.
     """
 
     node_id: int
@@ -57,12 +60,14 @@ class Peer:
 
     @property
     def can_lead(self) -> bool:
-        """It is in contact and, as far as it has said, nothing keeps it from serving."""
+        """Whether it is in contact and, as far as it has reported, nothing keeps it from serving."""
         return self.is_up and not self.is_joining and not self.obstacle
 
     def link(self, *, is_up: bool, next_index: int, now_ms: float) -> None:
-        """The link came up or went down: nothing is under way any more, and behind a new link a disk that
-        was joining may be another one."""
+        """Note that the link came up or went down: nothing is in flight any more.
+
+        A peer that was joining may have yet another disk after a new link.
+        """
         self.is_up = is_up
         self.asked, self.known_ms = None, -1.0  # there may be a new process, and its clock another one
         if not is_up:
@@ -73,13 +78,13 @@ class Peer:
         self.rewind(max(next_index, self.match_index + 1))
 
     def forgot(self, now_ms: float) -> None:
-        """Its disk was replaced: what it had acknowledged says nothing any more."""
+        """Reset its progress: its disk was replaced, so earlier acknowledgements no longer hold."""
         self.match_index = self.applied_index = self.last_index = 0
         self.joining_since_ms, self.joined_index = now_ms, -1
         self.rewind(self.next_index)
 
     def rewind(self, next_index: int) -> None:
-        """Send from `next_index` on, one message until it is answered."""
+        """Send from `next_index` on, one message at a time until one is answered."""
         self.next_index = next_index
         self.is_probing = True
         self.is_waiting = False
@@ -87,7 +92,7 @@ class Peer:
         self.in_flight_bytes = 0
 
     def sent(self, last_index: int, num_bytes: int, now_ms: float) -> None:
-        """Entries up to `last_index` are under way."""
+        """Note that entries up to `last_index` are in flight."""
         if self.is_probing:
             self.probed_index, self.probed_ms = self.next_index - 1, now_ms
         self.next_index = last_index + 1
@@ -96,7 +101,7 @@ class Peer:
         self.is_waiting = self.is_probing
 
     def answered(self, sent_ms: float, now_ms: float) -> None:
-        """An answer of the own term to a message sent at `sent_ms`."""
+        """Note an answer of the own term to a message sent at `sent_ms`."""
         self.last_ack_ms = now_ms
         if sent_ms != NEVER_MS:
             self.round_trip_ms = now_ms - sent_ms
@@ -104,19 +109,24 @@ class Peer:
             self.acked_sent_ms = sent_ms
 
     def asks(self, asked_ms: float, now_ms: float) -> None:
-        """It answered when its clock showed `asked_ms` (-1: an older release). The answer before waits for a
-        proof of a later time, or else none would ever get one over a long way."""
+        """Note that its clock showed `asked_ms` when it answered (-1: an older release).
+
+        An earlier answer is kept until a proof of a later time arrives: replacing it each time would mean
+        that over a slow link no answer is ever proven.
+        """
         if self.asked is None and asked_ms >= 0:
             self.asked = asked_ms, now_ms
 
     def known(self, led_until_ms: float) -> float:
-        """A time of its clock until which nobody else had led: this node did until `led_until_ms`."""
+        """The newest time of its clock until which no other node led, given that this one led until
+        `led_until_ms`."""
         if self.asked is not None and self.asked[1] <= led_until_ms:
             self.known_ms, self.asked = self.asked[0], None
         return self.known_ms
 
     def matches(self, index: int) -> bool:
-        """Its log is synced and equal up to `index`; whether that is news.  Never goes back."""
+        """Note that its log is synced and equal up to `index`; returns whether `match_index` rose.  Never
+        goes back."""
         if self.is_waiting and index < self.probed_index:
             return False  # a heartbeat's answer: nothing new
         in_flight = self.in_flight
@@ -141,7 +151,7 @@ class Progress:
         self._lease_ms = lease_ms
 
     def begin_term(self, next_index: int) -> None:
-        """This node leads a new term: forget the answers of the last one."""
+        """Forget the answers of the last term: this node leads a new one."""
         for peer in self._all:
             peer.match_index = peer.applied_index = 0
             peer.acked_sent_ms = peer.last_ack_ms = NEVER_MS
@@ -156,18 +166,19 @@ class Progress:
         return majority(indexes)
 
     def protects(self, node_id: int, protects_ms: float) -> None:
-        """A peer said for how long after hearing a leader it votes for nobody."""
+        """Note for how long after hearing from a leader a peer votes for no other node."""
         self.peers[node_id].lease_ms = min(self._lease_ms, protects_ms)
 
     def proven_ms(self) -> float:
-        """A majority has answered a message sent at or after this time; inf when this node is alone."""
+        """The latest time such that a majority answered a message sent then or later; inf when this node is
+        alone."""
         if not self._needed:
             return float("inf")
         times = sorted([NEVER_MS if peer.is_joining else peer.acked_sent_ms for peer in self._all])
         return times[-self._needed]
 
     def has_lease(self, now_ms: float) -> bool:
-        """A majority answered something sent less than the lease ago; closed links do not count."""
+        """Whether a majority answered a message sent less than the lease ago; closed links do not count."""
         count = 0
         for peer in self._all:
             if peer.acked_sent_ms > now_ms - peer.lease_ms and peer.is_up and not peer.is_joining:
@@ -176,7 +187,7 @@ class Progress:
 
     @property
     def best(self) -> Peer | None:
-        """The peer that should lead if this node does not: of those that can, who is furthest."""
+        """The most advanced of the peers that can lead; None if no peer can."""
         able = [peer for peer in self._all if peer.can_lead]
         return max(able, key=lambda peer: (peer.match_index, -peer.node_id), default=None)
 

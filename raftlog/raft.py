@@ -1,6 +1,6 @@
-"""pysyncobj 0.3.17 as the Raft engine, with every override that makes it safe to stand on.
+"""pysyncobj 0.3.17 as the Raft engine, with every override that makes it safe.
 
-The library decides terms, votes and leadership.  Everything that it was shown to lose data by is replaced
+The library decides terms, votes and leadership.  Every part of it that was shown to lose data is replaced
 here, numbered as in the audit; D numbers are the defects that an override answers:
 
 1  `accept`, `first_new`, `back_off`: a follower truncates only at the first entry that conflicts, never below
@@ -13,8 +13,8 @@ here, numbered as in the audit; D numbers are the defects that an override answe
    applying fails, instead of retrying a half-applied entry for ever (D4).
 4  `acknowledged`, `committable`, `advance`: only what is synced is acknowledged, and the commit index is
    what a majority has synced, of the own term, in O(1) (D1, D6).  The library's own commit loop counts the
-   node itself as soon as an entry is in memory, and walks the log in every tick of a leader (D18).  It is
-   kept from both: its match indexes stay 0, a node that is alone does not tick while it leads,
+   node itself as soon as an entry is in memory, and walks the log in every tick of a leader (D18).  Both are
+   prevented: its match indexes stay 0, a node that is alone does not tick while it leads,
    `__onBecomeLeader` waits for the end of the tick that won the election, and `__getEntries` shows nothing
    that is not synced.
 5  `_checkCommandsToApply`: no command queue, no pipe (D14), no callbacks to lose (D5, D15): the replica
@@ -25,13 +25,13 @@ here, numbered as in the audit; D numbers are the defects that an override answe
    stored, a start knows only its snapshot's (D6); no dump file is configured, so that the library neither
    loads (D10) nor forks (D17) nor clears or rewrites a journal (D7, D8, D12).
 8  `VoteTransport`: messages are ours (`messages`), over the node's authenticated links (D13).
-9  `tick(is_transfer=True)`: a transfer is `timeout_now` to a peer known to have everything, which says so in
-   its requests for votes.
+9  `tick(is_transfer=True)`: a transfer is `timeout_now` to a peer known to have every entry; its requests
+   for votes say that they come from a transfer.
 
 The library's own `__raftElectionDeadline` is a property here: it campaigns when `tick` says so, after the
 pre-vote (`election`), and never by itself.
 
-How it is kept from clocks, files, sockets and threads of its own: `library`.  A node that is alone has no
+The module `library` keeps it from clocks, files, sockets and threads of its own.  A node that is alone has no
 peers to ask: it campaigns in its first tick.
 """
 
@@ -56,14 +56,17 @@ from raftlog.settings import LogSettings
 
 NEVER_S = float("inf")
 UNUSED_PERIOD_S = 0.001
-"""The library checks its times against each other, those of its elections, heartbeats and connections too,
-which never run here.  So these keep their defaults; `leaderFallbackTimeout`, which runs, must be longer."""
+"""Seconds between heartbeats for the library, which does not use them here: `tick` sends heartbeats.
+
+The library checks its periods against each other.  Those of elections and connections, unused too, keep their
+defaults; `leaderFallbackTimeout`, which is used, must be longer than this one.
+"""
 
 _FOLLOWER, _LEADER = syncobj._RAFT_STATE.FOLLOWER, syncobj._RAFT_STATE.LEADER
 
 
 class Raft(syncobj.SyncObj):  # type: ignore[misc]
-    """One shard's Raft engine; ticks when the replica says so."""
+    """One shard's Raft engine; ticks only when the replica calls `tick`."""
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         self._poller = NoPoller()
         self._SyncObj__raftLastApplied = journal.base_index
 
-    # What the replica asks
+    # Calls from the replica
 
     @property
     def term(self) -> int:
@@ -114,38 +117,40 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
 
     @property
     def knows_commit(self) -> bool:
-        """An entry of the present term is committed, hence everything committed before it is known to be."""
+        """Whether an entry of the current term is committed, so that every earlier commit is known too."""
         return self._log.term_at(self.commit_index) == self.term
 
     @property
     def applied_index(self) -> int:
-        """The last entry applied, by the owner or by whoever proposed it."""
+        """The last entry applied, by the owner or by its proposer."""
         return int(self._SyncObj__raftLastApplied)
 
     @property
     def is_leader(self) -> bool:
-        """This node leads the shard in `term`."""
+        """Whether this node leads the shard in `term`."""
         return bool(self._SyncObj__raftState == _LEADER)
 
     @property
     def leader_id(self) -> int | None:
-        """Who leads `term`, as far as this node knows."""
+        """The leader of `term`, as far as this node knows."""
         leader = self._getLeader()
         return None if leader is None else int(leader.id)
 
     @property
     def is_serving(self) -> bool:
-        """Override 6: leading, and everything before the own term is applied."""
+        """Override 6: whether this node leads and has applied everything before its own term."""
         first = self._SyncObj__noopIDx
         return self.is_leader and first is not None and self.applied_index >= first
 
     def next_deadline_ms(self) -> float | None:
-        """When a node that is alone ticks next: at once, until it leads."""
+        """The time of the next tick of a node that is alone: now, until it leads."""
         return None if self.is_leader else self._host.monotonic_ms()
 
     def tick(self, *, campaign: bool = False, is_transfer: bool = False) -> None:
-        """Let the library look at its clock: campaign if told to; a leader steps down when no majority has
-        answered for the minimum timeout, else sends its heartbeats."""
+        """Run the library once: campaign if `campaign`, and send a leader's heartbeats.
+
+        A leader steps down instead if no majority has answered for the minimum timeout.
+        """
         CLOCK.host = self._host
         self._may_campaign = campaign or self._is_alone
         self._votes.is_transfer = is_transfer
@@ -157,7 +162,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         self._finish_winning()
 
     def advance(self) -> None:
-        """Commit what may be, then apply a slice of it."""
+        """Commit all that a majority has synced, then apply a slice of it."""
         if self.is_leader:
             index = self.committable()
             if index > self.commit_index:
@@ -165,25 +170,25 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         self._SyncObj__applyLogEntries()
 
     def commit_to(self, index: int) -> bool:
-        """The leader says that entries up to `index`, which are here, are committed; whether that is news."""
+        """Take over the leader's commit index for entries that are stored here; returns whether it rose."""
         if index <= self.commit_index:
             return False
         self._SyncObj__raftCommitIndex = index
         return True
 
     def rewind(self, index: int) -> None:
-        """The owner applies again from behind `index` on."""
+        """Set the applied index back: the owner applies the entries after `index` again."""
         self._SyncObj__raftLastApplied = index
 
     def installed(self, index: int) -> None:
-        """A snapshot of committed entries up to `index` took the place of the log."""
+        """Continue after a snapshot of committed entries up to `index`, which replaced the log."""
         self._SyncObj__raftCommitIndex = max(self.commit_index, index)
         self._SyncObj__raftLastApplied = index
 
     # Peers
 
     def linked(self, peer: int, *, is_up: bool) -> None:
-        """The link to a peer came up or went down."""
+        """Note that the link to a peer came up or went down."""
         node = self._nodes[peer]
         if is_up:
             self._votes._onNodeConnected(node)
@@ -193,7 +198,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
                 self._SyncObj__raftLeader = None
 
     def observe(self, term: int) -> None:
-        """A later term exists: nobody leads it yet, as far as this node knows."""
+        """Move to a later term, whose leader this node does not know yet."""
         if term > self.term:
             self._SyncObj__setCurrentTerm(term, None)
             self._SyncObj__raftLeader = None
@@ -205,17 +210,18 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         self._SyncObj__setState(_FOLLOWER)
 
     def forgo_vote(self) -> None:
-        """Vote for nobody else in the present term: a disk before this one may have."""
+        """Vote for no other node in the current term: the disk that this one replaces may have voted."""
         self._SyncObj__setCurrentTerm(self.term, self.selfNode.id)
 
     @property
     def vote(self) -> str | None:
-        """Whom this node voted for in `term`."""
+        """The id of the node that this node voted for in `term`."""
         vote: str | None = self._SyncObj__votedForNodeId
         return vote
 
     def follow(self, leader: int, term: int) -> bool:
-        """A message that only the leader of `term` sends; False when that term is over."""
+        """Follow `leader`, the sender of a message that only the leader of `term` sends; False if that term
+        is over."""
         if term < self.term:
             return False
         self.observe(term)
@@ -234,7 +240,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         )
 
     def grant_or_count(self, peer: int, message: VoteRequest | Vote) -> None:
-        """Votes are the library's: its rule of the longer log, its one stored vote per term."""
+        """Pass a vote or a vote request to the library, which compares the logs and votes once per term."""
         CLOCK.host = self._host
         if isinstance(message, VoteRequest):
             said: dict[str, Any] = {
@@ -250,7 +256,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         self._finish_winning()
 
     def answered(self, peer: int, message: Ack | Reject | SnapshotAck) -> bool:
-        """A follower's answer: whether it is one to this leader in this term."""
+        """Note a follower's answer; returns whether it is one to this leader in this term."""
         if not self.is_answer(message.term):
             self.observe(message.term)
             return False
@@ -267,7 +273,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         return True
 
     def forgive(self, peers: Sequence[int]) -> None:
-        """The loop stood still: silence of these peers counts from now on."""
+        """Count the silence of these peers from now on, because the own loop was blocked."""
         now_s = self._host.monotonic_ms() / 1000
         for peer in peers:
             self._SyncObj__lastResponseTime[self._nodes[peer]] = now_s
@@ -275,8 +281,10 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
     # Override 1: a follower takes entries, a leader answers
 
     def accept(self, message: Append) -> tuple[bool, int]:
-        """Take a leader's entries: (True, last index known to equal the leader's log), or (False, the index
-        to send from)."""
+        """Take a leader's entries.
+
+        Returns (True, last index known to equal the leader's log), or (False, the index to send from).
+        """
         log, prev, frames = self._log, message.prev_index, message.frames
         last = log.last_index
         if prev > last:
@@ -294,20 +302,22 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
             if keeps < self.commit_index:
                 raise AssertionError(f"entry {keeps + 1} is committed, but the leader has another one")
             before = log.term_at(keeps), log.timestamp_at(keeps)
-            self._checked(check_frames, frames[at:], keeps, *before)  # before anything is forgotten
+            self._checked(check_frames, frames[at:], keeps, *before)  # before anything is removed
             self._owner.truncate_after(keeps)
         return True, self._checked(log.append_frames, frames[at:])
 
     def _checked(self, take: Callable[..., Any], frames: bytes, *more: object) -> Any:
-        """Call `take`, which checks what was received and takes nothing of it when it is not as it must be:
-        that is the peer's trouble, not this node's.  Raises Refused."""
+        """Call `take`, which validates received frames and takes none of them if they are malformed.
+
+        Malformed frames are the peer's fault, not this node's.  Raises Refused.
+        """
         try:
             return take(frames, *more)
         except Corrupt as damage:
             raise Refused(str(damage)) from None
 
     def first_new(self, frames: bytes, prev: int) -> tuple[int, int]:
-        """(where in `frames` the first entry begins that is not here with the same term, the one before)."""
+        """(offset in `frames` of the first entry that the log lacks with that term, index before it)."""
         last, term_at = self._log.last_index, self._log.term_at
         if prev == last:
             return 0, last
@@ -321,7 +331,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         return len(frames), index
 
     def back_off(self, index: int) -> int:
-        """Where to try next when the entry at `index` is of another term: the first of that term here."""
+        """The index to try next when the entry at `index` is of another term: the first of that term here."""
         log = self._log
         term, least = log.term_at(index), max(log.base_index, self.commit_index) + 1
         while index > least and log.term_at(index - 1) == term:
@@ -329,7 +339,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         return index
 
     def is_answer(self, term: int) -> bool:
-        """Whether what a follower says in `term` is an answer to this leader."""
+        """Whether a follower's answer given in `term` is meant for this leader."""
         return self.is_leader and term == self.term
 
     def count_vote(self, peer: int, term: int) -> bool:
@@ -342,15 +352,15 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
     # Override 4: durable acknowledgements
 
     def acknowledged(self, matched_index: int) -> int:
-        """What a follower may acknowledge of a log that equals the leader's up to `matched_index`."""
+        """The last index a follower may acknowledge if its log equals the leader's up to `matched_index`."""
         return min(matched_index, self._log.durable_index)
 
     def committable(self) -> int:
-        """What a majority has synced, if that is of the own term (Raft 5.4.2), else nothing."""
+        """The last index that a majority has synced if its entry is of the own term (Raft 5.4.2), else 0."""
         index = self.progress.commit_index(self._log.durable_index)
         return index if self._log.term_at(index) == self.term else 0
 
-    # What the library asks: overrides of its private methods
+    # Overrides of the library's private methods
 
     @property
     def _SyncObj__raftElectionDeadline(self) -> float:
@@ -358,7 +368,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
 
     @_SyncObj__raftElectionDeadline.setter
     def _SyncObj__raftElectionDeadline(self, deadline_s: float) -> None:
-        """Elections begin in `tick` only."""
+        """Ignored: elections begin in `tick` only."""
 
     def _state_changed(self, before: int, after: int) -> None:
         if before == _LEADER:
@@ -405,7 +415,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
 
 
 def _headers(frames: bytes) -> Iterator[tuple[int, int, int]]:
-    """(where it begins, index, term) of each frame; raises Refused when the last one is not whole."""
+    """(offset, index, term) of each frame; raises Refused when the last one is incomplete."""
     at = 0
     while at < len(frames):
         if at + HEADER_BYTES > len(frames):
@@ -416,7 +426,7 @@ def _headers(frames: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _skip(frames: bytes, index: int) -> int:
-    """Where the first frame above `index` begins."""
+    """The offset of the first frame above `index`."""
     return next((at for at, found, _ in _headers(frames) if found > index), len(frames))
 
 

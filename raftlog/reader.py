@@ -1,11 +1,11 @@
-"""Reading a node's directory offline: never writing, also a copy, a damaged one, or one in use.
+"""Reading a node's directory offline: never writes; works on copies, damaged directories and ones in use.
 
 A log is its archive, its sealed segments and its active one, in the order of their first indexes.  A reader
-may meet a file that moves to the archive under it (it looks there then) and a tail that is being written
+may find that a file has just been moved to the archive (it looks there then) and a tail that is being written
 (it stops before the first frame that is not whole).
 
-What is decided: with one node alone, all that is whole; otherwise everything up to the highest commit index
-that a frame, a sealed segment, the snapshot or the marker of a clean stop names.
+Decided entries: with one node alone, all whole ones; otherwise everything up to the highest commit index that
+a frame, a sealed segment, the snapshot or the marker of a clean stop names.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Snapshot:
 
 
 def read_identity(path: str | os.PathLike[str], files: Files | None = None) -> NodeIdentity:
-    """Whose directory it is; raises Damaged, also when the identity is missing."""
+    """The identity of a node's directory; raises Damaged, also when the identity is missing."""
     files = OsFiles() if files is None else files
     home = os.fspath(path)
     if not files.exists(join(home, NODE_FILE)):
@@ -73,7 +73,7 @@ def read_identity(path: str | os.PathLike[str], files: Files | None = None) -> N
 
 
 def shards(path: str | os.PathLike[str], files: Files | None = None) -> list[int]:
-    """Numbers of the shards whose directories are there, rising (the metadata shard is -1)."""
+    """The numbers of the shards whose directories exist, ascending (the metadata shard is -1)."""
     files = OsFiles() if files is None else files
     found = []
     for name in files.listdir(os.fspath(path)):
@@ -87,8 +87,8 @@ def shards(path: str | os.PathLike[str], files: Files | None = None) -> list[int
 class ShardReader:
     """One shard of the node's directory `path`.
 
-    `alone`: this directory is the whole cluster, so that everything whole in it is decided; None: as its
-    identity says (without one it is taken to be; with a damaged one, not to be).
+    `alone`: this directory is the whole cluster, so that every whole entry in it is decided; None: taken from
+    its identity (without one it is assumed to be alone; with a damaged one, not).
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ShardReader:
 
     @property
     def is_alone(self) -> bool:
-        """This directory is the whole cluster."""
+        """Whether this directory is the whole cluster."""
         if self._alone is not None:
             return self._alone
         if not self.files.exists(join(self.node_path, NODE_FILE)):
@@ -118,11 +118,11 @@ class ShardReader:
             return False
 
     def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
-        """Entries in order, `from_index` and `to_index` included, from the oldest one kept on.
+        """Entries in order, from the oldest one kept, `from_index` and `to_index` included.
 
-        Raises Damaged where an entry in between cannot be read, and Torn where one is missing at the end that
-        is known to be committed; entries before `from_index` are of no concern, so a caller can go on behind
-        the damage.
+        Raises Damaged where an entry in between cannot be read, and Torn where one that is known to be
+        committed is missing at the end.  Entries before `from_index` are not checked, so a caller can
+        continue after the damage.
         """
         return cast(Iterator[Frame], self._walk(from_index or 0, to_index, None))
 
@@ -133,8 +133,10 @@ class ShardReader:
         to_index: int | None = None,
         to_ms: int | None = None,
     ) -> Iterator[Frame | Passed]:
-        """`frames`, but those of other groups are passed by, read or not (`raftlog.passing`): of what comes
-        decided, every entry of these groups and every beginning of a term is a `Frame`."""
+        """Like `frames`, but entries of other groups are passed over, read or not (`raftlog.passing`).
+
+        Every decided entry of these groups and every start of a term comes as a `Frame`.
+        """
         return self._walk(
             from_index or 0, to_index, Looked(group_ids=group_ids, to_index=to_index, to_ms=to_ms)
         )
@@ -184,7 +186,7 @@ class ShardReader:
     def _segment(
         self, first: int, following: int | None, wanted: int, decided_to: int | None, looked: Looked | None
     ) -> Iterator[Frame | Passed]:
-        """The entries of one segment; by its index where that will do."""
+        """The entries of one segment, through its index if that is enough."""
         if looked is not None and first >= wanted:
             indexed = indexed_frames(self.files, self.home, first, looked)
             if indexed is not None:
@@ -218,8 +220,11 @@ class ShardReader:
     def _behind_damage(
         self, path: str, data: bytes, at: int, expected: int, wanted: int, *, is_last: bool
     ) -> tuple[int, int] | None:
-        """No whole frame `expected` at `at`: (offset, index) of the next one if the lost ones are not wanted,
-        None at a torn tail; raises Damaged otherwise."""
+        """The place to continue when there is no whole frame `expected` at `at`.
+
+        (offset, index) of the next one if the lost ones are not wanted, None at a torn tail; raises Damaged
+        otherwise.
+        """
         if expected < wanted and (found := next_frame(data, at + 1, expected)) is not None:
             if found[1] <= wanted:
                 return found
@@ -232,7 +237,7 @@ class ShardReader:
         return proof_of_loss(rest, index, is_alone=self.is_alone) is None
 
     def snapshots(self) -> list[SnapshotHeader]:
-        """What snapshots there are, the kept and the newest, by rising index; damaged ones are left out."""
+        """The headers of the kept and the newest snapshots by ascending index; damaged ones are left out."""
         paths = [kept_path(self.home, one) for one in kept_indexes(self.files, self.home)]
         paths.append(join(self.home, SNAPSHOT_FILE))
         found = {one.last_index: one for path in paths if (one := header_of(self.files, path)) is not None}
@@ -240,7 +245,10 @@ class ShardReader:
 
     def snapshot(self, last_index: int | None = None) -> Snapshot | None:
         """The newest snapshot with its records, or the one that ends with `last_index`; None when there is
-        none.  Raises Damaged."""
+        none.
+
+        Raises Damaged.
+        """
         newest = join(self.home, SNAPSHOT_FILE)
         if last_index is None:
             return self._read_snapshot(newest)
@@ -261,11 +269,14 @@ class ShardReader:
         return Snapshot(header=file.header, records=records)
 
     def highest_commit(self) -> int:
-        """The highest index that these files alone prove to be committed, by what of them is whole: damage
-        can only lower it.  Raises Damaged when the snapshot or the marker of a clean stop is."""
+        """The highest index that these files alone prove to be committed.
+
+        Only intact parts count, so damage can only lower it.  Raises Damaged when the snapshot or the marker
+        of a clean stop is damaged.
+        """
         highest = 0
         clean, snapshot = join(self.home, CLEAN_FILE), join(self.home, SNAPSHOT_FILE)
-        if self.files.exists(clean):  # the commit index was appended to it when clusters came
+        if self.files.exists(clean):  # the oldest releases did not write a commit index
             _, _, chain_index, _, *commit_index = read_meta(self.files, clean, CLEAN_KIND)
             highest = max(chain_index, *commit_index[:1], 0)
         if self.files.exists(snapshot):
@@ -281,7 +292,7 @@ class ShardReader:
         return highest
 
     def _named_commit(self, first: int) -> int:
-        """The highest commit index that a whole frame of a segment names, also behind damage."""
+        """The highest commit index that a whole frame of a segment names, also after damage."""
         path, data = read_segment(self.files, self.home, first)
         view = memoryview(data)
         highest, index, at = 0, first - 1, 0
@@ -299,15 +310,15 @@ class ShardReader:
         return highest
 
     def _is_sealed(self, first: int) -> bool:
-        """Only segments whose every entry is committed get an index."""
+        """Whether a segment has an index; only segments whose entries are all committed get one."""
         live = join(self.home, index_name(first))
         return self.files.exists(live) or self.files.exists(join(self.home, ARCHIVE, index_name(first)))
 
     def verify(self) -> list[Problem]:
-        """Everything that is not as it was written; [] when all is well."""
+        """Every deviation from what was written; [] when all is well."""
         return verify_shard(self.files, self.node_path, self.shard)
 
     def evidence(self, group_id: str | None = None) -> list[dict[str, Any]]:
-        """What the node noted beside its log, of all shards (of one group only, if named), oldest first."""
+        """The node's notes beside its log, of all shards (or of one group), oldest first."""
         notes = evidence.read_evidence(self.files, self.node_path)
         return notes if group_id is None else [note for note in notes if note.get("group") == group_id]

@@ -1,6 +1,6 @@
-"""Checking what a leader sent: whole frames that follow the last entry, in order, or nothing of it is taken.
+"""Validation of frames from a leader: whole frames that follow the last entry, in order, or none is taken.
 
-A follower stores the leader's frames byte for byte, so this is the last moment at which damage on the way, or
+A follower stores the leader's frames byte for byte, so this is the last point at which damage in transit, or
 in the sender's memory, can be kept out of the log.
 """
 
@@ -12,13 +12,13 @@ from raftlog.errors import Corrupt
 from raftlog.frames import frame_at
 
 RECEIVED = "entries from the leader"
-"""Stands for the file name where damage is not in a file but in what a peer sent."""
+"""Used in place of a file name for damage in data that a peer sent."""
 
 _HINT = "nothing of it was written; check the memory and the network of both nodes"
 
 
 class Received(NamedTuple):
-    """A checked frame: its bytes and what its header says."""
+    """A checked frame: its bytes and the fields of its header."""
 
     frame: bytes
     term: int
@@ -28,7 +28,7 @@ class Received(NamedTuple):
 
 
 def check_frames(data: bytes, last_index: int, last_term: int, last_timestamp_ms: int) -> list[Received]:
-    """The frames in `data`, which must be all of it and go on behind the entry `last_index`.
+    """The frames in `data`, which must fill it and continue after the entry `last_index`.
 
     Raises Corrupt, naming the byte in `data`.
     """

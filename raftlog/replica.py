@@ -1,4 +1,4 @@
-"""One shard's replica: load, lead or follow, take entries, make them durable, say when they are committed.
+"""One shard's replica: loads, leads or follows, appends entries, makes them durable, reports commits.
 
     Loading --journal open--> Following <--another leads-- (any of the next three)
                               Following --deadline--> Campaigning --elected--> CatchUp
@@ -7,9 +7,9 @@
 
 A node that is alone campaigns as soon as its journal is open, and wins.
 
-Entries proposed in one turn of the loop are one write and one sync at the turn's end, sent to the peers just
-before, so that all disks work at the same time; `committed` is called when a majority has synced them.  What
-must stay true:
+Entries proposed in one turn of the loop are written and synced together at the end of the turn, and sent to
+the peers just before, so that all disks work at the same time.  `committed` is called when a majority has
+synced them.  What must stay true:
 
 - Nothing is committed that is not synced; nothing is applied here that the proposer has applied already.
 - A failing write or sync, damage, or an exception while applying stops the node through `Host.fatal`; nothing
@@ -54,16 +54,16 @@ from records import (
 
 LOG = logging.getLogger("quorate.raftlog")
 DISK_CHECK_MS = 1000
-"""How often free space is looked at; a disk fills slowly compared to it."""
+"""Milliseconds between two checks of free disk space; a disk fills slowly compared to it."""
 DISK_ROOM_AGAIN = 1.25
-"""The multiple of the floor that must be free before writes are taken again; at less it is full at once."""
+"""A full disk counts as full until this multiple of the floor is free, so that the state does not flap."""
 
 
 class Replica:
-    """The replica of `shard` in an opened directory; all methods are for the loop."""
+    """The replica of `shard` in an opened directory; all methods are to be called on the loop."""
 
     engine: type[Raft] = Raft
-    """What decides terms and commits; tests put in one that lacks an override."""
+    """The engine that decides terms and commits; tests substitute one that lacks an override."""
 
     def __init__(
         self,
@@ -120,12 +120,12 @@ class Replica:
     # Life
 
     def start(self) -> None:
-        """Begin to load, in slices; `StateMachine.ready` follows."""
+        """Begin to load, in slices; `StateMachine.ready` is called later."""
         self.enter("Loading")
         self._host.call_soon(self._load_slice, self._load_steps())
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Sync what was proposed, mark a clean stop, close; then `done()`."""
+        """Sync the proposed entries, mark a clean stop, close the journal, then call `done()`."""
         self._stop_done = done
         self.is_ready = False
         if self._snapshotter is not None:
@@ -135,7 +135,7 @@ class Replica:
         self._finish_stop()
 
     def enter(self, state: str) -> None:
-        """The state that operators see, and since when by the wall clock."""
+        """Set the state that operators see, and note the wall-clock time."""
         self.state = state
         self._since_ms[state] = self._host.wall_ms()
 
@@ -144,7 +144,7 @@ class Replica:
         return self.state == "Down"
 
     def fail(self, error: BaseException) -> None:
-        """Stop the node; nothing that is not yet acknowledged will be."""
+        """Stop the node; no further entry is acknowledged."""
         if self._is_over:
             return
         self.is_ready = False
@@ -162,8 +162,7 @@ class Replica:
         self._host.fatal(f"{shard_name(self.shard)} of {self._directory.path}: {what}")
 
     def halt(self, reason: str) -> None:
-        """No majority agrees on what the log or the state is: nobody serves this shard until a person has
-        looked."""
+        """Stop serving this shard until an operator steps in: no majority agrees on the log or the state."""
         if self._is_over or self.state == "Halted":
             return
         LOG.error("%s: halted: %s", self.home, reason)
@@ -177,7 +176,7 @@ class Replica:
             self._peering.stop()
 
     def _finish_stop(self) -> None:
-        """Go on with a stop when nothing is in flight."""
+        """Complete a pending stop once nothing is in flight."""
         done = self._stop_done
         if done is None:
             return
@@ -189,7 +188,7 @@ class Replica:
         if not self._is_over and (adopting or is_writing):
             if adopting:
                 self._host.call_later(1.0, self._finish_stop)
-            return  # the flush comes back here
+            return  # the flush calls this method again
         try:
             is_ours = installing is None or not installing.has_replaced_log
             if self._raft is not None and not self._is_over and is_ours:
@@ -232,7 +231,7 @@ class Replica:
             raise Corrupt(join(self.home, TERM_FILE), 0, what, RESTORE_HINT)
 
     def _open(self) -> None:
-        """Everything is loaded: lead when alone, else see who does."""
+        """Everything is loaded: lead when alone, otherwise follow and look for the leader."""
         host, journal, settings = self._host, self._journal, self._settings
         identity = self._directory.identity
         peers = [one for one in identity.voters if one != identity.node_id]
@@ -266,7 +265,7 @@ class Replica:
         self._peering.start(sorted(self._linked))
 
     def _tick(self) -> None:
-        """A node that is alone: let the library act, and come back until it leads."""
+        """Let the library of a node that is alone act, again and again until it leads."""
         if self._is_over or self._raft is None:
             return
         try:
@@ -280,39 +279,39 @@ class Replica:
         if deadline_ms is not None:
             self._host.call_later(max(0.0, deadline_ms - self._host.monotonic_ms()), self._tick)
 
-    # What the links say (peers.LinkUser)
+    # Calls from the links (peers.LinkUser)
 
     def peer_up(self, node_id: int) -> None:
-        """A link came up."""
+        """Note that the link to a peer came up."""
         self._linked.add(node_id)
         if self._peering is not None and not self._is_over:
             self._peering.link_up(node_id)
 
     def peer_down(self, node_id: int) -> None:
-        """A link is gone."""
+        """Note that the link to a peer is gone."""
         self._linked.discard(node_id)
         if self._peering is not None and not self._is_over:
             self._peering.link_down(node_id)
 
     def peer_message(self, node_id: int, payload: bytes) -> None:
-        """A peer's replica of this shard said something; before the log is loaded nobody listens."""
+        """Handle a message from a peer's replica of this shard; dropped while the log is still loading."""
         if self._peering is not None and not self._is_over:
             self._peering.message(node_id, payload)
 
     def peer_writable(self, node_id: int) -> None:
-        """There is room again on the way to a peer."""
+        """Note that there is room again in the send buffer to a peer."""
         if self._peering is not None and not self._is_over:
             self._peering.writable(node_id)
 
-    # What the engine asks (raft.RaftOwner)
+    # Calls from the engine (raft.RaftOwner)
 
     def save_term(self, term: int, vote: str | None) -> None:
-        """Sync term and vote before they count."""
+        """Sync term and vote before they take effect."""
         write_term(self._host.files, self.home, self._directory.identity, term, vote)
         self.term, self.vote = term, vote
 
     def open_term(self, index: int, term: int) -> None:
-        """Append the frame that opens a term of this node's: who leads, and why."""
+        """Append the first frame of a term that this node leads: who leads, and why."""
         identity = self._directory.identity
         peering = self._peering
         previous = None if peering is None else peering.last_leader
@@ -333,7 +332,7 @@ class Replica:
         self.queue_flush()
 
     def apply_committed(self, applied_index: int, commit_index: int) -> int:
-        """Apply a slice of what is committed."""
+        """Apply a slice of the committed entries; returns the last applied index."""
         return self._applying.apply(applied_index, commit_index)
 
     def send(self, node_id: int, payload: bytes) -> bool:
@@ -341,21 +340,22 @@ class Replica:
         return self._links is not None and self._links.send(node_id, self.shard, payload)
 
     def replicate(self) -> None:
-        """Heartbeats are due."""
+        """Send the heartbeats that are due."""
         if self._peering is not None:
             self._peering.leading.replicate(
                 is_heartbeat=True, checkpoint=self._peering.comparing.checkpoint()
             )
 
     def truncate_after(self, index: int) -> None:
-        """Another leader has other entries; what the machine took of ours it must forget."""
+        """Remove the entries after `index`, which another leader has replaced; rebuild the machine if it had
+        any."""
         LOG.info("%s: entries %d to %d are replaced", self.home, index + 1, self._journal.last_index)
         self._journal.truncate_after(index)
         if self._applying.truncated(index):
             self._rebuild()
 
     def installed(self, header: SnapshotHeader) -> None:
-        """The leader's snapshot is in place: begin anew behind it."""
+        """Continue after a snapshot from the leader that has just been put in place."""
         assert self._raft is not None
         LOG.info("%s: goes on behind the snapshot up to entry %d", self.home, header.last_index)
         self._journal.adopt_snapshot(header)
@@ -364,7 +364,7 @@ class Replica:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        """Build the machine again, in slices; one that was being built is given up."""
+        """Rebuild the machine from scratch, in slices; a rebuild under way is abandoned."""
         self._rebuilding = self._applying.rebuild()
         self._applying.is_rebuilding = True
         self._host.call_soon(self._rebuild_slice, self._rebuilding)
@@ -384,7 +384,7 @@ class Replica:
         self.advance()
 
     def led(self) -> None:
-        """This node was elected; it serves when its term's first entry is applied."""
+        """This node was elected; it serves once its term's first entry is applied."""
         self.enter("CatchUp")
         self.leader_since_ms = self._host.wall_ms()
         assert self._raft is not None
@@ -394,7 +394,7 @@ class Replica:
             self.leader_changed()
 
     def no_longer_leads(self) -> None:
-        """Another term began, or no majority answers."""
+        """Leadership ended: another term began, or no majority answers."""
         self.is_ready = False
         self.leader_since_ms = None
         assert self._raft is not None
@@ -407,7 +407,7 @@ class Replica:
         self._host.call_soon(self.leader_changed)
 
     def leader_changed(self) -> None:
-        """Tell the machine who leads, when that is news."""
+        """Notify the machine if the known leader has changed."""
         leader_id = self.leader_id
         if leader_id != self._told_leader:
             self._told_leader = leader_id
@@ -417,14 +417,17 @@ class Replica:
 
     @property
     def can_append(self) -> bool:
-        """There is room for one more entry, in memory and on the disk; to be asked before the first record
-        of a decision is applied, as `propose` must not fail after that."""
+        """Whether there is room for one more entry, in memory and on disk.
+
+        To be checked before the first record of a decision is applied, because `propose` must not fail after
+        that.
+        """
         if self.look_at_disk() or self.is_handing_over:
             return False
         return self.is_ready and self._journal.has_room
 
     def look_at_disk(self) -> bool:
-        """Whether it is full: below the floor, and until there is clearly more than that again."""
+        """Check at most every `DISK_CHECK_MS` whether the disk is full; see `DISK_ROOM_AGAIN`."""
         now_ms = self._host.monotonic_ms()
         if now_ms - self._disk_checked_ms < DISK_CHECK_MS or self._is_over:
             return self.is_disk_full
@@ -444,16 +447,17 @@ class Replica:
         return self.is_disk_full
 
     def _obstacle(self) -> Obstacle:
-        """The obstacle for which this node does not serve the shard, or would not if it led it."""
+        """The obstacle that keeps this node from serving the shard, or would if it led it."""
         if self._peering is not None:
             return self._peering.obstacle()
         return Obstacle.DISK_FULL if self.look_at_disk() else Obstacle.NONE
 
     def propose(self, body: bytes, record_count: int, timestamp_ms: int) -> int:
-        """Append an entry that the caller has applied already; its index, equal to `next_index` before.
+        """Append an entry that the caller has applied already; returns its index, the `next_index` before the
+        call.
 
-        `timestamp_ms` is raised to the newest entry's when it lies before.  Raises NotLeader and LogFull;
-        then nothing was appended.
+        `timestamp_ms` is raised to the newest entry's if it is smaller.  Raises NotLeader and LogFull;
+        nothing was appended then.
         """
         raft = self._raft
         if not self.is_ready or raft is None:
@@ -475,7 +479,8 @@ class Replica:
         self.group_commit.queue()
 
     def _send_first(self) -> bool:
-        """The peers' disks work while this one does: what is sent leaves before a sync holds the loop up."""
+        """Send entries to the peers before the own sync blocks the loop, so that all disks work at the same
+        time."""
         if self._peering is None or not self.is_leader:
             return False
         assert self._links is not None
@@ -484,17 +489,17 @@ class Replica:
         return True
 
     def _synced(self) -> None:
-        """A group is durable."""
+        """A group of entries is durable: acknowledge or commit it."""
         if self._peering is not None and not self.is_leader:
             self._peering.flushed()
-            self._advance_soon()  # what is synced is acknowledged before applying takes its time
+            self._advance_soon()  # acknowledge the synced entries before applying takes its time
         else:
             self.advance()
         if self._stop_done is not None:
             self._finish_stop()
 
     def advance(self) -> None:
-        """Commit what may be, apply a slice, tell the machine."""
+        """Commit all that a majority has synced, apply a slice, notify the machine."""
         self._advance_queued = False
         raft = self._raft
         if self._is_over or raft is None:
@@ -517,18 +522,18 @@ class Replica:
             self._host.call_soon(self.advance)
 
     def _tell_committed(self, raft: Raft, applied: int) -> None:
-        """What the machine has, and a majority too."""
+        """Notify the machine of entries that it has applied and that are committed."""
         if not self.is_current and self._peering is not None and self.state != "Halted":
             self.is_current = self._peering.is_level(applied)
         known = max(applied, min(raft.commit_index, self._applying.projected_index))
-        self._told_commit = max(self._told_commit, known)  # behind a rebuild less may be known again
+        self._told_commit = max(self._told_commit, known)  # after a rebuild less may be known again
         self._machine.committed(self._told_commit)
         if raft.is_serving and not self.is_ready and self._stop_done is None and self.state == "CatchUp":
             self.is_ready = self.is_current = True
             self.enter("Ready")
             self._machine.ready(raft.term)
 
-    # What others ask
+    # Properties and calls for the runtime
 
     @property
     def next_index(self) -> int:
@@ -537,66 +542,68 @@ class Replica:
 
     @property
     def last_index(self) -> int:
-        """The newest entry, committed or not."""
+        """The index of the newest entry, committed or not."""
         return self._journal.last_index
 
     @property
     def commit_index(self) -> int:
-        """The last committed entry."""
+        """The index of the last entry known to be committed."""
         return self._journal.base_index if self._raft is None else self._raft.commit_index
 
     @property
     def is_leader(self) -> bool:
-        """This node leads the shard; it may still be catching up."""
+        """Whether this node leads the shard; it may still be catching up."""
         return self._raft is not None and self._raft.is_leader and not self._is_over
 
     @property
     def leader_id(self) -> int | None:
-        """Who leads the present term, as far as this node knows; None without one that is in contact."""
+        """The leader of the current term as far as this node knows; None if there is none in contact."""
         if self._raft is None or self._is_over or self.state == "Halted":
             return None
         return self._raft.leader_id
 
     @property
     def is_handing_over(self) -> bool:
-        """This node still leads, takes no more proposals, and waits for another to take over."""
+        """Whether this node still leads, but takes no more proposals and waits for another to take over."""
         return self._peering is not None and self._peering.leading.is_closing
 
     @property
     def is_rebuilding(self) -> bool:
-        """The machine is being built again; it holds less than is committed."""
+        """Whether the machine is being rebuilt and so holds less than is committed."""
         return self._applying.is_rebuilding
 
     @property
     def sync_outstanding_ms(self) -> float:
-        """How long the disk has been working on the group in flight; 0 without one."""
+        """Milliseconds for which the sync in flight has been running; 0 without one."""
         return self.group_commit.outstanding_ms
 
     # Leadership
 
     @property
     def proven_ms(self) -> float:
-        """This node led at least until this monotonic time: inf when alone, -inf when it does not lead."""
+        """Monotonic time until which this node certainly led: inf when alone, -inf if it does not lead."""
         if self._peering is None:
             return float("inf") if self.is_leader else float("-inf")
         return self._peering.leading.proven_ms
 
     def ask_proof(self) -> None:
-        """Have `proven_ms` reach the present, at the price of one round trip; shared by a turn's askers."""
+        """Bring `proven_ms` up to now at the cost of one round trip, shared by all calls of a turn."""
         if self._peering is not None:
             self._peering.leading.ask_proof()
 
     def has_lease(self, now_ms: float) -> bool:
-        """No other node can lead before `now_ms`."""
+        """Whether no other node can lead before `now_ms`."""
         if self._peering is None:
             return self.is_leader
         return not self._is_over and self._peering.leading.has_lease(now_ms)
 
     @property
     def horizon(self) -> tuple[float, int]:
-        """A time of this node's clock, and an entry: nothing behind that one was committed by then.
+        """A time of this node's clock and an index: nothing after that index was committed by that time.
 
-        Until when this node has led, where it leads; else what the leader has last told, however long ago."""
+        On a leader the time until which it has certainly led; elsewhere the last pair that the leader sent,
+        however old.
+        """
         raft = self._raft
         if raft is not None and raft.is_leader and raft.knows_commit:
             now_ms = self._host.monotonic_ms()
@@ -605,8 +612,11 @@ class Replica:
         return (float("-inf"), 0) if self._peering is None else self._peering.following.horizon
 
     def transfer(self, target: int | None, done: Callable[[str | None], None]) -> None:
-        """Hand leadership to node `target`, or to the furthest one that can serve; `done(None)` when another
-        term has begun, else with the reason why this node goes on leading."""
+        """Hand leadership to node `target`, or to the most advanced peer that can serve.
+
+        Calls `done(None)` once another term has begun, otherwise `done` with the reason why this node still
+        leads.
+        """
         if self._peering is None:
             self._host.call_soon(done, "there is no other node")
             return
@@ -624,22 +634,24 @@ class Replica:
 
     @property
     def applied_everywhere(self) -> int:
-        """The last entry that every node has applied, as far as this leader knows, in contact or not."""
+        """The last entry that every node, in contact or not, has applied, as far as this leader knows."""
         if self._peering is None:
             return self._told_commit
         return min(self._told_commit, self._peering.leading.applied_everywhere)
 
     def followers(self) -> list[dict[str, Any]]:
-        """JSON-ready, one per peer: how far each is, as a leader knows it."""
+        """The progress of each peer as a leader knows it; JSON-ready."""
         return [] if self._peering is None else self._peering.leading.followers()
 
     def time_at(self, now_ms: float) -> int:
-        """The time of an entry that comes at `now_ms` of the monotonic clock: what most clocks say, and never
-        less than the newest entry's."""
+        """The timestamp of an entry that arrives at `now_ms` of the monotonic clock.
+
+        It is the time that most nodes' clocks agree on, and never less than the newest entry's.
+        """
         return self._time.at(now_ms, self._journal.last_timestamp_ms)
 
     def past_ms(self) -> int:
-        """A moment that has certainly passed, whatever a clock or an entry says: for retention."""
+        """A wall-clock time that has certainly passed, whatever one clock or entry says; for retention."""
         return self._time.clock.past_ms()
 
     @property
@@ -654,20 +666,19 @@ class Replica:
 
     @property
     def chain_index(self) -> int:
-        """The entry that `chain_hash` ends with."""
+        """The last entry that `chain_hash` covers."""
         return self._journal.chain.index
 
     @property
     def live_from(self) -> int:
-        """The first entry behind the snapshot: what is older is in the archive, or removed."""
+        """The first entry after the snapshot; older ones are in the archive, or removed."""
         return self._journal.base_index + 1
 
     def read_committed(self, from_index: int, bytes_max: int) -> bytes:
-        """Committed entries from `from_index` on as whole frames, about `bytes_max`, at least one; b"" when
-        there are none (yet).
+        """Committed entries from `from_index` on as whole frames, about `bytes_max` but at least one frame.
 
-        Entries below the snapshot come from the archive.  Raises Corrupt, and KeyError when retention has
-        removed the entry.
+        Returns b"" when there are none (yet).  Entries below the snapshot come from the archive.  Raises
+        Corrupt, and KeyError when retention has removed the entry.
         """
         commit_index = self.commit_index
         if from_index > commit_index:
@@ -681,20 +692,20 @@ class Replica:
             cursor.close()
 
     def archive(self) -> ArchiveCursor:
-        """For reading on and on in what is older than the snapshot; on any thread, one at a time."""
+        """A cursor for sequential reads of entries older than the snapshot; any thread, one at a time."""
         return ArchiveCursor(self._host.files, self.home)
 
     def first_kept(self) -> int:
-        """The oldest entry that can be read; asks a file, on any thread.  Raises Corrupt."""
+        """The oldest entry that can be read; reads a file, on any thread.  Raises Corrupt."""
         segments = read_manifest(self._host.files, join(self.home, ARCHIVE)).segments
         return segments[0].first_index if segments else self.live_from
 
     def snapshot(self) -> SnapshotSource:
-        """The present snapshot, open for reading on any thread; raises FileNotFoundError, Corrupt."""
+        """The current snapshot, opened for reading on any thread; raises FileNotFoundError, Corrupt."""
         return SnapshotSource(self._host.files, self.home)
 
     def status(self) -> dict[str, Any]:
-        """What an operator asks first; JSON-ready."""
+        """The replica's state for operators; JSON-ready."""
         self.look_at_disk()
         journal, snapshotter = self._journal, self._snapshotter
         return {

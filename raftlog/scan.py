@@ -1,8 +1,8 @@
-"""Walking the frames of one segment file to find where each entry is and where the whole ones end.
+"""Walks the frames of one segment file to locate each entry and the end of the intact ones.
 
-This is the hot loop of a start: nothing is decoded here but the header, nothing copied, and the file is read
-in chunks.  The walk ends at the end of the file or at the first place that does not hold the next whole
-frame; what that means is the caller's to judge.
+This is the hot loop of a start: only headers are decoded, nothing is copied, and the file is read in chunks.
+The walk ends at the end of the file or at the first place that does not hold the next whole frame; the caller
+decides what that means.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from raftlog.files import File
 from raftlog.frames import CRC_START, FRAME_MAGIC, HEADER, HEADER_BYTES
 
 CHUNK_BYTES = 1 << 18
-"""Read at a time: about a thousand small frames, a millisecond or two of checking between two turns."""
+"""Bytes read at once: about a thousand small frames, one or two milliseconds of checking per turn."""
 
 
 class Scan:
-    """A walk over the frames of `file`; after `steps` is exhausted the fields say what was found.
+    """A walk over the frames of `file`; its fields hold the result once `steps` is exhausted.
 
     `offsets` and `terms` get one item per entry.  `end` is the end of the last whole frame.
     """
@@ -37,8 +37,10 @@ class Scan:
         self.commit_index = 0
 
     def steps(self, start: int, size: int, offsets: array[int], terms: array[int]) -> Iterator[None]:
-        """Walk from `start` to `size`; yields between chunks.  Raises Corrupt for a whole frame that is not
-        the next entry: no crash writes that."""
+        """Walk from `start` to `size`; yields between chunks.
+
+        Raises Corrupt for a whole frame that is not the next entry: no crash writes that.
+        """
         self.end = start
         want = CHUNK_BYTES
         while self.end < size:
@@ -54,10 +56,10 @@ class Scan:
                 length = HEADER.unpack_from(chunk)[2]
                 if HEADER_BYTES + length <= len(chunk):
                     return
-                want = HEADER_BYTES + length  # a large frame, or a damaged length: the CRC will tell
+                want = HEADER_BYTES + length  # a large frame, or a damaged length, which the CRC detects
 
     def _walk(self, chunk: bytes, offsets: array[int], terms: array[int]) -> int:
-        """Take the whole frames at the start of `chunk`; how many bytes they are."""
+        """Take the whole frames at the start of `chunk`; returns their size in bytes."""
         view = memoryview(chunk)
         unpack, crc_of, header_bytes, magic_wanted = HEADER.unpack_from, crc32c, HEADER_BYTES, FRAME_MAGIC
         add_offset, add_term = offsets.append, terms.append

@@ -1,6 +1,6 @@
 """The sealed index: one row per record of a segment that will not change any more.
 
-Readers that look for a group, a type or a time skip by it: Spark, explain, the log endpoint.
+Readers that look for a group, a type or a time use it to skip entries: Spark, explain, the log endpoint.
 
     magic          8 bytes  b"QRTEIDX1"
     crc            u32      CRC32C of everything after this field
@@ -13,12 +13,12 @@ Readers that look for a group, a type or a time skip by it: Spark, explain, the 
     timestamps     i64 i64  least and greatest
     chain before   16       hash chain before the first frame
     chain after    16       hash chain after the last frame
-    types          i32 ...  rising
+    types          i32 ...  ascending
     rows           (raft index u64, timestamp i64, frame offset u32, sequence u32, CRC32 of group id u32,
                     type i32), in log order; a record without a group has CRC 0
 
 Built by the merge job from the segment's bytes alone (`raftlog.indexing`); an index exists only for a segment
-whose every frame is committed.
+whose frames are all committed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HEAD = struct.Struct("<8sIIQQIIQIIqq16s16s")
 _CRC_START = 12
 ROW = struct.Struct("<QqIIIi")
 ROWS_CRC_OFFSET = 24
-"""Where in a row the CRC32 of the group is, followed by the type."""
+"""The offset in a row of the group's CRC32, which the type follows."""
 
 REBUILD_HINT = "the index can be rebuilt from its segment: remove it and start the node"
 
@@ -71,7 +71,7 @@ class Sealed:
 
 
 def encode_index(sealed: Sealed, rows: list[bytes]) -> bytes:
-    """The index file's bytes: the facts, then the rows, each packed with `ROW`."""
+    """The bytes of an index file: the header, then the rows, each packed with `ROW`."""
     head = _HEAD.pack(
         MAGIC,
         0,
@@ -94,7 +94,7 @@ def encode_index(sealed: Sealed, rows: list[bytes]) -> bytes:
 
 
 def decode_index(data: bytes, path: str) -> Sealed:
-    """Check an index file whole and read its header; raises Corrupt."""
+    """Check all of an index file and return its header; raises Corrupt."""
     if len(data) < _HEAD.size:
         raise Corrupt(path, len(data), "too short for a sealed index", REBUILD_HINT)
     magic, crc, types, first, last, frames, rows, size, log_crc, _, least, most, before, after = (
@@ -126,15 +126,15 @@ def index_rows(data: bytes) -> Iterator[Row]:
 
 
 def rows_start(data: bytes) -> int:
-    """Where the rows of an index file begin."""
+    """The offset of the rows in an index file."""
     return _HEAD.size + 4 * int(struct.unpack_from("<I", data, _CRC_START)[0])
 
 
 def find_frame(file: File, path: str, index: int) -> tuple[int, int] | None:
     """(index, offset) of the last frame with records at or before `index`; None when there is none.
 
-    By binary search: an index may be large, so it is not read whole and its CRC not checked; the frame that
-    is found must be.  Raises Corrupt.
+    Uses binary search: an index may be large, so it is not read whole and its CRC is not checked; the caller
+    must check the frame it finds.  Raises Corrupt.
     """
     head = file.pread(_HEAD.size, 0)
     if len(head) < _HEAD.size or not head.startswith(MAGIC):

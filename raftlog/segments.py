@@ -1,4 +1,4 @@
-"""A segment is a file of frames; it opens with a header that names whose log it is.
+"""A segment is a file of frames with a header that identifies its log.
 
     magic        8 bytes   b"QRTELOG1"
     crc          u32       CRC32C of everything after this field
@@ -11,8 +11,8 @@
     first index  u64       Raft index of the first frame
     cluster id   utf-8
 
-A segment is created beside and renamed into place, so its header is whole or damaged, never torn.  Only the
-last segment of a log may have a torn tail: a new one is begun when everything in the old one is synced.
+A segment is created under a temporary name and renamed, so its header is whole or damaged, never torn.  Only
+the last segment of a log may have a torn tail: a new one is begun when everything in the old one is synced.
 """
 
 from __future__ import annotations
@@ -34,18 +34,21 @@ METADATA_SHARD = -1
 """`records.METADATA_SHARD`, as part of the format: formatting a directory does not load the records."""
 
 HEADER_BYTES_MAX = 1024
-"""Enough for any cluster id; bounds what is read before the CRC is checked."""
+"""At most this many bytes are read before the CRC is checked; enough for any cluster id."""
 
 LAGGING_GROUP_BYTES = 256 * 1024
-"""Frames of one group begin within so many bytes of each other when the leader may have committed some of
-them before this node synced them.  Part of the format: `proof_of_loss` relies on it.  Larger groups would
-catch up faster on a slow disk; a damaged frame nearer to the end than this is taken for a torn one, unless
-the mark of what was synced (`raftlog.synced`) knows it.
+"""Frames of one group begin within this many bytes if the leader may have committed some of them.
 
-The mark alone would not do.  It is exact after a killed process, and proves nothing about what was synced in
-the last half minute before a power loss, when it was not written back; nor in a directory of a release
-without it. There this rule still finds damage to everything that is older than the last group can be.  The
-rule alone would not do either: what is newer was taken for torn, though it was acknowledged."""
+It applies to groups in which the leader may have committed entries before this node synced them.  Part of the
+format: `proof_of_loss` relies on it.  Larger groups would catch up faster on a slow disk; but a damaged frame
+nearer to the end than this is taken for a torn one, unless the mark of what was synced (`raftlog.synced`)
+covers it.
+
+The mark alone would not suffice.  It is exact after a killed process, but proves nothing about entries synced
+in the last half minute before a power loss, when it was not written back; nor in a directory of a release
+without it.  There this rule still finds damage to everything older than the last group.  The rule alone would
+not suffice either: a damaged newer entry was taken for torn, though it had been acknowledged.
+"""
 
 _HEAD = struct.Struct("<8sII")
 _FIELDS = struct.Struct("<HBBiIQ")
@@ -54,11 +57,11 @@ _NAME = re.compile(r"(\d{20})\.log")
 
 
 class NewerFormat(Corrupt):
-    """A sound header of a format that this release does not read."""
+    """An intact header of a format that this release does not read."""
 
 
 class Origin(IntEnum):
-    """Who wrote a log: only a Raft log has dense indexes and a hash chain."""
+    """The writer of a log; only a Raft log has dense indexes and a hash chain."""
 
     RAFT = 0
     IMPORT = 1
@@ -67,7 +70,7 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogIdentity:
-    """Whose log a segment belongs to."""
+    """The cluster and shard that a segment belongs to."""
 
     cluster_id: str
     shard: int
@@ -77,7 +80,7 @@ class LogIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentHeader:
-    """A segment's header and where its first frame is."""
+    """A segment's header and the offset of its first frame."""
 
     identity: LogIdentity
     first_index: int
@@ -85,22 +88,22 @@ class SegmentHeader:
 
 
 def log_name(first_index: int) -> str:
-    """File name of the segment that begins with `first_index`."""
+    """The file name of the segment that begins with `first_index`."""
     return f"{first_index:020d}.log"
 
 
 def index_name(first_index: int) -> str:
-    """File name of that segment's sealed index."""
+    """The file name of that segment's sealed index."""
     return f"{first_index:020d}.index"
 
 
 def first_indexes(names: list[str]) -> list[int]:
-    """First indexes of the segments among `names`, rising."""
+    """The first indexes of the segments among `names`, ascending."""
     return sorted(int(found[1]) for name in names if (found := _NAME.fullmatch(name)))
 
 
 def encode_header(identity: LogIdentity, first_index: int) -> bytes:
-    """The header's bytes."""
+    """The bytes of a header."""
     fields = _FIELDS.pack(FORMAT, identity.origin, 0, identity.shard, identity.num_shards, first_index)
     rest = fields + identity.cluster_id.encode()
     rest = struct.pack("<I", len(rest)) + rest
@@ -108,7 +111,7 @@ def encode_header(identity: LogIdentity, first_index: int) -> bytes:
 
 
 def decode_header(data: bytes | memoryview, path: str) -> SegmentHeader:
-    """Check and read the header at the start of `data`; raises Corrupt, and NewerFormat of a sound one."""
+    """Check and read the header at the start of `data`; raises Corrupt, and NewerFormat for a newer one."""
     if len(data) < _HEAD.size + _FIELDS.size:
         raise Corrupt(path, len(data), "too short for a segment header", RESTORE_HINT)
     magic, crc, length = _HEAD.unpack_from(data)
@@ -129,7 +132,7 @@ def decode_header(data: bytes | memoryview, path: str) -> SegmentHeader:
 
 
 def create_segment(files: Files, directory: str, identity: LogIdentity, first_index: int) -> str:
-    """Durably make an empty segment; its path."""
+    """Durably create an empty segment; returns its path."""
     path = join(directory, log_name(first_index))
     write_aside(files, path + TEMPORARY_SUFFIX, encode_header(identity, first_index))
     files.rename(path + TEMPORARY_SUFFIX, path)
@@ -138,7 +141,7 @@ def create_segment(files: Files, directory: str, identity: LogIdentity, first_in
 
 
 def check_header(header: SegmentHeader, path: str, identity: LogIdentity, first_index: int) -> None:
-    """The header must be this log's, and say what the file's name says; raises Corrupt."""
+    """Check that the header belongs to this log and matches the file's name; raises Corrupt."""
     if header.identity != identity:
         hint = "the file was put here from another node or shard; take it away"
         raise Corrupt(path, 0, f"belongs to {header.identity}, expected {identity}", hint)
@@ -148,11 +151,13 @@ def check_header(header: SegmentHeader, path: str, identity: LogIdentity, first_
 
 
 def proof_of_loss(rest: bytes, index: int, *, is_alone: bool) -> int | None:
-    """Where in `rest`, which begins with a bad frame, a later one proves that `index` was synced, or None.
+    """The offset in `rest`, which begins with a bad frame, of a frame that proves `index` was synced, or
+    None.
 
-    A crash may tear the last group of frames in any order, so whole frames behind a torn one are normal.
-    Alone, a frame whose leader had committed `index` can only have been written after `index` was synced
-    here.  A follower may get both in one group, but then they begin within `LAGGING_GROUP_BYTES`.
+    A crash may tear the last group of frames in any order, so whole frames after a torn one are normal.  On a
+    node that is alone, a frame whose leader had committed `index` can only have been written after `index`
+    was synced here.  A follower may receive both in one group, but then they begin within
+    `LAGGING_GROUP_BYTES`.
     """
     view = memoryview(rest)
     at = rest.find(FRAME_MAGIC, 0 if is_alone else LAGGING_GROUP_BYTES)
@@ -165,7 +170,7 @@ def proof_of_loss(rest: bytes, index: int, *, is_alone: bool) -> int | None:
 
 
 def next_frame(data: bytes, start: int, after_index: int) -> tuple[int, int] | None:
-    """(offset, index) of the next whole frame at or behind `start` with an index above `after_index`."""
+    """(offset, index) of the next whole frame at or after `start` with an index above `after_index`."""
     view = memoryview(data)
     at = data.find(FRAME_MAGIC, start)
     while at >= 0:

@@ -1,11 +1,11 @@
-"""Log lines that a peer can cause at the speed of the network: one of a kind in a while."""
+"""Rate limit for log lines that a peer can cause at the speed of the network."""
 
 from __future__ import annotations
 
 REPEAT_MS = 10_000
-"""Often enough to be found, seldom enough not to fill a disk."""
+"""Milliseconds between two lines of a kind: often enough to be noticed, too seldom to fill a disk."""
 KINDS_MAX = 64
-"""A few kinds per peer; beyond that something is so wrong that fewer lines do."""
+"""At most this many kinds: a few per peer; beyond it new kinds are not logged."""
 
 
 class Seldom:
@@ -15,7 +15,7 @@ class Seldom:
         self._written_ms: dict[object, float] = {}
 
     def may(self, kind: object, now_ms: float) -> bool:
-        """Whether a line of this kind is due; it counts as written."""
+        """Whether a line of this kind is due; it counts as written then."""
         last_ms = self._written_ms.get(kind)
         if last_ms is not None and now_ms - last_ms < REPEAT_MS:
             return False

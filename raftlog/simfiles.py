@@ -1,18 +1,18 @@
-"""A disk in memory that tells what is durable from what is only written, for tests and the simulator.
+"""A disk in memory that separates durable from merely written bytes, for tests and the simulator.
 
 It is as unkind as POSIX allows, and no more:
 
 - Bytes are durable after `fdatasync` of their file.  Until then a crash keeps all of them, none, or some: a
-  random subset of the unsynced writes, the last of them cut anywhere.
-- Names are durable after `fsync_dir` of their directory.  Until then each creation, rename and removal may
-  or may not survive on its own; a rename is atomic.
+  random subset of the unsynced writes, each of which may be cut anywhere.
+- Names are durable after `fsync_dir` of their directory.  Until then each creation, rename and removal may or
+  may not survive on its own; a rename is atomic.
 - After a failed `fdatasync` the bytes that it should have saved are never written by a later one, though
   reads still show them until a crash; only writing them again helps.
 - A failed `pwrite` has written some prefix.
 
-`crash` gives the disk that the next boot finds.  `on_call` is told before and after every call that changes
-something, which is how crash points are enumerated; `fail` decides which calls fail; while `is_short` says so
-no call that needs a descriptor gets one.
+`crash` returns the disk that the next boot finds.  `on_call` is called before and after every call that
+changes something, which is how crash points are enumerated; `fail` decides which calls fail; while `is_short`
+returns True no call that needs a descriptor gets one.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from enum import Enum
 from raftlog.files import READ_BYTES_MAX, Buffer, Mode, check_size, parent, patiently
 
 UNSYNCED_MAX = 1024
-"""Unsynced writes to one file; beyond, the older half is written back, as every system does in time."""
+"""Unsynced writes to one file; beyond it the older half is written back, as every system does in time."""
 
 
 class Crash(Enum):
-    """What a crash does with what is not synced."""
+    """The effect of a crash on unsynced bytes and names."""
 
     KEPT = "kept"
     LOST = "lost"
@@ -54,7 +54,7 @@ class _Inode:
             self.write_back(len(self.pending) // 2)
 
     def write_back(self, count: int) -> None:
-        """The oldest unsynced writes become durable."""
+        """Make the oldest unsynced writes durable."""
         content = bytearray(self.durable)
         for offset, data in self.pending[:count]:
             _patch(content, offset, data)
@@ -84,7 +84,7 @@ def _patch(content: bytearray, offset: int, data: bytes | None) -> None:
 
 
 class _NameOp:
-    """One change of names: `add` maps a path to its inode (None: a directory), `drop` is a path that goes."""
+    """One change of names: `add` maps a path to its inode (None: a directory), `drop` is a path to remove."""
 
     __slots__ = ("add", "drop", "inode")
 
@@ -163,7 +163,8 @@ class SimFiles:
     """A simulated disk; `raftlog.files.Files`.
 
     `calls` counts the calls that change something; `fail(number, operation, path)` may return the error to
-    raise instead of doing the call, and `on_call(number, operation, path, done)` sees each one twice.
+    raise instead of doing the call, and `on_call(number, operation, path, done)` is called before and after
+    each.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -175,7 +176,8 @@ class SimFiles:
         self.on_call: Callable[[int, str, str, bool], None] | None = None
         self.is_short: Callable[[], bool] = lambda: False
         self.pause: Callable[[float], object] = lambda ms: None
-        """Lets time pass while a call waits for a descriptor; the machine's host puts in its own."""
+        """Lets time pass while a call waits for a descriptor; the simulated machine's host substitutes its
+        own."""
         self._names: dict[str, _Inode | None] = {"/": None}
         self._durable_names: dict[str, _Inode | None] = {"/": None}
         self._pending: list[_NameOp] = []
@@ -201,7 +203,7 @@ class SimFiles:
         self._pending.append(op)
 
     def crash(self, how: Crash, seed: int = 0) -> SimFiles:
-        """The disk as the next boot finds it after a crash at this moment; this one stays as it is."""
+        """The disk as the next boot finds it after a crash at this moment; this one stays unchanged."""
         rng = random.Random(seed)
         names = dict(self._names if how is Crash.KEPT else self._durable_names)
         if how is Crash.TORN:
@@ -222,7 +224,7 @@ class SimFiles:
         return after
 
     def damage(self, path: str, offset: int, mask: int = 0xFF) -> None:
-        """Flip bits of one byte behind the back of everybody, as a bad disk does."""
+        """Flip bits of one byte without a call, as a bad disk does."""
         inode = self._file(path)
         inode.live[offset] ^= mask
         inode.durable = bytes(inode.live)
@@ -327,7 +329,7 @@ class SimFiles:
         return SimLock(self, path)
 
     def process_ended(self) -> None:
-        """Whoever held locks is gone, and so are they."""
+        """Release the locks of a process that ended."""
         self._locks.clear()
 
     def free_bytes(self, path: str) -> int:

@@ -1,11 +1,11 @@
 """The snapshot file: a shard's state up to an entry, as records and not as objects.
 
-    header   magic b"QRTESNP1", crc u32, length u32, msgpack array (`SnapshotHeader` behind a format number)
+    header   magic b"QRTESNP1", crc u32, length u32, msgpack array (a format number, then `SnapshotHeader`)
     blocks   crc u32, length u32, records u32; then per record (raft index u64, timestamp i64), then the
              records as the body of an entry
     footer   magic b"QRTESNPE", crc u32 over what follows and over every block's CRC; blocks u32, records u32
 
-A CRC covers everything behind it in its part.  The file is written aside by the merge job and renamed by the
+A CRC covers everything after it in its part.  The file is written aside by the merge job and renamed by the
 node, so it is whole or damaged, never torn.
 """
 
@@ -28,7 +28,7 @@ FORMAT = 1
 BLOCK_RECORDS = 1000
 """Records per block: restoring one is a slice of a few milliseconds."""
 BLOCK_BYTES_MAX = 1 << 30
-"""Bounds what a damaged length may ask for."""
+"""At most this many bytes of a block are read, so that a damaged length cannot ask for more."""
 
 _MAGIC = b"QRTESNP1"
 _END_MAGIC = b"QRTESNPE"
@@ -37,7 +37,7 @@ _BLOCK = struct.Struct("<III")
 _STAMP = struct.Struct("<Qq")
 _END = struct.Struct("<8sIII")
 _CAUSE = Cause(trigger=0)
-"""A block holds no decision; the number stands for none."""
+"""The cause of a block, which holds no decision; 0 stands for none."""
 
 
 def write_snapshot(files: Files, path: str, header: SnapshotHeader, records: Iterable[Stamped]) -> None:
@@ -129,7 +129,7 @@ class SnapshotFile:
         return header, _HEAD.size + length
 
     def blocks(self) -> Iterator[tuple[memoryview, list[RawRecord]]]:
-        """Per block: the packed stamps and the records; the footer is checked behind the last one."""
+        """The packed stamps and the records of each block; the footer is checked after the last one."""
         for number, (at, count, payload) in enumerate(self._payloads()):
             view = memoryview(payload)
             stamps_end = count * _STAMP.size
@@ -148,7 +148,7 @@ class SnapshotFile:
             pass
 
     def _payloads(self) -> Iterator[tuple[int, int, bytes]]:
-        """Per block: where it is, how many records it announces, what its CRC covers; then the footer."""
+        """(offset, announced records, payload under the CRC) of each block; then the footer is checked."""
         at, blocks, total, crcs = self._first_block, 0, 0, 0
         while at < self._size - _END.size:
             head = self.file.pread(_BLOCK.size, at)

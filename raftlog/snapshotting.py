@@ -1,18 +1,18 @@
-"""When and how the live log becomes history: sealing, snapshots, the archive.
+"""Turning the live log into history: sealing, snapshots, the archive.
 
 When the tail has grown past `snapshot_tail_records`, the segment is ended at the entry just appended, and its
 state hash is read when exactly that entry is the last one applied: in the same turn on a leader, later on a
-follower, which makes its snapshots from its own log.  Once it is committed, a child process indexes the
-ended segments and merges them with the previous snapshot.  This side checks the child's hash chain against
-its own, puts the files in place, and moves the segments to the archive.  The snapshot that is
-replaced is kept there too, one of a bounded number.  Segments that ended by size alone are only indexed.
+follower, which makes its snapshots from its own log.  Once it is committed, a child process indexes the ended
+segments and merges them with the previous snapshot.  The node checks the child's hash chain against its own,
+puts the files in place, and moves the segments to the archive.  The snapshot that is replaced is kept there
+too, one of a bounded number.  Segments that ended by size alone are only indexed.
 
     idle --segments ended--> indexing/merging (child) --checked--> adopting (disk thread) --> idle
     idle, merging --hold--> held --released, installed--> idle
 
-What must stay true: one job at a time; indexes are in place before the snapshot, the snapshot before
-segments move; a job that fails changes nothing and is tried again later; damage that it finds stops the
-node; while a snapshot from the leader is put in place, no own one is.
+What must stay true: one job at a time; indexes are in place before the snapshot, the snapshot before segments
+move; a job that fails changes nothing and is tried again later; damage that it finds stops the node; while a
+snapshot from the leader is put in place, the node makes none of its own.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ SEALING_HINT = (
 
 @dataclass(slots=True)
 class SealPoint:
-    """The entry that the next snapshot ends with; state hash and chain are there when it is applied, and
-    committed."""
+    """The entry that the next snapshot ends with.
+
+    Its state hash is set when it is applied, and its chain when it is committed.
+    """
 
     index: int
     term: int
@@ -58,7 +60,7 @@ class SealPoint:
 
     @property
     def is_known(self) -> bool:
-        """Applied and committed: what the snapshot's header needs is there."""
+        """Whether it is applied and committed, so that the snapshot's header can be written."""
         return self.chain is not None and self.state_hash is not None
 
 
@@ -92,7 +94,7 @@ class Snapshotter:
         journal.at_link_end = self._after_append
 
     def stop(self) -> None:
-        """Start nothing more; a running child is killed."""
+        """Start no more jobs; a running child is killed."""
         self._stopped = True
         if self._job is not None:
             self._job.cancel()
@@ -101,13 +103,14 @@ class Snapshotter:
 
     @property
     def is_adopting(self) -> bool:
-        """Files are being put in place on the disk thread."""
+        """Whether files are being put in place on the disk thread."""
         return self._is_busy and self._job is None
 
     def hold(self) -> bool:
-        """A snapshot from the leader is about to be put in place: make none until `installed` or `release`.
+        """Make no snapshot until `installed` or `release`: one from the leader is about to be put in place.
 
-        A running child is killed.  False while files are being put in place: ask again later.
+        A running child is killed.  Returns False while files are being put in place; the caller tries again
+        later.
         """
         if self.is_adopting:
             return False
@@ -123,18 +126,18 @@ class Snapshotter:
         return True
 
     def release(self) -> None:
-        """Nothing was installed after all: go on."""
+        """Resume: the leader's snapshot was not installed after all."""
         self._held = False
         self.start_if_due(self._journal.chain.index)
 
     def installed(self) -> None:
-        """The journal has adopted a snapshot from the leader: go on behind it."""
+        """Resume after the journal has adopted a snapshot from the leader."""
         self._held = False
         self._point = None
         self.snapshot_index = self._journal.base_index
 
     def _after_append(self, index: int, term: int) -> None:
-        """The journal has taken an entry that ends a link: end the segment here when a snapshot is due."""
+        """End the segment at an entry just appended, which ends a link, if a snapshot is due."""
         journal = self._journal
         due = journal.tail_records >= self._settings.snapshot_tail_records
         if not due or self._point is not None or self._stopped or self._held:
@@ -148,7 +151,7 @@ class Snapshotter:
         journal.cut_here()
 
     def after_apply(self, index: int) -> None:
-        """The machine has just applied `index`, a multiple of `CHAIN_STRIDE`, and nothing behind it."""
+        """Note that the machine is exactly at `index`, a multiple of `CHAIN_STRIDE`."""
         point = self._point
         if point is None or index != point.index:
             return
@@ -159,12 +162,13 @@ class Snapshotter:
         point.catalog_version = self._machine.catalog_version()
 
     def truncated(self, index: int) -> None:
-        """Entries behind `index` are forgotten: no snapshot ends with one of them."""
+        """Entries after `index` were removed: no snapshot ends with one of them."""
         if self._point is not None and self._point.index > index:
             self._point = None
 
     def take_committed(self, commit_index: int, visit: Visit | None = None) -> None:
-        """Entries in memory are committed: give each to `visit`, chain it; start a job that is due."""
+        """Note that entries in memory are committed: pass each to `visit` and chain it; start a job that is
+        due."""
         point = self._point
         if point is not None and point.chain is None and commit_index >= point.index:
             self._journal.take_committed(point.index, visit)
@@ -223,7 +227,7 @@ class Snapshotter:
         return min(point.timestamp_ms, self._past_ms())
 
     def _previous(self) -> int | None:
-        """The last entry of the snapshot that the next one replaces, where it is to be kept."""
+        """The last entry of the snapshot that the next one replaces, if it is to be kept."""
         return self.snapshot_index if self.snapshot_index and self._settings.snapshots_kept else None
 
     def _job_done(
@@ -276,7 +280,7 @@ class Snapshotter:
 
     def _remove_asides(self, firsts: list[int], token: str) -> None:
         for path in _asides(self._journal.home, firsts, self.snapshot_index, token):
-            with contextlib.suppress(OSError):  # what stays is removed by the next start
+            with contextlib.suppress(OSError):  # the next start removes the rest
                 self._host.files.unlink(path)
 
     def _retry_now(self) -> None:
@@ -309,7 +313,7 @@ class _Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Adoption:
-    """Put a job's files in place; runs on the disk thread and touches files only."""
+    """Puts a job's files in place; runs on the disk thread and touches files only."""
 
     files: Files
     home: str

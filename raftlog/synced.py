@@ -1,22 +1,22 @@
-"""Up to which entry a shard's log was once synced here: what is missing below that is damage, no torn tail.
+"""The mark of the last entry known to have been synced here: a loss below it is damage, not a torn tail.
 
-The end of a log cannot say by itself whether a bad frame was torn by a crash, before anybody was told of it,
-or damaged later, after this node had acknowledged it.  This small file beside it can.
+The end of a log alone does not show whether a bad frame was torn by a crash, before it was acknowledged, or
+damaged later, after this node had acknowledged it.  This small file beside it does.
 
     slot 0      at byte 0:      magic b"QSYN", crc u32 (CRC32C of what follows), inode u64, index u64
     zeros       up to byte 4096
     slot 1      at byte 4096:   the same
 
-After a group's sync its last index is written into the slots in turn, and *not* synced: a write that survives
-proves that the sync before it had finished; one that a power loss takes (systems write it back within about
-30 s) costs precision only.  So does a kill within `group_commit.MARK_EVERY_MS`.  What must stay true:
+After a group's sync its last index is written into the slots alternately, and *not* synced: a write that
+survives proves that the sync before it had finished; one lost in a power loss (systems write it back within
+about 30 s) costs precision only.  So does a kill within `group_commit.MARK_EVERY_MS`.  What must stay true:
 
-- Whatever slot is whole says what is true, however old it is: so the greatest one counts, and slots that are
-  torn (each is in a sector of its own), or a file that is missing, say nothing, which is never wrong.
+- A whole slot states the truth, however old it is: so the greatest one counts, and slots that are torn (each
+  is in a sector of its own), or a missing file, state nothing, which is never wrong.
 - So before a log is made shorter on purpose both slots are lowered, durably (`settle`).
-- It is never removed nor replaced, so that an old one cannot come back.
-- It names its own inode: in a copy of a directory, perhaps of a running node, which may hold less of the log
-  than the mark says, it says nothing.
+- The file is never removed nor replaced, so that an old one cannot come back.
+- It names its own inode, and so counts for nothing in a copy of a directory, perhaps of a running node: the
+  copy may hold less of the log than the mark claims.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _MAGIC = b"QSYN"
 _SLOT = struct.Struct("<4sIQQ")
 _FIELDS = struct.Struct("<QQ")
 _SECTOR_BYTES = 4096
-"""Disks write as much at once; the two slots are never in one."""
+"""Bytes that disks write atomically; the two slots are never in one sector."""
 _BYTES_MAX = 1 << 20
-"""Far above the file's length; what hangs behind the slots is cut when they are written."""
+"""At most this many bytes are read, far above the file's length; extra bytes are cut at the next write."""
 
 
 def way_out(*, is_alone: bool) -> str:
-    """What a person can do about a log that lost entries which were synced."""
+    """Advice to an operator about a log that lost entries which were synced."""
     return RESTORE_HINT if is_alone else REPLACE_HINT
 
 
 def encode_mark(inode: int, index: int) -> bytes:
-    """A file whose slots both say `index`."""
+    """The bytes of a file whose slots both name `index`."""
     return _slot(inode, index).ljust(_SECTOR_BYTES, b"\0") + _slot(inode, index)
 
 
@@ -60,7 +60,7 @@ def decode_mark(data: bytes, inode: int) -> int:
 
 
 def is_whole(data: bytes) -> bool:
-    """Both slots and what is between them are as they were written."""
+    """Whether both slots and the bytes between them are as they were written."""
     first, second = _read(data, 0), _read(data, _SECTOR_BYTES)
     return data == _slot(*first).ljust(_SECTOR_BYTES, b"\0") + _slot(*second)
 
@@ -70,7 +70,7 @@ def _slot(inode: int, index: int) -> bytes:
 
 
 def _read(data: bytes, at: int) -> tuple[int, int]:
-    """(inode, index); (0, 0) when the slot is not whole."""
+    """(inode, index) of a slot; (0, 0) when it is not whole."""
     if len(data) < at + _SLOT.size:
         return 0, 0
     magic, crc, inode, index = _SLOT.unpack_from(data, at)
@@ -79,13 +79,13 @@ def _read(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_mark(files: Files, home: str) -> int:
-    """Up to which entry the log in `home` is known to have been synced; 0: nothing is known."""
+    """The last entry that the log in `home` is known to have synced; 0: nothing is known."""
     path = join(home, SYNCED_FILE)
     return decode_mark(files.read(path, _BYTES_MAX), files.inode(path)) if files.exists(path) else 0
 
 
 class Synced:
-    """The mark of the log in `home`, open for writing; made when it is not there."""
+    """The mark of the log in `home`, open for writing; created if it does not exist."""
 
     def __init__(self, files: Files, home: str) -> None:
         path = join(home, SYNCED_FILE)
@@ -93,16 +93,16 @@ class Synced:
         self._inode = files.inode(path)
         self._at = 0
         self.index = 0
-        """What was last written."""
+        """The index last written."""
 
     def note(self, index: int) -> None:
-        """Everything up to `index` has been synced; on the loop or the disk thread."""
+        """Note that everything up to `index` has been synced; on the loop or the disk thread."""
         self._file.pwrite(_slot(self._inode, index), self._at)
         self._at ^= _SECTOR_BYTES
         self.index = index
 
     def fill(self, index: int) -> None:
-        """The same, in a file that may be new or torn: all of it is written."""
+        """Like `note`, but write the whole file, which may be new or torn."""
         data = encode_mark(self._inode, index)
         if self._file.size() > len(data):
             self._file.truncate(len(data))
@@ -110,7 +110,8 @@ class Synced:
         self.index = index
 
     def settle(self, index: int) -> None:
-        """Durably claim no more and no less: the log will be made shorter, or it stops here cleanly."""
+        """Durably set the mark to exactly `index`: the log is about to be made shorter, or stops here
+        cleanly."""
         self.fill(index)
         self._file.fdatasync()
 

@@ -1,12 +1,12 @@
-"""Checking every byte of a shard's files against every other statement about it; never writing.
+"""Checking every byte of a shard's files against every other record of it; never writing.
 
-`verify_node` looks at the node's own small files, `verify_shard` at one log.
+`verify_node` checks the node's own small files, `verify_shard` one log.
 
 Each fact is written at least twice (frame and CRC, segment and sealed index, index and manifest, files and
-hash chain, log and marker of a clean stop), so a flipped byte contradicts something.  All of it is looked at,
-also behind damage, so that one run lists everything.  What a crash may leave too is reported as "torn": the
-end of a log that was not stopped cleanly, behind the mark of what was synced; that mark itself; the end of
-the evidence, which no start relies on.
+hash chain, log and marker of a clean stop), so a flipped byte contradicts something.  All of it is checked,
+also after damage, so that one run lists everything.  Damage that a crash may also leave is reported as
+"torn": the end of a log that was not stopped cleanly, after the mark of what was synced; that mark itself;
+the end of the evidence, which no start relies on.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ TORN_HINT = "the next start cuts it; nothing acknowledged is in it unless its la
 
 @dataclass(frozen=True, slots=True)
 class _CleanStop:
-    """What the marker of a clean stop says."""
+    """The contents of the marker of a clean stop."""
 
     last_index: int
     last_term: int
@@ -67,7 +67,7 @@ class _CleanStop:
 
 @dataclass(slots=True)
 class _Walk:
-    """What the walk over the segments has learnt."""
+    """The state of the walk over the files."""
 
     files: Files
     home: str
@@ -94,7 +94,7 @@ class _Walk:
         self.problems.append(Problem(file=file, offset=offset, index=index, what=what, hint=hint, **more))
 
     def note(self, damage: Damaged, index: int | None = None) -> None:
-        """Note a damage that was raised."""
+        """Note damage that was raised."""
         self.found(damage.file, damage.offset, damage.what, damage.hint or RESTORE_HINT, index=index)
 
 
@@ -126,7 +126,7 @@ def verify_node(files: Files, path: str) -> list[Problem]:
 def _check_boots(files: Files, path: str) -> None:
     try:
         identity = read_identity(files, path)
-    except Corrupt:  # which is found by itself
+    except Corrupt:  # reported separately
         return
     check_boots(files, path, identity)
 
@@ -138,7 +138,7 @@ def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
     _read_term(walk)
     if _is_installing(walk):
         return walk.problems
-    _read_mark(walk)  # first: a log that is written only gets longer behind it
+    _read_mark(walk)  # first, because a log that is being written only grows beyond it
     _check_manifest(walk)
     _check_snapshot(walk)
     _check_kept(walk)
@@ -156,13 +156,13 @@ def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
 
 
 def _read_identity(walk: _Walk, node_path: str, shard: int) -> None:
-    with contextlib.suppress(Corrupt, NotFormatted):  # `verify_node` says what is wrong; a copy may lack it
+    with contextlib.suppress(Corrupt, NotFormatted):  # `verify_node` reports this; a copy may lack it
         walk.node = read_identity(walk.files, node_path)
         walk.identity, walk.is_alone = walk.node.log(shard), walk.node.is_alone
 
 
 def _is_installing(walk: _Walk) -> bool:
-    """The log is being replaced by a snapshot, or a crash interrupted that: only the snapshot counts."""
+    """Whether a snapshot is replacing the log, or a crash interrupted that: then only the snapshot counts."""
     path = join(walk.home, INSTALLING_FILE)
     try:
         header = installing(walk.files, walk.home)
@@ -211,12 +211,12 @@ def _check_snapshot(walk: _Walk) -> None:
 
 
 def _check_kept(walk: _Walk) -> None:
-    """Earlier snapshots are a reader's short cut: damage to one costs time, and is told."""
+    """Check earlier snapshots: they only save readers time, but damage to one is reported."""
     for last_index in kept_indexes(walk.files, walk.home):
         try:
             file = SnapshotFile(walk.files, kept_path(walk.home, last_index))
         except FileNotFoundError:
-            continue  # thinned out while this looks
+            continue  # thinned out in the meantime
         except Corrupt as damage:
             walk.found(damage.file, damage.offset, damage.what, KEPT_HINT)
             continue
@@ -260,7 +260,7 @@ def _check_segment(walk: _Walk, first: int, following: int | None) -> None:
 
 
 def _start_chain(walk: _Walk, first: int) -> None:
-    """Where the chain before a segment is known, and nothing runs into it, begin there."""
+    """Begin the chain where it is known before a segment, unless the walk has it already."""
     if walk.chain is not None and walk.chain.index == first - 1:
         return
     walk.chain = None
@@ -344,7 +344,8 @@ def _compare_clean_chain(walk: _Walk, index: int, chain: Chain) -> None:
 
 
 def _check_sealed(walk: _Walk, path: str, data: bytes, first: int, before: bytes | None) -> None:
-    """A segment that others follow: its index and its line in the manifest must say what it holds."""
+    """Check that the index of a segment which others follow, and its line in the manifest, match its
+    contents."""
     archived = walk.manifest is not None and any(one.first_index == first for one in walk.manifest.segments)
     index_path = path.removesuffix(".log") + ".index"
     if not walk.files.exists(index_path):
@@ -390,7 +391,7 @@ def _read_clean(walk: _Walk) -> None:
 
 
 def _read_term(walk: _Walk) -> None:
-    """The term and whose it is; and whether this shard may vote yet."""
+    """Read the term and its owner, and check whether this shard may vote yet."""
     try:
         walk.named_term = read_term(walk.files, walk.home, walk.node)[0]
     except Corrupt as damage:
@@ -424,7 +425,8 @@ def _mark(walk: _Walk) -> bytes | None:
 
 
 def _check_mark(walk: _Walk) -> None:
-    """Whatever was once synced is there.  A power loss may leave a torn mark; a clean stop does not."""
+    """Check that all entries once synced are there; a power loss may leave a torn mark, a clean stop does
+    not."""
     path, mark = join(walk.home, SYNCED_FILE), walk.mark
     if mark is None or mark != _mark(walk):
         return  # written by an older release; or by a node that is running
