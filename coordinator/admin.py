@@ -36,8 +36,9 @@ def type_of(group: Group | None) -> str:
 
 
 def state_of(group: Group | None) -> GroupState:
-    """The state of a group of any type. No classic group is served here, so it is STABLE if it has members,
-    else EMPTY."""
+    """The state of a group of any type.
+
+    Classic groups are not served here; one with members counts as STABLE, one without as EMPTY."""
     if group is not None and group.is_consumer:
         return group.state
     if group is not None and group.classic is not None and group.classic.members:
@@ -46,16 +47,18 @@ def state_of(group: Group | None) -> GroupState:
 
 
 def group_ids(core: Core) -> Iterator[str]:
-    """Iterate over all group ids, including groups that only have offsets. Groups may be added and removed
-    during iteration."""
+    """Iterate over all group ids, including groups that only have offsets.
+
+    Groups may be added and removed during iteration."""
     groups = dict.fromkeys(core.projection.groups)
     with_offsets = core.projection.offsets.group_ids()
     return chain(groups, (group_id for group_id in with_offsets if group_id not in groups))
 
 
 def error_of(core: Core, group_id: str) -> str | None:
-    """Why the group has no up-to-date target: errors of the assignor and of unresolved expressions. None if
-    there are none."""
+    """Errors that keep the group from an up-to-date target: of its assignor, and of expressions.
+
+    None if there are none."""
     errors = core.resolutions.errors(group_id)
     said = [f"{shown(regex)} {error}".strip() for regex, error in sorted(errors.items())[:ERRORS_SHOWN]]
     assignor_error = clientside.assignor_error(core, group_id)
@@ -71,8 +74,9 @@ GROUPS_AT_ONCE = 2_000
 
 
 def list_groups(core: Core, request: ListGroupsRequest, draft: Draft) -> Steps:
-    """List this shard's groups. Filters are case-insensitive: values within one are alternatives, and both
-    must match.
+    """List this shard's groups.
+
+    Filters are case-insensitive: values within one are alternatives, and both must match.
 
     A group that exists from the first turn to the last is listed, in the state it has in its own turn."""
     return _list_on(core, request, ListGroupsResponse(), group_ids(core), draft)
@@ -231,8 +235,9 @@ MESSAGES_SINCE = 6
 def describe_groups(
     core: Core, request: classic.DescribeGroupsRequest, version: int
 ) -> classic.DescribeGroupsResponse:
-    """Describe groups of the classic protocol. A group that is not classic gets an error in version 6, and
-    state Dead in older versions."""
+    """Describe groups of the classic protocol.
+
+    Any other group is reported as Dead, from version 6 on with an error."""
     groups = []
     for group_id in request.groups:
         group = core.projection.groups.get(group_id)

@@ -72,8 +72,9 @@ class Core:
         """Targets that are computed but only partly written."""
 
     def forget_volatile(self) -> Iterator[None]:
-        """Discard the volatile state: none of it is valid from now on. Iterating the result frees the memory
-        in steps."""
+        """Discard the volatile state: none of it is valid from now on.
+
+        Iterating the result frees the memory in steps."""
         tables: tuple[dict[Any, Any], ...] = (
             self.checked_version, self.checks, self.known_topics, self.expired, self.bumped_ms, self.moved_ms,
         )  # fmt: skip
@@ -134,8 +135,7 @@ class Core:
         self.expiry.expect(group_id, max(at_ms, self._next_check_ms(group_id, ctx)), ctx)
 
     def give_up_reading(self, ctx: Context) -> None:
-        """Abandon the current reading of a group's offsets after a failure, and retry at the group's next
-        check."""
+        """Abandon the reading of a group's offsets after a failure; retry at the group's next check."""
         reading, self.expiry.reading = self.expiry.reading, None
         if reading is not None:
             self.expiry.expect(reading.group_id, self._next_check_ms(reading.group_id, ctx), ctx)
@@ -145,8 +145,9 @@ class Core:
         return ctx.past_ms + ctx.settings.for_group(group_id).offsets_retention_check_interval_ms
 
     def topics_changed(self, topic_names: Iterable[str], ctx: Context, *, is_complete: bool) -> None:
-        """Note that topics were created, deleted or grew. If not `is_complete`, other topics may have been
-        created or deleted too."""
+        """Note that topics were created, deleted or grew.
+
+        If not `is_complete`, other topics may have been created or deleted too."""
         names = set(topic_names)
         is_one_gone = is_one_new = not is_complete
         for name in names:
@@ -159,8 +160,10 @@ class Core:
         self.news.note(names, is_one_new=is_one_new, is_one_gone=is_one_gone)
 
     def spread_news(self, ctx: Context) -> None:
-        """Continue to queue checks: for every group that subscribes to a changed topic, and for all groups
-        with offsets if a topic was deleted or may have been."""
+        """Continue to queue the groups that topic changes may affect for a check.
+
+        These are all groups that subscribe to a changed topic, and if a topic was deleted or may have been,
+        also all groups with offsets."""
         projection = self.projection
         news, group_ids = self.news.some(chain(list(projection.groups), projection.offsets.group_ids()))
         for group_id in group_ids:  # a group with members and offsets comes twice
@@ -191,8 +194,9 @@ class Core:
                 self.pacing.hurry(group_id, ctx)
 
     def rearm_rebalance(self, group: Group, member: Member, ctx: Context) -> None:
-        """Start, restart or cancel the member's rebalance timer: it runs while the member has partitions to
-        revoke (C.13)."""
+        """Start, restart or cancel the member's rebalance timer.
+
+        The timer runs while the member has partitions to revoke (C.13)."""
         key = (group.group_id, member.member_id)
         is_to_revoke = member.current.state is MemberState.UNREVOKED_PARTITIONS and not member.is_away
         if not is_to_revoke or member.metadata is None:
@@ -204,8 +208,7 @@ class Core:
         self.rebalances.arm(key, ctx.monotonic_ms, ctx.wall_ms, timeout_ms, member_epoch=member.current.epoch)
 
     def start_job(self, job: Job, draft: Draft) -> None:
-        """Start a job in a child process; its result is handled by a later decision
-        (`GroupShard.job_ended`)."""
+        """Start a job in a child process. A later decision handles its result (`GroupShard.job_ended`)."""
         assert job.key not in self.jobs, f"{job.kind} is under way for {job.group_id}"
         self.jobs[job.key] = job
         draft.jobs.append(job)
@@ -281,8 +284,9 @@ class Core:
             )
 
     def consumer_group(self, group_id: str) -> Group:
-        """The consumer group with this id. Raises GROUP_ID_NOT_FOUND if there is none or it has another
-        type."""
+        """The consumer group with this id.
+
+        Raises GROUP_ID_NOT_FOUND if there is none or it has another type."""
         group = self.projection.groups.get(group_id)
         if group is None or not group.is_consumer:
             what = "is not a consumer group" if group is not None else "does not exist"

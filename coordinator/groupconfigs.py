@@ -92,10 +92,10 @@ GROUP_CONFIGS: Final[dict[str, GroupConfig]] = {
 
 
 def effective(broker: GroupSettings, configs: Mapping[str, str]) -> GroupSettings:
-    """The effective settings of a group: its own values clamped to the broker's bounds, and the broker's
-    values otherwise.
+    """The effective settings of a group.
 
-    A stored name or value that this release does not know is ignored."""
+    These are its own values, clamped to the broker's bounds, and the broker's values where it has none. A
+    stored name or value that this release does not know is ignored."""
     changes: dict[str, Any] = {}
     for config in GROUP_CONFIGS.values():
         text = configs.get(config.name, "")
@@ -107,16 +107,18 @@ def effective(broker: GroupSettings, configs: Mapping[str, str]) -> GroupSetting
 
 
 def keep_sessions(settings: GroupSettings) -> GroupSettings:
-    """Return the settings with an interval below the session timeout, or every member would expire between
-    two heartbeats."""
+    """Return the settings with a heartbeat interval below the session timeout.
+
+    Otherwise, every member would expire between two heartbeats."""
     if settings.heartbeat_interval_ms < settings.session_timeout_ms:
         return settings
     return replace(settings, heartbeat_interval_ms=max(1, settings.session_timeout_ms // SESSION_INTERVALS))
 
 
 def with_interval(settings: GroupSettings, interval_ms: int) -> GroupSettings:
-    """Return the settings with an interval chosen by the node. A member may miss two heartbeats in a row, as
-    far as the broker's minimum allows."""
+    """Return the settings with an interval chosen by the node.
+
+    A member may miss two heartbeats in a row, as far as the broker's minimum allows."""
     longest_ms = max(settings.session_timeout_ms // SESSION_INTERVALS, settings.heartbeat_interval_min_ms)
     return keep_sessions(replace(settings, heartbeat_interval_ms=min(interval_ms, longest_ms)))
 
@@ -147,10 +149,10 @@ class InForce:
 def in_force(
     broker: GroupSettings, settings: GroupSettings, configs: Mapping[str, str], is_adaptive: bool
 ) -> Iterator[InForce]:
-    """Yield every config of a group whose own configs are `configs` and whose effective settings are
-    `settings`.
+    """Yield the effective value of every config of a group.
 
-    `is_adaptive` says whether the node chooses the heartbeat interval for groups that set none."""
+    `configs` are the group's own configs, `settings` its effective settings. `is_adaptive` says whether the
+    node chooses the heartbeat interval for groups that set none."""
     for config in GROUP_CONFIGS.values():
         text = configs.get(config.name, "")
         if _NUMBER.fullmatch(text):
@@ -164,8 +166,7 @@ def in_force(
 
 
 def check_together(broker: GroupSettings, configs: Mapping[str, str]) -> None:
-    """Raise `InvalidConfig` if the values contradict each other; the broker's values stand in for those not
-    given."""
+    """Raise `InvalidConfig` if the values contradict each other, or the broker's where none is given."""
     values = {
         config.field: int(configs[config.name]) if config.name in configs else config.default(broker)
         for config in GROUP_CONFIGS.values()

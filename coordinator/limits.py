@@ -174,8 +174,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """Settings that may differ from group to group (Kafka: group.consumer.* and its dynamic group
-    configs)."""
+    """Settings that may differ by group (Kafka: group.consumer.* and its dynamic group configs)."""
 
     session_timeout_ms: int = bound(45_000, "ms", "Kafka's default")
     session_timeout_min_ms: int = bound(1_000, "ms", "below it a paused process is taken for a dead one")

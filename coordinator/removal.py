@@ -156,8 +156,9 @@ def delete_offsets(core: Core, request: OffsetDeleteRequest, ctx: Context, draft
 
 
 def _deletable_from(core: Core, group_id: str) -> Container[str]:
-    """The topics that the group subscribes to, whose offsets must be kept. Raises `Refused` if no offset may
-    be deleted."""
+    """The topics that the group subscribes to; their offsets must be kept.
+
+    Raises `Refused` if no offset may be deleted."""
     if not group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID, "GroupId can't be empty.")
     if not admin.exists(core, group_id):

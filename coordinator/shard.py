@@ -129,10 +129,9 @@ class GroupShard:
         return 0 if group is None else group.num_members
 
     def counting(self) -> Generator[None, None, Counts]:
-        """Count groups, members and offsets for metrics, in steps, because the time taken grows with the
-        number of groups.
+        """Count groups, members and offsets for metrics, in steps.
 
-        Each group is counted as it is at its own step."""
+        The time taken grows with the number of groups. Each group is counted as it is at its own step."""
         groups: Counter[tuple[str, GroupState]] = Counter()
         members = num_simple = looked_at = 0
         for group_id in admin.group_ids(self.core):
@@ -230,8 +229,10 @@ class GroupShard:
         return None
 
     def job_ended(self, job: Job, result: object, error: str | None, ctx: Context) -> Outcome | None:
-        """Handle the result of a child process, or its error message. None if the job was abandoned, because
-        leadership was lost or the group was removed in the meantime."""
+        """Handle the result of a child process, or its error message.
+
+        None if the job was abandoned, because leadership was lost or the group was removed in the
+        meantime."""
         if self.core.jobs.get(job.key) is not job:
             return None
         del self.core.jobs[job.key]
@@ -260,17 +261,19 @@ class GroupShard:
             pass
 
     def becoming_ready(self, now: Callable[[], Context]) -> Iterator[None]:
-        """Do the work of `on_ready` in steps far below a millisecond each: it grows with the number of
-        members and groups.
+        """Do the work of `on_ready` in steps far below a millisecond each.
 
-        No request may be handled and nothing applied before the last step."""
+        The work grows with the number of members and groups. No request may be handled and nothing applied
+        before the last step."""
         self.serving += 1
         self.settings = now().settings
         yield from self.core.begin(now)
 
     def on_deposed(self) -> Iterator[None]:
-        """Stop serving because another node leads: no timer may fire and no cached reply may be used, from
-        now on. Iterating the result frees the volatile state in steps."""
+        """Stop serving because another node leads.
+
+        From now on, no timer may fire and no cached reply may be used. Iterating the result frees the
+        volatile state in steps."""
         self.serving += 1
         return self.core.forget_volatile()
 
@@ -281,8 +284,10 @@ class GroupShard:
     def on_catalog_changed(
         self, ctx: Context, topic_names: Iterable[str], *, is_complete: bool = True
     ) -> None:
-        """Note that topics were created, deleted or grew. No cached reply of an affected group is valid from
-        now on; the groups are queued for a check as the search finds them.
+        """Note that topics were created, deleted or grew.
+
+        No cached reply of an affected group is valid from now on; the groups are queued for a check as the
+        search finds them.
 
         If not `is_complete`, other topics may have been created or deleted since the last call."""
         self.core.topics_changed(topic_names, ctx, is_complete=is_complete)
@@ -292,15 +297,15 @@ class GroupShard:
         self.core.configs_changed(group_ids, ctx)
 
     def shift_deadlines(self, gap_ms: float) -> None:
-        """Move all deadlines, because the node did not run for `gap_ms` and members must not expire for
-        it."""
+        """Move all deadlines: the node did not run for `gap_ms`, and members must not expire for it."""
         self.core.shift_deadlines(gap_ms)
 
     # The fast path.
 
     def fast_entry(self, group_id: str, member_id: str) -> FastEntry | None:
-        """Cache permission for a member whose heartbeats change nothing: STABLE, with all three epochs equal.
-        Otherwise None."""
+        """Permission to answer from the cache, for a member whose heartbeats change nothing; otherwise None.
+
+        Such a member is STABLE, and its epoch equals the group epoch and the assignment epoch."""
         group = self.projection.groups.get(group_id)
         member = group.member(member_id) if group is not None else None
         timer = self.core.sessions.get((group_id, member_id))

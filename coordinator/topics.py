@@ -37,8 +37,10 @@ FIRST_FORMAT_LEVEL = 1
 
 
 def new_topic_id(fresh_uuid: bytes, index: int) -> bytes:
-    """Create the id of a topic that the entry at `index` of the metadata shard creates: 10 random bytes, then
-    the index in 6 bytes. The id thus tells how new a catalog must be to know the topic."""
+    """Create the id of a topic that the entry at `index` of the metadata shard creates.
+
+    The id has 10 random bytes, then the index in 6 bytes. It thus tells how new a catalog must be to know the
+    topic."""
     return fresh_uuid[-_RANDOM_BYTES:] + index.to_bytes(INDEX_BYTES, "big")
 
 
@@ -105,8 +107,9 @@ class CatalogView:
         return iter(self._by_name.values())
 
     def names(self) -> tuple[str, ...]:
-        """The names of all topics, in no particular order. The tuple is shared by all callers between two
-        changes."""
+        """The names of all topics, in no particular order.
+
+        The tuple is shared by all callers between two changes."""
         if self._names is None:
             self._names = tuple(self._by_name)
         return self._names
@@ -126,15 +129,17 @@ class CatalogView:
         return self._deleted_at.get(name, 0)
 
     def changed_since(self, version: int) -> list[str]:
-        """Names of topics that were created or changed after that version of the catalog. May include older
-        ones, but misses none."""
+        """Names of topics that were created or changed after that version of the catalog.
+
+        May include older ones, but misses none."""
         return [
             name for name, _ in takewhile(lambda item: item[1] > version, reversed(self._changed_at.items()))
         ]
 
     def learn(self, key: Key, value: Value | None, index: int) -> bool:
-        """Apply a record of the metadata shard's entry at `index`; a tombstone has the value None. Returns
-        False if the record concerns neither a topic nor a group config."""
+        """Apply a record of the metadata shard's entry at `index`; a tombstone has the value None.
+
+        Returns False if the record concerns neither a topic nor a group config."""
         if isinstance(key, TopicKey):
             if isinstance(value, TopicValue):
                 self.put(CatalogTopic(key.name, value.topic_id, value.num_partitions), index)

@@ -82,8 +82,9 @@ def group_summary(shard: GroupShard, group_id: str) -> Json:
 def group_view(
     shard: GroupShard, group_id: str, now_ms: float, settings: SettingsView
 ) -> Generator[None, None, Json | None]:
-    """Generate the view of one group: everything known except the values of its offsets. None if it does not
-    exist.
+    """Generate the view of one group: everything known except the values of its offsets.
+
+    None if it does not exist.
 
     `now_ms` is the monotonic time to which deadlines are compared."""
     core = shard.core
@@ -154,8 +155,10 @@ def _computing(core: Core, group: Group, now_ms: float) -> Json | None:
 
 
 def _since_ms(core: Core, group: Group) -> int | None:
-    """Time at which the group entered its state: its epoch was bumped, its target was computed, or its last
-    member settled."""
+    """Time at which the group entered its state.
+
+    This is when its epoch was bumped, its target was computed, or its last member settled. None if it is not
+    known."""
     begun_ms = core.bumped_ms.get(group.group_id)
     if group.state is GroupState.RECONCILING and group.target_metadata is not None:
         return max(group.target_metadata.assignment_timestamp_ms, begun_ms or 0)
@@ -273,8 +276,10 @@ def _waits_for(
     names: Mapping[bytes, str],
     notices: Mapping[str, _Notice],
 ) -> list[Json]:
-    """Partitions of the member's target that another member still owns: the owner, how long ago it was told
-    to revoke them, and how much time it has left."""
+    """Partitions of the member's target that another member still owns.
+
+    Each comes with the owner, how long ago it was told to revoke the partition, and how much time it has
+    left."""
     waits: list[Json] = []
     own = member.member_id
     for topic_id, partitions in _parts(member):
@@ -298,12 +303,11 @@ def _waits_for(
 
 
 def _notice(core: Core, group: Group, owner: _Seen, now_ms: float) -> _Notice | None:
-    """How long ago the owner was told to revoke partitions, and how much time it has left; None if it was not
-    told.
+    """How long ago the owner was told to revoke partitions, and how much time it has left.
 
-    Its rebalance timer started with the reply that told it. A new leader restarts all of these timers and
-    does not know when the previous leader sent that reply. A static member that is away receives no replies,
-    and has until the end of its session."""
+    None if it was not told. Its rebalance timer started with the reply that told it. A new leader restarts
+    all of these timers and does not know when the previous leader sent that reply. A static member that is
+    away receives no replies, and has until the end of its session."""
     if owner.is_away:
         return _Notice(None, None, owner.session_left_ms)
     timer = core.rebalances.get((group.group_id, owner.member_id)) if owner.current.pending else None

@@ -158,8 +158,9 @@ HEARTBEATS = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.EXTENDED_CONSUME
 
 
 def message_module(api_key: ApiKey) -> ModuleType:
-    """The module of a served API's messages, imported on first use. Raises KeyError if the API is not
-    served."""
+    """The module of a served API's messages, imported on first use.
+
+    Raises KeyError if the API is not served."""
     if api_key not in API_VERSIONS:
         raise KeyError(f"{api_name(api_key)} is not served")
     return import_module(f"wire.messages.{api_key.name.lower()}")

@@ -34,8 +34,9 @@ VARINT_SHIFT_MAX = 28  # five bytes of seven bits
 
 
 def uvarint(data: bytes, offset: int, first: int) -> tuple[int, int]:
-    """Decode the rest of an unsigned varint whose first byte is `first`. Returns its value and the offset
-    after it."""
+    """Decode the rest of an unsigned varint whose first byte is `first`.
+
+    Returns its value and the offset after it."""
     value = first & 0x7F
     shift = 0
     while first > 127:
@@ -114,8 +115,10 @@ class _Run:
 
 
 class _Writer:
-    """Generates one decoder. In its source, `b` is the bytes, `n` their number and `p` the offset of the next
-    byte; `c` counts the elements if they are bounded."""
+    """Generates one decoder.
+
+    In its source, `b` is the bytes, `n` their number and `p` the offset of the next byte; `c` counts the
+    elements if they are bounded."""
 
     def __init__(self, cls: type[Message], version: int, bounded: bool) -> None:
         self.cls = cls
@@ -229,8 +232,7 @@ class _Writer:
                 self.source.line("raise absurd(c)", place)
 
     def varint(self, prefix: str, path: str) -> str:
-        """Read an unsigned varint into a new local name; its first byte is unpacked with the pending
-        reads."""
+        """Read an unsigned varint into a new local name; its first byte joins the pending reads."""
         name = self.source.fresh(prefix)
         self.fixed("B", name, path)
         self.flush()

@@ -15,8 +15,9 @@ _length = Struct(">i").unpack_from
 
 
 class Framer:
-    """Splits one connection's bytes into payloads. After MalformedFrame, the stream cannot be used any
-    more."""
+    """Splits one connection's bytes into payloads.
+
+    After MalformedFrame, the stream cannot be used any more."""
 
     __slots__ = ("_frame_bytes_max", "_wanted_bytes", "rest")
 
@@ -27,8 +28,9 @@ class Framer:
         """Bytes that do not belong to a returned frame yet."""
 
     def feed(self, data: bytes, most: int = sys.maxsize) -> list[bytes]:
-        """Return the payloads, without length, that `data` completes. Raises MalformedFrame if one is too
-        large.
+        """Return the payloads, without length, that `data` completes.
+
+        Raises MalformedFrame if one is too large.
 
         Returns at most `most` payloads; the others come with the next call, whose `data` may be empty.
         """

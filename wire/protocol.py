@@ -122,8 +122,9 @@ def parse_request_header(payload: bytes) -> RequestHeader:
 
 
 def decode_request(payload: bytes) -> tuple[RequestHeader, Any]:
-    """Decode header and body of a request frame (without its length). Raises MalformedFrame or
-    UnsupportedApi."""
+    """Decode header and body of a request frame (without its length).
+
+    Raises MalformedFrame or UnsupportedApi."""
     header = parse_request_header(payload)
     is_long = len(payload) > ELEMENTS_MAX  # an element takes a byte at least: shorter requests need no count
     decode = _request_decoder(header.api_key, header.api_version, is_long)
@@ -131,8 +132,9 @@ def decode_request(payload: bytes) -> tuple[RequestHeader, Any]:
 
 
 def encode_response(api_key: int, api_version: int, correlation_id: int, body: Message) -> bytes:
-    """Encode a response frame, including its length. Raises Unencodable if the body does not fit its
-    version."""
+    """Encode a response frame, including its length.
+
+    Raises Unencodable if the body does not fit its version."""
     encode, start = _response_encoder(api_key, api_version)
     frame = bytearray(start.pack(0, correlation_id))
     encode(body, frame)
@@ -143,8 +145,9 @@ def encode_response(api_key: int, api_version: int, correlation_id: int, body: M
 def encode_response_in_pieces(
     api_key: int, api_version: int, correlation_id: int, body: Message
 ) -> Generator[None, None, bytes]:
-    """Encode like `encode_response`, but yield after each piece (`wire.encoding`). The generator returns the
-    frame."""
+    """Encode like `encode_response`, but yield after each piece (`wire.encoding`).
+
+    The generator returns the frame."""
     encode, start = _response_piece_encoder(api_key, api_version)
     frame = bytearray(start.pack(0, correlation_id))
     yield from encode(body, frame)

@@ -33,11 +33,10 @@ def version_range(text: str | None) -> range:
 
 
 class Message:
-    """Base class of all messages and their nested structs: a class-level schema, and no per-instance data of
-    its own.
+    """Base class of all messages and their nested structs.
 
-    Equality and repr are defined once here, not generated per class, because every process that imports a
-    message waits for the creation of its class.
+    A message has a class-level schema. Equality and repr are defined once here, not generated per class,
+    because every process that imports a message waits for the creation of its class.
     """
 
     __slots__ = ()
@@ -164,8 +163,7 @@ def struct_of(
 
 @dataclass_transform(kw_only_default=True)
 def message(*, versions: str, flexible: str | None = None) -> Callable[[type[M]], type[M]]:
-    """Make a class body a top-level message with these `versions`; those in `flexible` use the compact
-    encoding."""
+    """Make a class body a top-level message with these `versions`; `flexible` ones are encoded compactly."""
 
     def build(cls: type[M]) -> type[M]:
         return _build(cls, version_range(versions), version_range(flexible))

@@ -30,8 +30,9 @@ FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A field within a line of generated source; `end` is the offset after its last byte, from the start of
-    the line's data."""
+    """A field within a line of generated source.
+
+    `end` is the offset after its last byte, from the start of the line's data."""
 
     field: str
     end: int
@@ -85,8 +86,9 @@ class Source:
         return result
 
     def field_at(self, error: BaseException, left_bytes: int = -1) -> str:
-        """The field whose line raised `error`; of several on one line, the first that does not fit into
-        `left_bytes`."""
+        """The field whose line raised `error`.
+
+        If the line reads several fields, this is the first that does not fit into `left_bytes`."""
         traceback: TracebackType | None = error.__traceback__
         if traceback is None:
             return self.title

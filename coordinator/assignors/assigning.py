@@ -146,8 +146,10 @@ def _owners(spec: AssignmentSpec, members: Mapping[str, MemberAssignment]) -> li
 
 
 def parts_of(spec: AssignmentSpec, answered: object) -> dict[str, MemberAssignment]:
-    """Decode the new target of every member. Raises `PartitionAssignorError` if `answered` does not fit
-    `spec`, or with the error that the child reported."""
+    """Decode the new target of every member.
+
+    Raises `PartitionAssignorError` if `answered` does not fit `spec`, or with the error that the child
+    reported."""
     if not isinstance(answered, dict):
         raise PartitionAssignorError(f"The assignor's process answered {type(answered).__name__}.")
     if "error" in answered:
@@ -174,8 +176,9 @@ def parts_of(spec: AssignmentSpec, answered: object) -> dict[str, MemberAssignme
 
 
 def _owner_of(topic: AssignmentTopicMetadata, packed: object, num_members: int) -> Callable[[int], int]:
-    """Decode the owners of a topic's partitions. The result maps a partition to a position among the members,
-    or -1."""
+    """Decode the owners of a topic's partitions.
+
+    The result maps a partition to a position among the members, or -1."""
     if not isinstance(packed, bytes) or len(packed) != topic.num_partitions * array(OWNER).itemsize:
         raise PartitionAssignorError(f"The assignor's process did not answer for all of {topic.topic_name}.")
     positions = array(OWNER, packed).tolist()

@@ -45,8 +45,9 @@ class PropertyViolated(AssertionError):
 def check_assignor(
     assignor: PartitionAssignor, properties: Iterable[str] = ALWAYS, *, rounds: int = 200, seed: int = 1
 ) -> None:
-    """Call `assignor` for `rounds` groups. Raises `PropertyViolated` for the first violation, and passes on
-    any exception of the assignor."""
+    """Call `assignor` for `rounds` groups.
+
+    Raises `PropertyViolated` for the first violation, and passes on any exception of the assignor."""
     numbers = numbers_from(seed)
     for round_ in range(rounds):
         spec = some_spec(numbers, is_mixed=round_ % 2 == 1)
@@ -73,8 +74,9 @@ def numbers_from(seed: int) -> Iterator[int]:
 
 
 def some_spec(numbers: Iterator[int], *, is_mixed: bool) -> AssignmentSpec:
-    """Generate a group: 1 to 9 members, 1 to 5 topics of 1 to 17 partitions; subscriptions differ if
-    `is_mixed`."""
+    """Generate a group of 1 to 9 members and 1 to 5 topics of 1 to 17 partitions.
+
+    Subscriptions differ if `is_mixed`."""
 
     def up_to(most: int) -> int:
         return next(numbers) % (most + 1)
@@ -103,8 +105,9 @@ def some_spec(numbers: Iterator[int], *, is_mixed: bool) -> AssignmentSpec:
 def _old_targets(
     numbers: Iterator[int], topics: dict[bytes, AssignmentTopicMetadata], owners: list[str | None]
 ) -> Targets:
-    """Generate an old target without double owners. It may name deleted topics, and up to two more partitions
-    per topic."""
+    """Generate an old target without double owners.
+
+    It may name deleted topics, and up to two more partitions per topic."""
     parts: dict[str, dict[bytes, tuple[int, ...]]] = {}
     sizes = {topic_id: topic.num_partitions + 2 for topic_id, topic in topics.items()} | {b"\xff" * 16: 3}
     for topic_id, size in sizes.items():

@@ -79,8 +79,10 @@ class _Balance:
         return {topic_id: list(numbers) for topic_id, numbers in left.items()}
 
     def _give_all(self, free: dict[bytes, list[int]], topic_ids: list[bytes]) -> None:
-        """Give all free partitions. Members with equal subscriptions share one heap, so a topic uses as many
-        heaps as there are different subscriptions that contain it."""
+        """Give all free partitions.
+
+        Members with equal subscriptions share one heap, so a topic uses as many heaps as there are different
+        subscriptions that contain it."""
         heaps: list[list[tuple[int, int]]] = []
         heaps_of: dict[bytes, list[int]] = {topic_id: [] for topic_id in topic_ids}
         for number, (subscribed, indexes) in enumerate(self.classes.items()):

@@ -95,8 +95,7 @@ class PartitionAssignor(Protocol):
 
     @property
     def name(self) -> str:
-        """Unique name, which members send in ServerAssignor and operators list in
-        group.consumer.assignors."""
+        """Unique name, used by members in ServerAssignor and by operators in group.consumer.assignors."""
         ...
 
     def assign(self, spec: AssignmentSpec) -> GroupAssignment:
@@ -113,8 +112,7 @@ class PartitionAssignorError(Exception):
 
 
 def require_known_topics(spec: AssignmentSpec) -> None:
-    """Raise `PartitionAssignorError` for a subscription to a topic that the spec does not contain (as Kafka
-    does)."""
+    """Raise `PartitionAssignorError` if a subscribed topic is missing in the spec (as Kafka does)."""
     seen: frozenset[bytes] | None = None
     for member_id, member in spec.members.items():
         if member.subscribed_topics is seen:
@@ -139,8 +137,10 @@ def is_homogeneous(spec: AssignmentSpec) -> bool:
 
 
 def validate(spec: AssignmentSpec, answer: Mapping[str, MemberAssignment], assignor: str) -> None:
-    """Raise `PartitionAssignorError` unless each assigned partition exists, is assigned once, and belongs to
-    a topic that its member subscribes to."""
+    """Raise `PartitionAssignorError` unless the answer is valid.
+
+    Each assigned partition must exist, be assigned once, and belong to a topic that its member subscribes
+    to."""
     given: dict[bytes, set[int]] = {topic_id: set() for topic_id in spec.topics}
     counts = dict.fromkeys(spec.topics, 0)
     for member_id, part in answer.items():

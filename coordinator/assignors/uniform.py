@@ -90,8 +90,9 @@ class _Homogeneous:
                 self.parts[member_id] = kept
 
     def _quotas(self, counts: list[int]) -> list[int]:
-        """The number of partitions for each member. Extra partitions go first to members that already have
-        more."""
+        """The number of partitions for each member.
+
+        Extra partitions go first to members that already have more."""
         quota, extras = divmod(sum(self.sizes.values()), len(counts))
         quotas = [quota] * len(counts)
         first = [place for place, count in enumerate(counts) if count > quota]
@@ -115,8 +116,7 @@ class _Homogeneous:
         return kept
 
     def _give(self, missing: list[tuple[str, int]]) -> None:
-        """Give the free partitions, by topic and number, to the members in `missing`, each as many as
-        stated."""
+        """Give the free partitions, by topic and number, to the members in `missing`."""
         free = iter(
             [(topic_id, tuple(sorted(numbers))) for topic_id, numbers in self.free.items() if numbers]
         )

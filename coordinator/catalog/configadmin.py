@@ -1,5 +1,4 @@
-"""IncrementalAlterConfigs: sets and deletes group configs, and refuses all other configs with a hint where to
-set them.
+"""IncrementalAlterConfigs: sets and deletes group configs; for other configs, errors say where to set them.
 
 Errors are per resource, as observed with Kafka 4.3: an invalid value is INVALID_CONFIG, an invalid request is
 INVALID_REQUEST. A resource is changed completely or not at all, and the accepted changes of one request form
@@ -183,8 +182,9 @@ def _racks_records(view: CatalogView, limits: Limits, resource: AlterConfigsReso
 
 
 def _refuse_fixed(view: CatalogView, resource: AlterConfigsResource) -> None:
-    """Refuse to change a config that no request can change. Deleting one is accepted, since it was never set,
-    as in Kafka."""
+    """Refuse to change a config that no request can change.
+
+    Deleting one is accepted, since it was never set, as in Kafka."""
     kind, owner = resource.resource_type, resource.resource_name
     if kind not in WHO_SETS:
         raise Refused(

@@ -246,8 +246,9 @@ def _growable(view: CatalogView, limits: Limits, asked: CreatePartitionsTopic) -
 def delete_topics(
     view: CatalogView, limits: Limits, request: DeleteTopicsRequest, version: int, ctx: Context, draft: Draft
 ) -> Steps:
-    """Delete topics by name or, from version 6, by id. Affected groups and offsets follow when they are
-    compared with the catalog."""
+    """Delete topics by name or, from version 6, by id.
+
+    Affected groups and offsets follow when they are compared with the catalog."""
     response = DeleteTopicsResponse()
     asked = (
         request.topics if version >= STATES_SINCE else [DeleteTopicState(name=n) for n in request.topic_names]

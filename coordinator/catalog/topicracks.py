@@ -34,8 +34,9 @@ def text_of(racks: tuple[PartitionRacks, ...]) -> str:
 
 
 def racks_of(text: str, topic: CatalogTopic, limits: Limits) -> tuple[PartitionRacks, ...]:
-    """Parse the config's value into racks, sorted and without duplicates. Raises `Refused`
-    (INVALID_CONFIG)."""
+    """Parse the config's value into racks, sorted and without duplicates.
+
+    Raises `Refused` (INVALID_CONFIG)."""
     try:
         found = json.loads(text) if text else []
     except (ValueError, RecursionError) as error:

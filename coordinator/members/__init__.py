@@ -1,2 +1,3 @@
-"""The life cycle of a member: heartbeats and their validation, regular-expression subscriptions, static
-membership, and leaving."""
+"""Members of groups, from the first heartbeat to the end.
+
+Heartbeats and their validation, regular-expression subscriptions, static membership, and leaving."""

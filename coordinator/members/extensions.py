@@ -206,8 +206,9 @@ def install_assignment(
     ctx: Context,
     draft: Draft,
 ) -> Steps:
-    """Install the target that the chosen member computed, for the epoch that it was shown. If the group has
-    moved on in the meantime, a member for the next target is chosen at once."""
+    """Install the target that the chosen member computed, for the epoch that it was shown.
+
+    If the group has moved on in the meantime, a member for the next target is chosen at once."""
     group, member = _member(core, request)
     if is_installed(group, request):  # the first reply was lost
         return install.ConsumerGroupInstallAssignmentResponse()

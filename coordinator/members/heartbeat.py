@@ -260,10 +260,10 @@ def _say_what_changed(
     member_id: str,
     limits: Limits,
 ) -> None:
-    """Add reasons for an epoch bump: a new member, a changed subscription, or a changed rack if the assignor
-    uses racks.
+    """Add reasons for an epoch bump.
 
-    Other changes only change record 5 (C.6)."""
+    These are a new member, a changed subscription, and a changed rack if the assignor uses racks. Other
+    changes only change record 5 (C.6)."""
     if group is None or member is None or member.metadata is None:
         draft.because(ReasonKind.MEMBER_JOINED, member_id=member_id)
         return

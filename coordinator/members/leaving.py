@@ -22,8 +22,7 @@ from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
 def leave(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, draft: Draft) -> Step:
-    """Remove a member that leaves (epoch −1), including a static member that leaves for good. Its epoch is
-    not checked (C.4)."""
+    """Remove a member that leaves for good (epoch −1), dynamic or static. Its epoch is not checked (C.4)."""
     group = core.consumer_group(request.group_id)
     core.require_catalog(group, ctx)
     member_id = existing_member(core, group, request).member_id
@@ -33,11 +32,10 @@ def leave(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, draf
 
 
 def expire(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
-    """Remove the members of one group whose session or rebalance timeout has expired and was not restarted
-    since.
+    """Remove the members of one group whose session or rebalance timeout has expired.
 
-    More than `limits.expiries_max` members are removed in several decisions, to bound the time taken and the
-    size of the entry."""
+    Timeouts that were restarted since do not count. More than `limits.expiries_max` members are removed in
+    several decisions, to bound the time taken and the size of the entry."""
     due = sorted(core.expired.pop(group_id).items())
     group = core.projection.groups.get(group_id)
     gone: list[str] = []

@@ -1,5 +1,4 @@
-"""Subscriptions by regular expression (KIP-848): validated at the heartbeat, resolved outside the request
-path.
+"""Subscriptions by regular expression (KIP-848): validated at the heartbeat, resolved later.
 
 A member joins at once. The topics that its expression matches are stored in a record 16, which a *round* of
 resolution writes. One round resolves all expressions of a group that need it, each once, however many members
@@ -44,8 +43,9 @@ CHILD_DEADLINE_MS = 30_000
 
 
 def check_expression(group: Group | None, regex: str | None, limits: Limits) -> None:
-    """Raise `Refused` (INVALID_REGULAR_EXPRESSION) unless RE2 accepts the expression. Those already in the
-    group are valid."""
+    """Raise `Refused` (INVALID_REGULAR_EXPRESSION) unless RE2 accepts the expression.
+
+    Expressions that the group already has are valid."""
     if not regex or (group is not None and regex in group.regex_subscribers):
         return
     try:
@@ -59,8 +59,9 @@ def check_expression(group: Group | None, regex: str | None, limits: Limits) -> 
 
 
 def is_resolved(group: Group | None, regex: str | None) -> bool:
-    """Whether the expression's topics are known. An empty expression matches nothing and needs no
-    resolution."""
+    """Whether the expression's topics are known.
+
+    An empty expression matches nothing and needs no resolution."""
     return not regex or (group is not None and regex in group.regexes)
 
 
@@ -184,8 +185,9 @@ def _job(group_id: str, asked: Round, limits: Limits) -> Job:
 
 
 def _take(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draft) -> Step:
-    """Process a part of an answer: first compare all of it with the group, then write the differences. The
-    rest is left for another turn."""
+    """Process a part of an answer: first compare all of it with the group, then write the differences.
+
+    The rest is left for another turn."""
     progress = core.resolutions.of(group.group_id)
     progress.taking = taking
     try:
@@ -227,8 +229,9 @@ def _failed(core: Core, group: Group, asked: Round, error: str, ctx: Context, dr
 
 
 def _install(core: Core, group: Group, taking: Taking, ctx: Context, draft: Draft) -> Step:
-    """Write records 16 for changed results, and bump the epoch and target if needed. Very large results are
-    written in parts."""
+    """Write records 16 for changed results, and bump the epoch and target if needed.
+
+    Very large results are written in parts."""
     if not taking.news:
         return
     group_id, asked = group.group_id, taking.asked
@@ -306,8 +309,9 @@ def _say_what_changed(
     ctx: Context,
     draft: Draft,
 ) -> None:
-    """Add a reason if the group is affected. Topics unknown to both the catalog and the group do not affect
-    it."""
+    """Add a reason if the group is affected.
+
+    Topics unknown to both the catalog and the group do not affect it."""
     noticed = {topic.topic_name for topic in group.topics}
     came, went = (
         sorted(name for name in names if name in noticed or ctx.catalog.topic(name) is not None)
@@ -324,10 +328,10 @@ def _say_what_changed(
 
 
 def _say_who_holds_too_much(core: Core, group: Group, regexes: set[str], draft: Draft) -> None:
-    """Add a reason if a member's target exceeds its subscription because its expression matches nothing or
-    cannot be resolved.
+    """Add a reason if a member of one of these expressions holds more than its subscription allows.
 
-    Targets that are being computed count too. The partitions then go to other members."""
+    This happens if an expression matches nothing or cannot be resolved. Targets that are being computed count
+    too. The excess partitions then go to other members."""
     ids = topic_ids_by_name(group)
     specs = specs_under_way(core, group.group_id)
     for member in group.joined():

@@ -29,8 +29,9 @@ from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
 def existing_member(core: Core, group: Group, request: ConsumerGroupHeartbeatRequest) -> Member:
-    """The member that sent a heartbeat or a leave. If an instance id is given, the member must be its present
-    owner."""
+    """The member that sent a heartbeat or a leave.
+
+    If an instance id is given, the member must be its present owner."""
     if request.instance_id is None:
         return core.consumer_member(group, request.member_id)
     owner_id = group.static_members.get(request.instance_id)
@@ -91,8 +92,9 @@ def _refuse_another_instance(group: Group, known: Member, request: ConsumerGroup
 
 
 def go_away(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, draft: Draft) -> Step:
-    """Mark a static member as away: it stops and intends to come back (epoch −2). Repeating it has no
-    effect."""
+    """Mark a static member as away: it stops and intends to come back (epoch −2).
+
+    Repeating it has no effect."""
     group = core.consumer_group(request.group_id)
     member = existing_member(core, group, request)
     if member.is_away:
@@ -105,15 +107,16 @@ def go_away(core: Core, request: ConsumerGroupHeartbeatRequest, ctx: Context, dr
 
 
 def _away(current: Current) -> Current:
-    """The assignment of a member that is away: nothing pending, and assignment epochs of 0, so that the
-    returning process counts as owner of its partitions from the beginning (KIP-1251)."""
+    """The assignment of a member that is away.
+
+    Nothing is pending, and all assignment epochs are 0, so that the returning process counts as owner of its
+    partitions from the beginning (KIP-1251)."""
     assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in current.assigned.items()}
     return replace(current, epoch=AWAY_EPOCH, assigned=assigned, pending={})
 
 
 def take_place(core: Core, group: Group, old: Member, member_id: str, draft: Draft) -> Step:
-    """Give the place of a member that is away to `member_id`, with everything that belongs to it, at epoch
-    0."""
+    """Give the place of a member that is away to `member_id`, with all that belongs to it, at epoch 0."""
     current = replace(old.current, epoch=0, previous_epoch=0)
     if old.member_id == member_id:
         yield [writes.current_assignment(group.group_id, member_id, current)]

@@ -91,8 +91,9 @@ class _Part:
     ) -> Iterator[
         tuple[OffsetCommitRequestTopic, list[OffsetCommitRequestPartition], OffsetCommitResponseTopic]
     ]:
-        """Yield the next partitions, at most `number`, by topic. Each comes with the topic of the response
-        for its results."""
+        """Yield the next partitions, at most `number`, by topic.
+
+        Each comes with the topic of the response for its results."""
         while self.topic < len(request.topics) and number > 0:
             asked = request.topics[self.topic]
             if not self.partition:
@@ -144,8 +145,9 @@ def _commit_some(
 def _commit_on(
     core: Core, request: OffsetCommitRequest, version: int, part: _Part, ctx: Context, draft: Draft
 ) -> Steps:
-    """Commit the parts after the first. If the member may no longer commit, the remaining partitions get the
-    error."""
+    """Commit the parts after the first.
+
+    If the member may no longer commit, the remaining partitions get the error."""
     try:
         _check_member(core, request, version, ctx)
     except Refused as refused:
@@ -268,8 +270,7 @@ def _commit_topic(
 
 
 def _check_member(core: Core, request: OffsetCommitRequest, version: int, ctx: Context) -> None:
-    """Raise `Refused` unless the request's member, or a client without membership, may commit to the group
-    (E.1)."""
+    """Raise `Refused` unless the member, or a client without membership, may commit to the group (E.1)."""
     group = core.projection.groups.get(request.group_id)
     epoch = request.generation_id_or_member_epoch
     if group is None or not (group.is_consumer or group.classic is not None):
@@ -296,8 +297,9 @@ def _check_member(core: Core, request: OffsetCommitRequest, version: int, ctx: C
 
 
 def _check_simple_group(core: Core, request: OffsetCommitRequest, epoch: int, version: int) -> None:
-    """Check a commit to a group without members, which may not exist yet: only clients without membership may
-    commit."""
+    """Check a commit to a group without members, which may not exist yet.
+
+    Only clients without membership may commit to it."""
     offsets = core.projection.offsets
     if epoch < 0 and offsets.num_groups < core.limits.groups_max:
         return

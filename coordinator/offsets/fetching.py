@@ -97,8 +97,7 @@ def _read_groups(
 
 
 def _check_ids(group: OffsetFetchRequestGroup, version: int, ctx: Context) -> None:
-    """Raise `Refused` if a newer catalog may have one of the topics: it is not unknown, and can be read
-    soon."""
+    """Raise `Refused` if a newer catalog may have one of the topics, which can then be read soon."""
     if version >= TOPIC_IDS_SINCE and any(ctx.catalog.is_behind(one.topic_id) for one in group.topics or ()):
         raise Refused(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -129,10 +128,9 @@ def _read(
     make_topic: Callable[[str, Context], T],
     ctx: Context,
 ) -> Iterator[None]:
-    """Fill `topics` with the requested offsets, or with all of the group's if `asked` is None, one partition
-    per step.
+    """Fill `topics` with the requested offsets, one partition per step.
 
-    If all are read, the keys are those that exist at the beginning."""
+    If `asked` is None, these are all offsets of the group, under the keys that exist at the beginning."""
     offsets = core.projection.offsets
     if asked is not None:
         for name, partitions in asked:
@@ -175,8 +173,9 @@ def _add(
 
 
 def _valid(name: str, value: OffsetCommitValue | None, ctx: Context) -> OffsetCommitValue:
-    """The offset, or NO_OFFSET if its topic no longer exists. Imported offsets have no topic id and are
-    always valid."""
+    """The offset, or NO_OFFSET if its topic no longer exists.
+
+    Imported offsets have no topic id and are always valid."""
     if value is None:
         return NO_OFFSET
     if value.topic_id != ZERO_UUID:

@@ -37,8 +37,9 @@ class Terms:
 
 
 def terms_of(group: Group | None) -> Terms | None:
-    """The retention terms of a group; None while none of its offsets may expire. A group that only has
-    offsets is passed as None."""
+    """The retention terms of a group; None while none of its offsets may expire.
+
+    A group that only has offsets is passed as None."""
     if group is None:
         return Terms(())
     classic = group.classic
@@ -54,8 +55,9 @@ def terms_of(group: Group | None) -> Terms | None:
 
 
 def _classic_subscriptions(classic: GroupMetadataValue) -> set[str] | None:
-    """Topics that the members of a classic group subscribe to; None if they are not consumers or cannot be
-    decoded."""
+    """Topics that the members of a classic group subscribe to.
+
+    None if they are not consumers or cannot be decoded."""
     if classic.protocol_type != _CONSUMER or classic.protocol is None:
         return None
     topics: set[str] = set()
@@ -94,8 +96,9 @@ def over_at_ms(value: OffsetCommitValue, terms: Terms, retention_ms: int) -> int
 
 
 def expire_offsets(core: Core, ctx: Context, draft: Draft) -> Steps:
-    """Process one slice of the due looks; it ends with the first records or after `expiry_slice_max`
-    steps."""
+    """Process one slice of the due looks.
+
+    It ends with the first records, or when about `expiry_slice_max` offsets were read."""
     draft.trigger = Trigger.OFFSETS_EXPIRED
     table, room, has_written = core.expiry, core.limits.expiry_slice_max, False
     while room > 0 and not has_written:
@@ -123,10 +126,9 @@ def expire_offsets(core: Core, ctx: Context, draft: Draft) -> Steps:
 
 
 def _take_up(core: Core, ctx: Context) -> bool:
-    """Begin to read the group that has been due for longest, or reschedule its look if reading would find
-    nothing.
+    """Begin to read the group that has been due for longest; False if none is due.
 
-    False if none is due."""
+    If reading would find nothing, its look is rescheduled instead."""
     due = core.expiry.take_due(ctx)
     if due is None:
         return False
@@ -187,8 +189,7 @@ def _older(oldest: Expiry | None, offset: CommittedOffset, at_ms: int) -> Expiry
 
 
 def _end(core: Core, reading: Reading, ctx: Context) -> list[RawRecord]:
-    """Finish the reading of a group: return its tombstones if it can be removed, or schedule its next
-    look."""
+    """Finish the reading of a group: return its tombstones if it has ended, else schedule its next look."""
     group_id = reading.group_id
     if core.projection.offsets.has_group(group_id):
         interval_ms = ctx.settings.for_group(group_id).offsets_retention_check_interval_ms

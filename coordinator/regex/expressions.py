@@ -83,8 +83,9 @@ Names = TypeVar("Names", bound=Sequence[object])
 
 
 def within_bounds(names: Names, num_others: int, limits: Limits) -> Names | str:
-    """Return the names that one expression matches, or an error message if these are too many, alone or with
-    those of others."""
+    """Return the names that one expression matches, or an error message if these are too many.
+
+    The number is bounded for one expression (10,000 by default) and for all of a group together."""
     if len(names) > limits.resolved_topics_max:
         return f"matches {len(names)} topics; at most {limits.resolved_topics_max} are allowed"
     if num_others + len(names) > limits.resolved_names_max:

@@ -1,5 +1,4 @@
-"""One round of resolution: the request, the answers, and the differences between the answers and the group's
-state.
+"""One round of resolution: its request, the answers, and how these differ from the group's state.
 
 A round matches many expressions against many names, and most results are already known to the group. So
 answers are small, with positions instead of names, and are compared with the group in parts of a given number
@@ -64,8 +63,7 @@ class Round:
 
     @property
     def cost(self) -> int:
-        """Estimated cost in matches of one name by one expression; building an automaton counts as
-        `AUTOMATON_COST` more."""
+        """Estimated cost in matches of one name by one expression, plus `AUTOMATON_COST` per expression."""
         cost = len(self.fresh) * (AUTOMATON_COST + len(self.names))
         if self.changed:
             cost += len(self.stale) * (AUTOMATON_COST + len(self.changed))

@@ -1,6 +1,5 @@
-"""State derived from the log: groups and offsets, the state-machine tables, reconciliation of one member, and
-the records that decisions write.
+"""State derived from the log, and the records that change it.
 
-Only `Projection.apply` changes the projected state. Nothing in this package knows the time or which node
-leads.
+Groups and offsets, the state-machine tables, and reconciliation of one member. Only `Projection.apply`
+changes the projected state. Nothing in this package knows the time or which node leads.
 """

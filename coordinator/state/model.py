@@ -52,8 +52,9 @@ class Member:
 
     @property
     def is_away(self) -> bool:
-        """Whether this is a static member that left temporarily: it keeps its partitions, but no process
-        heartbeats for it."""
+        """Whether this is a static member that left temporarily and keeps its partitions.
+
+        No process sends heartbeats for it."""
         return self.current.epoch == AWAY_EPOCH
 
 
@@ -225,8 +226,9 @@ def current_of(value: ConsumerGroupCurrentMemberAssignmentValue) -> Current:
 
 
 def _epochs_of(topics: tuple[TopicPartitions, ...], member_epoch: int) -> PartitionEpochs:
-    """Decode partitions with their epochs. Records from before KIP-1251 have no epoch per partition; the
-    member epoch is a safe substitute."""
+    """Decode partitions with their epochs.
+
+    Records from before KIP-1251 have no epoch per partition; the member epoch is a safe substitute."""
     return {
         topic.topic_id: dict(zip(topic.partitions, topic.assignment_epochs, strict=True))
         if len(topic.assignment_epochs) == len(topic.partitions)
@@ -237,8 +239,7 @@ def _epochs_of(topics: tuple[TopicPartitions, ...], member_epoch: int) -> Partit
 
 
 def topic_partitions_of(epochs_of: PartitionEpochs) -> tuple[TopicPartitions, ...]:
-    """Encode partitions as records 8 hold them: sorted by topic id and partition, with one epoch per
-    partition."""
+    """Encode partitions as in records 8: sorted by topic id and partition, with one epoch per partition."""
     return tuple(
         [
             TopicPartitions(

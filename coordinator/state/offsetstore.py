@@ -78,13 +78,15 @@ class OffsetStore:
 
     @property
     def newest_topic_version(self) -> int:
-        """The catalog version that created the newest topic of any offset ever stored here. An older catalog
-        cannot tell whether an offset's topic was deleted."""
+        """The catalog version that created the newest topic of any offset ever stored here.
+
+        An older catalog cannot tell whether an offset's topic was deleted."""
         return int.from_bytes(self._newest_topic, "big")
 
     def apply(self, raw: RawRecord) -> None:
-        """Store one offset, or remove it if the record is a tombstone. Removing a missing offset does
-        nothing."""
+        """Store one offset, or remove it if the record is a tombstone.
+
+        Removing a missing offset does nothing."""
         self.apply_run(iter((raw,)))
 
     def apply_run(self, records: Iterator[RawRecord]) -> RawRecord | None:
@@ -169,8 +171,9 @@ class OffsetStore:
         return found
 
     def topic_ids(self, group_id: str) -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over the group's present keys, each with the topic id of its offset. Offsets that are
-        removed during iteration are left out."""
+        """Iterate over the group's present keys, each with the topic id of its offset.
+
+        Offsets that are removed during iteration are left out."""
         prefix = _prefix_of_group(group_id)
         for key in self.keys(group_id):
             value = self._groups.get(prefix, _NOTHING).get(key)

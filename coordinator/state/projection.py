@@ -46,8 +46,9 @@ _OFFSET_TYPES_MAX = int(RecordType.OFFSET_COMMIT)
 
 
 class Projection:
-    """Groups and offsets of a shard, and the hash over both. For `stale_max` see
-    `coordinator.state.statehash`."""
+    """Groups and offsets of a shard, and the hash over both.
+
+    For `stale_max` see `coordinator.state.statehash`."""
 
     def __init__(self, stale_max: int = STALE_MAX) -> None:
         self.groups: dict[str, Group] = {}
@@ -81,8 +82,9 @@ class Projection:
 
     @property
     def state_hash(self) -> int:
-        """State hash (u64) over all projected entries. It does not depend on their order; equal states have
-        equal hashes."""
+        """State hash (u64) over all projected entries.
+
+        It does not depend on their order; equal states have equal hashes."""
         return (self._hashes.total + self.offsets.state_hash) & MASK
 
     def dissolve(self) -> Iterator[None]:
@@ -222,15 +224,13 @@ class Projection:
 def _with_shared_names(
     group: Group, value: ConsumerGroupMemberMetadataValue
 ) -> ConsumerGroupMemberMetadataValue:
-    """Return the value with its list of topics replaced by the equal list of other members, if there is
-    one."""
+    """Return the value with its list of topics replaced by an equal list of other members, if any."""
     names, _ = group.lists.get(value.subscribed_topic_names, (value.subscribed_topic_names, 0))
     return value if names is value.subscribed_topic_names else replace(value, subscribed_topic_names=names)
 
 
 def _count(group: Group, value: ConsumerGroupMemberMetadataValue | None, by: int) -> None:
-    """Add a member's subscription and assignor vote to the group's indexes (`by` 1), or remove them (`by`
-    -1)."""
+    """Add a member's subscription and assignor vote to the group's indexes (`by` 1), or remove them (-1)."""
     if value is None:
         return
     group.num_members += by

@@ -90,8 +90,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The partitions that a member's heartbeat reports to own. `owned` is None if the heartbeat does not list
-    any."""
+    """The partitions that a member's heartbeat reports to own.
+
+    `owned` is None if the heartbeat does not list any."""
 
     owned: Owned | None = None
     epoch: int = -1
@@ -107,11 +108,11 @@ class Report:
     """Whether this leader's last assignment to the member told it to revoke what is pending."""
 
     def acknowledges(self, current: Current, topics: Container[bytes]) -> bool:
-        """Whether the report acknowledges the revocation: the member was told and no longer has the pending
-        partitions.
+        """Whether the report acknowledges the revocation.
 
-        If it never reported having them, a full heartbeat proves nothing: a member that is about to take them
-        up sends the same one. Partitions of a deleted topic cannot be taken up.
+        It does if the member was told to revoke and no longer has the pending partitions. If the member never
+        reported having them, a full heartbeat proves nothing: a member that is about to take them up sends
+        the same one. Partitions of a deleted topic cannot be taken up.
         """
         if self.owned is None or self.has_any(current.pending):
             return False
@@ -132,8 +133,7 @@ class Report:
         return not self.has_any(current.pending)
 
     def has_shown(self, partitions: PartitionEpochs) -> bool:
-        """Whether the member reports all of these partitions, in this report and the previous one taken
-        together."""
+        """Whether the member reports all of these partitions, in this and the previous report together."""
         reports = [report for report in (self.owned, self.before) if report is not None]
         return all(
             any(partition in report.get(topic_id, ()) for report in reports)
@@ -144,8 +144,9 @@ class Report:
     def is_rid_of(self, partitions: PartitionEpochs, topics: Container[bytes]) -> bool:
         """Whether a member that was not told to revoke the partitions neither has them nor can take them up.
 
-        This is certain for a partition that it listed in its previous report and no longer lists, that was
-        assigned to it at an epoch which it has not received, or whose topic was deleted."""
+        This is certain if it joins. Otherwise it is certain for a partition that it listed in its previous
+        report and no longer lists, that was assigned to it at an epoch which it has not received, or whose
+        topic was deleted."""
         if self.owned is None or self.has_any(partitions):
             return False
         before: Owned = self.before or {}

@@ -135,8 +135,9 @@ def member_tombstones(group: Group, member_id: str) -> list[RawRecord]:
 
 
 def member_replaced(group: Group, old: Member, member_id: str, current: Current) -> list[RawRecord]:
-    """Replace a static member: tombstones of its records 8, 7 and 5, then records 5, 7 and 8 with the same
-    content for the new member id."""
+    """Move everything that a static member has to a new member id.
+
+    Tombstones of records 8, 7 and 5 of the old member come first, then records 5, 7 and 8 of the new one."""
     group_id = group.group_id
     assert old.metadata is not None
     records = [*member_tombstones(group, old.member_id), member_metadata(group_id, member_id, old.metadata)]

@@ -21,8 +21,9 @@ _TRIGGER_OF_REASON = {
 
 
 def check_group(core: Core, group_id: str, ctx: Context, draft: Draft) -> Steps:
-    """Compare one group with the catalog: remove offsets of deleted topics, and bump the epoch if topics
-    changed."""
+    """Compare one group with the catalog.
+
+    Offsets of deleted topics are removed, and changed topics bump the epoch."""
     draft.trigger = core.checks.pop(group_id)
     tombstones = _offsets_without_topic(core, group_id, ctx, draft)
     if group_id in core.offset_scans:
@@ -51,8 +52,10 @@ OFFSETS_AT_ONCE = 10_000
 
 
 def _offsets_without_topic(core: Core, group_id: str, ctx: Context, draft: Draft) -> list[RawRecord]:
-    """Tombstones for offsets of topics that were deleted, by topic id; at most as many as one decision may
-    write. If more may follow, the search is stored in `core.offset_scans`.
+    """Tombstones for offsets of topics that were deleted, by topic id.
+
+    There are at most as many as one decision may write. If more may follow, the search is stored in
+    `core.offset_scans`.
 
     A topic that this catalog lacks may also be one that it does not have *yet*: offsets carry no catalog
     version, and another node may have accepted them with a newer catalog. The topic id distinguishes the two

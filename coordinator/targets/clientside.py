@@ -86,11 +86,11 @@ def assignor_name(group: Group, configured: Sequence[str]) -> str:
 
 
 def change_matters(group: Group, member: Member, new: Offers, limits: Limits) -> bool:
-    """Whether a member's new offers require a new target: another assignor or version is chosen now, or the
-    input of the chosen one changed.
+    """Whether a member's new offers require a new target.
 
-    Changes for assignors that are not in use are only stored, as are all changes in a group too large for
-    client-side assignors."""
+    They do if another assignor or version is chosen now, or if the input of the chosen one changed. Changes
+    for assignors that are not in use are only stored, as are all changes in a group too large for client-side
+    assignors."""
     old = offers_of(member)
     if old == new or group.num_members > limits.client_members_max:
         return False

@@ -45,8 +45,9 @@ def is_installed(group: Group, request: install.ConsumerGroupInstallAssignmentRe
 
 
 def _is_part(part: install.Member, target: Mapping[bytes, tuple[int, ...]]) -> bool:
-    """Whether the part has exactly the target's partitions. Lengths are compared first, because the request
-    is not validated yet."""
+    """Whether the part has exactly the target's partitions.
+
+    Lengths are compared first, because the request is not validated yet."""
     given = [topic for topic in part.topic_partitions if topic.partitions]
     return len(given) == len(target) and all(
         len(numbers := target.get(topic.topic_id, ())) == len(topic.partitions)
@@ -61,8 +62,9 @@ def answer_of(
     choice: Choice,
     limits: Limits,
 ) -> Mapping[str, MemberAssignment]:
-    """Convert the request into the form of an assignor's answer. Raises `PartitionAssignorError`, which names
-    the member and the partition."""
+    """Convert the request into the form of an assignor's answer.
+
+    Raises `PartitionAssignorError`, which names the member and the partition."""
     _check_size(request, spec)
     owners: dict[bytes, dict[int, str]] = {topic_id: {} for topic_id in spec.topics}
     answer: dict[str, MemberAssignment] = {}
@@ -144,8 +146,9 @@ def _own(
     member_id: str,
     partitions: Mapping[bytes, tuple[int, ...]],
 ) -> None:
-    """Record the owner of each partition; raise `PartitionAssignorError` if one is invalid or assigned
-    twice."""
+    """Record the owner of each partition, which must be valid and not assigned yet.
+
+    Raises `PartitionAssignorError` otherwise."""
     subscribed = spec.members[member_id].subscribed_topics
     for topic_id, numbers in partitions.items():
         if topic_id not in subscribed:

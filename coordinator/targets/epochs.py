@@ -112,8 +112,9 @@ def epoch_step(core: Core, group_id: str, before: Before | None, ctx: Context, d
 def _compare_topics(
     core: Core, group: Group, before: Before | None, ctx: Context, draft: Draft
 ) -> tuple[TopicMetadata, ...]:
-    """The group's topics in the current catalog. Adds a reason for each topic that changed under an existing
-    subscription."""
+    """The group's topics in the current catalog.
+
+    Adds a reason for each topic that changed under an existing subscription."""
     settings = ctx.settings.for_group(group.group_id)
     asks = preferred_assignor(group, settings.assignors) in settings.rack_assignors
     checked = ctx.catalog.version, asks

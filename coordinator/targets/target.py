@@ -26,8 +26,7 @@ from records import ConsumerGroupMemberMetadataValue, RawRecord
 
 
 def preferred_assignor(group: Group, configured: Sequence[str]) -> str:
-    """The assignor with the most votes; ties go to the one configured first, and no votes mean the
-    default."""
+    """The assignor with the most votes. Ties go to the one configured first; no votes mean the default."""
     votes = group.server_assignors
     return max(configured, key=lambda name: votes[name]) if votes else configured[0]
 
@@ -83,8 +82,7 @@ def assignment_spec(group: Group) -> AssignmentSpec:
 
 
 def _without_doubles(group: Group) -> Mapping[str, Mapping[bytes, tuple[int, ...]]]:
-    """Targets of members that share a partition with another member, without that partition; empty for a
-    complete target.
+    """Corrected targets of members that share a partition with another member; empty for a complete target.
 
     A target that a previous leader left half-written may contain a partition twice: in a part of the new
     target and in one of the old. The partition stays with its current owner if that is one of the two,

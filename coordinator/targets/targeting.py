@@ -1,4 +1,4 @@
-"""When a group gets its next target, and who computes it.
+"""Scheduling of a group's next target, and the choice of who computes it.
 
 `target_step` is a step of every decision that changes a group. The target of a small group is computed in the
 decision itself. That of a large group, and any by a user's assignor, is computed by a child process, while
@@ -142,8 +142,7 @@ def _is_under_way(core: Core, group_id: str, assignor: str) -> bool:
 
 
 def _interval_left_ms(core: Core, group: Group, settings: GroupSettings, ctx: Context) -> float:
-    """Remaining time of the group's assignment interval before its next target; the first target never
-    waits."""
+    """Remaining time of the group's assignment interval; 0 before its first target."""
     last = group.target_metadata
     timestamp_ms = last.assignment_timestamp_ms if last is not None else 0
     interval_ms = settings.assignment_interval_ms
@@ -151,8 +150,7 @@ def _interval_left_ms(core: Core, group: Group, settings: GroupSettings, ctx: Co
 
 
 def _empty_first_target(group: Group, ctx: Context) -> Step:
-    """Write an empty first target if none could be computed, and bump the epoch, so that another one is
-    due."""
+    """Write an empty first target if there is none, and bump the epoch, so that another one is due."""
     if group.target_metadata is None:
         yield [
             writes.target_epoch(group.group_id, group.epoch, 0),
@@ -211,8 +209,9 @@ def assignment_ended(
 
 
 def install_step(core: Core, group_id: str, ctx: Context, draft: Draft) -> Step:
-    """Write the next part of an answer. The last part completes the target, and the next target may be
-    due."""
+    """Write the next part of an answer.
+
+    The last part completes the target, and the next target may be due."""
     installing = core.installs.pop(group_id)
     group = core.projection.groups.get(group_id)
     if group is None or not group.num_members:
@@ -246,8 +245,9 @@ def install_more(
 
 
 def _failed(core: Core, group_id: str, name: str, error: str, ctx: Context, draft: Draft) -> None:
-    """Handle the failure of an assignor. It may be third-party code, and the group must continue without
-    it."""
+    """Handle the failure of an assignor.
+
+    It may be third-party code, and the group must continue without it."""
     said = f"Assignor {name} failed for group {group_id}: {' | '.join(error.splitlines())}"
     draft.trouble, draft.has_assignor_failed = Trouble(group_id, said, JobKind.ASSIGN), True
     core.pacing.failed(group_id, ctx, said)

@@ -26,8 +26,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The input given to the chosen member: the group at one epoch. `bumped_at` is the log index at which the
-    epoch began, if known."""
+    """The input given to the chosen member: the group at one epoch.
+
+    `bumped_at` is the log index at which the epoch began, if known."""
 
     epoch: int
     spec: AssignmentSpec

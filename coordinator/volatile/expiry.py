@@ -55,8 +55,7 @@ class Look:
 
 @dataclass(slots=True)
 class Reading:
-    """A group whose offsets are being read: its keys at the beginning, the progress, and the findings so
-    far."""
+    """A group whose offsets are being read: its keys at the beginning, progress, and findings so far."""
 
     group_id: str
     keys: list[bytes]

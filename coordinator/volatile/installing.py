@@ -21,13 +21,13 @@ TOPICS_AT_ONCE = 5_000
 
 
 class Installation:
-    """A target being installed. It is written against the group as it is at each part, not as it was when the
-    assignor was asked (KAFKA-20292).
+    """A target being installed.
 
-    Members that have left since get nothing, a static member that was replaced passes its part on to its
-    successor, and members that joined since must wait. A large target takes several decisions, because each
-    record costs every node about 20 µs. A half-written target is not in force: it takes effect with record 6.
-    Until then, partitions are handed over according to current ownership alone."""
+    It is written against the group as it is at each part, not as it was when the assignor was asked
+    (KAFKA-20292). Members that have left since get nothing, a static member that was replaced passes its part
+    on to its successor, and members that joined since must wait. A large target takes several decisions,
+    because each record costs every node about 20 µs. A half-written target is not in force: it takes effect
+    with record 6. Until then, partitions are handed over according to current ownership alone."""
 
     def __init__(self, spec: AssignmentSpec, answer: Mapping[str, MemberAssignment], epoch: int) -> None:
         self.epoch = epoch
@@ -37,8 +37,9 @@ class Installation:
         self._left = iter(spec.members)
 
     def records(self, group: Group, wall_ms: int, records_max: int) -> list[RawRecord]:
-        """The next records 7, or the last ones and record 6. Empty if the group already has a target of that
-        epoch.
+        """The next records 7, or the last ones and record 6.
+
+        Empty if the group already has a target of that epoch.
 
         A `records_max` of -1 returns all records at once."""
         changed: list[RawRecord] = []
@@ -72,8 +73,7 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """The question to a child process: the group's state and epoch, and the log index at which that epoch
-    began."""
+    """The question to a child process: the group's state and epoch, and where that epoch began in the log."""
 
     spec: AssignmentSpec
     epoch: int

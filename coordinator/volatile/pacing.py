@@ -50,9 +50,10 @@ class TargetPacing:
         return not same_turn and ctx.monotonic_ms >= pace.not_before_ms
 
     def interval_left_ms(self, group_id: str, timestamp_ms: int, interval_ms: int, ctx: Context) -> float:
-        """Remaining time of the assignment interval since a target was installed at wall-clock time
-        `timestamp_ms`; 0 if the next one may be computed. A timestamp of 0 means that there is no real
-        target."""
+        """Remaining time of the assignment interval; 0 if the next target may be computed.
+
+        The interval began when a target was installed at wall-clock time `timestamp_ms`; 0 means that there
+        is no real target."""
         age_ms = ctx.wall_ms - timestamp_ms
         if not interval_ms or not timestamp_ms or age_ms < 0:
             return 0.0
@@ -62,8 +63,7 @@ class TargetPacing:
         return max(0.0, known[1] + interval_ms - ctx.monotonic_ms)
 
     def hurry(self, group_id: str, ctx: Context) -> None:
-        """Reconsider a deferred target because the group's settings changed; it is deferred again if need
-        be."""
+        """Reconsider a deferred target because the group's settings changed. It may be deferred again."""
         if self.is_deferred(group_id):
             self._defer(group_id, 0.0, ctx)
 

@@ -35,8 +35,9 @@ class Reports:
         return Report(owned, epoch, last, is_full, is_told)
 
     def answer(self, key: MemberKey, is_told: bool) -> None:
-        """Record that a reply with an assignment was sent; `is_told` says whether it told the member to
-        revoke."""
+        """Record that a reply with an assignment was sent.
+
+        `is_told` says whether it requires a revocation."""
         if is_told:
             self.told.add(key)
         else:

@@ -121,8 +121,9 @@ class Deadlines:
         return chain(emptied(heap), emptied(table))
 
     def next_ms(self) -> float | None:
-        """Lower bound for the next deadline; None without timers. Restarts do not move heap entries, so
-        nothing may be due yet."""
+        """Lower bound for the next deadline; None without timers.
+
+        Restarts do not move heap entries, so nothing may be due yet."""
         heap, table = self._heap, self._table
         while heap and table.get(heap[0][2]) is not heap[0][3]:
             heappop(heap)

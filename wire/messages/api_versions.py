@@ -49,8 +49,7 @@ class ApiVersionsResponse(Message):
 def refusal(
     request: ApiVersionsRequest | None, api_version: int, code: int, message: str | None
 ) -> ApiVersionsResponse:
-    """The error response: the code at the top level, and the served versions of this API, so that a client
-    can retry (KIP-511)."""
+    """The error response: the code, and the served versions of this API for the client's retry (KIP-511)."""
     first, last = API_VERSIONS[ApiKey.API_VERSIONS]
     own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)
     return ApiVersionsResponse(error_code=code, api_keys=[own])

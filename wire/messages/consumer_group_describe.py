@@ -1,5 +1,4 @@
-"""ConsumerGroupDescribe (KIP-848): groups of the consumer protocol, with members and their current and target
-assignments."""
+"""ConsumerGroupDescribe (KIP-848): consumer groups, with members and their current and target assignments."""
 
 from wire.schema import (
     NOT_REQUESTED,

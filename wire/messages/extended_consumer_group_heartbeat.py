@@ -24,8 +24,9 @@ from wire.schema import (
 
 @nested
 class Assignor(Message):
-    """One assignor that the client can run. Versions refer to the metadata's schema, which only the clients
-    know."""
+    """One assignor that the client can run.
+
+    Versions refer to the metadata's schema, which only the clients know."""
 
     name: str = string("0+")
     minimum_version: int = int16("0+")

@@ -130,8 +130,9 @@ class FetchResponse(Message):
 
 
 def refusal(request: FetchRequest, api_version: int, code: int, message: str | None) -> FetchResponse:
-    """The error response: the code per partition, and from version 7 on at the top level too, because clients
-    differ in which they read first."""
+    """The error response: the code per partition, and from version 7 on at the top level too.
+
+    Clients differ in which they read first."""
     return FetchResponse(
         error_code=code,
         session_id=request.session_id,

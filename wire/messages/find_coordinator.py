@@ -1,5 +1,6 @@
-"""FindCoordinator: finds the node that coordinates a group. From version 4 on, one request may have many
-keys."""
+"""FindCoordinator: finds the node that coordinates a group.
+
+From version 4 on, one request may have many keys."""
 
 from wire.schema import Message, array_of, int8, int16, int32, message, nested, string
 

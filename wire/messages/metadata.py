@@ -64,8 +64,9 @@ class MetadataResponse(Message):
 
 
 def refusal(request: MetadataRequest, api_version: int, code: int, message: str | None) -> MetadataResponse:
-    """The error response: the code per topic, and from version 13 on at the top level too. Before, a request
-    for all topics cannot be refused."""
+    """The error response: the code per topic, and from version 13 on at the top level too.
+
+    Before, a request for all topics cannot be refused."""
     return MetadataResponse(
         error_code=code,
         topics=[

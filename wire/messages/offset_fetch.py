@@ -88,8 +88,9 @@ class OffsetFetchResponse(Message):
 def refusal(
     request: OffsetFetchRequest, api_version: int, code: int, message: str | None
 ) -> OffsetFetchResponse:
-    """The error response: the code per group from version 8 on, at the top level from version 2 on, and per
-    partition before."""
+    """The error response: the code per group from version 8 on, before at the top level, or per partition.
+
+    The top-level field exists from version 2 on."""
     if api_version >= FIRST_WITH_GROUPS:
         return OffsetFetchResponse(
             groups=[
