@@ -35,8 +35,7 @@ def asking_for_racks() -> frozenset[str]:
 
 
 def problem_with(names: Iterable[str]) -> str | None:
-    """Return a message that says why one of these assignors cannot be used, or None if each is installed
-    once."""
+    """Return a message saying why one of these assignors cannot be used, or None if all can."""
     there = installed()
     for name in names:
         points = there.get(name, [])

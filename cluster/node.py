@@ -101,8 +101,7 @@ class Node:
         return AdaptiveInterval(self.host, rule, self.kafka.counters, self._followers, choose)
 
     def _followers(self) -> tuple[int, float]:
-        """Return the number of members here in groups that set no interval, and the heartbeats per second of
-        the rest."""
+        """Return how many members follow the node's interval, and the heartbeats per second of all others."""
         members = sum(runtime.machine.num_sessions for runtime in self.shards if runtime.is_ready)
         fixed_per_s = 0.0
         for group_id in self._committed_settings.with_own_interval():
@@ -116,13 +115,11 @@ class Node:
     # Start and stop.
 
     def when_ready(self, fn: Callable[[], None]) -> None:
-        """Call `fn` once, as soon as every shard serves here or follows its leader. Register it before
-        `start`."""
+        """Call `fn` once every shard serves here or follows its leader; to be registered before `start`."""
         self._on_ready.append(fn)
 
     def start(self, done: Done) -> None:
-        """Open the directory, start the shards and listen; `done(None)` is called once connections are
-        accepted.
+        """Open the directory, start the shards and listen; `done(None)` once connections are accepted.
 
         Raises what `raftlog.directory.open_node` raises (NotFormatted, AlreadyRunning, Corrupt), and
         SettingsError if the settings belong to another directory. PeersError is passed to `done`.
@@ -279,7 +276,7 @@ class Node:
         return self.metadata.format_level
 
     def http_bound(self, address: tuple[str, int]) -> None:
-        """Take the address of the HTTP listener, which starts last."""
+        """Set the address of the HTTP listener, which starts last."""
         self._http_address = address
         self.__dict__.pop("info", None)
 
@@ -370,8 +367,7 @@ class Node:
             runtime.replica.transfer(to, done)
 
     def upgrade(self, done: Callable[[str | None], None]) -> None:
-        """Raise the format level to the highest that every node can read: `done(None)`, or `done` with the
-        reason."""
+        """Raise the format level to the highest that every node can read; `done` gets None or the reason."""
         level = self._membership.level_for_all(LATEST_FORMAT_LEVEL)
         if isinstance(level, str):
             done(level)

@@ -1,7 +1,7 @@
-"""The child process that resolves regular expressions: one round of a group
-(`coordinator.regex.regexrounds`).
+"""The child process that resolves a group's regular expressions, one round at a time.
 
-It has its own stopwatch, so that one costly expression does not use up the time of all.
+A round is a `coordinator.regex.regexrounds` request. The process has its own stopwatch, so that one costly
+expression does not use up the time of all.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ class Api:
             for shard in self._node.shards
             if shard.is_ready
         ]
-        counts = {shard.shard: counts for shard, counts in counted if shard.is_ready}  # it may have lost one
+        counts = {shard.shard: counts for shard, counts in counted if shard.is_ready}  # may have lost one
         return web.Response(body=self._metrics.render(counts), content_type="text/plain", charset="utf-8")
 
     async def cluster(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:

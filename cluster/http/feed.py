@@ -191,10 +191,10 @@ class Feed:
                 yield bytes(piece)
 
     async def _slices(self, shard: ShardView, first: int, limit: int) -> AsyncGenerator[bytes, None]:
-        """Yield whole committed frames: of the live log directly, of the archive in a thread, with pauses for
-        others.
+        """Yield whole committed frames: of the live log directly, of the archive in a thread.
 
-        Archived files never change and the snapshot's index only grows, so the thread needs no lock.
+        Others get the loop in between. Archived files never change and the snapshot's index only grows, so
+        the thread needs no lock.
         """
         replica, archive, room = shard.replica, None, ANSWER_MAX_BYTES
         try:

@@ -84,18 +84,18 @@ class Places:
         self._ask(place)
 
     def heard(self, place: Place) -> None:
-        """Take note of bytes received: after an answer they begin a request."""
+        """Handle received bytes: after an answer they begin a new request."""
         if place in self._idle:
             del self._idle[place]
             self._ask(place)
 
     def begins(self, place: Place) -> None:
-        """Take note that the head of a request is whole."""
+        """Count a request as being at work, since its head is whole."""
         self.left(place)
         self._at_work.add(place)
 
     def answered(self, place: Place) -> None:
-        """Take note that a request was answered, unless the connection has gone meanwhile."""
+        """Count a connection as idle, since its request was answered, unless it has gone meanwhile."""
         if place in self._at_work or place in self._asking:
             self.left(place)
             self._idle[place] = None

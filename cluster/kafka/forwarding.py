@@ -34,8 +34,8 @@ CLIENT_CHARS_MAX: Final = 200
 """At most this many characters of the original client's id and address are passed to the controller."""
 
 FORWARDS_MAX: Final = 64
-"""At most this many forwards at once; administrators send changes one by one. Beyond it, the client is told
-to ask the controller itself."""
+"""At most this many forwards at once; administrators send changes one by one. Beyond it, the client is
+answered that it must ask the controller itself."""
 
 WAIT_SPARE_MS: Final = 1_000
 """Added to the time for which the controller may hold a reply, so that this node does not give up first."""

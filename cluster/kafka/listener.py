@@ -147,7 +147,7 @@ class KafkaListener:
         return True
 
     def asked(self, connection: Connection) -> None:
-        """Take note of a connection's first whole request."""
+        """Remove a connection from those without a whole request."""
         self._newcomers.pop(connection, None)
 
     def lost(self, connection: Connection) -> None:
@@ -156,7 +156,7 @@ class KafkaListener:
         self._note_kept(connection, 0)
 
     def keeps(self, connection: Connection, num_bytes: int) -> None:
-        """Take note of how much the node keeps for this connection now."""
+        """Record how much the node keeps for this connection, and enforce the bounds."""
         self._note_kept(connection, num_bytes)
         if num_bytes > self.settings.connection_buffered_max_bytes:
             connection.give_up("more than connection.buffered.max.bytes")
@@ -191,11 +191,11 @@ class KafkaListener:
         return sum(connection.num_unserved for connection in self.connections)
 
     def fetch_ended(self) -> None:
-        """Take note that an empty fetch no longer waits."""
+        """Count down the empty fetches that wait."""
         self.fetches_waiting -= 1
 
     def observe(self, exchange: Exchange) -> None:
-        """Take note of a reply that is ready."""
+        """Record the latency of a reply that is ready."""
         if self.long_reads:
             self.long_reads.pop(exchange, None)
         elapsed_ms = self.host.monotonic_ms() - exchange.started_ms

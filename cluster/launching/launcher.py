@@ -191,10 +191,9 @@ class ClusterProcess:
         return START_TIMEOUT_S + ELECTIONS_OF_START * settings.raft_max_timeout_ms / 1000
 
     def start(self, wait_ready_s: float | None = None, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Start all nodes that do not run, at once; wait until each serves, and call `meanwhile` while
-        waiting.
+        """Start all nodes that do not run, at once, and wait until each serves.
 
-        Raises LaunchError as soon as one ends instead; the others continue.
+        Calls `meanwhile` while waiting. Raises LaunchError as soon as one ends instead; the others continue.
         """
         wait_ready_s = self.start_timeout_s if wait_ready_s is None else wait_ready_s
         deadline_s = time.monotonic() + wait_ready_s

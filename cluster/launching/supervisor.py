@@ -1,12 +1,12 @@
-"""Runs a launched cluster until it is interrupted: shows what the nodes log and which have ended, and carries
-out `quorate cluster kill|stop|cont|restart`.
+"""The launcher's loop over a running cluster, until it is interrupted.
 
+It shows what the nodes log and which have ended, and carries out `quorate cluster kill|stop|cont|restart`.
 One thread checks everything in turn. Anything that takes longer than a moment, a restart above all, is a
 generator that is advanced once per turn, so that nothing waits for it.
 
 What must stay true: the end of a node is shown, and it stays down until a restart is requested; whatever
-happens to this process, no node outlives it for long (each holds its lifeline; a node that is stopped at that
-moment is woken or ended by the system's hang-up of orphaned process groups).
+happens to this process, no node outlives it for long (each holds its lifeline; a node that is suspended at
+that moment is woken or ended by the system's hang-up of orphaned process groups).
 """
 
 from __future__ import annotations

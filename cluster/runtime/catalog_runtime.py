@@ -65,7 +65,7 @@ LEARNED: Final = frozenset(
 """The record types of the metadata shard that the rest of the node depends on."""
 
 AGE_MAX_MS: Final = 3_000
-"""Greatest age of a catalog whose topic names are trusted; twice the longest election if that is more."""
+"""Greatest age of a catalog whose topic names are trusted; twice `raft.max.timeout.ms` if that is more."""
 
 NAME_LOOK_MS: Final = 20.0
 """Delay between two checks whether a topic's name is free; other nodes mostly learn of a deletion sooner."""

@@ -52,7 +52,7 @@ TIMER_MIN_MS: Final = 1.0
 """Least delay of a timer. Event loops round to about a millisecond, so a shorter one would fire too early."""
 
 REFUSING_MS: Final = 500.0
-"""If heartbeats were refused for longer than this, members are given a new session."""
+"""Heartbeats refused for longer than this were missed by the node, so all members get a new session."""
 
 FAILED_WORK_PAUSE_MS: Final = 1_000.0
 """Pause after due work that raised, because it would raise again at once: one log line a second is enough."""
@@ -168,7 +168,7 @@ class GroupRuntime(ShardRuntime):
             self._arm()
 
     def on_configs_changed(self, group_ids: Sequence[str]) -> None:
-        """Take note that the committed configs of these groups changed; some may belong to this shard."""
+        """Make the groups among these that belong to this shard follow their changed configs."""
         if self.standing.state is ShardState.READY:
             self.machine.on_configs_changed(self._own_context(), group_ids)
             self._arm()
@@ -180,8 +180,7 @@ class GroupRuntime(ShardRuntime):
     # Room in the log and among the held replies.
 
     def _has_room(self) -> bool:
-        """Check for room as every shard does, and renew all sessions after heartbeats were refused for want
-        of it.
+        """Whether a decision may write; after a lack of room, all sessions are renewed first.
 
         The members whose heartbeats were refused get a full session, as at the beginning of a term, and in
         slices.

@@ -131,7 +131,7 @@ class Regularity:
         return LeasedEntry(entry, rhythm, self._has_lease, self._host.monotonic_ms)
 
     def shift(self, gap_ms: float) -> None:
-        """Do not count it as a gap of any member that the node itself stood still for `gap_ms`."""
+        """Leave a standstill of the node itself, `gap_ms` long, out of every member's gap."""
         for rhythm in self._rhythms.values():
             rhythm.last_ms += gap_ms
 

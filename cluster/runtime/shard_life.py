@@ -157,7 +157,7 @@ class ShardLife(ABC):
     # Start and stop.
 
     def start(self) -> None:
-        """Load the log in slices; clients are told to wait until the leader is known."""
+        """Load the log in slices; requests are answered LOAD_IN_PROGRESS until the leader is known."""
         self.standing.began_ms = self.host.monotonic_ms()
         self._move(ShardEvent.LOADING)
         self.replica.start()
@@ -185,7 +185,7 @@ class ShardLife(ABC):
         self._decided(index, raws)
 
     def committed(self, index: int) -> None:
-        """Take note of a commit: first the node learns from it, then replies and waiters are released."""
+        """Handle a commit: first the node learns from it, then replies and waiters are released."""
         if index > self._committed_index:
             self._committed_index = index
         self._learned(index)
@@ -223,7 +223,7 @@ class ShardLife(ABC):
     # Called by the replica: leadership.
 
     def followed(self, leader_id: int | None) -> None:
-        """Take note that the leader became known, or unknown."""
+        """Handle a change of the known leader; None if there is none."""
         is_other = leader_id is not None and leader_id != self._node_id
         if is_other:
             LOG.info("%s: node %d leads term %d", self.name, leader_id, self.replica.term)
@@ -233,7 +233,7 @@ class ShardLife(ABC):
             self.node.shard_moved(self)
 
     def leading(self, term: int) -> None:
-        """Take note that this node was elected; `ready` follows."""
+        """Handle this node's election; `ready` follows."""
         self.counters.elections_won += 1
         if not self._is_alone:  # a node that is alone counts from its start
             self.standing.began_ms = self.host.monotonic_ms()
@@ -296,18 +296,17 @@ class ShardLife(ABC):
 
     @property
     def can_lead(self) -> bool:
-        """Whether this node has, apart from the log, all that a leader of the shard needs to answer every
-        request.
+        """Whether this node has everything but the log that a leader of the shard needs.
 
-        It applies to leaders and followers. A leader that lacks something refuses some requests or all.
+        It is asked of leaders and followers. A leader that lacks something refuses some requests or all.
         """
         return True
 
     @abstractmethod
     def obstacle(self) -> Obstacle:
-        """Return why, apart from log and disk, this node has been unable to serve the shard for a while.
+        """Return the lasting reason, apart from log and disk, why this node cannot serve the shard.
 
-        On a follower: why it would be unable if it led the shard.
+        On a follower: why it could not if it led. `Obstacle.NONE` if there is none, or not for long enough.
         """
 
     @abstractmethod
@@ -316,19 +315,19 @@ class ShardLife(ABC):
 
     @abstractmethod
     def _began_to_serve(self) -> None:
-        """Take note that the shard is Ready."""
+        """Hook: the shard has become Ready."""
 
     @abstractmethod
     def _decided(self, index: int, raws: Iterable[RawRecord]) -> None:
-        """Take note of an entry that was applied and perhaps is not committed yet."""
+        """Hook: an entry was applied; it may not be committed yet."""
 
     @abstractmethod
     def _restored(self, raws: Iterable[RawRecord], index: int) -> None:
-        """Take note of a part of a snapshot that was applied."""
+        """Hook: a part of a snapshot was applied."""
 
     @abstractmethod
     def _learned(self, index: int) -> None:
-        """Take note that everything up to `index` is committed."""
+        """Hook: everything up to `index` is committed."""
 
     def shift_deadlines(self, gap_ms: float) -> None:
         """Move the deadlines after the loop stood still for `gap_ms`."""

@@ -127,7 +127,7 @@ class ShardRuntime(ShardLife):
         self._handled(api_key, question.request, outcome.reply, now_ms)
 
     def _go_on(self) -> None:
-        """Take the next decision of the oldest unfinished request; if it may write, once there is room."""
+        """Take the next decision of the oldest unfinished request; one that may write waits for room."""
         self._going_on = None
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
@@ -234,10 +234,10 @@ class ShardRuntime(ShardLife):
         self._decided(index, outcome.records)
 
     def when_consistent(self, told: Callable[[Why | None], None]) -> None:
-        """Call `told(None)`, perhaps at once, when a read that arrives now would be answered; else
-        `told(why)`.
+        """Call `told` with None when a read that arrives now would be answered, or else with the reason.
 
-        By then everything applied so far is committed, and this node was proven to lead meanwhile.
+        It may be called at once. By then everything applied so far is committed, and this node was proven to
+        lead.
         """
         now_ms = self.host.monotonic_ms()
         self.node.observe_clock(now_ms)
@@ -251,11 +251,10 @@ class ShardRuntime(ShardLife):
             self.host.fatal(f"{self.name}: a read cannot be held: {in_one_line(error)}")
 
     def _hold(self, now_ms: float, question: Question, response: object, has_written: bool) -> None:
-        """Hold the reply until the last entry so far is committed: the decision's own, or the newest it has
-        seen.
+        """Hold a reply until the last entry so far is committed, and the lead proven.
 
-        The commit of its own entry also proves the lead; a decision that wrote nothing waits for a separate
-        proof.
+        The last entry is the decision's own, or the newest that it has seen. The commit of its own entry also
+        proves the lead; a decision that wrote nothing waits for a separate proof.
         """
         index = self.replica.last_index
         proof_ms = NO_PROOF if has_written else now_ms
@@ -308,7 +307,7 @@ class ShardRuntime(ShardLife):
 
     @abstractmethod
     def _handled(self, api_key: int, request: Any, reply: Any, now_ms: float) -> None:
-        """Take note that a request was decided: deadlines may have moved."""
+        """Hook: a request was decided, so deadlines may have moved."""
 
     def _cancel_timers(self) -> None:
         for timer in (self._held_timer, self._going_on):

@@ -77,7 +77,7 @@ class Work(Protocol):
         """Work until about `end_ms`; return the time at which the work was finished, or None if it is not."""
 
     def failed(self, error: Exception) -> None:
-        """Take note that `go_on` raised; the work is not resumed."""
+        """Handle an exception of `go_on`; the work is not resumed."""
 
 
 class _Answer:

@@ -91,13 +91,13 @@ class Surroundings(Protocol):
         """Whether the committed catalog is so new that a topic's name means the same on every node."""
 
     def catalog_changed(self, topic_names: Sequence[str], *, is_complete: bool) -> None:
-        """Take note of changed topics. Unless `is_complete`, others may have been created and deleted."""
+        """Notify the groups of changed topics; unless `is_complete`, others may have come and gone."""
 
     def configs_changed(self, group_ids: Sequence[str]) -> None:
-        """Take note that the committed configs of these groups changed."""
+        """Notify the groups whose committed configs changed."""
 
     def catalog_moved(self) -> None:
-        """Take note that the committed catalog is at a newer version, perhaps with the same topics."""
+        """Notify the group shards of a newer catalog, perhaps with the same topics."""
 
     def observe_clock(self, now_ms: float) -> None:
         """Take a fresh reading of the clock, before any deadline is compared with it."""
@@ -106,7 +106,7 @@ class Surroundings(Protocol):
         """Return for how many more milliseconds no timer may act, after a gap."""
 
     def shard_moved(self, runtime: ShardLife) -> None:
-        """Take note that the state of a shard, its leader, or the currency of its follower changed."""
+        """Handle a change of a shard's state, its leader, or the currency of its follower."""
 
     def shard_given_away(self, runtime: ShardLife) -> None:
-        """Take note that the lead of a shard was handed over on purpose."""
+        """Handle a planned hand-over of a shard's lead."""

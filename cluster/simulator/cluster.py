@@ -55,8 +55,7 @@ class SimCluster:
         return self
 
     def settle(self, within_ms: float = SETTLE_TIMEOUT_MS) -> float:
-        """Wait until every node that is up is ready and each shard has a leader; return the time it took, in
-        ms.
+        """Wait until every running node is ready and each shard has a leader; return the milliseconds.
 
         Raises TimeoutError, with the state of every shard.
         """

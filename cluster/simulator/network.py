@@ -192,9 +192,10 @@ class Network:
             transport.vanish(has_power=has_power)
 
     def power_on(self, machine: str) -> None:
-        """Give a machine its power back, so that it refuses unknown connections.
+        """Give a machine its power back.
 
-        The first of these are attempts and data that others kept sending to it.
+        Connection attempts that waited for it are made again, and peers that still have data in flight on a
+        connection that it has lost are reset.
         """
         for again in self._dark.pop(machine, []):
             again()

@@ -145,7 +145,7 @@ class SimTransport(asyncio.Transport):
         self._lose(ConnectionResetError("connection reset by peer"))
 
     def drained(self, num_bytes: int) -> None:
-        """Take note that the other end took bytes: this end may write again once its buffer is low."""
+        """Free buffer space for bytes that the other end took; writing resumes once the buffer is low."""
         self.in_flight_bytes -= num_bytes
         if self._writing_paused and self.get_write_buffer_size() <= self._low_bytes:
             self._writing_paused = False
