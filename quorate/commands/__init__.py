@@ -1,1 +1,1 @@
-"""The commands, one module per word of the command line; each imports what is heavy only when it runs."""
+"""The commands, one module per word of the command line; heavy imports happen only when a command runs."""

@@ -1,10 +1,10 @@
-"""`quorate cluster …`: what the nodes say about themselves, and who leads, over HTTP.
+"""`quorate cluster …`: the nodes' view of the cluster, and changes of leadership, over HTTP.
 
-Any node will do as the one that is asked: for the status it names the others, which are asked too, as only a
-leader knows how far its followers are; a change that another node has to make is sent on to that one.
+Any node can be asked. For the status, the others that it names are asked as well, since only a leader knows
+the progress of its followers. A change that another node must make is forwarded to that node.
 
-`kill`, `stop`, `cont` and `restart` talk to the `quorate up` that runs the cluster instead, and so work on
-nodes that are dead or stopped.
+`kill`, `stop`, `cont` and `restart` talk to the `quorate up` that runs the cluster instead, so they also work
+on nodes that are dead or stopped.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ To = Annotated[
 DEFAULT_DATA = Path("quorate-data")
 
 ANSWER_TIMEOUT_S = 45.0
-"""A restart may take ten seconds to stop and thirty to start; the launcher has its own bounds."""
+"""Seconds: a restart may take ten to stop and thirty to start; the launcher has its own limits."""
 
 Node = Annotated[int, typer.Argument(metavar="NODE", min=1, help="The node's id.", show_default=False)]
 Data = Annotated[
     Path, typer.Option("--data", metavar="DIR", help="The directory that `quorate up` was started with.")
 ]
 
-FOLLOWED_MAX = 4  # how often a change is sent on: leadership may move while it is
-PAUSE_S = 0.2  # between two tries while there is no leader: an election takes about as long
+FOLLOWED_MAX = 4  # how often a change is forwarded: leadership may move meanwhile
+PAUSE_S = 0.2  # seconds between two tries without a leader: an election takes about as long
 
 
 @app.command("status")
@@ -117,7 +117,7 @@ def _other_views(document: Mapping[str, Any], timeout_s: float) -> dict[int, Any
 
 
 def _change(urls: str, path: str, body: Mapping[str, Any], timeout_s: float) -> Any:
-    """Asks for a change where it can be made: at the leader, as soon as there is one."""
+    """Request a change from the leader, waiting until there is one."""
     deadline_s = time.monotonic() + timeout_s
     followed = 0
     while True:

@@ -41,7 +41,7 @@ def demo(
     from quorate.demo.tour import Tour
 
     display = Display(sys.stderr if json else sys.stdout)
-    is_evidence = True  # of a claim that did not hold
+    is_evidence = True  # for a claim that did not hold
     try:
         result = Tour(directory, display).run()
         is_evidence = not result.held

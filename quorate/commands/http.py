@@ -1,6 +1,6 @@
-"""Asking a node over HTTP: JSON there and back, and every failure one line with a way out.
+"""JSON requests to a node over HTTP; every failure becomes one line with a hint.
 
-The library's HTTP client is imported when something is asked: the other commands need not wait for it.
+The HTTP client is imported when the first request is made, so that other commands do not wait for it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from quorate.errors import CommandError, ExitCode
 if TYPE_CHECKING:
     from urllib.error import HTTPError
 
-ANSWER_BYTES_MAX = 64 * 1024 * 1024  # a group of thousands of members takes a few of them
-OTHERS_TIMEOUT_S = 2.0  # for one node where there are others: a stopped process answers nothing
+ANSWER_BYTES_MAX = 64 * 1024 * 1024  # a group of thousands of members takes a few MiB
+OTHERS_TIMEOUT_S = 2.0  # per node where there are others: a stopped process never answers
 
 
 class HttpRefused(CommandError):
-    """The node answered, with another status than 200. `error` is its word for programs, `leader` the
-    address of the node to ask instead, where it named one."""
+    """The node answered with a status other than 200.
+
+    `error` is its machine-readable code, `leader` the address of the node to ask instead, if it named one.
+    """
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ def get_json(url: str, timeout_s: float) -> Any:
 
 
 def post_json(url: str, document: Mapping[str, Any], timeout_s: float) -> Any:
-    """Sends a JSON document to `url`; the one that is answered. Raises `CommandError`."""
+    """Post a JSON document to `url` and return the JSON answer; raises `CommandError`."""
     return _ask(url, timeout_s, json_module.dumps(document).encode())
 
 
@@ -57,7 +59,7 @@ def _ask(url: str, timeout_s: float, body: bytes | None) -> Any:
 
     headers = {} if body is None else {"Content-Type": "application/json"}
     try:
-        # No proxy: a node is reached directly, whatever the environment says about the rest of the world.
+        # No proxy: nodes are reached directly, whatever the environment says.
         opener = build_opener(ProxyHandler({}))
         request = Request(url, body, headers)
         with opener.open(request, timeout=timeout_s) as answer:
@@ -81,7 +83,7 @@ def _ask(url: str, timeout_s: float, body: bytes | None) -> Any:
 
 
 def _refused(url: str, error: HTTPError) -> HttpRefused:
-    """The node's own words, if it is one: every refusal of the HTTP API has a message and a hint."""
+    """The node's own words, if it is one: every error of the HTTP API has a message and a hint."""
     try:
         said = json_module.loads(error.read(ANSWER_BYTES_MAX))
         message, hint, word = str(said["message"]), str(said["hint"]), str(said["error"])
@@ -94,9 +96,9 @@ def _refused(url: str, error: HTTPError) -> HttpRefused:
 
 
 def first_of(urls: str, timeout_s: float, ask: Callable[[str, float], Any]) -> tuple[Any, str]:
-    """What the first of several addresses that can be reached answers, and which it was.
+    """The answer of the first reachable address, and that address.
 
-    Where there is another one to ask, one that stands still is not waited for to the end.
+    If there are several, a node that does not respond gets less time.
     """
     addresses = [text.strip().rstrip("/") for text in urls.split(",")]
     one_s = timeout_s if len(addresses) == 1 else min(timeout_s, OTHERS_TIMEOUT_S)
@@ -117,6 +119,6 @@ def first_of(urls: str, timeout_s: float, ask: Callable[[str, float], Any]) -> t
 
 
 def node_url(address: Mapping[str, Any]) -> str:
-    """The URL of a node whose address an answer names."""
+    """The URL of a node from the address in an answer."""
     host = f"[{address['host']}]" if ":" in address["host"] else address["host"]
     return f"http://{host}:{address['port']}"

@@ -1,4 +1,4 @@
-"""`quorate node`: one node in this process, as a service manager runs it, and its directory's format.
+"""`quorate node`: runs one node in this process for a service manager, and formats its directory.
 
 `quorate node --config FILE` is short for `quorate node run --config FILE`.
 """
@@ -25,7 +25,7 @@ DEFAULT_SHARDS = 4
 
 
 class _RunUnlessNamed(typer.core.TyperGroup):
-    """A group whose first command is meant when none is named: options alone are that command's."""
+    """A command group with a default command, which also receives options given without a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or not (args[0] in self.commands or args[0] in ("--help", "-h")):
@@ -161,7 +161,7 @@ def _next_steps(data: Path, identity: NodeIdentity) -> list[str]:
 
 
 def _voters(text: str, node_id: int) -> tuple[int, ...]:
-    """`1,2,3` as ids, in order; raises `CommandError` (usage)."""
+    """Parse `1,2,3` into sorted ids; raises `CommandError` (usage)."""
     words = [word.strip() for word in text.split(",")] if text else [str(node_id)]
     if not all(word.isdecimal() for word in words):
         raise CommandError(
@@ -177,7 +177,7 @@ def _voters(text: str, node_id: int) -> tuple[int, ...]:
 
 
 def _format_alone(words: list[str]) -> None:
-    """Make the node's directory as its settings say, unless it is one already."""
+    """Format the node's directory as its settings say, unless it is formatted already."""
     from cluster.host.fresh_ids import fresh_id
     from cluster.main import parse_arguments
     from cluster.settings import SettingsError, load_settings

@@ -1,4 +1,4 @@
-"""Options that several commands share, so that they are called and explained the same everywhere."""
+"""Options shared by several commands, so that they have the same names and help everywhere."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
 DEFAULT_URL = "http://127.0.0.1:8092,http://127.0.0.1:8093,http://127.0.0.1:8094"
-"""Where `quorate up --nodes 3` listens unless told otherwise: any node may be the one that is down."""
+"""The HTTP addresses of `quorate up --nodes 3` by default; all of them, since any node may be down."""
 
 DEFAULT_TIMEOUT_S = 10.0
 
 _LOG_LINE_HEAD = re.compile(r"[-0-9]+ [:,0-9]+ node \d+ [A-Z]+ [\w.]+: ")
-"""What a node's last words begin with: time, node, level and logger, of which only the words are wanted."""
+"""The head of a line in a node's log (time, node, level and logger), to be stripped."""
 
 PARTITION_DIGITS_MAX = 10
 PARTITIONS_NAMED_MAX = 1_000_000
-"""Of one range on a command line: more is a slip of the finger, and a set of that many takes a second."""
+"""Limit on one range on a command line: more is a typing error, and such a set takes a second to build."""
 
 NODES_OWN_PORTS = "(kafka.port, http.port, peer.port)"
-"""What a node calls the ports that a launcher's options choose."""
+"""How a node's messages refer to the ports that a launcher's options choose."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Bootstrap = Annotated[
@@ -55,7 +55,7 @@ Directory = Annotated[
 
 
 def new_app(help_text: str | None) -> typer.Typer:
-    """A group of commands with the house's conventions: one-line errors, no decoration."""
+    """A group of commands with common conventions: one-line errors, no decoration."""
     return typer.Typer(
         help=help_text,
         rich_markup_mode=None,
@@ -66,7 +66,7 @@ def new_app(help_text: str | None) -> typer.Typer:
 
 
 def parse_topic(text: str) -> tuple[str, int]:
-    """`orders:12` as name and partitions, `orders` as one partition; raises `CommandError` (usage)."""
+    """Parse `orders:12` into name and partitions, `orders` into one; raises `CommandError` (usage)."""
     name, colon, count = text.partition(":")
     if not name or (colon and not (count.isdecimal() and int(count) > 0)):
         raise CommandError(
@@ -76,7 +76,10 @@ def parse_topic(text: str) -> tuple[str, int]:
 
 
 def parse_partitions(text: str) -> tuple[str, list[int] | None]:
-    """`orders:0,4-7` as topic and partitions, `orders` as all (None); raises `CommandError` (usage)."""
+    """Parse `orders:0,4-7` into topic and partitions, `orders` into all (None).
+
+    Raises `CommandError` (usage).
+    """
     name, colon, numbers = text.partition(":")
     wrong = CommandError(
         f"{text!r} is not TOPIC or TOPIC:PARTITIONS",
@@ -101,7 +104,7 @@ def parse_partitions(text: str) -> tuple[str, list[int] | None]:
 
 
 def parse_settings(texts: list[str]) -> dict[str, str]:
-    """`--set key=value` options as a mapping; raises `CommandError` (usage)."""
+    """Parse `--set key=value` options into a mapping; raises `CommandError` (usage)."""
     settings: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -123,7 +126,7 @@ def connect(bootstrap: str, timeout_s: float) -> Any:
 
 
 def kafka_offsets(end_offsets_from: str, timeout_s: float) -> KafkaOffsets | None:
-    """The cluster that `--end-offsets-from` names; `CommandError` where the client package is missing."""
+    """The cluster named by `--end-offsets-from`; raises `CommandError` if the client package is missing."""
     if not end_offsets_from:
         return None
     from quorate.endoffsets import KafkaOffsets
@@ -137,9 +140,9 @@ def without_log_head(line: str) -> str:
 
 
 def launch_failure(error: LaunchError) -> CommandError:
-    """A node that did not come up, with the exit code that its own one stands for.
+    """The error for a node that failed to start, with an exit code that matches its own.
 
-    Without one there was no process: the directory was refused.
+    Without an exit code there was no process: the directory was refused.
     """
     codes = {None: ExitCode.UNREADABLE, 2: ExitCode.USAGE, 5: ExitCode.UNREADABLE}
     words = without_log_head(str(error)).replace(NODES_OWN_PORTS, "with --port and --http-port")

@@ -1,7 +1,7 @@
-"""The text of `quorate cluster status`: nodes, shards, and what is wrong with the links, at one glance.
+"""The text of `quorate cluster status`: nodes, shards, and problems of links.
 
-Three views are put together: each node knows its own shards, the leader of a shard knows its followers, and
-each end of a link knows why it is down. What nobody told is shown as `?`.
+Three views are combined: each node knows its own shards, the leader of a shard knows its followers, and each
+end of a link knows why it is down. Unknown values are shown as `?`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from quorate.output import print_table
 
 Views = Mapping[int, Mapping[str, Any]]
-"""What each node that answered says of the cluster, by node id."""
+"""The cluster as seen by each node that answered, by node id."""
 
 
 def print_cluster(url: str, document: Mapping[str, Any], views: Views) -> None:
@@ -51,7 +51,7 @@ def _link(node: Mapping[str, Any]) -> str:
 
 
 def _shard_row(number: int, ids: Sequence[int], views: Views) -> tuple[object, ...]:
-    """One shard. The leader is the one that says so of itself, in the highest term."""
+    """One shard; its leader is the node that claims to lead in the highest term."""
     own = {node_id: _shard(view, number) for node_id, view in views.items()}
     leading = [node_id for node_id, shard in own.items() if shard.get("leader_id") == node_id]
     leader = max(leading, key=lambda node_id: _term(own[node_id]), default=None)
@@ -73,7 +73,7 @@ def _place(
     own: Mapping[int, Mapping[str, Any]],
     followers: Mapping[int, Mapping[str, Any]],
 ) -> str:
-    """What a node is to a shard: the leader's state, or how far a follower is behind."""
+    """A node's role for a shard: the leader's state, or a follower's lag."""
     shard = own.get(node_id)
     if shard is not None and shard.get("halted_reason"):
         return "HALTED"
@@ -91,8 +91,10 @@ def _place(
 
 
 def _troubles(views: Views) -> list[str]:
-    """A line for each link that is down, from each end that was reached, for each wrong clock, each halted
-    shard, and each that a node could not serve."""
+    """Lines about links that are down, wrong clocks, halted shards, and shards that a node cannot serve.
+
+    A link that is down has a line from each end that was reached.
+    """
     lines = []
     for node_id, view in sorted(views.items()):
         lines += _wrong_clocks(node_id, view.get("clock") or {})
@@ -140,7 +142,7 @@ def _address(address: Mapping[str, Any] | None) -> str | None:
 
 
 def duration(elapsed_ms: float) -> str:
-    """A time for people, in its largest unit that fits: `40 s`, `12 min`, `3 h`, `5 d`."""
+    """A duration in its largest suitable unit: `40 s`, `12 min`, `3 h`, `5 d`."""
     seconds = int(elapsed_ms / 1000)
     for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * unit_s:

@@ -1,4 +1,4 @@
-"""`quorate topics …`: the catalog, through the Kafka protocol like any other client."""
+"""`quorate topics …`: the topic catalog, through the Kafka protocol like any other client."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def up(
             else:
                 _run_several(cluster, topics, json)
         finally:
-            cluster.kill()  # what still runs, after a failure
+            cluster.kill()  # processes that still run after a failure
     except LaunchError as error:
         raise launch_failure(error) from error
     finally:
@@ -107,7 +107,7 @@ def _show(line: str) -> None:
 
 
 def _create_topics(bootstrap: str, topics: list[tuple[str, int]]) -> None:
-    """Create what is not there; a topic that is there with another size is left alone and said so."""
+    """Create missing topics; one that exists with another number of partitions is left alone and reported."""
     if not topics:
         return
     from quorate.client import Client
@@ -144,7 +144,7 @@ def _print_ready(cluster: ClusterProcess, json: bool) -> None:
 
 
 def _await_end(process: NodeProcess) -> None:
-    """Wait for the node's end; a node that was not asked to stop makes the command fail."""
+    """Wait for the node to end; the command fails if the node was not asked to stop."""
     exit_code = process.wait()
     if exit_code:
         how = f"with exit code {exit_code}: {without_log_head(process.last_words())}"

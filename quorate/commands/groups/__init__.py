@@ -1,6 +1,6 @@
-"""`quorate groups …`: the live view of consumer groups, and what an operator does to them.
+"""`quorate groups …`: the live view of consumer groups, and changes to them.
 
-`quorate log explain` has their history.
+Their history is in `quorate log explain`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Types = Annotated[str, typer.Option("--type", metavar="TYPE[,TYPE]", help="Only 
 STATES = (
     "Empty", "Assigning", "Reconciling", "Stable", "Dead", "PreparingRebalance", "CompletingRebalance",
 )  # fmt: skip
-"""Kafka's, those of classic groups included."""
+"""Kafka's group states, including those of classic groups."""
 TYPES = ("consumer", "classic", "share", "streams")
 
 
@@ -131,7 +131,7 @@ app.command("reset-offsets")(reset_offsets)
 
 
 def _filter(text: str, known: Sequence[str], option: str) -> list[str]:
-    """What an option names, in Kafka's spelling; raises `CommandError` (usage)."""
+    """The names that an option lists, in Kafka's spelling; raises `CommandError` (usage)."""
     by_lower = {name.lower(): name for name in known}
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
@@ -143,7 +143,7 @@ def _filter(text: str, known: Sequence[str], option: str) -> list[str]:
 
 
 def _member_named(text: str, members: Sequence[MemberInfo], group_id: str) -> MemberInfo:
-    """The member with that member id, or else with that instance id."""
+    """The member with that member id, else the one with that instance id."""
     for member in [
         *(member for member in members if member.member_id == text),
         *(member for member in members if member.instance_id == text),

@@ -1,7 +1,8 @@
-"""`quorate groups config`: what holds for a group, and where each value comes from.
+"""`quorate groups config`: the configs in effect for a group, and the origin of each value.
 
-Every node knows what is set. What members are told is known to the node that leads, which may choose their
-interval by its load: it is asked over HTTP. Without that, what is set is shown, and a line says so.
+Every node knows the configs that are set. The values that members get are only known to the leader, which may
+choose their heartbeat interval by its load; it is asked over HTTP. If that fails, the set values are shown,
+with a line that says so.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from quorate.client import Client
 
 PREFIX = "consumer."
-"""What the name of every config of a group begins with; it may be left out."""
+"""The prefix of every group config's name; it may be omitted on the command line."""
 
 WHOSE = {
     "group": "the group's own",
@@ -76,7 +77,7 @@ def config(
 
 
 def _rows(client: Client, url: str, timeout_s: float, group: str) -> tuple[list[dict[str, Any]], str | None]:
-    """The configs as the leader knows them; else as far as every node does, and why."""
+    """The configs as the leader knows them, else as every node does, with the reason."""
     from quorate.live import LiveView
 
     try:
@@ -99,14 +100,14 @@ def _bounds(row: dict[str, Any]) -> str:
 
 
 def _whose(row: dict[str, Any]) -> str:
-    """Where the value is from; what was set stands behind it where the bounds or the session allow less."""
+    """The value's origin, followed by the value that was set if bounds or the session timeout override it."""
     words = WHOSE.get(row["origin"], row["origin"])
     is_bounded = row["set_to"] is not None and row["set_to"] != row["value"]
     return f"{words}, set to {row['set_to']}" if is_bounded else words
 
 
 def changes_of(sets: list[str], unsets: list[str]) -> dict[str, str | None]:
-    """Full names to values, None for what is taken back; raises `CommandError` (usage)."""
+    """Full names to values, None for unset ones; raises `CommandError` (usage)."""
     changes: dict[str, str | None] = {}
     for text in [*sets, *unsets]:
         name, equals, value = text.partition("=")

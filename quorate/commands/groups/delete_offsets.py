@@ -1,4 +1,4 @@
-"""`quorate groups delete-offsets`, and how partitions are named on a command line."""
+"""`quorate groups delete-offsets`, and the notation for partitions on a command line."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def delete_offsets(
 
 
 def by_topic(texts: Sequence[str]) -> dict[str, list[int] | None]:
-    """Several TOPIC[:PARTITIONS] together; None: all of the topic's."""
+    """Merge several TOPIC[:PARTITIONS]; None: all partitions of the topic."""
     found: dict[str, list[int] | None] = {}
     for text in texts:
         name, numbers = parse_partitions(text)

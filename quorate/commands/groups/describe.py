@@ -1,8 +1,8 @@
-"""`quorate groups describe`: a group at one glance, or again and again.
+"""`quorate groups describe`: a group, once or repeatedly.
 
-What Kafka's description lacks (who waits for whom, how long they have, what was refused) comes over HTTP from
-the node that leads; without that the plain description is shown, with a line that says what is missing. How
-far the group is behind is known where `--end-offsets-from` names the cluster that has the records.
+What Kafka's description lacks (which member waits for which, how long they have, refused requests) comes over
+HTTP from the leader; without it the plain description is shown, with a line that says what is missing. Lag is
+shown if `--end-offsets-from` names the cluster that has the records.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def describe(
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """What one look found: the Kafka description, the leader's own where it was reached, the ends."""
+    """The result of one look: Kafka's description, the leader's own if reached, and the end offsets."""
 
     plain: GroupDescription
     live: Any
@@ -115,7 +115,7 @@ class _Sight:
 
 @dataclass(slots=True)
 class _Look:
-    """Asks for all of it."""
+    """Collects everything that a description needs."""
 
     client: Client
     live: LiveView
@@ -123,7 +123,7 @@ class _Look:
     group_id: str
 
     def take(self) -> _Sight:
-        """Raises `CommandError` if there is not even the plain description."""
+        """Take one look; raises `CommandError` if not even the plain description is available."""
         from quorate.groupview import owned_partitions, plain_view
 
         plain = self.client.describe_group(self.group_id)
@@ -142,7 +142,7 @@ class _Look:
 
 
 def _watch(take: Callable[[], _Sight], interval_s: float, json: bool) -> None:
-    """Until Ctrl-C. What fails after the first look is shown: a leader may be gone for a moment."""
+    """Repeat until Ctrl-C. Failures after the first look are shown: a leader may be away for a moment."""
     names, screen, has_seen = MemberNames(), Screen(sys.stdout), False
     while True:
         begun_s = time.monotonic()
@@ -165,7 +165,7 @@ def _watch(take: Callable[[], _Sight], interval_s: float, json: bool) -> None:
 
 
 def pause(seconds: float) -> None:
-    """Between two looks."""
+    """Wait between two looks."""
     time.sleep(seconds)
 
 

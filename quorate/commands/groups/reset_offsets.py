@@ -1,6 +1,6 @@
-"""`quorate groups reset-offsets`: an operator moves what a group has committed.
+"""`quorate groups reset-offsets`: moves the committed offsets of a group.
 
-The plan is shown first, and nothing changes without `--execute` (`quorate/resetting.py` makes it).
+The plan (from `quorate/resetting.py`) is shown first; nothing changes without `--execute`.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _one_of(options: Mapping[str, object], what: str) -> str:
 
 
 def _goal(option: str, value: str | int | Path | None, has_source: bool) -> Goal:
-    """What an option and its value ask for; raises `CommandError` (usage)."""
+    """The goal that an option and its value express; raises `CommandError` (usage)."""
     from quorate.resetting import NEED_KAFKA, Goal
 
     number = _moment(value) if isinstance(value, str) else value if isinstance(value, int) else 0
@@ -154,7 +154,7 @@ def _read(path: Path) -> dict[Partition, int]:
 
 
 def _export(path: Path, steps: Sequence[Step]) -> bool:
-    """Writes the plan; whether it went to standard output, where nothing else may stand then."""
+    """Write the plan; returns whether it went to standard output, which must then hold nothing else."""
     from quorate.offsetplan import to_csv
 
     text = to_csv(steps)

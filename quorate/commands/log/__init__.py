@@ -1,7 +1,7 @@
-"""`quorate log …`: the offline readers of `history` on a node's directory, which they never write to.
+"""`quorate log …`: the offline readers of `history` on a node's directory, which is never written to.
 
-The directory comes first, then what is asked. It may belong to a running node, be a copy, or be damaged; the
-folder that holds a cluster's nodes (node-1, node-2, …) stands for whichever of them is furthest.
+The directory comes first, then the question. It may belong to a running node, be a copy, or be damaged. A
+folder that holds a cluster's nodes (node-1, node-2, …) stands for the most advanced of them.
 """
 
 from __future__ import annotations

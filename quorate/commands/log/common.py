@@ -1,4 +1,4 @@
-"""What the commands of `quorate log` share: options, moments, how files are asked and failures are told."""
+"""Shared by the commands of `quorate log`: options, times, reading of files, reporting of failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 WIDTH_WITHOUT_TERMINAL = 120
 METADATA_NAME = "metadata"
-STATE_HASH = "state_hash"  # 64 bits: as a number in JSON, jq and JavaScript would round it
+STATE_HASH = "state_hash"  # 64 bits: jq and JavaScript would round a JSON number
 
 Shard = Annotated[
     str | None, typer.Option("--shard", metavar="SHARD", help="A shard's number, or `metadata`.")
@@ -76,7 +76,7 @@ def usage(parse: Callable[[str], T], text: str) -> T:
 
 
 def read_log(directory: Path | str, question: Callable[[], T]) -> T:
-    """Ask, and turn what the files cannot answer into one line."""
+    """Run a query; errors of the files become one line."""
     try:
         return question()
     except Exception as error:
@@ -84,7 +84,7 @@ def read_log(directory: Path | str, question: Callable[[], T]) -> T:
 
 
 def print_lines(directory: Path | str, lines: Iterable[str], show: Callable[[str], None] = say) -> None:
-    """Print as it is read: a log may be larger than memory."""
+    """Print lines as they are read: a log may be larger than memory."""
     try:
         for line in lines:
             show(line)
@@ -103,9 +103,10 @@ def explain_failure(directory: Path | str, error: Exception) -> NoReturn:
     if isinstance(error, NothingToRead):
         raise CommandError(str(error), code=ExitCode.UNREADABLE) from error
     if isinstance(error.__cause__, CommandError):
-        raise error.__cause__  # no node of a running cluster could be asked
+        raise error.__cause__  # no node of a running cluster answered
     if isinstance(error, Damaged | RecordsError):
-        is_live = str(directory).startswith(("http://", "https://"))  # of which `verify` reads nothing
+        # `verify` does not read running clusters
+        is_live = str(directory).startswith(("http://", "https://"))
         raise CommandError(
             f"{directory} is too damaged to answer: {error}",
             hint="" if is_live else f"`quorate log verify {directory}` lists what is broken",

@@ -1,4 +1,4 @@
-"""`quorate log compare`: are the nodes of a cluster the same?"""
+"""`quorate log compare`: whether the nodes of a cluster hold the same."""
 
 from __future__ import annotations
 

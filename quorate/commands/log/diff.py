@@ -1,4 +1,4 @@
-"""`quorate log diff`: what is not the same at two moments."""
+"""`quorate log diff`: differences between two points in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quorate log explain`: why, in sentences."""
+"""`quorate log explain`: the cause of each epoch, in sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quorate log findings`: is anything odd in this log?"""
+"""`quorate log findings`: anomalies in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quorate log owner`: who held a partition."""
+"""`quorate log owner`: the owners of a partition."""
 
 from __future__ import annotations
 

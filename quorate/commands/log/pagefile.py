@@ -1,4 +1,4 @@
-"""`--html FILE`: where an answer that is a page goes."""
+"""The option `--html FILE`: where an answer that is a page is written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ELSEWHERE = "name a file elsewhere"
 
 
 def claim(file: Path, *, force: bool) -> None:
-    """Refuses, before anything is read, what could not be written at the end."""
+    """Raise `CommandError` before any work is done if the page could not be written at the end."""
     if file.is_dir():
         raise CommandError(f"{file} is a directory", hint="name a file in it", code=ExitCode.USAGE)
     if not file.parent.is_dir():
@@ -43,7 +43,7 @@ def claim(file: Path, *, force: bool) -> None:
 
 
 def write_page(file: Path, text: str, *, force: bool) -> str:
-    """Writes the page whole or not at all; the line that says where it is and how large."""
+    """Write the page atomically; returns the line that says where it is and how large."""
     claim(file, force=force)
     data = text.encode()
     beside = file.with_name(f".{file.name}.{os.getpid()}")

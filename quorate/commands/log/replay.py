@@ -1,4 +1,4 @@
-"""`quorate log replay`: the state at an index or a moment."""
+"""`quorate log replay`: the state at an index or a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quorate log stats`: how much, of each group and in all."""
+"""`quorate log stats`: figures by group and in total."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What a question is about: the log it is asked of, and the words behind it.
+"""The subject of a query: the log, and the arguments after it.
 
-The log comes first: a node's directory, or the folder that holds a cluster's. With `--url` it is that of a
-running cluster, and the directory is left out: `quorate log explain DIR GROUP`, or
-`quorate log explain --url URL GROUP`.
+The log comes first: a node's directory, or the folder that holds a cluster's. `--url` reads a running cluster
+instead, and the directory is omitted: `quorate log explain DIR GROUP`, or `quorate log explain --url URL
+GROUP`.
 
-A command declares its words (`DirGroup`, …) and `Live`, and hands both to `subject`.
+A command declares its arguments (`DirGroup`, …) and `Live`, and passes both to `subject`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from history.reading.node import NodeLog
 
 SCHEMES = ("http://", "https://")
-"""A DIR that begins so is a URL: of a running cluster, as with --url."""
+"""A DIR with such a prefix is a running cluster's URL, as with --url."""
 
 _LOG = "A node's data directory or the folder that holds a cluster's (not with --url)"
 DirOnly = Annotated[list[str] | None, typer.Argument(metavar="DIR", help=f"{_LOG}.", show_default=False)]
@@ -53,9 +53,9 @@ Until = Annotated[
 
 
 def subject(words: Sequence[str] | None, url: str | None, *names: str) -> tuple[NodeLog, tuple[str, ...]]:
-    """The log that is asked, opened, and the words behind it, one for each of ``names``.
+    """The opened log, and the arguments after it, one for each of ``names``.
 
-    Raises `CommandError` (usage) when words are missing or too many, or where nothing can be read.
+    Raises `CommandError` (usage) if arguments are missing or too many, or if there is nothing to read.
     """
     given = tuple(words or ())
     if url is None and given and given[0].startswith(SCHEMES):
@@ -79,7 +79,7 @@ def subject(words: Sequence[str] | None, url: str | None, *names: str) -> tuple[
 
 
 def files_only(words: Sequence[str] | None, url: str | None, name: str) -> list[str]:
-    """The directories given; refuses a running cluster, as the question is about the very bytes on disk."""
+    """The given directories; refuses a running cluster, since the question is about the bytes on disk."""
     given = list(words or ())
     if url is not None or any(word.startswith(SCHEMES) for word in given):
         raise CommandError(
@@ -95,7 +95,7 @@ def files_only(words: Sequence[str] | None, url: str | None, name: str) -> list[
 
 
 Place = tuple[int | None, int | None]
-"""An index or epoch ms; neither, where nothing was typed."""
+"""An index or epoch ms; (None, None) if nothing was given."""
 
 
 def window(
@@ -107,7 +107,7 @@ def window(
     group: str | None = None,
     shard: int | None = None,
 ) -> tuple[Place, Place]:
-    """The two ends of a window as `moment` has them; a clock at its end comes after its begin."""
+    """The two ends of a window, parsed by `moment`; a clock time at the end is taken after the begin."""
     first = moment(log, begin, utc=utc, group=group, shard=shard)
     last = moment(log, end, utc=utc, group=group, shard=shard, after_ms=first[1])
     for one, other in zip(first, last, strict=True):
@@ -127,10 +127,10 @@ def moment(
     shard: int | None = None,
     after_ms: int | None = None,
 ) -> Place:
-    """What a person typed for a moment as (index, epoch ms), at most one of them set; (None, None) for None.
+    """Parse a point in time into (index, epoch ms), at most one of them set; (None, None) for None.
 
-    A clock and ``end-5m`` are counted from the last entry of the group's shard (or of the shard given, else
-    of all shards), ``2h`` from now.
+    A clock time and ``end-5m`` are relative to the last entry of the group's shard (or of the given shard,
+    else of all shards), ``2h`` to now.
     """
     if text is None:
         return None, None

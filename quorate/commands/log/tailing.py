@@ -1,7 +1,7 @@
-"""`--follow` of what is made of a group's facts: asked again whenever an entry about the group is committed.
+"""`--follow` for answers made from a group's facts: repeated whenever an entry about the group is committed.
 
-The log is read once: entries that come are given to the same builder that has taken in all before them, and
-the answer is made anew of its rows.
+The log is read once: new entries go to the builder that has processed all earlier ones, and the answer is
+rebuilt from its rows.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from history.telling.explain import Explanation
 
 FOR_THE_MOMENT = ("from ", "not stable at the end", "nothing of what was asked for")
-"""Lines that say how things stand for the moment: they are told at the beginning only."""
+"""Lines about the current state, which are only printed at the beginning."""
 
 
 def facts_as_they_grow(log: NodeLog, group_id: str, shard: int | None) -> Iterator[GroupFacts]:
-    """The whole facts of a group: of what there is, then again after each change, for ever."""
+    """Yield all facts of a group, first the existing ones, then again after each change, without end."""
     from history.facts.group import FactsBuilder, feed
     from history.reading.groups import unknown_group
     from history.reading.source import NothingToRead, Walk
@@ -53,7 +53,7 @@ def facts_as_they_grow(log: NodeLog, group_id: str, shard: int | None) -> Iterat
 
 
 def blocks_of(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Paragraphs: what stands between empty lines."""
+    """Paragraphs: groups of lines between empty lines."""
     block: list[str] = []
     for line in lines:
         if line:
@@ -68,10 +68,10 @@ def blocks_of(lines: Iterator[str]) -> Iterator[list[str]]:
 def explanation_as_it_grows(
     log: NodeLog, group_id: str, shard: int | None, window: Mapping[str, Any], *, as_json: bool
 ) -> Iterator[str]:
-    """What `explain` says of what there is, then what is new after each change, for ever.
+    """Yield the existing output of `explain`, then what is new after each change, without end.
 
-    As text the lines that are new, below the head of their paragraph; as JSON each step that is new or not
-    what it was, an object a line.
+    As text these are the new lines, below the head of their paragraph; as JSON each step that is new or has
+    changed, one object per line.
     """
     from history.telling.explain import explanation_of
 
@@ -83,9 +83,9 @@ def explanation_as_it_grows(
 def timeline_as_it_grows(
     log: NodeLog, group_id: str, shard: int | None, window: Mapping[str, Any], *, as_json: bool
 ) -> Iterator[str]:
-    """The rows of what there is, then each row that is new, and again when its epoch is settled or overtaken.
+    """Yield existing rows, then each new one, and again when its epoch settles or is superseded.
 
-    As JSON an object a line.
+    As JSON one object per line.
     """
     from history.telling.explain import explanation_of
     from history.telling.timeline import row_text
@@ -104,7 +104,7 @@ def timeline_as_it_grows(
 
 
 def shows_now(*, as_json: bool) -> Callable[[str], None]:
-    """Shows a line so that a reader on a pipe sees it at once."""
+    """A function that prints a line and flushes it, so that a reader on a pipe sees it at once."""
     if as_json:
         return lambda line: put_json(line, now=True)
     return lambda line: print_now(printable(line))

@@ -1,4 +1,4 @@
-"""`quorate log terms`: who led each shard, and for how long nobody did."""
+"""`quorate log terms`: the leaders of each shard, and the times without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quorate log timeline`: a group over time, as a table, as lanes in the terminal, as a page."""
+"""`quorate log timeline`: a group over time, as a table, as lanes in the terminal, or as a page."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _demand_one_answer(*, lanes: bool, json: bool, has_page: bool, force: bool) 
 
 
 PLACES_MAX = 10
-"""Indexes named of entries that cannot be decoded; `verify` lists them all."""
+"""Limit on the indexes listed for undecodable entries; `verify` lists them all."""
 
 Point = tuple[int | None, int | None]
 """(index, epoch ms), at most one of them set."""
@@ -128,13 +128,13 @@ Point = tuple[int | None, int | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Picture:
     whole: GroupFacts
-    """From the oldest entry on: of these members have their names, and findings are made."""
+    """From the oldest entry on: members are named and findings made from these."""
     facts: GroupFacts
-    """What touches the window."""
+    """The part within the window."""
     findings: tuple[Finding, ...]
     from_ms: int | None
     has_notes: bool
-    """Something was noted beside the log, of which findings know too."""
+    """Whether notes beside the log exist, which findings take into account."""
 
 
 def _picture(log: NodeLog, group: str, shard: int | None, begin: Point, end: Point) -> _Picture:
@@ -143,10 +143,10 @@ def _picture(log: NodeLog, group: str, shard: int | None, begin: Point, end: Poi
 
     whole = facts_of(log, group, shard=shard, to_index=end[0], to_ms=end[1])
     index, from_ms = begin
-    if index is not None:  # a picture is of time: it begins with the first row from the index on
+    if index is not None:  # a picture covers time: it starts with the first row at or after the index
         later = [row.timestamp_ms for row in whole.epochs if row.index >= index]
         from_ms = min(later, default=whole.last_ms)
-    # A node that noted nothing has no evidence file, so nothing and no file are one to a reader.
+    # A node without notes has no evidence file, so no notes and no file are the same to a reader.
     notes = log.reader(whole.shard).evidence(group) or None
     findings = findings_of(whole, notes)
     return _Picture(
@@ -207,7 +207,7 @@ def _table(
 
 
 def _writes_blocks(letters: str) -> bool:
-    """Whether more than ASCII may be shown: as the locale says, and what output is encoded in."""
+    """Whether the letters can be shown, by the locale and the output's encoding."""
     locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := os.environ.get(name))), "")
     if locale in ("C", "POSIX"):
         return False

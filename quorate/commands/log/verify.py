@@ -1,4 +1,4 @@
-"""`quorate log verify`: is the log sound?"""
+"""`quorate log verify`: whether the log is sound."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _span(option: str, text: str | None) -> int | None:
 
 
 def _print_json(answer: WhatIfAnswer) -> None:
-    """Without the rows: `quorate log export` has those of what happened."""
+    """Print the results without rows, which `quorate log export` has for the actual course."""
     results = [plain(replace(result, facts=None, really_facts=None)) for result in answer.results]
     for result, told in zip(answer.results, results, strict=True):
         del told["facts"], told["really_facts"]

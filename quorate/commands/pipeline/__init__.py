@@ -1,4 +1,4 @@
-"""`quorate pipeline …`: logs of any size as tables, through Spark, which is loaded where it is needed."""
+"""`quorate pipeline …`: logs of any size as tables, through Spark, which is only loaded when needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands of `quorate pipeline` share: the session's options, progress, how refusals are told."""
+"""Shared by the commands of `quorate pipeline`: options of the session, progress, error handling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipeline.errors import PipelineError
 
 OF_THE_EXTRA = ("pyspark", "pandas", "pyarrow", "numpy", "matplotlib")
-"""Packages that the extra `spark` brings."""
+"""Packages in the extra `spark`."""
 
 Input = Annotated[
     str,
@@ -57,13 +57,13 @@ SparkLogs = Annotated[bool, typer.Option("--spark-logs", help="Leave on the term
 
 
 def on_progress(line: str) -> None:
-    """A line for whoever waits."""
+    """Print a line about the progress to standard error."""
     print(printable(line), file=sys.stderr, flush=True)
 
 
 @contextmanager
 def refusals(*, only_reads: bool = False) -> Iterator[None]:
-    """What the pipeline refuses, as one line and an exit code; ``only_reads``: an output is not written."""
+    """Turn the pipeline's errors into one line and an exit code; ``only_reads``: no output is written."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`quorate pipeline run`: tables brought up to the last committed entry, and a report of them."""
+"""`quorate pipeline run`: brings tables up to the last committed entry, and reports on them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pipeline.runs.run import RunResult
 
 BRIEF_BYTES = 16 << 20
-"""Of segments or tables: so much (some 200,000 records) is read in seconds."""
+"""Bytes of segments or tables (some 200,000 records) that are read within seconds."""
 
 
 def run(
@@ -97,13 +97,14 @@ def run(
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: Spark's jobs are ended, and what is staged is discarded."""
+    """Let SIGTERM end a run as Ctrl-C does: cancel Spark's jobs and discard staged data."""
     is_told = False
 
     def end(number: int, frame: FrameType | None) -> None:
         nonlocal is_told
         is_told = True
-        interrupt = signal.getsignal(signal.SIGINT)  # PySpark's, which ends jobs, where Spark is up
+        # PySpark's handler, which cancels jobs, if Spark is running
+        interrupt = signal.getsignal(signal.SIGINT)
         if callable(interrupt):
             interrupt(signal.SIGINT, frame)
         raise KeyboardInterrupt

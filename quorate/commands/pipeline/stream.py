@@ -1,4 +1,4 @@
-"""`quorate pipeline stream`: tables that are kept fresh while the log grows."""
+"""`quorate pipeline stream`: tables that are kept up to date while the log grows."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _seconds(span: str) -> float:
 
 @contextmanager
 def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """What is under way is given up in order, whoever asks for the end."""
+    """Let signals stop the current work in an orderly way."""
     before = {one: signal.signal(one, lambda *_: stop()) for one in STOPS}
     try:
         yield

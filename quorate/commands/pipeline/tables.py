@@ -1,4 +1,4 @@
-"""`quorate pipeline tables`: what there is to ask, and what a folder has of it."""
+"""`quorate pipeline tables`: the tables and their columns, and the contents of a folder of tables."""
 
 from __future__ import annotations
 
