@@ -1,5 +1,5 @@
 """The demo: three nodes, real consumers, the leader killed, and the proof from the files alone.
 
-`tour` tells the story on the `scene`, `fleet` runs the consumers, `consumer` is what each of them executes,
-`claims` is what must hold, `proof` what the files say, `display` what is seen.
+`tour` is the script, played on the `scene`; `fleet` runs the consumers, each of which executes `consumer`;
+`claims` must hold, `proof` checks them against the files, and `display` shows the result.
 """

@@ -1,7 +1,7 @@
-"""What the demo claims, checked from evidence alone: the consumers' own files, and the log.
+"""The demo's claims, checked against evidence alone: the consumers' own files, and the log.
 
-Every function returns `Claim`s; a claim that did not hold says what contradicts it. Nothing here talks to a
-node: by then it has stopped.
+Every function returns `Claim`s; a claim that did not hold names its contradiction. Nothing here talks to a
+node, as they have stopped by then.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHOWN_MAX = 3  # counter-examples in one line; the first says most
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """`text` is what is claimed, `contradiction` what speaks against it; empty if it held."""
+    """A claim in words; `contradiction` says what refutes it, and is empty if it held."""
 
     text: str
     contradiction: str = ""
@@ -31,7 +31,7 @@ class Claim:
 
 
 def acknowledged_commits(group: str, topic: str, evidence: Iterable[Evidence]) -> list[tuple[Key, int]]:
-    """Every (key, offset) that any consumer was told is committed."""
+    """Every (key, offset) that was acknowledged as committed to any consumer."""
     return [
         ((group, topic, partition), offset)
         for one in evidence
@@ -43,7 +43,7 @@ def acknowledged_commits(group: str, topic: str, evidence: Iterable[Evidence]) -
 def all_in_the_logs(
     acknowledged: Sequence[tuple[Key, int]], logs: Mapping[str, Mapping[Key, Sequence[Commit]]]
 ) -> Claim:
-    """Nothing that was acknowledged is missing from any node's log; `logs` by the node's name."""
+    """Whether every acknowledged commit is in every node's log; `logs` is by the node's name."""
     text = f"every one of the {len(acknowledged):,} acknowledged commits is in each of the {len(logs)} logs"
     if not acknowledged:
         return Claim(text, "no commit was acknowledged at all")
@@ -59,7 +59,7 @@ def all_in_the_logs(
 def final_offsets_match(
     acknowledged: Sequence[tuple[Key, int]], replayed: Mapping[Key, int], *, num_partitions: int
 ) -> Claim:
-    """What the replayed state holds for each partition is what its last owner was told last."""
+    """Whether the replayed offset of each partition is the last acknowledged one."""
     newest: dict[Key, int] = {}
     for key, offset in acknowledged:
         newest[key] = max(offset, newest.get(key, -1))
@@ -77,7 +77,7 @@ def final_offsets_match(
 def no_partition_moved(
     before: Mapping[str, frozenset[int]], after: Mapping[str, Evidence], since_ms: int
 ) -> Claim:
-    """Nobody's partitions changed, and no client saw as much as a callback, since `since_ms`."""
+    """Whether no partition changed its owner, and no client had a callback, since `since_ms`."""
     text = "no partition moved, no client saw a revocation or a loss"
     against = [
         f"{name} saw {sorted(change.partitions)} {change.kind}"
@@ -94,7 +94,10 @@ def no_partition_moved(
 
 
 def nothing_noticed(before: Mapping[str, int], after: Mapping[str, Evidence], since_ms: int) -> Claim:
-    """No callback and no failed commit since `since_ms`; `before` is how many had failed, by client."""
+    """Whether no callback and no failed commit occurred since `since_ms`.
+
+    `before` is the number of failed commits up to then, by client.
+    """
     waited_ms = max((after[name].longest_gap_ms(since_ms) for name in before), default=0)
     text = f"no client noticed: no callback, no failed commit, no acknowledgement later than {waited_ms} ms"
     against = [

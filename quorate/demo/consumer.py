@@ -1,13 +1,13 @@
 """One consumer of the demo: an ordinary confluent-kafka program in a process of its own.
 
 It is a stock client on purpose; nothing in it knows Quorate. It subscribes, and for each partition that it
-owns it counts offsets up and commits them, synchronously, as a consumer does that has just processed a
-record. What it learns goes to a file of its own, one JSON object per line, flushed as it happens, so that a
-`kill -9` loses nothing that was known:
+owns it counts offsets up and commits them synchronously, like a consumer that has just processed a record.
+Everything it learns goes to a file of its own, one JSON object per line, flushed at once, so that a `kill -9`
+loses nothing that was known:
 
     {"at_ms": ..., "event": "assigned" | "revoked" | "lost", "partitions": [0, 1]}
     {"at_ms": ..., "event": "sent", "offsets": {"0": 17, "1": 40}}        before a commit is sent
-    {"at_ms": ..., "event": "acknowledged", "offsets": {"0": 17, ...}}   once its acknowledgement has come
+    {"at_ms": ..., "event": "acknowledged", "offsets": {"0": 17, ...}}   once it is acknowledged
     {"at_ms": ..., "event": "failed", "error": "..."}                    a commit whose outcome is unknown
 
 SIGTERM ends it cleanly: it leaves the group. The file is the evidence that the demo's claims are checked
@@ -33,7 +33,7 @@ COMMITTED_TIMEOUT_S = 5.0
 
 
 class Journal:
-    """The consumer's own record of what happened, one JSON object per line."""
+    """The consumer's own record of events, one JSON object per line."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -45,7 +45,7 @@ class Journal:
 
 
 class CommittingConsumer:
-    """Subscribes to one topic and commits offsets that it counts up by itself for what it owns."""
+    """Subscribes to one topic and commits increasing offsets for the partitions that it owns."""
 
     def __init__(self, config: dict[str, Any], topic: str, journal: Journal) -> None:
         self._consumer = Consumer(config)
@@ -59,7 +59,7 @@ class CommittingConsumer:
 
     @property
     def owned(self) -> frozenset[int]:
-        """The partitions that are this consumer's now."""
+        """The partitions that this consumer owns now."""
         return frozenset(self._next_offset)
 
     def run(self) -> None:
@@ -78,7 +78,7 @@ class CommittingConsumer:
         )
 
     def poll(self) -> None:
-        """Let the client call back."""
+        """Let the client run its callbacks."""
         self._consumer.poll(POLL_S)
 
     def close(self) -> None:
@@ -88,10 +88,10 @@ class CommittingConsumer:
         self._journal.write("closed")
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Go on where the group's commits say that the partition's last owner was.
+        """Continue from the group's committed offsets.
 
-        An assignment that comes while the consumer closes is not asked about: librdkafka then answers
-        `committed` no more, and waiting for it would hold up the leave until the session ends.
+        An assignment that arrives while the consumer closes is ignored: librdkafka then no longer answers
+        `committed`, and waiting for it would delay the leave until the session expires.
         """
         if self._stopping:
             return

@@ -1,8 +1,8 @@
-"""What the demo shows: lines that stay, and one live line that is redrawn while something is awaited.
+"""The demo's output: lines that stay, and one live line that is redrawn while waiting.
 
-On a terminal the live line is overwritten in place. Without one (a pipe, a CI log) nothing is ever
-overwritten and no escape code is sent: the live line appears as an ordinary line whenever what it says has
-changed, at most every `PLAIN_PAUSE_S`.
+On a terminal the live line is overwritten in place. Elsewhere (a pipe, a CI log) nothing is overwritten and
+no escape code is sent: the live line appears as an ordinary line whenever its contents have changed, at most
+every `PLAIN_PAUSE_S`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ERASE_LINE = "\r\x1b[2K"
 
 
 class Display:
-    """Writes the demo's story to `stream`."""
+    """Writes the demo's output to `stream`."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -37,20 +37,20 @@ class Display:
             self._good_mark, self._bad_mark = "+", "!"
 
     def step(self, text: str) -> None:
-        """Open a chapter: what is going to be done, with the seconds since the start."""
+        """Start a chapter: the next action, with the seconds since the start."""
         elapsed_s = time.monotonic() - self._started_s
         self._print(f"{self._dim(f'{elapsed_s:5.1f} s')}  {self._bold(text)}")
 
     def line(self, text: str = "") -> None:
-        """A line that belongs to the chapter."""
+        """Print a line that belongs to the chapter."""
         self._print(f"         {text}" if text else "")
 
     def raw(self, text: str) -> None:
-        """A line as it is (rows of a table)."""
+        """Print a line without indentation (rows of a table)."""
         self._print(text)
 
     def live(self, text: str, *, change: str) -> None:
-        """Redraw the live line; a change of `change`, the part without the clock, is worth a plain line."""
+        """Redraw the live line; without a terminal, print it when `change` (the untimed part) changes."""
         now_s = time.monotonic()
         if self._terminal:
             width = shutil.get_terminal_size().columns
@@ -62,7 +62,7 @@ class Display:
             self.line(text)
 
     def claim(self, held: bool, text: str) -> None:
-        """A claim and whether it held."""
+        """Print a claim and whether it held."""
         mark = (
             self._paint(_GREEN, self._good_mark) if held else self._paint(_RED, self._bad_mark + " NOT TRUE:")
         )

@@ -1,7 +1,7 @@
-"""What a consumer wrote about itself, read back: the evidence that does not come from the server.
+"""Reads the files that consumers wrote about themselves: the evidence that does not come from the server.
 
-The format is that of `consumer.py`. A consumer that was killed may have left half a line at the end of its
-file; that line is not counted, anything else that is no JSON is an error.
+The format is that of `consumer.py`. A killed consumer may have left half a line at the end of its file, which
+is ignored; any other line that is not JSON is an error.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """A commit that the coordinator acknowledged: when it was sent, when the consumer learnt it, offset by
-    partition."""
+    """An acknowledged commit: when it was sent, when it was acknowledged, and its offsets by partition."""
 
     sent_ms: int
     at_ms: int
@@ -33,20 +32,20 @@ class Change:
 
 @dataclass(slots=True)
 class Evidence:
-    """One consumer's file."""
+    """The contents of one consumer's file."""
 
     name: str
     acknowledged: list[Acknowledgement] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     sent_ms: int = -1
-    """When the newest commit was sent."""
+    """Wall-clock time of the newest commit request."""
     unanswered: dict[int, int] = field(default_factory=dict)
     """Offsets of the last commit, if it was sent and its outcome never became known."""
 
     @property
     def owned(self) -> frozenset[int]:
-        """The partitions that the consumer believes to own, after its last callback."""
+        """The partitions that the consumer owns according to its callbacks."""
         owned: frozenset[int] = frozenset()
         for change in self.changes:
             owned = owned | change.partitions if change.kind == "assigned" else owned - change.partitions
@@ -58,17 +57,17 @@ class Evidence:
         return sum(len(commit.offsets) for commit in self.acknowledged)
 
     def commits_since(self, since_ms: int) -> bool:
-        """Whether a commit that was sent after that was acknowledged."""
+        """Whether a commit sent after `since_ms` was acknowledged."""
         return bool(self.acknowledged) and self.acknowledged[-1].sent_ms > since_ms
 
     def longest_gap_ms(self, since_ms: int) -> int:
-        """The longest time between two acknowledgements, the later of which came after that; 0 if none."""
+        """The longest time between two acknowledgements, the later one after `since_ms`; 0 if none."""
         times = [commit.at_ms for commit in self.acknowledged]
         return max((later - earlier for earlier, later in pairwise(times) if later > since_ms), default=0)
 
 
 class EvidenceFile:
-    """A consumer's file that is still being written; `read` goes on where it ended."""
+    """A consumer's file that is still being written; `read` continues where it ended."""
 
     def __init__(self, name: str, path: Path) -> None:
         self._path = path
@@ -76,7 +75,7 @@ class EvidenceFile:
         self._evidence = Evidence(name)
 
     def read(self) -> Evidence:
-        """All that the file says so far; an absent file is a consumer that has not started yet."""
+        """The contents so far; an absent file is a consumer that has not started yet."""
         if self._path.exists():
             with self._path.open("rb") as file:
                 file.seek(self._position)

@@ -1,6 +1,6 @@
-"""The demo's consumers: each an operating-system process of its own, with a file of evidence of its own.
+"""The demo's consumers: each a process with a file of evidence of its own.
 
-What must stay true: whatever happens, `stop_all` ends every process that was started, and only those.
+The invariant: whatever happens, `stop_all` ends every process that was started, and no other.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class ConsumerProcess:
             self._process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL: the consumer is gone without a word."""
+        """SIGKILL: the consumer is gone without leaving the group."""
         if self.is_running:
             self._process.kill()
         self._process.wait()
 
     def wait_gone(self) -> bool:
-        """Wait for the end of a consumer that was asked to leave; False if it had to be killed."""
+        """Wait for a consumer that was asked to leave; returns False if it had to be killed."""
         try:
             self._process.wait(LEAVE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -63,7 +63,7 @@ class ConsumerProcess:
 
 
 class Fleet:
-    """All consumers of one group, by name; those that have gone keep their evidence."""
+    """All consumers of one group, by name; those that ended keep their evidence."""
 
     def __init__(self, directory: Path, bootstrap: str, group: str, topic: str) -> None:
         self._directory = directory
@@ -83,13 +83,13 @@ class Fleet:
         return {name: one.evidence() for name, one in self.consumers.items()}
 
     def leave_all(self) -> list[str]:
-        """Ask everyone to leave, wait for it; returns the names of those that did not end cleanly."""
+        """Ask all to leave and wait; returns the names of those that did not end cleanly."""
         running = self.running
         for one in running:
             one.ask_to_leave()
         return [one.name for one in running if not one.wait_gone()]
 
     def stop_all(self) -> None:
-        """End everything at once, for when the story is over or broken off."""
+        """Kill all consumers, at the end of the demo or when it is aborted."""
         for one in self.consumers.values():
             one.kill()

@@ -1,5 +1,4 @@
-"""From the files of the stopped nodes alone: are the logs the same and whole, is everything in them, do they
-say why.
+"""Checks the files of the stopped nodes: that the logs are equal, complete, and explain what happened.
 
 The readers are those of `quorate log compare`, `verify`, `replay`, `explain` and `timeline`; the demo has
 none of its own.
@@ -27,7 +26,7 @@ WIDTH_WITHOUT_TERMINAL = 120
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the files say: claims with what contradicts them, and the timeline as lines."""
+    """The result of the check: claims with any contradictions, and the timeline as lines."""
 
     claims: tuple[Claim, ...]
     num_acknowledged: int
@@ -36,7 +35,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Who led the group's shard, and who did next."""
+    """A change of the group shard's leader, by node id."""
 
     before: int
     after: int
@@ -55,7 +54,7 @@ def prove(
     """Check a stopped cluster's directories against the clients' evidence.
 
     `data` holds the directories `nodes`, by name. `told` maps client ids to the word that the log must use
-    for the last thing each did: joined, left, expired. `takeovers` are those of the group's shard, in order.
+    for each one's last event: joined, left, expired. `takeovers` are those of the group's shard, in order.
     """
     acknowledged = acknowledged_commits(group, topic, evidence.values())
     explanation = explain(str(data), group)
@@ -81,7 +80,7 @@ def prove(
 
 
 def _same(comparison: Comparison, data: Path) -> Claim:
-    """Equal, not only free of contradiction: both hashes are known of all nodes, in every shard."""
+    """Whether the logs are proven equal: both hashes are known for all nodes, in every shard."""
     entries = sum(shard.common_index or 0 for shard in comparison.shards)
     text = (
         f"the {len(comparison.members)} logs are the same: chain and state hash of all "
@@ -94,7 +93,7 @@ def _same(comparison: Comparison, data: Path) -> Claim:
 
 
 def says_who_led(explanation: Explanation, takeovers: Sequence[Takeover]) -> Claim:
-    """All takeovers that were seen are in the log, in their order."""
+    """Whether all observed takeovers are in the log, in order."""
     said = [
         Takeover(step.previous_leader, step.node_id)
         for step in explanation.steps
@@ -130,6 +129,6 @@ def _verified(nodes: Mapping[str, Path]) -> Claim:
 
 
 def _replayed(data: Path, group: str) -> dict[Key, int]:
-    """The committed offsets of the state that a replay of the log comes to."""
+    """The committed offsets in the replayed state."""
     state = replay(str(data), group=group)
     return {(group, one.topic, one.partition): one.offset for found in state.groups for one in found.offsets}

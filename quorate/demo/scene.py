@@ -1,4 +1,4 @@
-"""What every chapter of the demo works with: the cluster, the consumers, the display, what has been claimed.
+"""The setting shared by all chapters of the demo: cluster, consumers, display, and the claims so far.
 
 Whatever happens, `end` leaves no process behind.
 """
@@ -21,11 +21,11 @@ from quorate.errors import CommandError, ExitCode
 NUM_NODES = 3
 GROUP, TOPIC, NUM_PARTITIONS = "billing", "orders", 12
 SESSION_TIMEOUT_MS = 3_000
-HEARTBEAT_INTERVAL_MS = 500  # the demo is to be short; a rebalance takes about two heartbeats
+HEARTBEAT_INTERVAL_MS = 500  # keeps the demo short; a rebalance takes about two heartbeats
 SETTINGS = {
     "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
-    "leader.balance.delay.ms": "600000",  # who leads changes only when the demo says so
+    "leader.balance.delay.ms": "600000",  # leadership only changes when the demo asks for it
 }
 
 REBALANCE_TIMEOUT_S = 15.0
@@ -34,7 +34,7 @@ LEADER_TIMEOUT_S = 10.0
 
 @dataclass(slots=True)
 class Result:
-    """How the demo went; JSON-ready through `as_dict`."""
+    """The outcome of the demo; `as_dict` makes it JSON-ready."""
 
     claims: list[Claim] = field(default_factory=list)
     outage_s: float = -1.0
@@ -79,7 +79,7 @@ class Scene:
         return self._fleet
 
     def launch(self) -> None:
-        """Starts the nodes; raises `CommandError`."""
+        """Start the nodes; raises `CommandError`."""
         try:
             self._cluster = launch_cluster(self.data, NUM_NODES, settings=SETTINGS)
         except LaunchError as error:
@@ -93,28 +93,28 @@ class Scene:
             self._fleet.start(name)
 
     def end(self) -> None:
-        """Ends every process at once; nothing happens to what has ended already."""
+        """End every process at once; has no effect on those that have ended."""
         if self._fleet is not None:
             self._fleet.stop_all()
         if self._cluster is not None:
             self._cluster.kill()
 
-    # What is seen.
+    # Observations.
 
     @property
     def urls(self) -> list[str]:
-        """Of the nodes that run."""
+        """URLs of the running nodes."""
         return [node.url for node in self.cluster.nodes if node.is_running]
 
     def group(self) -> SeenGroup:
-        """The group now; raises `CommandError` when nobody answers for it."""
+        """The group's current state; raises `CommandError` if no node shows it."""
         seen = see_group(self.urls, GROUP, TOPIC)
         if seen is None:
             raise CommandError(f"no node shows group {GROUP} over HTTP", code=ExitCode.FAILED)
         return seen
 
     def leader_of(self, shard: int) -> int:
-        """Who leads it now, waiting for an election to end; raises `CommandError` if it does not."""
+        """The shard's leader, after waiting for an election; raises `CommandError` if that takes too long."""
         found: list[int] = []
 
         def ready(_elapsed_s: float) -> bool:
@@ -126,14 +126,14 @@ class Scene:
         wait_until(f"an election of shard {shard}", ready, LEADER_TIMEOUT_S)
         return found[0]
 
-    # What is told.
+    # Output.
 
     def claim(self, claim: Claim) -> None:
         self.result.claims.append(claim)
         self.display.claim(claim.held, claim.words())
 
     def balanced(self, what: str) -> None:
-        """Waits until those consumers that run share the topic out, all of them committing."""
+        """Wait until the running consumers share the topic, all of them committing."""
         fleet = self.fleet
         names = {one.name for one in fleet.running}
         since_ms = now_ms()
@@ -155,7 +155,7 @@ class Scene:
 
 
 def now_ms() -> int:
-    """Wall clock, as the consumers write it."""
+    """Wall clock in ms, as the consumers write it."""
     return round(time.time() * 1000)
 
 

@@ -1,9 +1,9 @@
-"""The demo's story: three nodes, the leader killed, nothing lost; and then the proof from the files alone.
+"""The demo's script: three nodes, the leader killed, nothing lost; then the proof from the files alone.
 
-Two rules make it worth something. The clients are stock ones in processes of their own, and what they were
-told is taken from their own files; and once the nodes have stopped, every statement is derived from their
-directories by the same readers that `quorate log` uses. A claim that does not hold is printed as such and
-makes the exit code 1.
+Two rules make it meaningful. The clients are stock ones in processes of their own, and the acknowledgements
+they received are taken from their own files. Once the nodes have stopped, every statement is derived from
+their directories by the same readers that `quorate log` uses. A claim that does not hold is printed as such
+and makes the exit code 1.
 
 Whatever happens, Ctrl-C included, every process that was started is ended before `run` returns.
 """
@@ -45,21 +45,21 @@ JOINS_LATER, LEAVES, IS_KILLED = "consumer-7", "consumer-2", "consumer-3"
 OUTAGE_TIMEOUT_S = 15.0
 CATCH_UP_TIMEOUT_S = 15.0
 TRANSFER_TIMEOUT_S = 5.0
-STEADY_S = 0.5  # a moment of plain committing before each blow, so that there is something to lose
+STEADY_S = 0.5  # a moment of plain committing before each failure, so that there is something to lose
 
 
 class Tour:
-    """One run of the demo in `directory`, which must exist; tells its story on `display`."""
+    """One run of the demo in `directory`, which must exist; prints to `display`."""
 
     def __init__(self, directory: Path, display: Display) -> None:
         self._scene = Scene(directory, display)
         self._display = display
         self._shard = METADATA_SHARD
-        """The group's, once it is known."""
+        """The group's shard, once it is known."""
         self._takeovers: list[Takeover] = []
 
     def run(self) -> Result:
-        """Tell the whole story; raises `CommandError` when a step does not happen at all."""
+        """Run all chapters; raises `CommandError` if a step does not complete."""
         started_s = time.monotonic()
         previous = signal.signal(signal.SIGTERM, _interrupt)
         try:
@@ -127,7 +127,7 @@ class Tour:
         return node
 
     def _outage(self, dead_ms: int, killed_s: float) -> None:
-        """The live line, until every member's heartbeat and its next commit have been accepted."""
+        """Update the live line until every member's heartbeat and next commit have been accepted."""
         scene, fleet = self._scene, self._scene.fleet
         names = {one.name for one in fleet.running}
 
@@ -166,7 +166,7 @@ class Tour:
         self._display.line(f"restarted with the same command (pid {node.pid})")
 
     def _catch_up(self, node: NodeProcess, restart: _Restart) -> None:
-        """Until it has applied, in every shard, what the others had committed when it served again."""
+        """Wait until the node has applied, in every shard, what was committed when it served again."""
         others = [other.url for other in self._scene.cluster.nodes if other is not node]
         wanted: dict[int, int] = {}
 
@@ -224,7 +224,7 @@ class Tour:
             return all(one.evidence().commits_since(led_ms) for one in fleet.running)
 
         wait_until("that every member commits at the new leader", committing, TRANSFER_TIMEOUT_S)
-        time.sleep(2 * HEARTBEAT_INTERVAL_MS / 1000)  # every member's heartbeat has been there too
+        time.sleep(2 * HEARTBEAT_INTERVAL_MS / 1000)  # every member has sent a heartbeat meanwhile
         scene.claim(nothing_noticed(failed_before, fleet.evidence(), asked_ms))
 
     def _stop(self) -> dict[str, Evidence]:
@@ -259,7 +259,7 @@ class Tour:
 
 
 class _Restart(threading.Thread):
-    """Starts the node again while the story goes on; `check` raises what went wrong."""
+    """Restarts the node in the background; `check` raises its error."""
 
     def __init__(self, node: NodeProcess) -> None:
         super().__init__(name="restart")

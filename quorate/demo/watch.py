@@ -1,6 +1,6 @@
-"""Seeing the cluster from outside while the demo runs: what its nodes show over HTTP, what the clients wrote.
+"""Observing the cluster from outside while the demo runs: the nodes over HTTP, the clients by their files.
 
-A wait has a bound and a name; when the bound is reached, the demo's claim of that name did not hold.
+A wait has a name and a time limit; when that passes, the demo's claim of that name did not hold.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quorate.errors import CommandError, ExitCode
 
 POLL_S = 0.02
 HTTP_TIMEOUT_S = 1.0
-NOT_NOW = (404, 503)  # the group is not there yet, or its shard does not serve yet
+NOT_NOW = (404, 503)  # the group does not exist yet, or its shard does not serve yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class SeenMember:
     member_epoch: int
     partitions: frozenset[int]
     last_heartbeat_ms: int
-    """Wall-clock time of the last heartbeat that the leader accepted since it leads, −1 if none yet."""
+    """Wall-clock time of the last heartbeat accepted by the current leader, −1 if none yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class SeenGroup:
         return {name: member.partitions for name, member in self.members.items()}
 
     def is_balanced(self, names: set[str], num_partitions: int) -> bool:
-        """Exactly these members, stable, every partition owned exactly once."""
+        """Whether the group is stable with exactly these members, and every partition has one owner."""
         owned = [partition for member in self.members.values() for partition in member.partitions]
         return (
             self.state.lower() == "stable"
@@ -55,7 +55,7 @@ class SeenGroup:
 
 @dataclass(frozen=True, slots=True)
 class SeenShard:
-    """A shard as one node sees it; the leader is None when the node knows of none."""
+    """A shard as one node sees it; the leader is None if the node knows of none."""
 
     leader_id: int | None
     term: int
@@ -76,14 +76,14 @@ def see_shards(url: str) -> dict[int, SeenShard]:
 
 
 def see_leader(urls: Sequence[str], shard: int) -> int | None:
-    """Who leads the shard, when most of the nodes name the same; None in an election."""
+    """The shard's leader if most of the nodes name the same one; None during an election."""
     votes = Counter(seen[shard].leader_id for url in urls if (seen := see_shards(url)))
     leader, count = votes.most_common(1)[0] if votes else (None, 0)
     return leader if 2 * count > len(urls) else None
 
 
 def see_group(urls: Sequence[str], group: str, topic: str) -> SeenGroup | None:
-    """The group as its leader shows it, whichever node is asked; None while nobody answers for it."""
+    """The group as its leader shows it, whichever node is asked; None while no node answers."""
     for url in urls:
         try:
             view = get_json(f"{url}/v1/groups/{group}?consistent=1", HTTP_TIMEOUT_S)["group"]
@@ -114,14 +114,14 @@ def _seen_group(view: Mapping[str, Any], topic: str) -> SeenGroup:
 def agree(
     seen: SeenGroup | None, evidence: dict[str, Evidence], names: set[str], num_partitions: int
 ) -> bool:
-    """The node and the clients tell the same story: balanced, and each client owns what the node says."""
+    """Whether node and clients agree: balanced, and each client owns what the node says."""
     if seen is None or not seen.is_balanced(names, num_partitions):
         return False
     return all(evidence[name].owned == seen.members[name].partitions for name in names)
 
 
 def wait_until(what: str, ready: Callable[[float], bool], timeout_s: float) -> float:
-    """Poll `ready(elapsed_s)` until true; returns the seconds it took, raises `CommandError` in the end."""
+    """Poll `ready(elapsed_s)` until true and return the seconds it took; raises `CommandError`."""
     started_s = time.monotonic()
     while True:
         elapsed_s = time.monotonic() - started_s
