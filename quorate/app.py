@@ -1,7 +1,8 @@
-"""The command line, put together, and the one place where a failure becomes a line and an exit code.
+"""The command line as a whole, and the one place where a failure becomes a line and an exit code.
 
-`run` is all that `entry` needs. Usage errors, foreseen failures and Ctrl-C end in one line on standard error
-(one JSON object with `--json`) and an exit code of `quorate.errors.ExitCode`; a traceback is always a defect.
+`run` is all that `entry` needs. Usage errors, anticipated failures and Ctrl-C end in one line on standard
+error (one JSON object with `--json`) and an exit code of `quorate.errors.ExitCode`; a traceback is always a
+bug.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _main(
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; returns its exit code, never raises for what a user can cause."""
+    """Run one command line and return its exit code; does not raise for anything that a user can cause."""
     as_json = "--json" in arguments
     prepare_output()
     try:
@@ -71,7 +72,7 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         return _nobody_reads()
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # Typer makes an exit with code 1 of it
+        if isinstance(end.__context__, BrokenPipeError):  # Typer turns it into an exit with code 1
             return _nobody_reads()
         raise
     except OSError as error:
@@ -86,13 +87,13 @@ def run(arguments: list[str]) -> int:
 
 
 def _nobody_reads() -> int:
-    """The reader of our output has gone (`| head`); nothing more can be said."""
+    """End successfully after the reader of our output has gone (`| head`)."""
     drop_output()
     return ExitCode.OK
 
 
 def _usage_error(error: Exception) -> CommandError | None:
-    """Typer's own complaints as ours. They are known by their method, as their module differs by release."""
+    """Typer's own complaints as `CommandError`; recognised by a method, as their module varies by release."""
     format_message = getattr(error, "format_message", None)
     if format_message is None:
         return None

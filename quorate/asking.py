@@ -1,10 +1,10 @@
-"""How a command asks the cluster: of the right node, again after a retriable answer, within a time.
+"""Requests to the cluster: routing to the right node, retries, and time limits.
 
-It speaks through `wire`, so the product needs no Kafka client library. Group requests follow
-FindCoordinator to the group's node, changes of topics go to the controller. A node that is restarting,
-loading or handing over answers with a retriable error or not at all; such an answer is asked for again, of
-another node if there is one, with a short pause, until `timeout_s` has passed — so every call returns or
-raises within that bound.
+This module speaks through `wire`, so the product needs no Kafka client library. Group requests follow
+FindCoordinator to the group's node, topic changes go to the controller. A node that is restarting, loading or
+handing over leadership answers with a retriable error or not at all. Such a request is repeated, at another
+node if there is one, with a short pause, until `timeout_s` has passed; so every call returns or raises within
+that bound.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ TIMEOUT_S = 10.0  # covers a restart of a node with a large log
 PAUSE_S_MIN = 0.05
 PAUSE_S_MAX = 0.5
 ATTEMPT_S_MAX = 5.0  # a node holds a reply for at most 5 s before it answers COORDINATOR_NOT_AVAILABLE
-LOOKUP_S_MAX = 2.0  # of one node, for what every node answers at once or after waiting 1 s for a new leader
-NODES_MAX = 100  # nodes that are remembered beside those of the bootstrap
+LOOKUP_S_MAX = 2.0  # per node, for what a node answers at once or after waiting 1 s for a new leader
+NODES_MAX = 100  # node addresses that are remembered besides the bootstrap ones
 GROUP_KEY_TYPE = 0
-FIND_COORDINATOR_VERSION = 3  # the last with one key per request: this client asks for one group at a time
+# the last version with one key per request: this client asks for one group at a time
+FIND_COORDINATOR_VERSION = 3
 FINAL_HERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
-"""Retriable for a consumer that waits for a topic, but an answer to somebody who named one."""
+"""Retriable for a consumer that waits for a topic, but final for a command that names one."""
 
 WAYS_OUT: dict[int, str] = {
     ErrorCode.GROUP_ID_NOT_FOUND: "`quorate groups list` shows the groups that are there",
@@ -45,11 +46,11 @@ WAYS_OUT: dict[int, str] = {
     ErrorCode.INVALID_CONFIG: "docs/configuration.md has the bounds, `quorate groups config` the values",
     ErrorCode.INVALID_PARTITIONS: "a topic only grows, and the number is its new total",
 }
-"""What to do about the refusals that a command on groups or topics meets."""
+"""Hints for the refusals that commands on groups or topics meet."""
 
 
 class Refused(CommandError):
-    """The cluster answered, and the answer is no: carries Kafka's error code."""
+    """The cluster answered with a final error; carries Kafka's error code."""
 
     def __init__(self, error_code: int, message: str | None, what: str) -> None:
         name = error_name(error_code)
@@ -59,7 +60,7 @@ class Refused(CommandError):
 
 
 class Unreachable(CommandError):
-    """No node answered within the time allowed."""
+    """No node answered within the time limit."""
 
     def __init__(self, bootstrap: str, reason: str) -> None:
         super().__init__(
@@ -70,7 +71,7 @@ class Unreachable(CommandError):
 
 
 class NotInTime(CommandError):
-    """The cluster answers, but only that it cannot do it just now."""
+    """The cluster answered, but only with retriable errors until the time limit."""
 
     def __init__(self, bootstrap: str, timeout_s: float, reason: str) -> None:
         super().__init__(
@@ -85,7 +86,7 @@ class TryAgain(Exception):
 
 
 def error_name(error_code: int) -> str:
-    """Kafka's name of an error code, or the number where it is unknown."""
+    """Kafka's name of an error code, or its number if unknown."""
     try:
         return ErrorCode(error_code).name
     except ValueError:
@@ -93,7 +94,7 @@ def error_name(error_code: int) -> str:
 
 
 def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
-    """`host:port,host:port` as pairs; raises `CommandError` (usage) naming the part that is wrong."""
+    """Parse `host:port,host:port` into pairs; raises `CommandError` (usage) naming the wrong part."""
     nodes = []
     for part in bootstrap.split(","):
         host, colon, port = part.strip().rpartition(":")
@@ -139,7 +140,7 @@ class Asker:
         done_before: ErrorCode,
         is_done: Callable[[], bool],
     ) -> None:
-        """Ask for a change; `done_before` after a lost answer is success if `is_done` agrees."""
+        """Request a change; after a lost answer, `done_before` counts as success if `is_done` confirms it."""
         tried = False
 
         def attempt(deadline_s: float) -> bool:
@@ -158,7 +159,7 @@ class Asker:
             )
 
     def _cluster(self, deadline_s: float) -> dict[int, tuple[str, int]]:
-        """The nodes in contact, by id; the controller comes first."""
+        """The nodes in contact by id, with the controller first."""
         answer = self._ask_any(ApiKey.METADATA, MetadataRequest(topics=[]), deadline_s)
         nodes = {node.node_id: (node.host, node.port) for node in answer.brokers}
         for address in nodes.values():
@@ -167,7 +168,7 @@ class Asker:
         return dict(sorted(nodes.items(), key=lambda node: node[0] != answer.controller_id))
 
     def _ask_controller(self, api: ApiKey, request: Message, deadline_s: float) -> Any:
-        """Ask the node that changes topics; one that does not any more says NOT_CONTROLLER."""
+        """Ask the controller; a node that no longer is the controller answers NOT_CONTROLLER."""
         nodes = self._cluster(deadline_s)
         if not nodes:
             raise TryAgain("the cluster names no node")
@@ -176,7 +177,7 @@ class Asker:
     def _ask_any(
         self, api: ApiKey, request: Message, deadline_s: float, *, version_max: int | None = None
     ) -> Any:
-        """Ask the first known node that answers; one that does not is asked last the next time."""
+        """Ask the first known node that answers; one that does not goes to the end of the list."""
         reasons = []
         for address in list(self._nodes_known):
             until_s = min(deadline_s, time.monotonic() + LOOKUP_S_MAX)
@@ -225,7 +226,7 @@ class Asker:
             ) from error
 
     def _until_done(self, attempt: Callable[[float], T]) -> T:
-        """Run `attempt` until it returns, raises something final, or the time is over."""
+        """Run `attempt` until it returns, raises a final error, or the time limit passes."""
         deadline_s = time.monotonic() + self._timeout_s
         pause_s = PAUSE_S_MIN
         while True:

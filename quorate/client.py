@@ -1,8 +1,7 @@
-"""A small synchronous Kafka client, just enough for the `topics` and `groups` commands.
+"""A small synchronous Kafka client with just what the `topics` and `groups` commands need.
 
-A repeated request (`quorate.asking`) may find the work of its own first try done: creating a topic that
-exists after a lost answer counts as done if the topic is what was asked for, deleting one that is gone as
-well.
+A repeated request (`quorate.asking`) may find that its first try succeeded: after a lost answer, creating a
+topic that exists counts as done if the topic is as requested, as does deleting one that is gone.
 """
 
 from __future__ import annotations
@@ -42,19 +41,19 @@ __all__ = [
     "parse_bootstrap",
 ]
 
-GROUP_RESOURCE = 32  # of configs, in Kafka's numbers
+GROUP_RESOURCE = 32  # Kafka's numbers of config resources
 TOPIC_RESOURCE = 2
-TOPICS_DESCRIBED_MAX = 1_000  # in one request
-OWN_SOURCE = 8  # a value that the group itself was configured to
+TOPICS_DESCRIBED_MAX = 1_000  # per request
+OWN_SOURCE = 8  # a value set on the group itself
 
 
 Racks = tuple[tuple[str, ...], ...]
-"""By partition, of all up to the last one of which they are known."""
+"""Racks by partition, up to the last partition whose racks are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic: its name, id (16 bytes), number of partitions, and which node answers for each (-1: none)."""
+    """A topic: name, id (16 bytes), number of partitions, and the leader of each partition (-1: none)."""
 
     name: str
     topic_id: bytes
@@ -64,7 +63,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConfigInfo:
-    """A config of a group: the value that is set, by the group itself or by the nodes' settings."""
+    """A group config in effect, set on the group itself or by the nodes' settings."""
 
     name: str
     value: str
@@ -72,16 +71,17 @@ class ConfigInfo:
 
 
 class Client(GroupClient):
-    """Topics, groups and their configs, of the cluster at `bootstrap`."""
+    """Topics, groups and their configs in the cluster at `bootstrap`."""
 
     def topics(self) -> list[TopicInfo]:
-        """Every topic, by name."""
+        """Every topic, sorted by name."""
 
         def attempt(deadline_s: float) -> list[TopicInfo]:
             answer = self._ask_any(ApiKey.METADATA, MetadataRequest(topics=None), deadline_s)
             found = []
             for topic in answer.topics:
-                if topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:  # between two leaders it is there
+                # the topic exists between two leaders, too
+                if topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
                     check(topic.error_code, None, f"describing topic {topic.name!r}")
                 rows = sorted(topic.partitions, key=lambda row: row.partition_index)
                 leaders = tuple([row.leader_id for row in rows])
@@ -91,7 +91,7 @@ class Client(GroupClient):
         return self._until_done(attempt)
 
     def topic(self, name: str) -> TopicInfo | None:
-        """The topic of that name, or None."""
+        """The topic with that name, or None."""
         return next((topic for topic in self.topics() if topic.name == name), None)
 
     def create_topic(self, name: str, num_partitions: int) -> None:
@@ -140,8 +140,7 @@ class Client(GroupClient):
         )
 
     def topic_racks(self, names: Iterable[str]) -> dict[str, Racks]:
-        """By partition where the replicas of each of these topics are, as somebody said (`set_topic_racks`);
-        topics that are not there are left out."""
+        """The racks of replicas by partition, as set by `set_topic_racks`; missing topics are left out."""
         left, found = sorted(names), dict[str, Racks]()
         for first in range(0, len(left), TOPICS_DESCRIBED_MAX):
             some = left[first : first + TOPICS_DESCRIBED_MAX]
@@ -167,7 +166,7 @@ class Client(GroupClient):
         return found
 
     def set_topic_racks(self, name: str, racks: Racks) -> None:
-        """Say where the replicas of a topic are, by partition; () for that nobody knows. Raises `Refused`."""
+        """Set the racks of a topic's replicas by partition; () removes them. Raises `Refused`."""
         config = AlterableConfig(
             name=topicracks.NAME,
             config_operation=int(not racks),
@@ -176,7 +175,7 @@ class Client(GroupClient):
         self._alter(TOPIC_RESOURCE, name, [config], f"the racks of topic {name!r}")
 
     def group_configs(self, group_id: str) -> list[ConfigInfo]:
-        """What the group is configured to, by name; it need not exist."""
+        """The group's configs by name; the group need not exist."""
         resource = DescribeConfigsResource(
             resource_type=GROUP_RESOURCE, resource_name=group_id, configuration_keys=None
         )
@@ -196,7 +195,7 @@ class Client(GroupClient):
         return self._until_done(attempt)
 
     def configure_group(self, group_id: str, changes: Mapping[str, str | None]) -> None:
-        """Set configs of a group, or take them back (None); raises `Refused` (INVALID_CONFIG, ...)."""
+        """Set configs of a group, or unset them (None); raises `Refused` (INVALID_CONFIG, ...)."""
         configs = [
             AlterableConfig(name=name, config_operation=int(value is None), value=value)
             for name, value in changes.items()

@@ -1,11 +1,11 @@
-"""A group member that brings an assignor of its own: the client's side of docs/protocol-extensions.md.
+"""A group member with assignors of its own: the client's side of docs/protocol-extensions.md.
 
-It joins, heartbeats, gives up what it is told to, and computes the group's target when it is asked. It
-blocks, consumes nothing, and leaves the pace to its owner: one call is one request. That makes it a reference
-for people who write such clients, and a member that tests can lead through every branch.
+It joins, heartbeats, revokes partitions when asked to, and computes the group's target when it is its turn.
+It blocks, consumes no records, and lets its owner set the pace: one call is one request. That makes it a
+reference for authors of such clients, and a member that tests can steer through every branch.
 
-What must stay true: partitions are used only while they are in `owned`; whatever answer may have been lost is
-asked for again with everything that the member knows, never assumed.
+The invariants: partitions are used only while they are in `owned`; after an answer that may have been lost,
+the member sends everything it knows again and assumes nothing.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Owned = dict[bytes, set[int]]
 """Topic id → partitions."""
 
 Assign = Callable[[prepare.ConsumerGroupPrepareAssignmentResponse], list[install.Member]]
-"""From the group, as it is shown, to what each member is to own."""
+"""Computes the members' target assignments from the group as the coordinator describes it."""
 
 ANSWER_S = 5.0
-ONE_KEY_VERSION = 3  # the last FindCoordinator with one key
+ONE_KEY_VERSION = 3  # the last FindCoordinator version with one key
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 
 ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -72,7 +72,7 @@ class ComputingMember:
         self.owned: Owned = {}
         self.pending: Owned = {}
         self.told = extended.Assignment(metadata_version=-1)
-        """What the assignor said last: error, metadata version and bytes."""
+        """The last assignment metadata from the assignor: error, version and bytes."""
         self.must_compute = False
         self._bootstrap = list(bootstrap)
         self._connection: Connection | None = None
@@ -80,10 +80,12 @@ class ComputingMember:
         self._has_news = False
 
     def heartbeat(self) -> extended.ExtendedConsumerGroupHeartbeatResponse:
-        """One heartbeat, and what follows from its answer. Raises `Refused`, `ConnectionLost`; the next one
-        then says everything again."""
+        """Send one heartbeat and apply its answer.
+
+        Raises `Refused` and `ConnectionLost`; the next heartbeat then sends all fields again.
+        """
         says_all = self._says_all or self.epoch == JOIN_EPOCH
-        self._says_all = True  # until there is an answer
+        self._says_all = True  # until it is answered
         request = extended.ExtendedConsumerGroupHeartbeatRequest(
             group_id=self.group_id, member_id=self.member_id, member_epoch=self.epoch
         )
@@ -110,14 +112,14 @@ class ComputingMember:
         return answer  # type: ignore[no-any-return]
 
     def prepare(self) -> prepare.ConsumerGroupPrepareAssignmentResponse:
-        """The group, to compute a target from."""
+        """The group's members and topics, from which to compute a target."""
         request = prepare.ConsumerGroupPrepareAssignmentRequest(
             group_id=self.group_id, member_id=self.member_id, member_epoch=self.epoch
         )
         return self._ask(ApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT, request)  # type: ignore[no-any-return]
 
     def install(self, group_epoch: int, members: Sequence[install.Member]) -> None:
-        """Hands a target in. After a lost answer it may be handed in again."""
+        """Install a target; may be repeated after a lost answer."""
         request = install.ConsumerGroupInstallAssignmentRequest(
             group_id=self.group_id,
             member_id=self.member_id,
@@ -128,8 +130,10 @@ class ComputingMember:
         self._ask(ApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT, request)
 
     def compute(self) -> bool:
-        """Computes the group's target, if it is this member's turn. Whatever goes wrong is no harm: the next
-        heartbeat says whose turn it is."""
+        """Compute and install the group's target if it is this member's turn.
+
+        Failures are harmless: the next heartbeat tells which member's turn it is.
+        """
         if not self.must_compute:
             return False
         shown = self.prepare()
@@ -138,7 +142,7 @@ class ComputingMember:
         return True
 
     def leave(self) -> None:
-        """Leaves the group for good, and ends the connection; a heartbeat joins again."""
+        """Leave the group for good and close the connection; a later heartbeat joins again."""
         self.epoch, self.owned = LEAVE_EPOCH, {}
         try:
             self._ask(
@@ -152,7 +156,7 @@ class ComputingMember:
             self.close()
 
     def close(self) -> None:
-        """Ends the connection, not the membership."""
+        """Close the connection without leaving the group."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -177,7 +181,7 @@ class ComputingMember:
         return answer
 
     def _find(self, deadline_s: float) -> Connection:
-        """A connection to the group's coordinator, as the first node that answers names it."""
+        """A connection to the group's coordinator, as named by the first node that answers."""
         lost = ConnectionLost("no node to ask")
         for host, port in self._bootstrap:
             try:

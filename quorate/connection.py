@@ -1,8 +1,8 @@
-"""One blocking connection to one Kafka node: a request out, its answer in, by a deadline.
+"""One blocking connection to one Kafka node: sends a request and receives its answer by a deadline.
 
-Versions are negotiated on connect (ApiVersions), and every call uses the highest that both sides know.
-Whatever goes wrong on the way (refused, reset, silence, an answer that is no answer) is a `ConnectionLost`,
-after which the connection is closed: a late answer can never be taken for the answer to the next request.
+Versions are negotiated on connect (ApiVersions), and every call uses the highest that both sides support. Any
+failure (refused, reset, timeout, malformed answer) is a `ConnectionLost`, after which the connection is
+closed: a late answer can never be taken for the answer to the next request.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from wire.schema import Message
 CLIENT_ID = "quorate"
 FRAME_BYTES_MAX = 64 * 1024 * 1024  # an answer listing every group of a large cluster is a few MiB
 READ_BYTES = 64 * 1024
-API_VERSIONS_VERSION = 3  # the first that names the client; every broker since Kafka 2.4 answers it
+API_VERSIONS_VERSION = 3  # the first version that names the client; every broker since Kafka 2.4 answers it
 
 
 class ConnectionLost(Exception):
-    """The node could not be reached or stopped answering; asking again, perhaps elsewhere, may help."""
+    """The node could not be reached or stopped answering; a retry, perhaps at another node, may help."""
 
 
 class VersionMissing(Exception):
-    """The node is there, but serves no version of the API that this client speaks."""
+    """The node serves no version of the API that this client speaks."""
 
 
 class Connection:

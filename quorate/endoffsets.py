@@ -1,6 +1,6 @@
-"""Where the partitions of a real Kafka cluster begin and end: asked with confluent-kafka, if it is installed.
+"""Begin and end offsets of partitions in a real Kafka cluster, through confluent-kafka if it is installed.
 
-Quorate keeps no records, so only the cluster that does can say how far behind a group is.
+Quorate keeps no records, so only the cluster that does can tell a group's lag.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from quorate.errors import CommandError, ExitCode
 Partition = tuple[str, int]
 
 PARTITIONS_PER_REQUEST = 10_000
-"""Of a group with very many partitions; one answer stays below a megabyte."""
+"""At most this many partitions per request, so that an answer stays below a megabyte."""
 
 _NAMELESS = frozenset({3, -190, -188})
-"""UNKNOWN_TOPIC_OR_PARTITION, and what the client library says by itself of what is not there."""
+"""UNKNOWN_TOPIC_OR_PARTITION, and the client library's own codes for missing topics and partitions."""
 
 
 class KafkaOffsets:
-    """The cluster at `bootstrap`; each question is answered, or fails, within `timeout_s`."""
+    """The cluster at `bootstrap`; each query is answered, or fails, within `timeout_s`."""
 
     def __init__(self, bootstrap: str, timeout_s: float) -> None:
         try:
@@ -33,14 +33,16 @@ class KafkaOffsets:
             ) from error
         self._failures: tuple[type[Exception], ...] = (KafkaException, TimeoutError)
         self._partition: Callable[[str, int], Any] = TopicPartition
-        self._spec: Any = vars(admin)["OffsetSpec"]  # which its module does not list as its own
+        self._spec: Any = vars(admin)["OffsetSpec"]  # not exported by its module's type hints
         self._bootstrap = bootstrap
         self._timeout_s = timeout_s
         self._admin: Any = admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def check_is_not(self, cluster_id: str | None) -> None:
-        """Raises `CommandError` (usage) if this is the coordinator's own cluster: there every partition ends
-        at 0, which would be a wrong answer to take seriously."""
+        """Raise `CommandError` (usage) if this is the coordinator's own cluster.
+
+        Every partition ends at 0 there, which would be a plausible but wrong answer.
+        """
         try:
             own = self._admin.describe_cluster(request_timeout=self._timeout_s).result(self._timeout_s)
         except self._failures as error:
@@ -61,7 +63,7 @@ class KafkaOffsets:
         return self._ask(partitions, self._spec.latest())
 
     def at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
-        """The offset of the first record at or after a moment; of a partition without one, its end."""
+        """The offset of the first record at or after a timestamp; the end offset if there is none."""
         wanted = list(partitions)
         found = self._ask(wanted, self._spec.for_timestamp(timestamp_ms))
         without = [partition for partition, offset in found.items() if offset < 0]

@@ -1,15 +1,15 @@
-"""The first thing that runs: make sure that the modules we are about to import are our own.
+"""The program's entry: makes sure that the modules to be imported are our own.
 
-The rooms of the house install as top-level packages with ordinary names (`records`, `wire`, `cluster`), and
-a user's working directory may well hold a `records.py` or a `cluster/` of its own. Importing that one
-instead of ours would end in a traceback about something else, so before any room is imported
+Our packages install at top level with ordinary names (`records`, `wire`, `cluster`), and a user's working
+directory may well hold a `records.py` or a `cluster/` of its own. Importing that instead of ours would end in
+a confusing traceback, so before any of them is imported
 
-* the working directory leaves `sys.path` (`python -m quorate` puts it there), and `PYTHONSAFEPATH` keeps it
-  off the path of every process that this one starts;
-* each room is looked up without importing it, and must be found beside this package.
+* the working directory is removed from `sys.path` (`python -m quorate` puts it there), and `PYTHONSAFEPATH`
+  keeps it off the path of every child process;
+* each package is looked up without importing it, and must be found beside this one.
 
-This module therefore imports nothing but the standard library, and only a little of that: `main` imports the
-command line after the checks.
+This module therefore imports only a little of the standard library; `main` imports the command line after the
+checks.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def main() -> int:
         from quorate.app import run
 
         return run(sys.argv[1:])
-    except KeyboardInterrupt:  # Ctrl-C came while all of this was being imported
+    except KeyboardInterrupt:  # Ctrl-C during the imports
         return INTERRUPTED_EXIT_CODE
 
 
 def use_safe_path(home: str) -> None:
-    """Take the working directory off the front of `sys.path`, here and in every child process.
+    """Remove the working directory from the front of `sys.path`, here and in every child process.
 
-    `home` stays, even when it is the working directory: a checkout that is not installed runs from there.
+    `home` stays, even if it is the working directory: a checkout that is not installed runs from there.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
     if sys.flags.safe_path or not sys.path:
@@ -55,7 +55,7 @@ def use_safe_path(home: str) -> None:
 
 
 def foreign_module(home: str) -> str | None:
-    """One line about the first room that Python would not take from `home`, or None if all is well."""
+    """One line about the first package that Python would not import from `home`, or None if all is well."""
     for room in ROOMS:
         found = _location(_find(room))
         if found is None:
@@ -75,7 +75,7 @@ def foreign_module(home: str) -> str | None:
 def _find(room: str) -> ModuleSpec | None:
     try:
         return importlib.util.find_spec(room)
-    except ValueError:  # already imported by someone, without a spec
+    except ValueError:  # already imported elsewhere, without a spec
         return None
 
 

@@ -1,7 +1,7 @@
-"""What a command tells its caller when it does not succeed: one line for people, one number for scripts.
+"""Failures of commands: one line for people, one exit code for scripts.
 
-Every failure that a command foresees is a `CommandError`: what went wrong, what to do about it, and an exit
-code out of the one table below. The README and `quorate --help` print the same table.
+Every anticipated failure is a `CommandError` with a message, a hint and an exit code from the table below.
+The README and `quorate --help` print the same table.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
 
 
 class CommandError(Exception):
-    """A foreseen failure: `message` says what was wrong, `hint` what to do, `code` is the exit code."""
+    """An anticipated failure: `message` says what is wrong, `hint` what to do, `code` is the exit code."""
 
     def __init__(self, message: str, *, hint: str = "", code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)

@@ -1,8 +1,8 @@
-"""`--follow`: what is committed from here on, as it comes, of a running cluster or of files that are written.
+"""`--follow`: newly committed entries of a running cluster, or of files that are being written.
 
-A cluster is asked by long polls and outlives its nodes (`LiveShard.follow`); files are looked at again and
-again.  Either way an entry is told once it is known to be committed, in order, each once.  What must stay
-true: whoever follows can be stopped at any time (Ctrl-C, a closed pipe), and waits without burning a core.
+A cluster is followed with long polls that survive its nodes (`LiveShard.follow`); files are polled. Either
+way each entry is yielded once, in order, as soon as it is known to be committed. The invariant: following can
+be stopped at any time (Ctrl-C, a closed pipe), and waits without using a core.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from raftlog.errors import Damaged
 from raftlog.frames import Frame
 
 POLL_S = 0.25
-"""How often files are looked at, and several shards of a cluster asked: soon enough for an eye."""
+"""Seconds between polls of files, or of several shards of a cluster: prompt enough for a human reader."""
 
 POLL_COST = 4
-"""After a look that took long, this many times as long is waited: at most a fifth of a core."""
+"""After a slow poll, wait this many times as long as it took: at most a fifth of a core."""
 
 GONE_S_MAX = 30.0
-"""Files that cannot be read for so long do not come back: a node that restarts takes less."""
+"""Seconds after which unreadable files count as gone: a node that restarts takes less."""
 
 Item = Frame | Gap
 
 
 def followed(log: NodeLog, firsts: Mapping[int, int]) -> Iterator[tuple[int, Item] | None]:
-    """(shard, entry or gap) for each entry from the given indexes on, for ever; ``firsts``: shard -> index.
+    """Yield (shard, entry or gap) from the given indexes on, without end; ``firsts``: shard -> index.
 
-    ``None`` whenever there is nothing new for the moment. Raises `NothingToRead` or `Damaged` when the log
-    cannot be read any more.
+    Yields ``None`` whenever nothing is new. Raises `NothingToRead` or `Damaged` if the log can no longer be
+    read.
     """
     is_live = isinstance(log, LiveLog)
     wait_ms = FOLLOW_WAIT_MS if len(firsts) == 1 else 0
@@ -73,9 +73,9 @@ def _removed(first: int, goes_on: int) -> Gap:
 
 
 def _of_files(path: str, shard: int, first: int) -> Iterator[Item | None]:
-    """Opens the files anew whenever they have changed: what is decided, and who is furthest, may be new.
+    """Yield committed entries from files, which are reopened whenever they have changed.
 
-    Damage is told when it is still there at the second look: files move while a node works.
+    Damage is reported if the second look still finds it: files move while a node works.
     """
     seen: object = None
     doubted: Gap | None = None
@@ -105,7 +105,7 @@ def _of_files(path: str, shard: int, first: int) -> Iterator[Item | None]:
 
 
 def _looks(path: str) -> object:
-    """What changes when something is written: names, sizes and times of all files."""
+    """A value that changes with every write: names, sizes and times of all files."""
     return sorted(
         (entry.path, status.st_size, status.st_mtime_ns)
         for folder, _, _ in os.walk(path)
@@ -115,7 +115,7 @@ def _looks(path: str) -> object:
 
 
 def stop_if_nobody_reads() -> None:
-    """Raises BrokenPipeError when the reader of our output has gone, though there is nothing to say."""
+    """Raise BrokenPipeError if the reader of our output has gone, even while there is nothing to print."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
@@ -126,10 +126,10 @@ def stop_if_nobody_reads() -> None:
 
 
 class NewLines:
-    """Of a text that is told again and again as it grows, the lines that were not there before.
+    """Prints the new lines of a text that is produced again and again as it grows.
 
-    The text comes in blocks, each with a key; a block that has new lines is printed from its first line, its
-    head, and then those.
+    The text comes in blocks, each with a key. A block with new lines is printed as its first line, the head,
+    followed by the new ones.
     """
 
     def __init__(self, show: Callable[[str], None]) -> None:
@@ -138,7 +138,7 @@ class NewLines:
         self._newest: object = None
 
     def tell(self, key: object, lines: list[str]) -> None:
-        """Prints what is new of a block."""
+        """Print the new lines of a block."""
         told = self._told.setdefault(key, set())
         fresh = [line for line in lines if line not in told]
         if fresh:

@@ -1,4 +1,4 @@
-"""What the `groups` commands ask: lists and descriptions, and what an operator does to a group.
+"""The client behind the `groups` commands: lists, descriptions, and changes to groups.
 
 Everything goes through Kafka's own APIs, so it works on any cluster that serves them.
 """
@@ -30,12 +30,12 @@ from wire.messages.offset_delete import (
 )
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
-OFFSET_FETCH_VERSION = 9  # the last that names topics rather than their ids
+OFFSET_FETCH_VERSION = 9  # the last version with topic names rather than ids
 OFFSET_COMMIT_VERSION = 9  # likewise
 COMMIT_PARTITIONS_MAX = 10_000
-"""Of one request: far below what one decision takes, and an answer within tens of milliseconds."""
+"""At most this many partitions per request: well within a decision, and answered in tens of ms."""
 DEAD = "Dead"
-"""How DescribeGroups answers for a group that is not there."""
+"""The state in DescribeGroups for a group that does not exist."""
 REMOVAL_REASON = "removed by an operator"
 
 Offsets = dict[str, dict[int, int]]
@@ -54,7 +54,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class MemberInfo:
-    """A member as the coordinator describes it; partitions by topic name."""
+    """A member as the coordinator describes it; partitions are by topic name."""
 
     member_id: str
     instance_id: str | None
@@ -69,7 +69,7 @@ class MemberInfo:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group with its members and its committed offsets; `trouble` is what keeps it from a new target."""
+    """A group with its members and committed offsets; `trouble` is what prevents a new target."""
 
     group_id: str
     group_type: str
@@ -86,7 +86,7 @@ class GroupClient(Asker):
     """Groups of the cluster at `bootstrap`."""
 
     def cluster_id(self) -> str | None:
-        """The id that the cluster gives itself."""
+        """The cluster's own id."""
 
         def attempt(deadline_s: float) -> str | None:
             answer = self._ask_any(ApiKey.METADATA, MetadataRequest(topics=[]), deadline_s)
@@ -96,7 +96,7 @@ class GroupClient(Asker):
         return self._until_done(attempt)
 
     def groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupInfo]:
-        """Every group of every node, by id; with `states` or `types` only those."""
+        """Every group of every node, sorted by id, optionally filtered by `states` or `types`."""
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
         def attempt(deadline_s: float) -> list[GroupInfo]:
@@ -139,7 +139,7 @@ class GroupClient(Asker):
         return self._until_done(attempt)
 
     def _describe_other(self, group_id: str, deadline_s: float) -> GroupDescription | None:
-        """A group that is not of the consumer protocol (only offsets, or classic); None: there is none."""
+        """A group of another protocol (classic, or with offsets only); None if there is none."""
         request = DescribeGroupsRequest(groups=[group_id])
         answer = self._ask_coordinator(group_id, ApiKey.DESCRIBE_GROUPS, request, deadline_s)
         (group,) = answer.groups
@@ -159,7 +159,7 @@ class GroupClient(Asker):
         )
 
     def offsets(self, group_id: str) -> Offsets:
-        """The group's committed offsets by topic and partition: the last acknowledged ones."""
+        """The group's committed offsets by topic and partition."""
         return self._until_done(lambda deadline_s: self._offsets(group_id, deadline_s))
 
     def delete_group(self, group_id: str) -> None:
@@ -179,10 +179,11 @@ class GroupClient(Asker):
         self._until_done(attempt)
 
     def remove_members(self, group_id: str, members: Sequence[MemberInfo]) -> None:
-        """Remove members from the group; raises `Refused` for the first that could not be.
+        """Remove members from the group; raises `Refused` for the first that could not be removed.
 
-        The others are gone then: errors are per member. One that is gone already counts as removed after a
-        lost answer."""
+        Errors are per member, so the others are removed nevertheless. After a lost answer, a member that is
+        already gone counts as removed.
+        """
         tried = False
         request = LeaveGroupRequest(
             group_id=group_id,
@@ -207,8 +208,10 @@ class GroupClient(Asker):
         self._until_done(attempt)
 
     def delete_offsets(self, group_id: str, partitions: Mapping[str, Sequence[int]]) -> None:
-        """Delete committed offsets; raises `Refused` (GROUP_SUBSCRIBED_TO_TOPIC, ...) for the first topic
-        whose offsets stay."""
+        """Delete committed offsets; raises `Refused` for the first topic whose offsets remain.
+
+        The error is for example GROUP_SUBSCRIBED_TO_TOPIC.
+        """
         request = OffsetDeleteRequest(
             group_id=group_id,
             topics=[
@@ -227,7 +230,7 @@ class GroupClient(Asker):
             again, tried = tried, True
             answer = self._ask_coordinator(group_id, ApiKey.OFFSET_DELETE, request, deadline_s)
             if again and answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-                return  # it was nothing but these offsets
+                return  # the group consisted of these offsets only
             check(answer.error_code, None, f"deleting offsets of group {group_id!r}")
             for topic in answer.topics:
                 for row in topic.partitions:
@@ -237,9 +240,10 @@ class GroupClient(Asker):
         self._until_done(attempt)
 
     def commit(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """Commit offsets as nobody, which only a group without members takes; raises `Refused`.
+        """Commit offsets without a member id, which only an empty group accepts; raises `Refused`.
 
-        A large commit goes in several requests, each of which is repeated until it is answered."""
+        A large commit is split into several requests, each of which is repeated until it is answered.
+        """
         rows = [(topic, number, offset) for topic, by in offsets.items() for number, offset in by.items()]
         for first in range(0, len(rows), COMMIT_PARTITIONS_MAX):
             self._commit(group_id, rows[first : first + COMMIT_PARTITIONS_MAX])
@@ -299,7 +303,7 @@ def _member(row: Any) -> MemberInfo:
 
 
 def _classic_member(row: Any) -> MemberInfo:
-    """What each member of a classic group owns is its client's own format, and not read here."""
+    """A classic member; its assignment is in the client's own format, which is not decoded."""
     return MemberInfo(
         member_id=row.member_id,
         instance_id=row.group_instance_id,

@@ -1,7 +1,8 @@
-"""The text of `quorate groups describe`: members, what each owns, should own and waits for, and the offsets.
+"""The text of `quorate groups describe`: members, what each owns, should own and waits for, and offsets.
 
-Pure: from what `GET /v1/groups/{id}` says, or from the plain Kafka description in the same form, where most
-of it is None. A width wraps everything to it; without one (a pipe) each sentence is one line, all is told.
+Pure functions of the document from `GET /v1/groups/{id}`, or of Kafka's plain description in the same form,
+where most fields are None. With a width, everything wraps; without one (a pipe), each sentence is one line
+and nothing is left out.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
 View = Mapping[str, Any]
 
 SENTENCES_MAX = 20
-"""Of one kind on a screen; a pipe gets all."""
+"""Limit on sentences of one kind on a screen; a pipe gets all."""
 CELL_LINES_MAX = 8
-"""Of what one member owns, on a screen; a pipe gets all."""
+"""Limit on lines for what one member owns, on a screen; a pipe gets all."""
 
 STATE_WORDS = {"STABLE": "stable", "UNREVOKED_PARTITIONS": "revoking", "UNRELEASED_PARTITIONS": "waiting"}
 
 
 def plain_view(group: GroupDescription) -> dict[str, Any]:
-    """What Kafka's own description says, in the form of the HTTP API; what it does not say is None."""
+    """Kafka's own description in the form of the HTTP API; fields that it lacks are None."""
     return {
         "group_id": group.group_id,
         "type": group.group_type,
@@ -69,7 +70,7 @@ def lines(
     ends: Mapping[tuple[str, int], int] | None = None,
     width: int | None = None,
 ) -> list[str]:
-    """The whole description. `at_ms` is the clock of the node that told; None where none did."""
+    """The whole description; `at_ms` is the clock of the node that answered over HTTP, or None."""
     members: Sequence[View] = view["members"]
     for member in members:
         names.name(member["member_id"])
@@ -107,13 +108,13 @@ def _head(view: View, at_ms: int | None, width: int | None) -> list[str]:
 
 
 def _span(span_ms: float) -> str:
-    """A duration, whole seconds without a fraction."""
+    """A duration, with whole seconds shown without a fraction."""
     span_ms = max(span_ms, 0)
     return f"{span_ms // 1000:.0f} s" if span_ms % 1000 == 0 and 0 < span_ms < 60_000 else duration(span_ms)
 
 
 def _troubles(view: View, names: MemberNames) -> Iterator[str]:
-    """What keeps the group from its target."""
+    """Reasons why the group does not have its target yet."""
     if view["assignor_error"]:
         yield f"assignor error: {printable(view['assignor_error'])}"
     if view["members"] and view["assignment_epoch"] < view["epoch"]:
@@ -157,7 +158,7 @@ def _members(members: Sequence[View], names: MemberNames, at_ms: int | None, wid
     full = table_lines(*_picked(headings, rows, shown))
     if not shown[7] or width is None or all(display_width(line) <= width for line in full):
         return full
-    shown[7] = False  # an id that is cut is of no use: they stand below, whole
+    shown[7] = False  # a truncated id is useless: ids are listed below in full
     ids = [f"{row[0]} is member {printable(str(row[7]))}" for row in rows if row[0] != row[7]]
     return [*wrapped_table(*_picked(headings, rows, shown), width), "", *ids]
 
@@ -177,7 +178,7 @@ def _state(member: View) -> str | None:
 
 
 def _seconds(at_ms: int | None, moment_ms: int | None) -> str | None:
-    """How long ago, in the same unit for all."""
+    """The time since a moment, in the same unit for all."""
     return None if at_ms is None or moment_ms is None else f"{max(at_ms - moment_ms, 0) / 1000:.1f} s ago"
 
 
@@ -201,7 +202,7 @@ def _assignments(members: Sequence[View], names: MemberNames, width: int | None)
 
 
 def _held(member: View) -> dict[str, list[int]]:
-    """What nobody else may have: what is assigned, and what is not given up yet."""
+    """Partitions that no other member may have: assigned ones, and ones not revoked yet."""
     held = {topic: set(numbers) for topic, numbers in member["assigned"].items()}
     for topic, numbers in (member.get("pending_revocation") or {}).items():
         held.setdefault(topic, set()).update(numbers)
@@ -209,7 +210,7 @@ def _held(member: View) -> dict[str, list[int]]:
 
 
 def _waits(view: View, names: MemberNames) -> Iterator[str]:
-    """Who waits for whom; who will be given something; who gives something up that nobody waits for."""
+    """Sentences about members that wait for partitions, are due some, or revoke some that none waits for."""
     away = {member["member_id"] for member in view["members"] if member.get("is_away")}
     waited: dict[str, set[tuple[str, int]]] = {}
     for member in view["members"]:
@@ -251,7 +252,7 @@ def _notice(it: str, told_ms_ago: float | None, left_ms: float | None, is_away: 
 
 
 def _due(member: View) -> dict[str, list[int]]:
-    """Of its target, what it neither owns nor waits for: it is free, and the member's next answer has it."""
+    """Target partitions that are free, and that the member's next heartbeat response will assign to it."""
     if member.get("waits_for") is None or member.get("is_away"):
         return {}
     blocked = {(wait["topic"], wait["partition"]) for wait in member["waits_for"]}
@@ -265,7 +266,7 @@ def _due(member: View) -> dict[str, list[int]]:
 
 
 def _partitions(partitions: Mapping[str, Sequence[int]]) -> tuple[str, bool]:
-    """`orders-3`, or `orders:3-7 payments:0`; whether it is one."""
+    """`orders-3`, or `orders:3-7 payments:0`; and whether it is a single partition."""
     named = {topic: numbers for topic, numbers in partitions.items() if numbers}
     if len(named) == 1:
         ((topic, numbers),) = named.items()
@@ -292,7 +293,7 @@ def _regexes(view: View, at_ms: int | None) -> Iterator[str]:
 
 
 def _refusals(view: View, names: MemberNames, at_ms: int | None) -> Iterator[str]:
-    """The newest refused request of each member, then those of who is none."""
+    """The last refused request of each member, then those of clients that are not members."""
     for member in view["members"]:
         refusal = member.get("last_refused")
         if refusal:
@@ -366,7 +367,7 @@ def _lag(offsets: Offsets, ends: Mapping[tuple[str, int], int]) -> str:
 
 
 def owned_partitions(view: View) -> Iterable[tuple[str, int]]:
-    """What members own or should own: whose ends are of interest beside those of committed offsets."""
+    """Partitions that members own or should own, whose end offsets are needed."""
     for member in view["members"]:
         for part in (_held(member), member["target"]):
             for topic, numbers in part.items():

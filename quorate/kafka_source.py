@@ -1,4 +1,4 @@
-"""A Kafka cluster as confluent-kafka's AdminClient sees it: what a mirror of its topics asks."""
+"""A Kafka cluster through confluent-kafka's AdminClient: the queries of a topic mirror."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from quorate.errors import CommandError, ExitCode
 from quorate.mirror import SourceAway, SourceTopic
 
 TOPICS_PER_REQUEST: Final = 1_000
-"""Of a cluster with very many topics; one answer stays below a few megabytes."""
+"""At most this many topics per request, so that an answer stays below a few megabytes."""
 
 UNKNOWN_TOPIC: Final = 3
 
 
 def chosen_by(regex: str) -> Callable[[str], bool]:
-    """Whether a topic's whole name matches an RE2 expression; raises `CommandError` (usage)."""
+    """A predicate for topics whose whole name matches an RE2 expression; raises `CommandError` (usage)."""
     import re2
 
     options = re2.Options()
@@ -31,7 +31,7 @@ def chosen_by(regex: str) -> Callable[[str], bool]:
 
 
 class KafkaSource:
-    """The cluster at `bootstrap`; each answer within `timeout_s`."""
+    """The cluster at `bootstrap`; each query takes at most `timeout_s`."""
 
     def __init__(self, bootstrap: str, timeout_s: float) -> None:
         try:
@@ -73,7 +73,7 @@ class KafkaSource:
                 topic = answer.result(self._timeout_s)
             except self._failures as error:
                 if getattr(error.args[0], "code", lambda: None)() == UNKNOWN_TOPIC:
-                    continue  # deleted between the two questions
+                    continue  # deleted between the two requests
                 raise
             if not topic.is_internal:
                 rows = sorted(topic.partitions, key=lambda row: row.id)
@@ -82,7 +82,7 @@ class KafkaSource:
 
 
 def racks_of(partitions: list[Any]) -> Racks:
-    """By partition, each rack once and in order; () for a cluster whose brokers have none."""
+    """Racks by partition, each once and sorted; () if the brokers have none."""
     racks = [tuple(sorted({node.rack for node in row.replicas if node.rack})) for row in partitions]
     while racks and not racks[-1]:
         racks.pop()

@@ -1,8 +1,8 @@
-"""A group as its coordinator sees it this moment: asked over HTTP of whichever node leads.
+"""The live state of a group, read over HTTP from its current leader.
 
-The Kafka protocol does not say where HTTP is, so that comes from `--url`, as with `quorate cluster`; from the
-first node that answers the addresses of all are learnt, and that it belongs to the same cluster is checked.
-Any node sends a consistent read on to the leader. While there is none, the question is repeated for a moment.
+The Kafka protocol does not name HTTP addresses, so they come from `--url`, as with `quorate cluster`. The
+first node that answers names the addresses of all, and is checked to belong to the same cluster. Any node
+forwards a consistent read to the leader; while there is none, the request is repeated for a short time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import quote
 from quorate.commands.http import HttpRefused, first_of, get_json, node_url
 from quorate.errors import CommandError, ExitCode
 
-LIVE_S_MAX = 3.0  # a failover takes less; then the plain description has to do
+LIVE_S_MAX = 3.0  # a failover takes less; after that the plain description is used
 PAUSE_S = 0.1
 
 
@@ -28,11 +28,11 @@ class LiveView:
         self._known: str | None = None
 
     def group(self, group_id: str) -> Any:
-        """The answer of `GET /v1/groups/{id}` by the leader; raises `CommandError` if there is none."""
+        """The leader's answer to `GET /v1/groups/{id}`; raises `CommandError` if there is none."""
         return self._consistent(f"/v1/groups/{quote(group_id, safe='')}")
 
     def group_configs(self, group_id: str) -> Any:
-        """The same of `GET /v1/groups/{id}/configs`."""
+        """The leader's answer to `GET /v1/groups/{id}/configs`; raises `CommandError` if there is none."""
         return self._consistent(f"/v1/groups/{quote(group_id, safe='')}/configs")
 
     def _consistent(self, path: str) -> Any:
@@ -52,7 +52,7 @@ class LiveView:
             time.sleep(PAUSE_S)
 
     def _learn(self, timeout_s: float) -> str:
-        """Where HTTP is on all nodes of the cluster."""
+        """The HTTP addresses of all nodes of the cluster."""
         document, url = first_of(
             self._urls, timeout_s, lambda one, one_s: get_json(f"{one}/v1/cluster", one_s)
         )

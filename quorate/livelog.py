@@ -1,9 +1,10 @@
-"""The log of a running cluster as `history` reads it: over HTTP, from any node, none of them disturbed.
+"""The log of a running cluster for the readers of `history`: over HTTP, from any node.
 
-What is read is what all nodes have: committed entries.  So a read that loses its node goes on at another, at
-the same index; entries come as they are on disk and are checked here, for their CRCs, their order, and that
-the node that goes on holds what the one before held.  What no node can give is a gap in the answer, as with
-files.  Evidence is each node's own: whoever led noted it, so all are asked, and who is silent is said.
+Only committed entries are read, which all nodes have. A read that loses its node therefore continues at
+another, at the same index. Entries arrive as they are on disk and are checked here: their CRCs, their order,
+and that the next node holds the same entries as the previous one. Entries that no node can supply are a gap
+in the answer, as with files. Evidence is local to the node that led and noted it, so all nodes are asked, and
+those that do not answer are named.
 """
 
 from __future__ import annotations
@@ -33,28 +34,28 @@ from raftlog.snapshots import SnapshotFile
 from records import METADATA_SHARD
 
 TIMEOUT_S = 10.0
-"""As long as no node answers, the read is not given up: a failover takes less, and so does a restart."""
+"""Seconds without any answer after which a read fails: a failover or a restart takes less."""
 
 PAGE_ENTRIES = 10_000
-"""Of one question; the answer is bounded in bytes as well."""
+"""Entries per request; the answer is bounded in bytes as well."""
 
 FOLLOW_WAIT_MS = 2_000
-"""How long one node is waited for to have something new, before another is asked: it may be cut off."""
+"""Milliseconds to wait for new entries of one node before another is asked: it may be partitioned."""
 
 FOLLOW_TIMEOUT_S = 60.0
-"""As long as no node answers, following is not given up: a restart of all nodes takes less."""
+"""Seconds without any answer after which following fails: a restart of all nodes takes less."""
 
 ROUNDS_MAX = 2
-"""How often each node is waited for to have what another one said is committed."""
+"""How often each node is asked for entries that another one reported as committed."""
 
 EVIDENCE_NOTES = 10_000
-"""Of one node, the newest."""
+"""Limit on notes per node, the newest ones."""
 
 HEADER_BYTES_MAX = 4096
-"""Of a snapshot, so much holds its header."""
+"""Bytes at the start of a snapshot that contain its header."""
 
 BEHIND_ALL = 2**62
-"""An index that no log reaches: asking from there on tells how far it is committed."""
+"""An index that no log reaches: a request for it returns the commit index only."""
 
 COMMIT_INDEX = "Quorate-Commit-Index"
 LEFT_OUT = "Quorate-Left-Out"
@@ -62,7 +63,7 @@ NOT_FOUND = 404
 
 
 class LiveShard:
-    """`Reader` over one shard of a running cluster."""
+    """`Reader` for one shard of a running cluster."""
 
     def __init__(self, nodes: Nodes, shard: int) -> None:
         self._nodes = nodes
@@ -85,7 +86,7 @@ class LiveShard:
     # Entries
 
     def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
-        """Committed entries, up to what is committed when this begins, from the oldest one kept on."""
+        """Entries committed by the time of the call, starting at the oldest one that is kept."""
         first = max(1, from_index or 1)
         commit_index, found = self._page(first)
         committed = max(commit_index, self._nodes.commit_index.get(self._shard, 0))
@@ -100,7 +101,7 @@ class LiveShard:
                 _, found = self._page(first)
 
     def _behind(self, first: int) -> list[Frame]:
-        """The entries from `first` on, which are committed, of whichever node has them; raises `Damaged`."""
+        """Committed entries from `first` on, from whichever node has them; raises `Damaged`."""
         for _ in range(ROUNDS_MAX * len(self._nodes.urls)):
             self._nodes.rotate()
             if found := self._page(first, FOLLOW_WAIT_MS)[1]:
@@ -108,9 +109,9 @@ class LiveShard:
         raise Damaged("", 0, f"entry {first} is committed, and no node that answers has it")
 
     def follow(self, from_index: int, wait_ms: int | None = None) -> Iterator[Frame | None]:
-        """Committed entries as they come, for ever; None whenever there was none for a while.
+        """Yield committed entries as they come, without end; None whenever there was none for a while.
 
-        Raises `Damaged` when no node answers any more.
+        Raises `Damaged` if no node answers any more.
         """
         first = from_index
         while True:
@@ -123,16 +124,16 @@ class LiveShard:
                 yield None
 
     def last_ms(self) -> int:
-        """The time of the newest committed entry; -1: there is none."""
+        """The timestamp of the newest committed entry; -1: there is none."""
         commit_index, found = self._page(BEHIND_ALL)
         if commit_index:
             _, found = self._page(commit_index)
         return found[-1].timestamp_ms if found else -1
 
     def _page(self, first: int, wait_ms: int = 0, timeout_s: float | None = None) -> tuple[int, list[Frame]]:
-        """(commit index, entries from `first` on); from the oldest one kept on, where `first` is not.
+        """(commit index, entries from `first` on), or from the oldest one kept if `first` is not.
 
-        Raises `Damaged` when no node can give them.
+        Raises `Damaged` if no node can supply them.
         """
         path = f"{self._path}/log?format=frames&limit={PAGE_ENTRIES}"
         for is_last in (False, True):
@@ -160,7 +161,10 @@ class LiveShard:
         raise AssertionError("the second round returns or raises")
 
     def _check(self, node: str, found: Sequence[Frame], first: int) -> None:
-        """Entries are dense, terms rise, and who goes on has what the one before had. Raises Corrupt."""
+        """Check that indexes are dense, terms rise, and a new node agrees with the previous one.
+
+        Raises Corrupt.
+        """
         last = self._last if self._last is not None and self._last[1].index == first - 1 else None
         expected, term = first, 0 if last is None else last[1].term
         for frame in found:
@@ -193,7 +197,7 @@ class LiveShard:
             raise Damaged("", 0, unheard.message) from unheard
 
     def next_readable(self, missing: int) -> int | None:
-        """The first entry kept behind one that is not; None where reading cannot go on."""
+        """The first entry kept after a missing one; None if reading cannot continue."""
         if self._is_lost:
             return None
         answer = self._ask(f"{self._path}/log?format=frames&limit=1&from={missing}")
@@ -202,7 +206,7 @@ class LiveShard:
     # Snapshots
 
     def snapshots(self) -> Sequence[SnapshotHeader]:
-        """The newest one."""
+        """The header of the newest snapshot, if there is one."""
         try:
             with self._snapshot_file(HEADER_BYTES_MAX) as file:
                 return () if file is None else (file.header,)
@@ -210,7 +214,7 @@ class LiveShard:
             return ()
 
     def snapshot(self, last_index: int | None = None) -> Snapshot | None:
-        """The newest one, if it is the one asked for; raises `Damaged`."""
+        """The newest snapshot, if it is the requested one; raises `Damaged`."""
         with self._snapshot_file(SNAPSHOT_BYTES_MAX) as file:
             if file is None or last_index not in (None, file.header.last_index):
                 return None
@@ -218,7 +222,7 @@ class LiveShard:
 
     @contextmanager
     def _snapshot_file(self, bytes_max: int) -> Iterator[SnapshotFile | None]:
-        """The first bytes of the newest snapshot, as a file; None: there is none. Raises `Damaged`."""
+        """The first bytes of the newest snapshot as a file; None if there is none. Raises `Damaged`."""
         if self._is_lost:
             yield None
             return
@@ -239,7 +243,7 @@ class LiveShard:
         raise NothingToRead("a running cluster cannot be verified over HTTP: give the nodes' directories")
 
     def evidence(self, group_id: str | None = None) -> list[dict[str, Any]]:
-        """What all nodes noted that answer; who does not is among the `remarks`."""
+        """The notes of all nodes that answer; the others are named in `remarks`."""
         about = "" if group_id is None else f"&group={quote(group_id, safe='')}"
         notes: list[dict[str, Any]] = []
         remarks: list[str] = []
@@ -247,7 +251,7 @@ class LiveShard:
         for url, answer in answers.items():
             name = self._nodes.name(url)
             if isinstance(answer, str):
-                if url in self._nodes.ids:  # otherwise it is among the silent
+                if url in self._nodes.ids:  # otherwise it is among the silent nodes
                     remarks.append(f"{name} does not say what it noted ({answer})")
                 continue
             found = _notes_in(answer.body)
@@ -261,7 +265,7 @@ class LiveShard:
 
 
 def _notes_in(body: bytes) -> list[dict[str, Any]] | None:
-    """The notes of an answer; None where it holds anything else."""
+    """The notes in an answer; None if it contains anything else."""
     unpacker = msgpack.Unpacker(max_buffer_size=ANSWER_BYTES_MAX)
     unpacker.feed(body)
     try:
@@ -272,7 +276,7 @@ def _notes_in(body: bytes) -> list[dict[str, Any]] | None:
 
 
 def silent_words(nodes: Nodes) -> tuple[str, ...]:
-    """Of which nodes nothing was heard, in words."""
+    """Sentences about the nodes that did not answer."""
     return tuple(
         f"node {node_id} is not heard ({why}): what only it noted is unknown"
         for node_id, why in sorted(nodes.silent.items())
@@ -280,7 +284,7 @@ def silent_words(nodes: Nodes) -> tuple[str, ...]:
 
 
 class LiveLog(NodeLog):
-    """A running cluster's log: it is asked, not read, for its newest times."""
+    """A running cluster's log, which requests its newest timestamps over HTTP."""
 
     __slots__ = ()
 
@@ -291,9 +295,9 @@ class LiveLog(NodeLog):
 
 
 def open_live(urls: str, timeout_s: float = TIMEOUT_S) -> NodeLog:
-    """The log of the cluster with nodes at `urls` (several with commas), from where the others are found.
+    """The log of the cluster with nodes at `urls` (several with commas), which name the other nodes.
 
-    Raises `CommandError` when none answers, or when they are not of one cluster.
+    Raises `CommandError` if none answers, or if they belong to different clusters.
     """
     nodes = Nodes(urls, timeout_s)
     nodes.meet()

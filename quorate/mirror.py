@@ -1,15 +1,15 @@
-"""The catalog follows a Kafka cluster: its topics are created, grown, deleted and made again here.
+"""Mirrors the topics of a Kafka cluster: creates, grows, deletes and recreates them in this catalog.
 
-One round looks at both sides, plans, and does what was planned, a line for each step. The plan is a pure
-function, and a round may be interrupted anywhere: the next one finds what is left to do.
+A round reads both sides, plans, and executes the plan, printing a line for each step. The plan is a pure
+function, and a round may be interrupted anywhere: the next one completes the rest.
 
-What must stay true:
-- Only topics that the mirror made are ever deleted. Which these are, and the ids that they have at the
-  source, is kept in a small file that is replaced as a whole; it names the source, and another is refused.
-- A topic goes only when it was missing at the source in two rounds, since a broker that has just started may
-  not know all topics yet.
-- Partitions never become fewer: a topic that is smaller at the source is said so, once.
-- Racks are taken over last: what is known of a topic here never names partitions that it does not have.
+The invariants:
+- Only topics that the mirror created are ever deleted. Their names and source ids are kept in a small file
+  that is replaced atomically; it names the source cluster, and any other is refused.
+- A topic is deleted only if it was missing at the source in two rounds, since a broker that has just started
+  may not know all topics yet.
+- Partitions never decrease: a topic that is smaller at the source is reported once.
+- Racks are copied last, so that they never refer to partitions that do not exist here.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from wire.errors import ErrorCode
 Say = Callable[[str], None]
 
 FORMAT = 1
-"""Of the state file."""
+"""Version of the state file."""
 
 SIDES = ("source", "here")
-"""What trouble is told of beside topics; who does not answer cannot be reached."""
+"""Subjects of messages besides topics; an error about one of them means that it is unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTopic:
-    """A topic of the source: its id there, as text, its number of partitions, where their replicas are."""
+    """A topic of the source: its id as text, its number of partitions, the racks of their replicas."""
 
     topic_id: str
     num_partitions: int
@@ -52,26 +52,26 @@ class SourceAway(Exception):
 
 
 class Source(Protocol):
-    """The cluster that is followed."""
+    """The cluster that is mirrored."""
 
     def cluster_id(self) -> str:
-        """Raises `SourceAway`."""
+        """The cluster's id; raises `SourceAway`."""
 
     def topics(self) -> dict[str, SourceTopic]:
-        """Every topic that is not the cluster's own; raises `SourceAway`."""
+        """Every topic that is not internal; raises `SourceAway`."""
 
 
 @dataclass(slots=True)
 class State:
-    """What the mirror remembers from one run to the next."""
+    """What the mirror remembers between runs."""
 
     cluster_id: str = ""
     made: dict[str, str] = field(default_factory=dict)
-    """Topics that it made here: name → id at the source."""
+    """Topics that the mirror created here: name → id at the source."""
 
     @staticmethod
     def load(path: Path) -> State:
-        """An empty state where there is no file; raises `CommandError` for one that is not a mirror's."""
+        """An empty state if there is no file; raises `CommandError` for a file that is not a mirror's."""
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -86,7 +86,7 @@ class State:
         raise _bad_state(path, "it is not what `quorate topics mirror` writes")
 
     def save(self, path: Path) -> None:
-        """Replaces the file as a whole."""
+        """Replace the file atomically."""
         new = path.with_name(path.name + ".new")
         document = {"format": FORMAT, "source": self.cluster_id, "topics": self.made}
         try:
@@ -107,15 +107,15 @@ def _bad_state(path: Path, why: str) -> CommandError:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one round has to do. Values are numbers of partitions."""
+    """The actions of one round; values are numbers of partitions."""
 
     create: dict[str, int] = field(default_factory=dict)
     grow: dict[str, int] = field(default_factory=dict)
     again: dict[str, int] = field(default_factory=dict)
-    """To be deleted and created: another topic of the same name."""
+    """Topics to delete and recreate: the source has another topic of the same name."""
     delete: tuple[str, ...] = ()
     missing: frozenset[str] = frozenset()
-    """Gone from the source since the last look; they go if the next one agrees."""
+    """Topics missing from the source in this round; deleted if the next one agrees."""
     larger_here: dict[str, int] = field(default_factory=dict)
 
 
@@ -127,8 +127,11 @@ def plan(
     *,
     deletes: bool,
 ) -> Plan:
-    """From the source's topics, ours (name → partitions), those that the mirror made, and those that the last
-    round missed at the source."""
+    """The plan for one round.
+
+    `here` maps our topics to partitions, `made` are the topics that the mirror created, and `missed` those
+    missing at the source in the last round.
+    """
     create, grow, again, larger = {}, {}, {}, {}
     for name, topic in sorted(source.items()):
         ours = here.get(name)
@@ -147,7 +150,7 @@ def plan(
 
 
 class Mirror:
-    """Follows `source` with the cluster of `client`. `takes` chooses topics by name."""
+    """Mirrors `source` into the cluster of `client`; `takes` selects topics by name."""
 
     def __init__(
         self,
@@ -170,15 +173,15 @@ class Mirror:
         self._said: dict[str, str] = {}
 
     def run(self, interval_s: float, stopping: threading.Event) -> None:
-        """Rounds until `stopping`; whoever is away is asked again after each interval."""
+        """Run rounds until `stopping`; an unreachable cluster is retried in the next one."""
         while not stopping.is_set():
             self.round()
             stopping.wait(interval_s)
 
     def once(self, pause_s: float) -> None:
-        """Until both sides agree; raises `CommandError` for what could not be done."""
+        """Run until both sides agree; raises `CommandError` for anything that could not be done."""
         if not self.round() and self._missed:
-            threading.Event().wait(pause_s)  # what is missing now has to be missing twice
+            threading.Event().wait(pause_s)  # a topic is deleted after two misses
             self.round()
         if self._said:
             is_away = not self._said.keys().isdisjoint(SIDES)
@@ -188,7 +191,7 @@ class Mirror:
             )
 
     def round(self) -> bool:
-        """One look at both sides, and what follows from it; whether there is nothing left to do."""
+        """Read both sides and execute the plan; returns whether nothing is left to do."""
         try:
             self._check_source(self._source.cluster_id())
             source = {name: topic for name, topic in self._source.topics().items() if self._takes(name)}
@@ -252,7 +255,7 @@ class Mirror:
                 del self._said[about]
 
     def _take_over_racks(self, source: Mapping[str, SourceTopic]) -> None:
-        """The racks of replicas at the source, of all topics that are here by now."""
+        """Copy the racks of replicas for all topics that exist here by now."""
         try:
             here = self._client.topic_racks(source)
         except CommandError as error:
@@ -285,7 +288,7 @@ class Mirror:
         self._say(what)
 
     def _make(self, name: str, topic: SourceTopic) -> None:
-        self._remember(name, topic.topic_id)  # first: a topic that was made and forgotten would never go
+        self._remember(name, topic.topic_id)  # first: a topic created but not recorded would never be deleted
         self._client.create_topic(name, topic.num_partitions)
 
     def _make_again(self, name: str, topic: SourceTopic) -> None:
@@ -302,7 +305,7 @@ class Mirror:
         self._state.save(self._state_file)
 
     def _say_once(self, about: str, text: str) -> None:
-        """The same trouble is not told again with every round."""
+        """Print a message unless it is the last one about the same subject."""
         if self._said.get(about) != text:
             self._said[about] = text
             self._say(text)

@@ -1,8 +1,8 @@
-"""The nodes of a running cluster over HTTP: whichever answers is asked, and the others when it does not.
+"""The nodes of a running cluster over HTTP: asks one, and the others if it does not answer.
 
-For long reads, which one node may not live to finish.  Connections are kept open between questions.  What
-must stay true: every question is answered or given up within a time; a node that says "later" is left alone
-for as long as it says; only nodes of one cluster are asked, however their addresses were learnt.
+This is for long reads, which must survive the failure of a node. Connections stay open between requests. The
+invariants: every request ends within a time limit; a node that answers "retry later" is left alone until
+then; only nodes of one cluster are asked, however their addresses were found.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ from quorate.commands.http import ANSWER_BYTES_MAX, OTHERS_TIMEOUT_S, node_url
 from quorate.errors import CommandError, ExitCode
 
 PAUSE_S = 0.1
-"""Before all nodes are asked again, when none could answer."""
+"""Seconds before all nodes are asked again after none could answer."""
 
 RETRY_AFTER_S_MAX = 5.0
-"""However much later a node says: it is asked again then."""
+"""Upper bound in seconds on a node's Retry-After."""
 
 READ_BYTES = 1 << 20
-"""Of an answer that goes to a file, at once."""
+"""Bytes read at once from an answer that goes to a file."""
 
 NODES_MAX = 100
-"""Addresses that are remembered."""
+"""Limit on the addresses that are remembered."""
 
 DIGITS_MAX = 19
-"""Of a number in a header: any index has fewer."""
+"""Limit on the digits of a number in a header: any index has fewer."""
 
 BYTES_PER_S_MIN = 10_000
-"""An answer that comes more slowly, once its time is over, is given up: it would never end."""
+"""A slower answer is abandoned once its time limit has passed: it might never end."""
 
 OK, GONE, TOO_MANY, INTERNAL, UNAVAILABLE = 200, 410, 429, 500, 503
 
 OTHERS_MAY = (GONE, INTERNAL, UNAVAILABLE, TOO_MANY)
-"""What another node may answer better, the answer that says most first."""
+"""Statuses for which another node is tried, the most informative answer first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a node answered; `node` is its URL."""
+    """A node's answer; `node` is its URL."""
 
     node: str
     status: int
     headers: Mapping[str, str]
-    """Names in small letters: a proxy may write them as it likes."""
+    """Header names in lower case, since a proxy may change their case."""
     body: bytes
 
     @property
     def refusal(self) -> dict[str, Any]:
-        """The JSON object of a refusal; {} where it is none."""
+        """The JSON object of an error; {} if there is none."""
         with contextlib.suppress(ValueError, RecursionError):
             said = json.loads(self.body)
             if isinstance(said, dict):
@@ -65,30 +65,30 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """Of a refusal: why, in the node's words."""
+        """The reason for an error, in the node's words."""
         return str(self.refusal.get("message", f"HTTP {self.status}"))
 
     @property
     def first_index(self) -> int:
-        """Of a refusal of entries that are gone: the oldest that the node keeps; 0: it does not say."""
+        """The oldest index that the node keeps, from an error about removed entries; 0 if unknown."""
         first_index = self.refusal.get("first_index", 0)
         return first_index if isinstance(first_index, int) else 0
 
     def number(self, header: str) -> int | None:
-        """What a header says; None where it is missing or says no number."""
+        """The number in a header; None if it is missing or not a number."""
         text = self.headers.get(header.lower(), "")
         return int(text) if text.isdecimal() and len(text) <= DIGITS_MAX else None
 
 
 @dataclass(frozen=True, slots=True)
 class Into:
-    """Where an answer goes: into memory, or the first bytes of a 200 into a file."""
+    """The destination of an answer: memory, or a file that gets the first bytes of a 200."""
 
     sink: IO[bytes] | None = None
     bytes_max: int = ANSWER_BYTES_MAX
 
     def body(self, response: http.client.HTTPResponse, timeout_s: float) -> bytes:
-        """Reads the answer; b"" if it went to the file."""
+        """Read the answer's body; b"" if it went to the file."""
         if self.sink is None or response.status != OK:
             body = b"".join(_parts(response, ANSWER_BYTES_MAX + 1, timeout_s))
             if len(body) > ANSWER_BYTES_MAX:
@@ -103,7 +103,7 @@ class Into:
 
 
 def _parts(response: http.client.HTTPResponse, bytes_max: int, timeout_s: float) -> Iterator[bytes]:
-    """The answer as it comes, so many bytes at most; raises TimeoutError when it only drips."""
+    """Yield at most `bytes_max` of the answer as it arrives; raises TimeoutError if it is too slow."""
     began_s = time.monotonic()
     received = 0
     while received < bytes_max and (data := response.read1(min(bytes_max - received, READ_BYTES))):
@@ -112,9 +112,9 @@ def _parts(response: http.client.HTTPResponse, bytes_max: int, timeout_s: float)
         if time.monotonic() - began_s > timeout_s + received / BYTES_PER_S_MIN:
             raise TimeoutError
     if received < bytes_max:
-        if response.length:  # read1 does not complain of an answer that was broken off
+        if response.length:  # read1 does not raise for a truncated answer
             raise http.client.IncompleteRead(b"", response.length)
-        response.read()  # all of it was had: the connection can be used again
+        response.read()  # fully read: the connection can be reused
 
 
 IN_MEMORY = Into()
@@ -134,8 +134,8 @@ class Unheard(CommandError):
 class Nodes:
     """The cluster with nodes at `urls` (with commas).
 
-    After `meet`: `ids` has the node id of each URL that has answered; `silent` says of which nodes nothing
-    was heard, and why; `commit_index` how far each shard was, by who knows most.
+    After `meet`: `ids` has the node id of each URL that has answered; `silent` the reason for each node that
+    has not; `commit_index` the highest one reported for each shard.
     """
 
     def __init__(self, urls: str, timeout_s: float) -> None:
@@ -155,19 +155,19 @@ class Nodes:
         self.commit_index: dict[int, int] = {}
         self._connections: dict[str, http.client.HTTPConnection] = {}
         self._not_before_s: dict[str, float] = {}
-        weakref.finalize(self, _close, self._connections)  # who reads a log has nothing to close
+        weakref.finalize(self, _close, self._connections)  # readers of a log need not close anything
 
-    # Who there is
+    # Membership
 
     def meet(self) -> None:
-        """Learn the cluster and the addresses of its nodes; `CommandError` if none answers.
+        """Find the cluster and the addresses of its nodes; raises `CommandError` if none answers.
 
-        Every node is asked, so that it is known who is silent, and how far the log is.
+        Every node is asked, in order to know which ones are silent and how far the log is.
         """
         given, asked = set(self.urls), list(self.urls)
         unheard: dict[str, str] = {}
         named: dict[int, str] = {}
-        for url in asked:  # grows as addresses are learnt
+        for url in asked:  # grows as addresses are found
             one_s = OTHERS_TIMEOUT_S if len(asked) > 1 else self.timeout_s
             try:
                 document = _cluster(self._once(url, "/v1/cluster", one_s))
@@ -203,25 +203,25 @@ class Nodes:
         self.shards = tuple(sorted(self.commit_index))
 
     def _one_each(self, asked: list[str]) -> list[str]:
-        """One URL for each node that was heard, then those that were not: one may come back."""
+        """One URL for each node that answered, then those without an answer, which may come back."""
         found: dict[int, str] = {}
         for url, node_id in self.ids.items():
             found.setdefault(node_id, url)
         return [*found.values(), *(url for url in asked if url not in self.ids)]
 
     def name(self, url: str) -> str:
-        """``node 2``; its URL where it has not said who it is."""
+        """``node 2``, or the URL if its id is not known."""
         return f"node {self.ids[url]}" if url in self.ids else url
 
-    # Asking
+    # Requests
 
     def ask(
         self, path: str, *, wait_ms: int = 0, timeout_s: float | None = None, into: Into = IN_MEMORY
     ) -> Answer:
-        """The answer of the first node that has one; `Unheard` when none has within the time.
+        """The answer of the first node that has one; raises `Unheard` if none has within the time limit.
 
-        What one node cannot do and another perhaps can (it is busy, has lost or damaged what is asked for) is
-        asked of the others before it is the answer.
+        If a node cannot answer but another might (it is busy, or has lost or damaged data), the others are
+        asked before its error is returned.
         """
         deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s) + wait_ms / 1000
         why = ""
@@ -246,7 +246,7 @@ class Nodes:
             time.sleep(PAUSE_S)
 
     def ask_each(self, path: str) -> dict[str, Answer | str]:
-        """The answer of every node, or why it has none, by URL."""
+        """The answer of every node, or the reason why there is none, by URL."""
         found: dict[str, Answer | str] = {}
         for url in self.urls:
             try:
@@ -258,7 +258,7 @@ class Nodes:
         return found
 
     def rotate(self) -> None:
-        """Ask another node the next time: this one may be cut off, and not know of what is new."""
+        """Ask another node next time: this one may be partitioned and unaware of new entries."""
         self._put_last(self.urls[0])
 
     def _put_last(self, url: str) -> None:
@@ -266,7 +266,7 @@ class Nodes:
         self.urls.append(url)
 
     def _patiently(self, url: str, path: str, wait_ms: int, deadline_s: float, into: Into) -> Answer:
-        """The answer of one node; if it is the only one, what it says to ask for later is asked later."""
+        """The answer of one node; if it is the only one, its Retry-After is waited for."""
         is_alone = len(self.urls) == 1
         one_s = self.timeout_s if is_alone else min(self.timeout_s, OTHERS_TIMEOUT_S)
         while True:
@@ -285,7 +285,7 @@ class Nodes:
             time.sleep(PAUSE_S)
 
     def _once(self, url: str, path: str, timeout_s: float, into: Into = IN_MEMORY) -> Answer:
-        """One question on the connection that is open; one that was closed meanwhile is opened anew."""
+        """Send one request on the open connection, or on a new one if it has been closed."""
         for attempt in (1, 2):
             is_fresh = url not in self._connections
             connection = self._connection(url, timeout_s)
@@ -293,7 +293,7 @@ class Nodes:
                 connection.request("GET", urlsplit(url).path.rstrip("/") + path)
                 response = connection.getresponse()
                 answer = Answer(url, response.status, _headers(response), into.body(response, timeout_s))
-                if not response.isclosed():  # the rest is not wanted
+                if not response.isclosed():  # the rest is not needed
                     self._connections.pop(url).close()
                 return answer
             except BaseException as error:
@@ -325,17 +325,17 @@ def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
 
 
 def _is_address(url: str) -> bool:
-    """Something that a connection can be asked for, whether or not it is there."""
+    """Whether a connection to the URL can be attempted at all."""
     try:
         parts = urlsplit(url)
         (parts.hostname or "").encode("idna")
         return parts.scheme in ("http", "https") and bool(parts.netloc)
-    except ValueError:  # half an IPv6 address, a name that no host can have
+    except ValueError:  # half an IPv6 address, or an invalid host name
         return False
 
 
 def _cluster(answer: Answer) -> dict[str, Any]:
-    """The document of /v1/cluster; `CommandError` where it is none."""
+    """The document of /v1/cluster; raises `CommandError` if it is not one."""
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         document: dict[str, Any] = json.loads(answer.body)
         numbers, names = [document["node_id"]], [document["cluster_id"]]
@@ -367,7 +367,7 @@ def _strangers(url: str, cluster_id: str, other: str) -> CommandError:
 
 
 def _says_more(answer: Answer, other: Answer) -> bool:
-    """Of two refusals the one to rely on; of two that have lost entries, the one that keeps more."""
+    """Whether an error is the better one of two; of two about removed entries, the one that keeps more."""
     if answer.status == other.status == GONE:
         return answer.first_index < other.first_index
     return OTHERS_MAY.index(answer.status) < OTHERS_MAY.index(other.status)

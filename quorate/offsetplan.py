@@ -1,7 +1,7 @@
-"""What a reset of offsets would do: worked out here, shown, and only then carried out.
+"""The plan of an offset reset: computed here, shown, and only then carried out.
 
-Pure: where the offsets are now, where they shall go and where each partition begins and ends is given. A plan
-never takes a partition below 0, nor outside its ends where these are known; then it says so.
+Pure functions: current offsets, the wanted ones, and the partitions' ends are given. A plan never sets an
+offset below 0, nor outside a partition's ends where these are known; it notes when it had to adjust one.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from quorate.errors import CommandError, ExitCode
 OFFSET_MAX = (1 << 63) - 1
 FILE_FIELDS = ["topic", "partition", "offset"]
 FILE_BYTES_MAX = 64 * 1024 * 1024
-"""Of a CSV file: a million partitions with long names."""
+"""Limit on a CSV file: a million partitions with long names."""
 
 Partition = tuple[str, int]
 Ends = Mapping[Partition, tuple[int, int]]
-"""Where partitions begin and end: offset of the first record, offset after the last."""
+"""Partitions' ends: offset of the first record, offset after the last."""
 Wish = Callable[[Partition, int | None], int | None]
-"""Where a partition's offset shall go, from where it is now; None: it stays, as nothing can be said."""
+"""A partition's wanted offset, given its current one; None: unknown, so that it stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One partition: the committed offset now (None: there is none), the new one (None: as it is)."""
+    """One partition: its committed offset now (None: there is none), and the new one (None: unchanged)."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ def plan(
     ends: Ends,
     why_not: str = "has no committed offset",
 ) -> list[Step]:
-    """The steps, by topic and partition; `why_not` is said of those that stay for want of a wish."""
+    """The steps, sorted by topic and partition; `why_not` is the note for those without a wanted offset."""
     steps = []
     for topic, number in sorted(set(partitions)):
         now = committed.get(topic, {}).get(number)
@@ -81,7 +81,7 @@ def to_csv(steps: Iterable[Step]) -> str:
 
 
 def from_csv(text: str, name: str) -> dict[Partition, int]:
-    """What `to_csv` wrote, or somebody by hand; raises `CommandError` (usage) naming the line."""
+    """Parse a file from `to_csv`, or written by hand; raises `CommandError` (usage) naming the line."""
     found: dict[Partition, int] = {}
     for number, row in _rows(text, name):
         if row == FILE_FIELDS and not found:

@@ -1,6 +1,6 @@
 """How commands print: aligned text for people, one JSON document for programs, never both.
 
-Text goes out without colour codes unless standard output is a terminal; that decision is taken here only.
+Text has no colour codes unless standard output is a terminal; only this module decides that.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from quorate.errors import CommandError, ExitCode
 
 TEXT_WIDTH_MIN = 20
 COLUMN_WIDTH_MIN = 6
-"""Narrower nothing is legible; a terminal that is too narrow for this folds the lines by itself."""
+"""Narrower columns are not legible; a terminal too narrow for this wraps the lines itself."""
 
 _PIECES = re.compile(r"[^ ,]*[ ,]+|[^ ,]+")
 
 
 def prepare_output() -> None:
-    """What the encoding of our output cannot say (half a character, an umlaut in ASCII) is shown escaped; an
-    output that is closed takes nothing."""
+    """Escape characters that the output's encoding lacks, and replace a closed standard output by devnull."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the end of the process
     for stream in (sys.stdout, sys.stderr):
@@ -38,7 +37,7 @@ def prepare_output() -> None:
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Around all that goes to standard output: what it refuses is no fault of what was read."""
+    """Report a failed write to standard output as such, and not as a failure to read the log."""
     try:
         yield
     except BrokenPipeError:
@@ -48,7 +47,7 @@ def writing() -> Iterator[None]:
 
 
 def unwritten(error: OSError) -> CommandError:
-    """The failure to report; what is still to be written is dropped, also at exit."""
+    """The error for output that could not be written; drops all pending output, also at exit."""
     drop_output()
     return CommandError(
         f"the answer cannot be written: {error.strerror}; what is there of it is not all",
@@ -58,7 +57,7 @@ def unwritten(error: OSError) -> CommandError:
 
 
 def drop_output() -> None:
-    """Nobody can have what is still to be written."""
+    """Discard pending output, which has no reader."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -68,13 +67,13 @@ def flush_output() -> None:
 
 
 def put(line: str, *, now: bool = False) -> None:
-    """A line as it is."""
+    """Print a line unchanged."""
     with writing():
         print(line, flush=now)
 
 
 def put_json(text: str, *, now: bool = False) -> None:
-    """A line of JSON, in which names from elsewhere are as harmless to a terminal as in text."""
+    """Print a line of JSON, escaped so that foreign names are as harmless to a terminal as in text."""
     put(_harmless_json(text, sys.stdout), now=now)
 
 
@@ -98,17 +97,17 @@ def _harmless_json(text: str, stream: TextIO) -> str:
 
 
 def say(line: str = "") -> None:
-    """A line of text with names that clients chose: nothing in it is left for the terminal to obey."""
+    """Print a line with names chosen by clients, with control characters escaped."""
     put(printable(line))
 
 
 def print_now(line: str) -> None:
-    """A line that a reader on a pipe sees at once."""
+    """Print a line and flush, so that a reader on a pipe sees it at once."""
     put(line, now=True)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str = "nothing") -> None:
-    """Print rows under headings, columns aligned; numbers to the right. Without rows, print `empty`."""
+    """Print rows under headings in aligned columns, numbers to the right; without rows, print `empty`."""
     if not rows:
         put(empty)
         return
@@ -129,13 +128,13 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> li
 
 
 def assignment_text(partitions_by_topic: Mapping[str, Sequence[int]]) -> str:
-    """An assignment as `orders:0-2 payments:1`, or `-` when it is empty."""
+    """An assignment as `orders:0-2 payments:1`, or `-` if it is empty."""
     named = [f"{topic}:{ranges(p)}" for topic, p in sorted(partitions_by_topic.items()) if p]
     return " ".join(named) or "-"
 
 
 def use_colour(stream: TextIO) -> bool:
-    """True if the stream is a terminal that wants colour (https://no-color.org, TERM=dumb)."""
+    """Whether the stream is a terminal that wants colour (https://no-color.org, TERM=dumb)."""
     return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM", "") != "dumb"
 
 
@@ -151,7 +150,7 @@ def _padded(text: str, width: int, right: bool) -> str:
 
 
 def _is_number_column(values: Sequence[object]) -> bool:
-    """Numbers, some of which may not be known; and nothing below the first line of a cell that wraps."""
+    """Whether a column holds numbers only, apart from unknown values and wrapped lines of other cells."""
     known = [value for value in values if value is not None and value != ""]
     return bool(known) and all(isinstance(value, int) for value in known)
 
@@ -168,7 +167,7 @@ def printable(value: str) -> str:
 
 
 def display_width(text: str) -> int:
-    """How many columns of a terminal a text takes: two for wide letters, none for marks upon others."""
+    """The number of terminal columns of a text: two for wide letters, none for combining marks."""
     if text.isascii():
         return len(text)
     return sum(_letter_width(letter) for letter in text)
@@ -181,7 +180,7 @@ def _letter_width(letter: str) -> int:
 
 
 def terminal_width(stream: TextIO) -> int | None:
-    """The columns of the terminal that the stream is; None for a pipe or file, which is as wide as needed."""
+    """The columns of the stream's terminal; None for a pipe or file, whose width is unlimited."""
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
@@ -200,9 +199,10 @@ def wrapped_table(
     *,
     cell_lines_max: int | None = None,
 ) -> list[str]:
-    """The lines of a table that is no wider than `width`: the widest columns give way, their cells wrap.
+    """The lines of a table no wider than `width`: the widest columns shrink, and their cells wrap.
 
-    A cell of more than `cell_lines_max` lines is cut, and says so."""
+    A cell of more than `cell_lines_max` lines is truncated, with a note that says so.
+    """
     lines = table_lines(headings, rows)
     if width is None or all(display_width(line) <= width for line in lines):
         return lines
@@ -217,7 +217,7 @@ def wrapped_table(
             columns = [_capped(column, cell_lines_max) for column in columns]
         for level in range(max(map(len, columns))):
             if not level:
-                # Numbers stay numbers, which decides on which side they stand.
+                # Keep numbers as numbers, since alignment depends on it.
                 narrow.append(
                     [
                         value if value is None or isinstance(value, int) else column[0]
@@ -230,7 +230,7 @@ def wrapped_table(
 
 
 def _fitted(wanted: list[int], width: int) -> list[int]:
-    """Column widths that add up to the width, as far as columns can give way: the widest one first."""
+    """Column widths that fit the width as far as columns can shrink, the widest first."""
     widths = list(wanted)
     excess = sum(widths) + 2 * (len(widths) - 1) - width
     while excess > 0 and max(widths) > COLUMN_WIDTH_MIN:
@@ -247,7 +247,7 @@ def _capped(column: list[str], lines_max: int) -> list[str]:
 
 
 def _cut(text: str, width: int) -> list[str]:
-    """Lines of at most `width` columns, cut behind blanks and commas, else anywhere."""
+    """Lines of at most `width` columns, broken after blanks and commas, else anywhere."""
     lines, line, line_width = [], "", 0
     for piece in _PIECES.findall(text):
         piece_width = display_width(piece)
@@ -264,7 +264,7 @@ def _cut(text: str, width: int) -> list[str]:
 
 
 def _head(text: str, width: int) -> str:
-    """As many letters as fit, one at least."""
+    """As many letters as fit, at least one."""
     used = 0
     for place, letter in enumerate(text):
         used += _letter_width(letter)
@@ -274,7 +274,7 @@ def _head(text: str, width: int) -> str:
 
 
 class Screen:
-    """Text that is shown again and again: in place on a terminal, elsewhere one below the other."""
+    """Text that is shown repeatedly: in place on a terminal, elsewhere one below the other."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

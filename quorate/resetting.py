@@ -1,7 +1,7 @@
-"""A reset of offsets, from what an operator asks for to its plan.
+"""Works out the plan of an offset reset from an operator's options.
 
-The group, the catalog and, where one is named, the Kafka cluster that keeps the records are asked; nothing is
-changed here. A group with members is refused: they would commit over it.
+It queries the group, the catalog and, if named, the Kafka cluster that keeps the records, and changes
+nothing. A group with members is refused, since they would overwrite the offsets.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from quorate.offsetplan import Ends, Partition, Step, Wish, plan
 from wire.errors import ErrorCode
 
 NEED_KAFKA = ("--to-latest", "--to-datetime")
-"""Goals that mean nothing without a cluster that keeps the records."""
+"""Goals that require a cluster that keeps the records."""
 
 AT_KAFKA = ("--to-earliest", *NEED_KAFKA)
-"""Goals that such a cluster knows; without one every partition begins at 0."""
+"""Goals that use such a cluster; without one every partition begins at 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Where the offsets shall go: the option that says it, and its value."""
+    """The wanted offsets: the option that states them, and its value."""
 
     option: str
     number: int = 0
-    """Of --to-offset and --shift-by; of --to-datetime the moment, ms since 1970."""
+    """The value of --to-offset or --shift-by; for --to-datetime, ms since 1970."""
     told: Mapping[Partition, int] = field(default_factory=dict)
-    """Of --from-file."""
+    """The offsets in --from-file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """What would be done to a group, which need not exist yet."""
+    """The planned changes to a group, which need not exist yet."""
 
     group_id: str
     is_new: bool
@@ -43,7 +43,7 @@ class Reset:
     changes: list[Step]
 
     def offsets(self) -> dict[str, dict[int, int]]:
-        """What is to be committed, by topic and partition."""
+        """The offsets to commit, by topic and partition."""
         offsets: dict[str, dict[int, int]] = {}
         for step in self.changes:
             assert step.new is not None
@@ -52,14 +52,16 @@ class Reset:
 
 
 Named = Mapping[str, list[int] | None]
-"""Topics with the partitions that were named; None: all of them."""
+"""Topics with the named partitions; None: all of them."""
 
 
 def work_out(
     client: Client, source: KafkaOffsets | None, group_id: str, goal: Goal, named: Named | None
 ) -> Reset:
-    """The reset as it would be now: of what the goal's file lists, of what is `named`, or (None) of every
-    partition that has a committed offset. Raises `CommandError`."""
+    """The reset that would be made now; raises `CommandError`.
+
+    It covers the partitions in the goal's file, those `named`, or (None) all with a committed offset.
+    """
     if source is not None:
         source.check_is_not(client.cluster_id())
     group = _without_members(client, group_id)
@@ -79,7 +81,7 @@ def work_out(
 
 
 def _without_members(client: Client, group_id: str) -> GroupDescription | None:
-    """The group, None where there is none yet; raises `CommandError` for one that has members."""
+    """The group, or None if it does not exist; raises `CommandError` if it has members."""
     try:
         found = client.describe_group(group_id)
     except Refused as error:
@@ -97,7 +99,7 @@ def _without_members(client: Client, group_id: str) -> GroupDescription | None:
 
 
 def _existing(client: Client, goal: Goal, named: Named) -> list[Partition]:
-    """What was named, or listed in a file; raises `CommandError` for what is not there."""
+    """The partitions named or listed in a file; raises `CommandError` for one that does not exist."""
     sizes = {topic.name: topic.num_partitions for topic in client.topics()}
     partitions = list(goal.told)
     for topic, numbers in named.items():
@@ -131,7 +133,7 @@ def _ends(source: KafkaOffsets | None, partitions: Sequence[Partition]) -> Ends:
 
 
 def _wish(goal: Goal, source: KafkaOffsets | None, partitions: Sequence[Partition], ends: Ends) -> Wish:
-    """The goal as a function. An end that was asked for and is not known leaves the partition as it is."""
+    """The goal as a function; without a needed end offset, the partition stays as it is."""
 
     def end(place: int) -> Callable[[Partition, int | None], int | None]:
         return lambda partition, now: ends[partition][place] if partition in ends else None
@@ -156,7 +158,7 @@ def _wish(goal: Goal, source: KafkaOffsets | None, partitions: Sequence[Partitio
 
 
 def _check_shiftable(steps: Sequence[Step], named: Named) -> None:
-    """A partition that was named by its number, and has nothing to shift, is a mistake."""
+    """Raise `CommandError` for an explicitly numbered partition without an offset to shift."""
     for step in steps:
         if step.now is None and named.get(step.topic) is not None:
             raise CommandError(
