@@ -205,9 +205,7 @@ def _overdue_of(member_id: str, cause: Cause, now_ms: int, speaker: Speaker) -> 
 
 
 def _retention_of(cause: Cause, speaker: Speaker) -> str:
-    """``: offsets, the oldest committed at … and kept for 7 d``; empty for a group removed only for being
-    empty.
-    """
+    """``: offsets, the oldest committed at … and kept for 7 d``; empty if no offsets expired."""
     for expiry in cause.expiries:
         committed = speaker.style.full(expiry.armed_ms)
         return f": offsets, the oldest committed at {committed} and kept for {duration(expiry.timeout_ms)}"
@@ -232,7 +230,7 @@ def session_words(expiry: Expiry, now_ms: int, style: TimeStyle, *, is_away: boo
 
 
 def is_takeover(term: TermStartValue) -> bool:
-    """Whether the term replaces that of another leader in a running cluster: a failover or a hand-over."""
+    """Whether the term replaces an earlier one of a running cluster: a failover or a hand-over."""
     return term.why in TAKEOVERS
 
 

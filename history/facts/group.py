@@ -103,7 +103,7 @@ class FactsBuilder:
 
     @property
     def is_settled(self) -> bool:
-        """Whether time alone can cause no finding: the target is there, and every partition is owned."""
+        """Whether no finding can arise from elapsed time alone: the target is there, each partition owned."""
         return self._epochs.is_settled and self._ownership.is_settled
 
     @property

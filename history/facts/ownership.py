@@ -155,8 +155,9 @@ class Ownership:
 
 
 def by_partition(row: OwnershipSpan) -> tuple[str, int, int, str]:
-    """Sort key of spans. The topic id is last: a recreated topic may have a span with the same name and
-    start.
+    """Sort key of spans.
+
+    The topic id is last, because a recreated topic may have a span with the same name and start.
     """
     return row.partition.topic, row.partition.partition, row.from_index, row.topic_id
 

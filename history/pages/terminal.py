@@ -18,7 +18,7 @@ from .lanes import Hand, Lanes, Segment, Stand, lanes_of
 from .sayings import Sayings, bounds_of, worst_first
 
 LANES_MAX = 60
-"""Maximum number of members shown, those with the most changes; more lines could not be told apart."""
+"""Maximum number of members shown, those with the most changes; more lines could not be distinguished."""
 NAME_WIDTH_MAX = 22
 COLUMNS_MIN = 24
 EVENTS_MAX = 30

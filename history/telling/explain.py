@@ -37,7 +37,7 @@ class Explanation:
     said: tuple[str, ...] = ()
     """The answer in a few lines, if a moment, a member or a partition was asked for."""
     findings: tuple[Finding, ...] = ()
-    """The findings in the period told, in the order in which they began; ``words`` use the members' names."""
+    """The findings in the selected part, in order of their beginning; ``words`` use the members' names."""
     steps: tuple[Step, ...]
     members: dict[str, str]
     """Compact name -> member id and client description, for names that differ from the id."""
@@ -138,12 +138,12 @@ def explanation_of(
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Selects the notes, terms and findings to tell besides the epochs."""
+    """Selects the notes, terms and findings to include besides the epochs."""
 
     whole: tuple[int, int | None]
     """Start and exclusive end in epoch ms; ``None``: open."""
     times: tuple[tuple[int, int | None], ...]
-    """The periods of the epochs that are told, within ``whole``."""
+    """The periods of the selected epochs, within ``whole``."""
     from_index: int
     members: frozenset[str] | None
     has_partition: bool
@@ -172,7 +172,7 @@ class _Window:
         return cls((start, end), times, from_index or 0, focus.members, focus.partition is not None)
 
     def has(self, ms: int, member_id: str) -> bool:
-        """Whether to tell an event at this time; all events of a requested member are told."""
+        """Whether to include an event at this time; all events of a requested member are included."""
         if self.has_partition or (self.members is not None and member_id):
             return self.members is not None and member_id in self.members and _overlap(self.whole, ms, ms)
         return self.has_time(ms, ms)
@@ -185,7 +185,7 @@ class _Window:
         return self.has_time(step.timestamp_ms, step.timestamp_ms)
 
     def has_finding(self, one: Finding, focus: Focus) -> bool:
-        """Whether the finding belongs to the part that is told."""
+        """Whether the finding belongs to the selected part."""
         if not (focus.has_member(*one.members) and focus.has_partition(one.partitions)):
             return False
         if focus.members is not None or focus.partition is not None:
@@ -193,7 +193,7 @@ class _Window:
         return self.has_time(one.from_ms, one.to_ms)
 
     def has_time(self, from_ms: int, to_ms: int | None) -> bool:
-        """Whether any part of a period is told."""
+        """Whether any part of a period is selected."""
         return any(_overlap(time, from_ms, to_ms) for time in self.times)
 
 

@@ -170,7 +170,7 @@ class Focus:
     """The part that a story is narrowed to; ``None``: all of it."""
 
     rows: frozenset[int] | None = None
-    """Indexes of the entries that opened the epochs to tell."""
+    """Indexes of the entries that opened the selected epochs."""
     members: frozenset[str] | None = None
     partition: TopicPartition | None = None
 

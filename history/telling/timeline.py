@@ -27,8 +27,8 @@ class TimelineRow:
     why: str
     settled: bool
     overtaken: bool
-    """The next epoch began before this one was settled. If also not settled, it was open at the last entry
-    read."""
+    """The next epoch began before this one was settled. An epoch neither settled nor overtaken was open at
+    the end."""
     took_ms: int | None
     owners: dict[str, str]
     """Member -> its partitions in words, at the end of the epoch."""

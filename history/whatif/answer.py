@@ -201,7 +201,7 @@ def recorded_of(log: NodeLog, shard: int, group_id: str | None = None) -> tuple[
     """The recorded membership of each group of a shard, or of one, and its basis."""
     reader = log.reader(shard)
     walk = Walk(shard, reader)
-    readers = _Extractors(shard, group_id, reader.evidence() or None)  # the first note dates it
+    readers = _Extractors(shard, group_id, reader.evidence() or None)  # the first note shows since when
     for item in walk:
         if isinstance(item, Frame):
             readers.frame(item)

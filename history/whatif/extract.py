@@ -78,8 +78,9 @@ STRANGE = "entries of a kind that this release does not know are left out of the
 
 
 class Extractor:
-    """Builds `Recorded` from the entries of one group, in order; ``notes`` are the node's notes outside
-    its log.
+    """Builds `Recorded` from the entries of one group, in order.
+
+    ``notes`` are the node's notes outside its log; ``None``: there is no evidence file.
     """
 
     def __init__(
