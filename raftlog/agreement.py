@@ -22,8 +22,7 @@ from raftlog.messages import Checkpoint
 CHECKPOINTS_KEPT = 256
 """Checkpoints kept: at one per 64 entries, nodes may be 16,000 entries apart and still compare."""
 ANSWERS_WAIT_MS = 2000
-"""Milliseconds to wait for answers: nodes in contact answer a heartbeat far sooner; others are not waited
-for."""
+"""Milliseconds to wait for answers of nodes in contact, which answer a heartbeat far sooner."""
 QUESTIONS_MAX = 5
 """Questions while a node in contact does not answer: its disk stalls, or it is past that index."""
 
@@ -69,8 +68,7 @@ class Agreement:
         self._states[index] = state_hash
 
     def chained(self, index: int, chain: bytes) -> None:
-        """Note the chain up to `index`, which is committed; the hash of the state was noted when it was
-        applied."""
+        """Note the chain up to `index`, which is committed; the state was noted when it was applied."""
         state = self._states.pop(index, None)
         if state is None:
             return
@@ -107,8 +105,7 @@ class Agreement:
             self._question = _Question(ours, now_ms + ANSWERS_WAIT_MS, {node_id: theirs})
 
     def verdict(self, in_contact: set[int], now_ms: float) -> Verdict | None:
-        """The verdict on the open question once it is clear which nodes are right, or that no majority
-        agrees."""
+        """The verdict on the open question, once it is clear who is right or that no majority agrees."""
         question = self._question
         if question is None:
             return None

@@ -143,8 +143,7 @@ class Applying:
     # Entries that were replaced
 
     def truncated(self, index: int) -> bool:
-        """Note that the entries after `index` were removed; returns whether the machine had applied one of
-        them."""
+        """Drop the entries after `index`; returns whether the machine had applied one of them."""
         assert self._catch_up is not None
         assert self._snapshotter is not None
         self._snapshotter.truncated(index)
@@ -162,8 +161,7 @@ class Applying:
         self._loaded_index = 0
 
     def rebuild(self) -> Iterator[None]:
-        """Reset the machine and build it again up to what is committed; a generator, so that it runs in
-        slices."""
+        """Reset the machine and rebuild it up to what is committed; a generator, to run in slices."""
         self.is_rebuilding = True
         self.rebuilds += 1
         journal = self._journal

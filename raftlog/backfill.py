@@ -1,5 +1,4 @@
-"""Fetching old history into an archive that begins too late, segment by segment, after a snapshot was
-installed.
+"""Fetching old history into an archive that begins too late because a snapshot was installed.
 
 A peer's archived segment is accepted if it ends where this archive begins and its hash chain leads to the one
 known here: then every byte is what this cluster once committed, whoever sent it.  If the peer's segment

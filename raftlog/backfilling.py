@@ -44,8 +44,10 @@ LOG = logging.getLogger("quorate.raftlog")
 CHUNK_BYTES = 256 * KIB
 """Bytes per chunk: each of reading, sending and writing takes about a millisecond."""
 CHUNK_PACE_MS = 20.0
-"""Milliseconds per chunk and node: at most 13 MB/s, a tenth of a slow network, a twentieth of the loop's
-time."""
+"""Milliseconds per chunk and node.
+
+So at most 13 MB/s, a tenth of a slow network, and a twentieth of the loop's time.
+"""
 LOOK_MS = 1000.0
 """Milliseconds between checks whether the node is level or a peer in contact: nothing is urgent here."""
 LOOK_AGAIN_MS = 30_000.0
@@ -335,8 +337,7 @@ class Backfilling:
                 self._adopt(fetch)
 
     def _adopt(self, fetch: _Fetch) -> None:
-        """Adopt a checked segment, but not while a snapshot from the leader is put in place, which changes
-        the manifest."""
+        """Adopt a checked segment, but not while a snapshot from the leader changes the manifest too."""
         sealed, files, home = fetch.sealed, self._host.files, self._journal.home
         assert sealed is not None
         if not self._may_work():

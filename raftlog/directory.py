@@ -219,8 +219,7 @@ def has_entries(files: Files, path: str, identity: NodeIdentity) -> bool:
 
 
 def is_joining(files: Files, home: str) -> bool:
-    """Whether the shard in `home` is on a replaced disk that has not caught up: no votes, no
-    acknowledgements."""
+    """Whether the shard in `home` is on a replaced disk that is not level: no votes, no acknowledgements."""
     return files.exists(join(home, JOINING_FILE))
 
 

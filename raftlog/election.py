@@ -82,8 +82,7 @@ class Election:
 
     @property
     def protects_ms(self) -> float:
-        """Milliseconds after hearing from a leader in which this node votes for no other, unless that leader
-        asks."""
+        """Milliseconds after hearing a leader in which this node votes only if that leader asks for it."""
         return self._lease_ms
 
     # Events
@@ -190,8 +189,7 @@ class Election:
         self._count(now_ms)
 
     def _count(self, now_ms: float) -> None:
-        """Set the time to campaign: when the last voter of the quickest majority, this node included, may
-        vote."""
+        """Set the time to campaign: when the last of the quickest majority, this node included, may vote."""
         asking = self._asking
         assert asking is not None
         if len(asking.grants) >= self._others_needed:

@@ -182,8 +182,7 @@ class Feeding:
             sending.sent += len(data)
 
     def acknowledged(self, peer: Peer, message: SnapshotAck) -> None:
-        """Continue a snapshot after an answer: the follower stored a part, or wants it from another offset
-        on."""
+        """Continue a snapshot after an answer: a part was stored, or is wanted from another offset."""
         sending = self._sending.get(peer.node_id)
         if sending is None or sending.source.header.last_index != message.last_index:
             return

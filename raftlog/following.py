@@ -52,12 +52,10 @@ class Following:
         self.leader_commit_index = -1
         """The highest commit index that a leader of the current term named; -1: none yet."""
         self.horizon = (NEVER_MS, 0)
-        """The newest (time on this node's clock, index) for which nothing after index was committed at that
-        time."""
+        """The newest (time on this node's clock, index): by that time nothing after index was committed."""
 
     def must_wait(self, leader: int, message: Append) -> bool:
-        """Whether to put the message off until the group in flight is synced; beyond the bounds it is
-        dropped."""
+        """Whether the message must wait until the group in flight is synced; beyond the bounds, dropped."""
         conflicts = message.prev_index < self._journal.last_index and bool(message.frames)
         if not self._journal.is_flushing or not (conflicts or self._deferred):
             return False
@@ -87,8 +85,7 @@ class Following:
         return self._unanswered is not None
 
     def take(self, leader: int, message: Append) -> bool | None:
-        """Store a leader's entries; returns whether more is committed now, or None if they do not fit the
-        log."""
+        """Store a leader's entries; returns whether more is committed now, None if they do not fit."""
         raft = self._raft
         self.begin_term(message.term)
         matches, index = raft.accept(message)

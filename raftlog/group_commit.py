@@ -45,8 +45,7 @@ class GroupCommit:
         synced: Callable[[], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        """`send_first` sends the peers what they lack and returns whether it did: whether this node leads
-        peers.
+        """`send_first` sends the peers their entries and returns whether this node leads any.
 
         `synced` is called after each group that is durable; if another group is due, it is already queued.
         """

@@ -1,5 +1,4 @@
-"""The only access to the outside: clock, timers, randomness, ids, files, disk thread, child processes,
-streams.
+"""The only access to the outside: clock, timers, randomness, ids, files, disk thread, jobs, streams.
 
 Everything in this package and in the node's runtime that needs something from the machine asks a `Host` for
 it.  The real node runs on an event loop; the simulator is another Host with virtual time and a simulated
@@ -68,8 +67,7 @@ class StreamHandler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """PEM files for mutual TLS: our certificate and its key, and the authority that signs both sides'
-    certificates."""
+    """PEM files for mutual TLS: our certificate, its key, and the authority that signed all certificates."""
 
     cert_file: str
     key_file: str

@@ -23,8 +23,7 @@ from raftlog.snapshotting import Snapshotter
 
 LOG = logging.getLogger("quorate.raftlog")
 LOOK_AGAIN_MS = 5.0
-"""Milliseconds between attempts while a group is in flight or an own snapshot is put in place; both are
-short."""
+"""Milliseconds between attempts while a group is in flight or an own snapshot is put in place."""
 
 
 class Installing:

@@ -285,8 +285,7 @@ class Journal:
         self._is_held = False
 
     def begin_flush(self, *, with_mark: bool = True) -> Callable[[], None]:
-        """Make the next group: the work that writes and syncs it and then (`with_mark`) writes the mark
-        `synced`.
+        """Make the next group: the work that writes and syncs it, then writes the mark (`with_mark`).
 
         Not while a group is in flight; if no entry is queued, the work only writes the mark.  All frames of a
         group begin within `flush_bytes_max`; within `LAGGING_GROUP_BYTES` while the leader is known to have
@@ -343,8 +342,7 @@ class Journal:
     # Committing
 
     def take_committed(self, index: int, visit: Visit | None = None) -> None:
-        """Note that entries up to `index`, which memory holds, are committed: pass each to `visit`, then
-        chain it.
+        """Pass each entry up to `index`, all committed and in memory, to `visit`, then chain it.
 
         Entries that were loaded and never in memory (before `first_in_memory`) must be in the chain already.
         """
@@ -440,8 +438,7 @@ class Journal:
     # After a snapshot
 
     def drop_below(self, index: int, timestamp_ms: int, chain: bytes, records: int) -> list[Segment]:
-        """Drop the entries up to `index`, which a snapshot covers; returns the segments that held them,
-        closed.
+        """Drop the entries up to `index`, which a snapshot covers; returns their segments, closed.
 
         `timestamp_ms` and `chain` belong to the entry `index`; `records` is the number of records dropped.
         """

@@ -45,8 +45,7 @@ TRANSFER_CLOSING_MS = 500
 
 @dataclass(slots=True)
 class Transfer:
-    """A leadership transfer under way; `barrier` is the index that the target must reach before proposals
-    stop."""
+    """A leadership transfer under way; proposals stop once the target has reached the index `barrier`."""
 
     target: int
     done: Callable[[str | None], None]
@@ -100,8 +99,7 @@ class Leading:
     # Sending
 
     def replicate(self, *, is_heartbeat: bool, checkpoint: Checkpoint | None = None) -> None:
-        """Send each peer the entries it lacks, as far as its window allows, and heartbeats to the others if
-        due."""
+        """Send each peer the entries it lacks, within its window, and heartbeats to the others if due."""
         now_ms = self._host.monotonic_ms()
         encoded: dict[int, tuple[bytes, int]] = {}
         is_round = True

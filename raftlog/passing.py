@@ -59,8 +59,7 @@ class Looked:
     decided_to: int | None = None
 
     def is_behind_end(self, index: int, timestamp_ms: int) -> bool:
-        """Whether an entry lies after the end, or is undecided, so that it must be returned whatever it
-        holds."""
+        """Whether an entry must be returned whatever it holds: it lies after the end, or is undecided."""
         return (
             (self.to_index is not None and index > self.to_index)
             or (self.to_ms is not None and timestamp_ms > self.to_ms)

@@ -63,8 +63,7 @@ LOG = logging.getLogger("quorate.raftlog")
 DRAIN_MS = 30.0
 """Milliseconds to wait after a gap: several turns of the loop, each of which reads the sockets."""
 LOOK_AGAIN_MS = 1000.0
-"""Milliseconds between checks of the own obstacle: no event reports that the disk or the projection
-recovered."""
+"""Milliseconds between checks of the own obstacle: no event reports the end of one."""
 
 
 class Links(Protocol):
@@ -274,8 +273,7 @@ class Peering:
         self._carefully(self._handlers[type(message)], peer, message)
 
     def _carefully(self, do: Callable[..., None], peer: int, *more: object) -> None:
-        """Run the handler of a message; Refused is the peer's fault and logged, any other error stops this
-        node."""
+        """Run the handler of a message: Refused is logged against the peer, other errors stop this node."""
         try:
             do(peer, *more)
         except Refused as error:

@@ -118,15 +118,13 @@ class Peer:
             self.asked = asked_ms, now_ms
 
     def known(self, led_until_ms: float) -> float:
-        """The newest time of its clock until which no other node led, given that this one led until
-        `led_until_ms`."""
+        """The newest time of its clock until which no other node led; this one led until `led_until_ms`."""
         if self.asked is not None and self.asked[1] <= led_until_ms:
             self.known_ms, self.asked = self.asked[0], None
         return self.known_ms
 
     def matches(self, index: int) -> bool:
-        """Note that its log is synced and equal up to `index`; returns whether `match_index` rose.  Never
-        goes back."""
+        """Raise `match_index` to `index`, as its log is synced and equal so far; returns whether it rose."""
         if self.is_waiting and index < self.probed_index:
             return False  # a heartbeat's answer: nothing new
         in_flight = self.in_flight
@@ -170,8 +168,7 @@ class Progress:
         self.peers[node_id].lease_ms = min(self._lease_ms, protects_ms)
 
     def proven_ms(self) -> float:
-        """The latest time such that a majority answered a message sent then or later; inf when this node is
-        alone."""
+        """The latest time such that a majority answered a message sent since; inf when this node is alone."""
         if not self._needed:
             return float("inf")
         times = sorted([NEVER_MS if peer.is_joining else peer.acked_sent_ms for peer in self._all])

@@ -220,8 +220,7 @@ class Raft(syncobj.SyncObj):  # type: ignore[misc]
         return vote
 
     def follow(self, leader: int, term: int) -> bool:
-        """Follow `leader`, the sender of a message that only the leader of `term` sends; False if that term
-        is over."""
+        """Follow `leader`, whose message only the leader of `term` sends; False if that term is over."""
         if term < self.term:
             return False
         self.observe(term)

@@ -244,8 +244,7 @@ class ShardReader:
         return [found[index] for index in sorted(found)]
 
     def snapshot(self, last_index: int | None = None) -> Snapshot | None:
-        """The newest snapshot with its records, or the one that ends with `last_index`; None when there is
-        none.
+        """The newest snapshot with its records, or the one that ends with `last_index`; None if absent.
 
         Raises Damaged.
         """

@@ -347,8 +347,7 @@ class Replica:
             )
 
     def truncate_after(self, index: int) -> None:
-        """Remove the entries after `index`, which another leader has replaced; rebuild the machine if it had
-        any."""
+        """Remove the entries after `index`, which a leader has replaced; rebuild the machine if need be."""
         LOG.info("%s: entries %d to %d are replaced", self.home, index + 1, self._journal.last_index)
         self._journal.truncate_after(index)
         if self._applying.truncated(index):
@@ -453,8 +452,7 @@ class Replica:
         return Obstacle.DISK_FULL if self.look_at_disk() else Obstacle.NONE
 
     def propose(self, body: bytes, record_count: int, timestamp_ms: int) -> int:
-        """Append an entry that the caller has applied already; returns its index, the `next_index` before the
-        call.
+        """Append an entry that the caller has applied already; returns its index, the `next_index` before.
 
         `timestamp_ms` is raised to the newest entry's if it is smaller.  Raises NotLeader and LogFull;
         nothing was appended then.
@@ -479,8 +477,7 @@ class Replica:
         self.group_commit.queue()
 
     def _send_first(self) -> bool:
-        """Send entries to the peers before the own sync blocks the loop, so that all disks work at the same
-        time."""
+        """Send entries to the peers before the own sync blocks the loop: all disks then work in parallel."""
         if self._peering is None or not self.is_leader:
             return False
         assert self._links is not None

@@ -151,13 +151,12 @@ def check_header(header: SegmentHeader, path: str, identity: LogIdentity, first_
 
 
 def proof_of_loss(rest: bytes, index: int, *, is_alone: bool) -> int | None:
-    """The offset in `rest`, which begins with a bad frame, of a frame that proves `index` was synced, or
-    None.
+    """The offset in `rest` of a frame that proves that `index` was synced; None if there is none.
 
-    A crash may tear the last group of frames in any order, so whole frames after a torn one are normal.  On a
-    node that is alone, a frame whose leader had committed `index` can only have been written after `index`
-    was synced here.  A follower may receive both in one group, but then they begin within
-    `LAGGING_GROUP_BYTES`.
+    `rest` begins with a bad frame in the place of entry `index`.  A crash may tear the last group of frames
+    in any order, so whole frames after a torn one are normal.  On a node that is alone, a frame whose leader
+    had committed `index` can only have been written after `index` was synced here.  A follower may receive
+    both in one group, but then they begin within `LAGGING_GROUP_BYTES`.
     """
     view = memoryview(rest)
     at = rest.find(FRAME_MAGIC, 0 if is_alone else LAGGING_GROUP_BYTES)

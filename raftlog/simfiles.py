@@ -176,8 +176,7 @@ class SimFiles:
         self.on_call: Callable[[int, str, str, bool], None] | None = None
         self.is_short: Callable[[], bool] = lambda: False
         self.pause: Callable[[float], object] = lambda ms: None
-        """Lets time pass while a call waits for a descriptor; the simulated machine's host substitutes its
-        own."""
+        """Lets time pass while a call waits for a descriptor; the simulator's host substitutes its own."""
         self._names: dict[str, _Inode | None] = {"/": None}
         self._durable_names: dict[str, _Inode | None] = {"/": None}
         self._pending: list[_NameOp] = []

@@ -167,8 +167,7 @@ class Snapshotter:
             self._point = None
 
     def take_committed(self, commit_index: int, visit: Visit | None = None) -> None:
-        """Note that entries in memory are committed: pass each to `visit` and chain it; start a job that is
-        due."""
+        """Pass each committed entry in memory to `visit` and chain it; start a job that is due."""
         point = self._point
         if point is not None and point.chain is None and commit_index >= point.index:
             self._journal.take_committed(point.index, visit)

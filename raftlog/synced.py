@@ -110,8 +110,7 @@ class Synced:
         self.index = index
 
     def settle(self, index: int) -> None:
-        """Durably set the mark to exactly `index`: the log is about to be made shorter, or stops here
-        cleanly."""
+        """Set the mark to exactly `index`, durably: the log will be made shorter, or stops cleanly."""
         self.fill(index)
         self._file.fdatasync()
 

@@ -344,8 +344,7 @@ def _compare_clean_chain(walk: _Walk, index: int, chain: Chain) -> None:
 
 
 def _check_sealed(walk: _Walk, path: str, data: bytes, first: int, before: bytes | None) -> None:
-    """Check that the index of a segment which others follow, and its line in the manifest, match its
-    contents."""
+    """Check that the index and the manifest's line of a segment that is not the last match its contents."""
     archived = walk.manifest is not None and any(one.first_index == first for one in walk.manifest.segments)
     index_path = path.removesuffix(".log") + ".index"
     if not walk.files.exists(index_path):
@@ -425,8 +424,7 @@ def _mark(walk: _Walk) -> bytes | None:
 
 
 def _check_mark(walk: _Walk) -> None:
-    """Check that all entries once synced are there; a power loss may leave a torn mark, a clean stop does
-    not."""
+    """Check that all entries once synced are there; only a power loss may leave a torn mark."""
     path, mark = join(walk.home, SYNCED_FILE), walk.mark
     if mark is None or mark != _mark(walk):
         return  # written by an older release; or by a node that is running

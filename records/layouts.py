@@ -57,8 +57,7 @@ class Layout:
         return sum(column.since <= version for column in self.columns)
 
     def filled(self, items: list[Any], width: int) -> list[Any]:
-        """The array extended to `width` with defaults; raises `MalformedRecord` if it is too long or too
-        short."""
+        """The array extended to `width` with defaults; raises `MalformedRecord` for a wrong length."""
         if not self._size_min <= len(items) <= width:
             raise mismatch(f"{self.cls.__name__} of {self._size_min} to {width} fields", len(items))
         return items + self._defaults[len(items) : width]

@@ -156,8 +156,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataValue:
-    """The topics that the group's decisions rely on, with the catalog version and the group epoch of that
-    state."""
+    """The topics that the group's decisions rely on, with their catalog version and group epoch."""
 
     catalog_version: I64
     topics: tuple[TopicMetadata, ...]

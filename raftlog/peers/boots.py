@@ -128,8 +128,7 @@ def _check_replacement(hello: Hello, known: _Known) -> None:
 
 
 def _is_old(previous_boot_id: str, boot_ids: list[str]) -> bool:
-    """Whether a disk is older than the latest start known here; one that never started has no previous boot
-    id."""
+    """Whether a disk is older than the latest start known here; "" is a disk that never started."""
     return bool(boot_ids) and previous_boot_id != boot_ids[-1] and previous_boot_id in ("", *boot_ids)
 
 

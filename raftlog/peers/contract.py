@@ -70,11 +70,9 @@ class PeerInfo:
     format_level_max: int
     format_level: int
     clock_skew_ms: float
-    """The peer's wall clock minus ours, accurate to half a round trip; 0 until the first answer, which is
-    soon."""
+    """The peer's wall clock minus ours, accurate to half a round trip; 0 until the first answer."""
     clock_offset_ms: float | None
-    """The peer's wall clock minus our monotonic one, so that no step of ours moves it; None until the first
-    answer."""
+    """The peer's wall clock minus our monotonic one, which never steps; None until the first answer."""
     since_ms: float
     """The time on our monotonic clock when the link came up."""
 

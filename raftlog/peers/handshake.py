@@ -66,8 +66,7 @@ class Handshake:
         raise Refused(Refusal.MALFORMED, f"sent frame {kind} out of turn")
 
     def accept(self) -> bytes:
-        """Accept the peer, whose boot id is noted durably; returns the bytes to send.  Session keys apply
-        from here."""
+        """Accept the peer, whose boot id is noted durably; returns the bytes to send.  Keys apply now."""
         assert self.stage is Stage.DECIDING, self.stage
         self.stage = Stage.DONE
         return b"" if self.is_dialer else self._proof_frame()

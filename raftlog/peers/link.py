@@ -77,8 +77,7 @@ CLOCK_TICKS: Final = 80
 """Wall clocks are compared every this many ticks: 10 s."""
 
 ROUND_TRIP_MAX_MS: Final = 1_000
-"""Milliseconds; a slower answer says nothing about the clocks, because one of the nodes was stopped
-meanwhile."""
+"""Milliseconds; a slower answer says nothing about the clocks: one node was stopped meanwhile."""
 
 PING: Final = -2
 CLOCK_ASKED: Final = -3
@@ -307,8 +306,7 @@ class Link:
         self._owner.link_closed(self, why)
 
     def _tell(self, why: Refused) -> None:
-        """Send the refusal in the form that the peer expects: an acceptor that has sent its proof expects
-        packets."""
+        """Send the refusal as the peer expects it: in a packet once an acceptor has sent its proof."""
         if self.is_dialer and self.state is State.DECIDING:
             self.queue(REFUSAL, bytes([why.code]))
             self.flush()

@@ -95,8 +95,7 @@ class Links:
         self._users[shard] = user
 
     def start(self, done: Callable[[BaseException | None], None]) -> None:
-        """Listen and dial; calls `done(None)` when listening, else `done` with PeersError, Corrupt or
-        OSError."""
+        """Listen and dial; calls `done` with None when listening, or PeersError, Corrupt or OSError."""
         try:
             self._check_nodes()
             self._secret = read_secret(self._host, self._settings.secret_file)
@@ -323,8 +322,7 @@ class Links:
             self.on_clock()
 
     def clock_offsets(self) -> list[float]:
-        """The differences between the wall clocks of the peers in contact and this node's monotonic clock, in
-        ms."""
+        """Wall clocks of the peers in contact minus this node's monotonic clock, in ms."""
         return [info.clock_offset_ms for info in self._peers.values() if info.clock_offset_ms is not None]
 
     def link_writable(self, link: Link) -> None:
@@ -362,8 +360,10 @@ class Links:
             self._dial_again(peer)
 
     def _withdraw(self, node_id: int, text: str) -> None:
-        """Close all links: a peer has proven that it knows of a newer disk of this node, so none may rely on
-        this one."""
+        """Close all links: a peer has proven that it knows of a newer disk of this node.
+
+        The other peers must not rely on this disk either.
+        """
         if self._is_outdated:
             return
         self._is_outdated = True

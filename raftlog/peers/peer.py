@@ -72,8 +72,7 @@ class Peer:
         return shown
 
     def note_skew(self, skew_ms: float) -> None:
-        """Log a warning when the clocks begin to differ or differ by much more, and a line when they agree
-        again."""
+        """Log when the clocks begin to differ, differ by much more, or agree again."""
         if abs(skew_ms) > SKEW_MS and abs(skew_ms - self.skew_noted_ms) > SKEW_MS:
             self.skew_noted_ms = skew_ms
             way = "ahead of" if skew_ms > 0 else "behind"
