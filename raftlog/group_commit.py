@@ -1,4 +1,4 @@
-"""Group commit: all entries appended in one turn of the loop get one write and one sync when it ends.
+"""Group commit: all entries appended in one turn of the loop get one write and one sync at its end.
 
     idle --append--> queued --turn's end--> (a leader sends) --next turn--> syncing --> idle, or queued again
 

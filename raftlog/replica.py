@@ -265,7 +265,7 @@ class Replica:
         self._peering.start(sorted(self._linked))
 
     def _tick(self) -> None:
-        """Let the library of a node that is alone act, again and again until it leads."""
+        """Tick the library of a node that is alone until it leads."""
         if self._is_over or self._raft is None:
             return
         try:
@@ -347,7 +347,7 @@ class Replica:
             )
 
     def truncate_after(self, index: int) -> None:
-        """Remove the entries after `index`, which a leader has replaced; rebuild the machine if need be."""
+        """Remove the entries after `index`, which another leader replaced; rebuild the machine if need be."""
         LOG.info("%s: entries %d to %d are replaced", self.home, index + 1, self._journal.last_index)
         self._journal.truncate_after(index)
         if self._applying.truncated(index):

@@ -27,7 +27,7 @@ _FOUND_CHARACTERS_MAX = 40  # characters of a wrong item that an error message s
 class Kind:
     """A field's type: its name in docs/records.md, and the four translations of one item.
 
-    `flat` is true of items that hold no others: only arrays of flat items may be unpacked without a walk.
+    `flat` is true of items that hold no others: `unpack_flat` is for arrays of flat items only.
     `as_is`, if not empty, is an expression over `{x}`: where it is true, `load` and `dump` would both leave
     the item unchanged.  `layouts` writes it into functions that then call neither.
     """
