@@ -1,12 +1,12 @@
-"""A consumer group whose members compute the assignment themselves: whoever is strong gets more.
+"""A consumer group whose members compute the assignment themselves, in proportion to their weights.
 
     quorate up --topic orders:12
-    python examples/client_side_assignor.py 3     # three times as strong
+    python examples/client_side_assignor.py 3     # three times the weight
     python examples/client_side_assignor.py 1     # in another terminal
 
-Each member tells the others its weight, as metadata of the assignor "weighted"; one of them is asked to share
-out the partitions. docs/protocol-extensions.md has the rules and every byte. Stock Kafka clients do not know
-this protocol, but may join the group all the same; Quorate's own assignor takes over while they are there.
+Each member announces its weight as metadata of the assignor "weighted"; one of them is asked to compute the
+assignment. docs/protocol-extensions.md has the rules and every byte. Stock Kafka clients do not know this
+protocol, but may join the group all the same; Quorate's own assignor takes over while they are members.
 """
 
 import sys
@@ -21,7 +21,7 @@ from wire.messages.extended_consumer_group_heartbeat import Assignor
 
 
 def share_out(group: ConsumerGroupPrepareAssignmentResponse) -> list[Member]:
-    """Each partition to whoever has the least for its weight; one byte of metadata is a weight."""
+    """Give each partition to the member with the least for its weight; one byte of metadata is the weight."""
     given = {member.member_id: Member(member_id=member.member_id) for member in group.members}
     counts = dict.fromkeys(given, 0)
     for topic in group.topics:

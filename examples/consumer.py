@@ -4,7 +4,7 @@
     python examples/consumer.py
 
 Start it several times and watch the partitions move; stop one with Ctrl-C or `kill -9`. Quorate keeps group
-membership and offsets and no records: the loop commits offsets that it counts up, where yours would commit
+membership and offsets but no records: the loop commits offsets that it counts up, where yours would commit
 what it has processed from elsewhere.
 """
 
@@ -29,7 +29,7 @@ closing = False
 
 
 def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-    if closing:  # librdkafka answers committed() no more: asking would hold up the leave until it times out
+    if closing:  # librdkafka no longer answers committed(): asking would delay the leave until it times out
         return
     for found in consumer.committed(partitions, timeout=10):
         next_offset[found.topic, found.partition] = max(found.offset, 0)

@@ -1,7 +1,8 @@
-"""Rendezvous hashing as an assignor: for each partition every subscriber draws a number, the highest wins.
+"""Rendezvous hashing as an assignor: each subscriber gets a hash for each partition, and the highest wins.
 
-Who draws what depends on nothing but the two names, so that a member that comes or goes moves only the
-partitions that it wins or had won. The price is balance: parts differ by chance."""
+The hash depends on the two names only, so that a member that joins or leaves moves only the partitions that
+it wins or had won. The price is balance: parts differ by chance.
+"""
 
 from zlib import crc32
 

@@ -2,10 +2,10 @@
 
     python -m examples.incident.record DIRECTORY
 
-What must stay true: one script, one story. Nothing here reads a clock or draws a number of its own, so two
-recordings differ in nothing, and the clock on the wall of the story says 03:12 when it is unstable. The nodes
-are the real ones, on simulated machines (`cluster.simulator`); what they wrote is copied while they run, as
-somebody on call would.
+The invariant: the recording is deterministic. Nothing here reads a clock or draws a random number of its own,
+so two recordings are identical, and the clock in the story says 03:12 when the group is unstable. The nodes
+are the real ones, on simulated machines (`cluster.simulator`); their files are copied while they run, as an
+engineer on call would do.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ TOPIC: Final = "orders"
 SHARD: Final = 0
 
 BEGIN: Final = datetime(2026, 3, 1, 3, 4, tzinfo=UTC)
-"""What the machines' clocks say when they are switched on."""
+"""The time on the machines' clocks when they are switched on."""
 
 HEARTBEAT_MS: Final = 3_000.0
 SESSION_MS: Final = 45_000.0
 COMMIT_MS: Final = 12_000.0
 FETCHED: Final = 250
-"""Records that a consumer has read between two commits of a partition."""
+"""Records that a consumer reads between two commits of a partition."""
 
 NOT_KEPT: Final = ("lock",)
 
@@ -55,12 +55,12 @@ def main() -> None:
 
 
 class Consumer(Member):
-    """One process of the application; `is_in_a_batch`: it heartbeats, and gives up nothing."""
+    """One process of the application; while `is_in_a_batch`, it heartbeats but revokes nothing."""
 
     is_in_a_batch = False
 
     def start(self, topics: dict[str, bytes], offsets: dict[int, int]) -> None:
-        """`offsets` by partition are the group's: whoever takes a partition goes on where it was left."""
+        """Start consuming; the group shares `offsets` by partition, so a new owner continues from them."""
         self.topics = topics
         self.names = {topic_id: name for name, topic_id in topics.items()}
         self.session_ms = SESSION_MS
@@ -83,7 +83,7 @@ class Consumer(Member):
             super().beat()
 
     def crash(self) -> None:
-        """Its code raised; the consumer is closed on the way out, which says good-bye."""
+        """Crash: the code raised, and the consumer is closed on the way out, which leaves the group."""
         self.is_running = False
         self.leave()
 
@@ -95,7 +95,7 @@ class Consumer(Member):
         self.is_in_a_batch = True
 
     def finish_batch(self) -> None:
-        """It polls again: commits what it did, and hears what happened meanwhile."""
+        """Poll again: commit the finished work, and process what happened meanwhile."""
         self.is_in_a_batch = False
         self._commit_one()
         if not self.epoch:
@@ -112,7 +112,7 @@ class Consumer(Member):
             self.beat()
 
     def _commit_one(self) -> None:
-        """Every partition in one request, as a consumer that commits what it has polled."""
+        """Commit every partition in one request, as a consumer does after a poll."""
         if not (self.owned and self.is_running) or self.is_in_a_batch:
             return
         offsets = {number: self.offsets.get(number, 0) + FETCHED for _, number in sorted(self.owned)}
@@ -131,7 +131,7 @@ class Consumer(Member):
 
 
 class Incident:
-    """The cluster, the consumers, and what befalls them."""
+    """The cluster, the consumers, and the course of events."""
 
     def __init__(self) -> None:
         self.world = World(SEED)
@@ -154,7 +154,7 @@ class Incident:
         self.killed: Machine | None = None
 
     def record(self, directory: Path) -> None:
-        """Lets it happen and keeps what the nodes wrote."""
+        """Play the incident and copy the nodes' files."""
         self.play()
         for machine in self.cluster.machines.values():
             copy(machine.copy_disk(), DATA_DIR, directory / machine.name)
@@ -176,7 +176,7 @@ class Incident:
             ("03:04:25", lambda: three.start(self.topics, self.offsets)),
             ("03:05:10", lambda: four.start(self.topics, self.offsets)),
             ("03:07:30", lambda: self._grow_topic(16)),
-            # A new release cannot read one order: billing-4 fails on it, is started again, and fails again.
+            # A new release cannot read one order: billing-4 crashes on it, is restarted, and crashes again.
             ("03:08:40", four.crash),
             ("03:09:05", four.restart),
             ("03:09:31", four.crash),
@@ -184,7 +184,7 @@ class Incident:
             ("03:10:22", four.crash),
             ("03:10:47", four.restart),
             ("03:11:13", four.crash),
-            # billing-2 begins with the invoices of a month, and will not poll before they are done.
+            # billing-2 starts on a month's invoices, and does not poll before they are done.
             ("03:11:25", two.begin_batch),
             ("03:11:38", four.restart),
             ("03:11:51", self._kill_leader),
@@ -196,7 +196,7 @@ class Incident:
         when = datetime.fromisoformat(f"{BEGIN:%Y-%m-%d}T{clock}+00:00")
         self.world.run_for((when - BEGIN).total_seconds() * 1000 - self.world.now_ms)
 
-    # What befalls the cluster
+    # Faults of the cluster
 
     def _kill_leader(self) -> None:
         leader = self.cluster.leader_of(SHARD)
@@ -230,7 +230,7 @@ class Incident:
 
 
 def copy(disk: SimFiles, source: str, target: Path) -> None:
-    """A directory of a simulated disk as files."""
+    """Copy a directory of a simulated disk to real files."""
     target.mkdir(parents=True)
     for name in disk.listdir(source):
         path = f"{source}/{name}"

@@ -1,17 +1,17 @@
 # %% [markdown]
 # # Which deployments cause our rebalances?
 #
-# A cluster's log knows when each group rebalanced, which member brought it about, and how long it took until
-# all was stable again. A deployment tool knows what was rolled out when. Brought together, they tell which
-# rollouts cost the most, and which version crash-loops.
+# A cluster's log knows when each group rebalanced, which member caused it, and how long it took until the
+# group was stable again. A deployment tool knows what was rolled out when. Combined, they show which rollouts
+# cost the most, and which version crash-loops.
 #
 # Run it as a script or cell by cell:
 #
-#     python examples/spark/deployments.py                           # a made-up cluster of three days
+#     python examples/spark/deployments.py                           # a generated cluster of three days
 #     python examples/spark/deployments.py LOGS deployments.csv      # yours
 #
 # `LOGS` is a node's directory or the folder of a cluster; the CSV has the columns from_ms, until_ms, service,
-# version. Client ids are taken to be `SERVICE-INSTANCE`.
+# version. Client ids are assumed to be `SERVICE-INSTANCE`.
 
 # %%
 from __future__ import annotations
@@ -39,8 +39,8 @@ register(spark)
 # %% [markdown]
 # ## The log, and what was deployed
 #
-# Without arguments a cluster is made up, from a seed: a dozen groups of four services, on three days on which
-# instances were rolled, paused, scaled, and nodes fell. One of the versions is bad.
+# Without arguments a cluster is generated from a seed: a dozen groups of four services, over three days in
+# which instances were rolled, paused and scaled, and nodes failed. One of the versions is bad.
 
 # %%
 if len(sys.argv) == 3:
@@ -63,12 +63,11 @@ deployments = spark.read.csv(
 print(f"{records.count():,} records in {log}, {deployments.count():,} deployments in {deployed}")
 
 # %% [markdown]
-# ## Every rebalance, and whose process it was
+# ## Every rebalance, and the process that caused it
 #
-# `rebalance_timeline` has a row for each group epoch, with the member that brought it about. What the client
-# of that member calls itself stands in its record 5; the service is what is before the last dash. Where
-# `quorate pipeline run` has written tables, `group_epochs` has the same columns and more:
-# `read_table(spark, TABLES, "group_epochs")`.
+# `rebalance_timeline` has a row for each group epoch, with the member that caused it. That member's client id
+# is in its record 5; the service is the part before the last dash. Where `quorate pipeline run` has written
+# tables, `group_epochs` has the same columns and more: `read_table(spark, TABLES, "group_epochs")`.
 
 # %%
 epochs = rebalance_timeline(records).where("num_members > 0")
@@ -86,7 +85,7 @@ rebalances = (
 )
 
 # %% [markdown]
-# Partitions moved: each time that a member came to own one, counted by the epoch in which that was.
+# Partitions moved: each time that a member gained ownership of one, counted by the epoch in which it did.
 
 # %%
 moved = (
@@ -99,7 +98,7 @@ moved = (
 # %% [markdown]
 # ## The answer
 #
-# A rebalance is a deployment's if the process was of the service that was deployed, at that time.
+# A rebalance is attributed to a deployment if its process belongs to the deployed service, at that time.
 
 # %%
 of_deployments = rebalances.join(f.broadcast(deployments), "service").where(
@@ -126,8 +125,8 @@ for row in answer:
     )
 
 # %% [markdown]
-# A healthy rollout costs two rebalances for each instance and group: the member goes, and comes. What is far
-# above that did not stay up.
+# A healthy rollout costs two rebalances for each instance and group: the member leaves, and joins. A version
+# far above that did not stay up.
 
 # %%
 figure = Figure(figsize=(9, 0.45 * len(answer) + 1.2))
@@ -145,14 +144,15 @@ print(f"chart: {chart}")
 # %% [markdown]
 # ## What is left
 #
-# Not every rebalance is a deployment's. What follows a failover (a new term of the shard) within two minutes
-# is likely that: members that did not find the new leader in time. The rest joined, left or stood still.
+# Not every rebalance comes from a deployment. One within two minutes after a failover (a new term of the
+# shard) is probably due to that: members that did not find the new leader in time. The rest joined, left or
+# stalled.
 
 # %%
 takeovers = records.where("type_name = 'TermStart' AND raft_index > 1").select(
     "cluster_id", "shard", f.col("timestamp_ms").alias("fell_ms")
 )
-# An entry, as a group that is founded again has its first epochs twice.
+# Joined by entry, as a group that is created again has its first epochs twice.
 place = ["cluster_id", "shard", "group_id", "raft_index"]
 others = rebalances.join(of_deployments.select(*place), place, "left_anti")
 soon = others.join(f.broadcast(takeovers), ["cluster_id", "shard"], "left").withColumn(
@@ -172,8 +172,8 @@ for row in left:
     print(f"{row['count']:>8,}  {row.trigger}{' after a failover' if row.after_failover else ''}")
 
 # %% [markdown]
-# And the moments at which many groups rebalanced at once, the largest first. `rebalance_storms` wants the
-# columns of table `group_epochs`; what the timeline does not have is not known here.
+# Finally, the times at which many groups rebalanced at once, the largest first. `rebalance_storms` wants the
+# columns of table `group_epochs`; placeholders fill in those that the timeline lacks.
 
 # %%
 known = rebalances.withColumn("is_begin_known", f.lit(True)).withColumn("num_moves", f.lit(0))
