@@ -1,10 +1,8 @@
-"""Long logs that look like life, written to real directories by seed.
+"""Long, realistic logs, written to real directories and reproducible by seed.
 
-files     segments, their indexes and snapshots, as a node writes them
-groups    a group's members on their way from target to target
-steady    one shard, the same mix throughout: for rates
-plan      what happens to the processes of many services over days
-life      several shards over days by that plan: for questions
+files     segments, their indexes and snapshots, as a node writes them groups    a group's members on their
+way from target to target steady    one shard with the same mix throughout: for rates plan      events in the
+processes of many services over days life      several shards over days by that plan: for queries
 """
 
 from .files import Written

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.mixedlog DIR`: the log of a cluster's days; equal arguments make equal bytes."""
+"""`python -m benchmarks.mixedlog DIR`: the log of a cluster's days; equal arguments give equal bytes."""
 
 from __future__ import annotations
 

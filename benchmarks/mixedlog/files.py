@@ -1,10 +1,10 @@
-"""The files of a generated log: frames are added, full segments sealed, snapshots of everything kept.
+"""The files of a generated log: appends frames, seals full segments, snapshots all live records.
 
-What stands on disk is what a node writes: the frame, the index of a sealed segment and the snapshot are made
-by `raftlog` itself. Only the rows of an index are packed on the way, as the writer knows what `build_index`
-would read back; a test holds the two to equal bytes. Snapshots are kept ones, which are a short cut for
-readers: they end with any entry, where a node's end with a segment, and their two hashes, at which no reader
-of a kept snapshot looks, are zeros. Memory holds one segment and the newest record of each key.
+The files are as a node writes them: the frame, the index of a sealed segment and the snapshot are made by
+`raftlog` itself. Only the rows of an index are packed during writing, since the writer knows what
+`build_index` would read back; a test checks that both give equal bytes. Snapshots are kept ones, a shortcut
+for readers: they may end with any entry, whereas a node's end with a segment, and their two hashes, which no
+reader of a kept snapshot uses, are zeros. Memory holds one segment and the newest record of each key.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from records.entry import join_body
 
 START_MS = 1_772_366_400_000
 SEGMENT_BYTES = 64 << 20
-"""As a node's default."""
+"""A node's default segment size."""
 SNAPSHOT_RECORDS = 500_000
-"""Between two snapshots, in a shard."""
+"""Records between two snapshots of a shard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What there is of one shard's log."""
+    """The contents of one shard's written log."""
 
     records: int
     entries: int
     last_ms: int
     snapshots: tuple[int, ...]
-    """Their last indexes, rising."""
+    """Last index of each, rising."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -70,17 +70,17 @@ def new_node(path: str, cluster_id: str, num_shards: int) -> NodeIdentity:
 
 
 def write_term(home: str, term: int) -> None:
-    """The term that a shard's node is in."""
+    """Write the current term of a shard."""
     write_meta(OsFiles(), join(home, TERM_FILE), TERM_KIND, term, None)
 
 
 def group_crc(group_id: str) -> int:
-    """What the index of a segment has of a group's name."""
+    """A group's name as stored in a segment's index."""
     return crc32(group_id.encode())
 
 
 class Segments:
-    """The files of one shard; its entries come in the order of their times."""
+    """The files of one shard; entries are added in chronological order."""
 
     def __init__(self, home: str, identity: LogIdentity, segment_bytes: int, snapshot_records: int) -> None:
         self.last_index = 0
@@ -93,7 +93,7 @@ class Segments:
         self._segment_bytes = segment_bytes
         self._snapshot_records = snapshot_records
         self._newest: dict[tuple[int, bytes], tuple[int, int, int, RawRecord]] = {}
-        """By key: index, place in the entry, time, record."""
+        """The newest record of each key: index, place in the entry, time, record."""
         self._chain = Chain()
         self._begin(1, GENESIS)
 
@@ -106,7 +106,7 @@ class Segments:
         self._first_ms = -1
 
     def add(self, term: int, at_ms: int, cause: bytes, raws: Sequence[RawRecord], crc: int) -> None:
-        """One entry; ``crc`` is `group_crc` of the group that it is about, 0: of none."""
+        """Add one entry; ``crc`` is `group_crc` of the group it concerns, 0 if none."""
         index = self.last_index = self.last_index + 1
         self.last_ms = at_ms
         if self._first_ms < 0:
@@ -132,7 +132,7 @@ class Segments:
             self._snapshot(term)
 
     def close(self) -> Written:
-        """Writes what is left as the open segment."""
+        """Write the rest as the open segment."""
         self._write()
         return Written(
             records=self.records,
@@ -146,7 +146,7 @@ class Segments:
             file.write(self._data)
 
     def _seal(self) -> None:
-        """The segment gets its index, and the next one begins."""
+        """Write the segment's index and start the next segment."""
         self._write()
         sealed = Sealed(
             first_index=self._first,
@@ -165,7 +165,7 @@ class Segments:
         self._begin(self.last_index + 1, sealed.chain_after)
 
     def _snapshot(self, term: int) -> None:
-        """Keeps the state as it is now."""
+        """Write a snapshot of the current state."""
         header = SnapshotHeader(
             cluster_id=self._identity.cluster_id,
             shard=self._identity.shard,

@@ -1,9 +1,8 @@
-"""A consumer group as a generator knows it: who is in it, what each has and is to have, and the records of
-each step.
+"""A generated consumer group: its members, assignments and targets, and the records of each step.
 
-A step is one entry: a member comes or goes, which makes an epoch and its target at once; or one member comes
-nearer to its target. All are told to give up before any gives up, and all give up before any takes, so that
-no partition has two owners.
+A step is one entry: a member joins or leaves, which makes an epoch and its target at once; or one member
+moves towards its target. All members are told to revoke before any revokes, and all revoke before any is
+assigned more, so that no partition has two owners.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ NOTHING: Share = frozenset()
 
 @dataclass(slots=True)
 class Member:
-    """What a member has, and in which epoch."""
+    """A member's assignment and epoch."""
 
     epoch: int = 0
     assigned: Share = NOTHING
@@ -70,7 +69,7 @@ class Member:
 
 @dataclass(slots=True)
 class Group:
-    """One group; all its members read the one topic."""
+    """One group; all its members read the same topic."""
 
     group_id: str
     epoch: int = 0
@@ -82,7 +81,7 @@ class Group:
         self.commit_keys = [offset_commit_key(self.group_id, TOPIC, number) for number in range(PARTITIONS)]
 
     def join(self, member_id: str, client_id: str, client_host: str) -> Step:
-        """A member comes."""
+        """Add a member."""
         self.members[member_id] = Member()
         value = ConsumerGroupMemberMetadataValue(
             client_id=client_id,
@@ -100,7 +99,7 @@ class Group:
         return cause, _encoded([*records, *self._retarget(first=self.epoch == 0)])
 
     def leave(self, member_id: str) -> Step:
-        """A member goes by its own will."""
+        """Remove a member that leaves by itself."""
         cause = Cause(
             trigger=Trigger.MEMBER_LEFT,
             member_id=member_id,
@@ -109,7 +108,7 @@ class Group:
         return cause, self._without(member_id)
 
     def expire(self, member_id: str, heard_ms: int, now_ms: int) -> Step:
-        """A member was heard at ``heard_ms`` and not for its session since; -1: never, by this leader."""
+        """Expire a member whose last heartbeat was at ``heard_ms``; -1: none received by this leader."""
         armed_ms = now_ms - SESSION_MS
         cause = Cause(
             trigger=Trigger.SESSION_EXPIRED,
@@ -120,7 +119,7 @@ class Group:
         return cause, self._without(member_id)
 
     def settle(self) -> Step | None:
-        """The next step of a member on its way to its target: all are told, then give up, then take."""
+        """The next step of a member towards its target: first all learn what to revoke, then revoke, then take."""
         for member_id, member in self.members.items():
             surplus = member.assigned - self.target[member_id]
             if surplus:
@@ -155,7 +154,7 @@ class Group:
         return _encoded([*records, *self._retarget()])
 
     def _retarget(self, *, first: bool = False) -> list[Record]:
-        """The records of a new epoch, which has a target at once."""
+        """The records of a new epoch and its target."""
         self.epoch += 1
         shares = {
             member_id: frozenset(range(place, PARTITIONS, len(self.members)))
@@ -188,7 +187,7 @@ class Group:
         member = self.members[member_id]
         value = ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=member.epoch,
-            previous_member_epoch=max(member.epoch - 1, 0),  # about so: a generator does not look back
+            previous_member_epoch=max(member.epoch - 1, 0),  # approximate: the generator keeps no history
             state=state,
             assigned_partitions=_parts(member.assigned),
             partitions_pending_revocation=_parts(member.pending),
@@ -203,13 +202,13 @@ def new_member_id(rng: random.Random) -> str:
 
 
 def topic_created() -> Step:
-    """The one topic, as the metadata shard has it."""
+    """The creation of the only topic, in the metadata shard."""
     record = Record(TopicKey(name=TOPIC), TopicValue(num_partitions=PARTITIONS, topic_id=TOPIC_ID))
     return Cause(trigger=Trigger.TOPIC_CREATED, detail=TOPIC), _encoded([record])
 
 
 def term_opened(term: int) -> Step:
-    """A term's first entry: the next of three nodes leads, after the one before it fell."""
+    """A term's first entry: the next of three nodes leads after the previous leader failed."""
     value = TermStartValue(
         term=term,
         node_id=term % NODES,

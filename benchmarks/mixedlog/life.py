@@ -1,8 +1,8 @@
-"""A cluster's log over days as its plan has it: deployments, pauses, failovers, and commits all the while.
+"""A cluster's log over days, following its plan: deployments, pauses, failovers, and continuous commits.
 
-Each shard is written by itself, from the plan and its own seed, so that shards may be written side by side
-and still agree on what happened to each process. Commits are spread evenly over the time that is left, which
-makes the log as long as was asked for both in records and in days.
+Each shard is written separately, from the plan and its own seed, so that shards may be written in parallel
+and still agree on the events of each process. Commits are spread evenly over the remaining time, which gives
+the log the requested length both in records and in days.
 """
 
 from __future__ import annotations
@@ -48,30 +48,30 @@ from .plan import (
 )
 
 COMMIT_RECORDS = 3
-"""In an entry: what one of four members has of twelve partitions."""
+"""Records per commit entry: one of four members has that many of twelve partitions."""
 PACED_EVERY = 256
-"""Entries of commits after which their pace is set anew."""
+"""Commit entries after which their pace is recomputed."""
 SETTLE_MS = (200, 1_200)
-"""Between two steps of members on their way to a target."""
+"""Milliseconds between two steps of members towards a target, as a range."""
 START_SPREAD_MS = 60_000
 LOST_WITH_NODE = 0.15
-"""So many groups, each by itself, lose a member with a failover; it comes back when it finds the leader."""
+"""Probability that a group loses a member in a failover; it returns once it finds the leader."""
 BACK_MS = (2_000, 20_000)
 
 
 @dataclass(slots=True)
 class _Home:
-    """A group with the seats of its processes."""
+    """A group with its processes."""
 
     group: Group
     service: Service
     crc: int
     seats: dict[int, str] = field(default_factory=dict)
-    """Instance -> member id, while it runs; the session of the member may be over all the same."""
+    """Instance -> member id while the process runs, even if the member's session has expired."""
     settles: bool = False
     stalled: set[int] = field(default_factory=set)
     committing: list[tuple[bytes, list[tuple[bytes, int]]]] | None = None
-    """By member: the cause of its commits, and (key, partition) of what it commits; ``None``: look again."""
+    """Each member's commits: their cause, and (key, partition) of each; ``None``: to be recomputed."""
 
 
 class _ShardLife:
@@ -93,10 +93,10 @@ class _ShardLife:
         every = sum(len(service.groups) for service in plan.services)
         self._records = plan.records * len(self._all) // every
         self._planned = sum(map(self._costs, plan.happenings))
-        """About so many records are still to come of what is planned."""
+        """Estimate of the records still to come from planned events."""
 
     def run(self) -> Written:
-        """Writes until there are as many records as the shard's groups have coming."""
+        """Write until the shard has its groups' share of the records."""
         self._open_term(0)
         for home in self._all:
             for instance in range(INSTANCES):
@@ -123,12 +123,12 @@ class _ShardLife:
         return log.close()
 
     def _pace(self, at_ms: float) -> float:
-        """Between two entries of commits, so that they last until the end."""
+        """Milliseconds between two commit entries, so that they last until the end."""
         entries = (self._records - self._log.records - self._planned) / COMMIT_RECORDS
         return max(self._plan.until_ms - at_ms, 0.0) / max(entries, 1.0)
 
     def _costs(self, happening: Happening) -> int:
-        """About so many records does it make in this shard."""
+        """Estimate of the records that an event makes in this shard."""
         match happening:
             case Deployment():
                 homes = len(self._homes.get(happening.service, ()))
@@ -147,7 +147,7 @@ class _ShardLife:
         heappush(self._due, (at_ms, next(self._numbers), what, about))
 
     def _due_from(self, happening: Happening) -> None:
-        """What a line of the plan means to the groups of this shard."""
+        """Schedule a planned event for the groups of this shard."""
         match happening:
             case Deployment():
                 for home in self._homes.get(happening.service, ()):
@@ -168,7 +168,7 @@ class _ShardLife:
                         home.stalled.add(happening.partition)
                         home.committing = None
 
-    # What happens.
+    # Events.
 
     def _come(self, home: _Home, instance: int) -> None:
         if instance not in home.seats:
@@ -217,7 +217,7 @@ class _ShardLife:
             self._write(home, step)
 
     def _write(self, home: _Home, step: Step) -> None:
-        """An entry about the group, which is on its way from then on."""
+        """Write an entry about the group, which settles from then on."""
         cause, raws = step
         self._log.add(self.term, self._now_ms, dump_cause(cause), raws, home.crc)
         home.committing = None
@@ -228,7 +228,7 @@ class _ShardLife:
     # Commits.
 
     def _commit(self, home: _Home, turn: int) -> None:
-        """One member commits what it has: positions that rise with the time."""
+        """Let one member commit its partitions, with offsets that rise with time."""
         if home.committing is None:
             home.committing = list(_committing(home))
         if home.committing:
@@ -254,11 +254,11 @@ def _committing(home: _Home) -> list[tuple[bytes, list[tuple[bytes, int]]]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """A written log, and what it is about."""
+    """A written log and its plan."""
 
     plan: Plan
     written: tuple[Written, ...]
-    """By group shard."""
+    """One for each group shard."""
 
     @property
     def records(self) -> int:
@@ -276,8 +276,11 @@ def write_life(
     snapshot_records: int = SNAPSHOT_RECORDS,
     workers: int = 1,
 ) -> Life:
-    """A node's directory with so many records (a few more or less) over so many days; equal arguments make
-    equal bytes, however many ``workers`` write the shards. Raises `ValueError` where that is no plan."""
+    """Write a node's directory with about this many records over so many days.
+
+    Equal arguments give equal bytes, however many ``workers`` write the shards. Raises `ValueError` if no
+    plan fits.
+    """
     plan = planned(records, shards=shards, days=days, seed=seed)
     identity = new_node(path, f"life-{seed}", shards)
     home = join(path, shard_name(METADATA_SHARD))

@@ -1,10 +1,10 @@
-"""What happens to a generated cluster over days, planned by seed before a record is written.
+"""Events in a generated cluster over days, planned by seed before any record is written.
 
 Services run the same number of instances; an instance is a process on a host and has one member in each of
-its service's groups. What happens to a process therefore happens to several groups at once, in any shard.
-The plan says who restarts when and why, so whoever asks the log knows the right answer; it holds one line for
-some thousand records. It is simpler than life: there is one topic, all groups are of one size, and a process
-that crashes still says goodbye, as a client does whose library closes it.
+its service's groups. An event in a process therefore affects several groups at once, in any shard. The plan
+says which process restarts when and why, so that the right answers to queries of the log are known; it holds
+one line for some thousand records. It simplifies reality: there is one topic, all groups have the same size,
+and a process that crashes still leaves its groups, like a client whose library closes it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ RECORDS_PER_GROUP = 5_000
 GROUPS_MIN, GROUPS_MAX = 12, 5_000
 DAY_MS = 86_400_000
 RESTART_RECORDS = 28
-"""About so many does a member that goes and comes back make in a group of four."""
+"""Approximate records made by a member that leaves and returns in a group of four."""
 DEPLOYMENTS_SHARE, PAUSES_SHARE, SCALINGS_SHARE = 0.045, 0.01, 0.01
-"""Of all records; failovers come on top, and offset commits are the rest."""
+"""Shares of all records; failovers come on top, and offset commits are the rest."""
 DEPLOYMENTS_MIN = 3
 FAILOVERS_PER_DAY = 2
 STALLS_SHARE = 0.01
-"""So many of the groups have a partition whose commits stop for good."""
+"""Share of the groups that have a partition whose commits stop for good."""
 BAD_SHARE = 0.08
-"""So many of the deployments are bad."""
+"""Share of the deployments that are bad."""
 CRASHES, CRASHES_OF_WORST = (2, 3), 6
-"""How often an instance of a bad deployment crashes before it stays up."""
+"""Crashes of an instance of a bad deployment before it stays up."""
 DOWN_MS, UP_MS = (5_000, 12_000), (6_000, 12_000)
-"""From going to coming, and from there to a crash or to being ready."""
+"""Milliseconds an instance is down, and milliseconds from its start to a crash or to readiness."""
 INSTANCE_GAP_MS = 45_000
-"""A rolling restart goes on with the next instance so long after the one before is ready."""
+"""Milliseconds in a rolling restart from the readiness of one instance to the restart of the next."""
 SETTLING_MS = 60_000
-"""What begins so long after the last restart is still due to the deployment."""
+"""Milliseconds after the last restart in which events still count as caused by the deployment."""
 QUIET_END = 0.04
-"""The last part of the time, in which nothing begins: what is under way comes to its end."""
+"""Final share of the time in which nothing starts, so that running events can end."""
 DEPLOYMENT_MS_MAX = (
     INSTANCES * ((1 + CRASHES_OF_WORST) * (DOWN_MS[1] + UP_MS[1]) + INSTANCE_GAP_MS) + SETTLING_MS
 )
@@ -51,7 +51,7 @@ _NOUNS = ("billing", "orders", "search", "mail", "stock", "routes", "prices", "f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Some groups that the same processes consume in."""
+    """Groups that the same processes consume in."""
 
     number: int
     name: str
@@ -64,7 +64,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """A process goes, or comes."""
+    """A process stops or starts."""
 
     at_ms: int
     instance: int
@@ -73,20 +73,20 @@ class Restart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """A new version of a service, instance by instance."""
+    """A new version of a service, rolled out instance by instance."""
 
     service: int
     version: str
     from_ms: int
     until_ms: int
     crashes: int
-    """Of each instance; 0 of a good one. With each its member leaves, and comes back under a new id."""
+    """Crashes of each instance, 0 for a good version; its member returns under a new id each time."""
     restarts: tuple[Restart, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
-    """The node that led all shards fell, and another one leads them."""
+    """The node that led all shards failed, and another one takes over."""
 
     from_ms: int
     gap_ms: int
@@ -94,7 +94,7 @@ class Failover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """A process stands still for longer than its session, and goes on under its member ids."""
+    """A process stands still for longer than its session, then continues under its member ids."""
 
     service: int
     instance: int
@@ -104,7 +104,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """One more instance for a while."""
+    """One more instance for a limited time."""
 
     service: int
     from_ms: int
@@ -113,7 +113,7 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """The commits of a partition stop, and its owner stays."""
+    """The commits of a partition stop while its owner stays."""
 
     group_id: str
     partition: int
@@ -125,7 +125,7 @@ Happening = Deployment | Failover | Pause | Scaling | Stall
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything that is not a commit."""
+    """All events other than commits."""
 
     seed: int
     records: int
@@ -133,7 +133,7 @@ class Plan:
     until_ms: int
     services: tuple[Service, ...]
     happenings: tuple[Happening, ...]
-    """By time."""
+    """Sorted by time."""
 
     @property
     def deployments(self) -> tuple[Deployment, ...]:
@@ -141,11 +141,11 @@ class Plan:
 
     @property
     def worst(self) -> Deployment:
-        """The deployment that crashes most often: the answer to "which one was it"."""
+        """The deployment with the most crashes, the expected answer of the example."""
         return max(self.deployments, key=lambda one: one.crashes)
 
     def write_deployments(self, path: str | Path) -> None:
-        """A file as a deployment tool would write it: window, service, version."""
+        """Write a file like a deployment tool's: window, service, version."""
         with open(path, "w", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(["from_ms", "until_ms", "service", "version"])
@@ -154,7 +154,7 @@ class Plan:
 
 
 def planned(records: int, *, shards: int, days: float, seed: int) -> Plan:
-    """A plan whose log comes to about so many records; raises `ValueError` where there is no time for it."""
+    """A plan for a log of about this many records; raises `ValueError` if the time is too short."""
     if min(records, shards) < 1:
         raise ValueError(f"{records} records in {shards} shards are no log: give one or more of either")
     rng = random.Random(f"plan {seed}")
@@ -202,13 +202,13 @@ def _services(num_groups: int) -> Iterator[Service]:
 def _deployments(
     records: int, services: tuple[Service, ...], last_ms: int, rng: random.Random
 ) -> Iterator[Deployment]:
-    """Each service is deployed time and again, one deployment after the other."""
+    """Repeated deployments of each service, one after the other."""
     per_deployment = RESTART_RECORDS * GROUPS_OF_SERVICE * INSTANCES
     count = max(round(records * DEPLOYMENTS_SHARE / per_deployment), DEPLOYMENTS_MIN)
     worst = rng.randrange(count)
     rounds = -(-count // len(services))
     slot_ms = (last_ms - START_MS) // rounds
-    if slot_ms // 2 < DEPLOYMENT_MS_MAX:  # from the latest begin in one slot to the earliest in the next
+    if slot_ms // 2 < DEPLOYMENT_MS_MAX:  # from the latest start in one slot to the earliest in the next
         needed = 2 * DEPLOYMENT_MS_MAX * rounds / (1 - QUIET_END) / DAY_MS
         raise ValueError(
             f"{rounds} deployments of a service take {needed:.2f} days: give more, or fewer records"

@@ -1,10 +1,10 @@
-"""One shard that goes on as it began: the same mix for as long as one likes, so that rates can be compared.
+"""One shard with the same mix of records throughout, of any length, so that rates can be compared.
 
-Four records in five are offset commits. The others are what groups write while members come, go and are
-fenced: epochs, targets, and each member on its way to its target. New members are new ids, as with real
-clients, so the ids in a log grow with its length; groups, members at a time and committed partitions do not.
-It is for rates and no story: a group's first member commits whichever partitions, also such as it does not
-own, and whoever expires may have been heard a moment ago.
+Four records in five are offset commits. The others come from groups whose members join, leave and are fenced:
+epochs, targets, and each member's steps towards its target. New members get new ids, as with real clients, so
+the number of ids grows with the log; the numbers of groups, concurrent members and committed partitions do
+not. The log is for rates and has no plausible story: a group's first member commits arbitrary partitions,
+including ones it does not own, and a member may expire right after a heartbeat.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLIENTS = 7
 
 
 def group_name(number: int) -> str:
-    """The id of a group of the log; that of 0 is in every log, and as busy as any other."""
+    """A group's id; group 0 is in every log, and as busy as any other."""
     return f"orders-service-{number:05d}"
 
 
@@ -44,7 +44,7 @@ def write_log(
     snapshot_records: int = SNAPSHOT_RECORDS,
     seed: int = 1,
 ) -> Written:
-    """A node's directory with one group shard of so many records; equal arguments make equal bytes."""
+    """A node's directory with one group shard of this many records; equal arguments give equal bytes."""
     identity = new_node(path, "bench", 1)
     home = join(path, shard_name(METADATA_SHARD))
     catalog = Segments(home, identity.log(METADATA_SHARD), segment_bytes, snapshot_records)
@@ -63,7 +63,7 @@ def write_log(
 
 
 def entries(groups: int, rng: random.Random) -> Iterator[tuple[Group | None, Step]]:
-    """The decisions of a shard, for ever, and the groups that they are about."""
+    """Yield a shard's decisions without end, with the groups they concern."""
     all_groups = [Group(group_name(number)) for number in range(groups)]
     joined = [0] * groups
     written = of_groups = count = term = 0
