@@ -1,1 +1,1 @@
-"""Benchmarks: one module beside each thing whose speed is promised; `make bench` runs them all."""
+"""Benchmarks, one module for each part whose speed is promised; `make bench` runs them all."""

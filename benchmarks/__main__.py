@@ -1,8 +1,8 @@
 """`python -m benchmarks [name …]`: run the named benchmarks, or all of them, each in a process of its own.
 
-A process each, because a benchmark that measures memory or start-up must not inherit another's heap, and so
-that one failure does not hide the others' figures. Figures are ratios or rates measured in one run;
-docs/performance.md holds those that were written down, with their command.
+Separate processes keep a benchmark that measures memory or start-up from inheriting another's heap, and one
+failure from hiding the others' figures. Figures are ratios or rates measured in one run; docs/performance.md
+holds recorded ones, with their command.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def known() -> list[str]:
 
 
 def main(names: list[str]) -> int:
-    """Run `names`, all if empty. Returns 0, 2 for an unknown name, or the worst exit code of the runs."""
+    """Run `names`, or all if empty. Returns 0, 2 for an unknown name, or the worst exit code of the runs."""
     available = known()
     if unknown := [name for name in names if name not in available]:
         print(f"no benchmark named {', '.join(unknown)}; there are: {', '.join(available)}", file=sys.stderr)

@@ -1,12 +1,12 @@
-"""Apache Kafka itself beside us: brokers from Maven artifacts, to compare with and to measure against.
+"""Runs Apache Kafka brokers from Maven artifacts, to compare and to measure against.
 
 `launch_kafka` formats and starts brokers in KRaft combined mode on loopback ports, with data and logs in a
-folder of their own, and returns when every one of them answers and knows the others. tests/java/pom.xml names
-the release; Maven resolves it once, and the class path is kept in `build/java` (`make clean` removes it),
-named by the pom's checksum.
+folder of their own, and returns when each of them answers and knows the others. tests/java/pom.xml names the
+release. Maven resolves it once, and the class path is kept in `build/java` (`make clean` removes it), named
+by the pom's checksum.
 
-What must stay true: a launch ends within its time or raises, with the broker's last words; whatever was
-started is ended by its process id, at `stop`, when the launch fails, and when this process exits.
+The invariants: a launch completes within its time limit or raises with the broker's last output; every
+started process is ended by its process id, at `stop`, when the launch fails, and when this process exits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CLASS_PATH_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.0
 
 JAVA_VERSION_MIN: Final = 17
 MAVEN_S_MAX: Final = 300.0
-"""Resolving from an empty local repository: 90 artifacts."""
+"""Seconds to resolve the 90 artifacts into an empty local repository."""
 
 FORMAT_S_MAX: Final = 60.0
 START_S_MAX: Final = 90.0
@@ -50,7 +50,7 @@ METADATA_VERSION: Final = 12
 LAST_WORDS_BYTES: Final = 2_000
 
 QUICK_JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-"""For tools that live for a second: no time to warm up."""
+"""JVM options for tools that run for a second, too short to warm up."""
 
 BROKER_JVM: Final = (
     "-server",
@@ -59,15 +59,15 @@ BROKER_JVM: Final = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-Djava.awt.headless=true",
 )
-"""As Kafka's own start script has it."""
+"""The JVM options of Kafka's own start script."""
 
 
 class JavaError(Exception):
-    """Maven or a Java process did not do what it was asked for: its last words."""
+    """Maven or a Java process failed; holds its last output."""
 
 
 def java_is_missing() -> str | None:
-    """Why Apache Kafka cannot be run here, in one line; None if it can."""
+    """The reason why Apache Kafka cannot be run here, in one line; None if it can."""
     java = shutil.which("java")
     if java is None:
         return f"no Java: install a JDK {JAVA_VERSION_MIN} or newer (java) and Maven (mvn)"
@@ -81,7 +81,7 @@ def java_is_missing() -> str | None:
 
 
 def class_path() -> str:
-    """Kafka's broker, clients and tools with all that they need. Raises JavaError."""
+    """The class path of Kafka's broker, clients and tools with all dependencies. Raises JavaError."""
     kept = _class_path_file()
     if kept.exists():
         known = kept.read_text("utf-8").strip()
@@ -100,13 +100,13 @@ def class_path() -> str:
 
 
 def java_command(main_class: str, *arguments: str, jvm: tuple[str, ...] = QUICK_JVM) -> list[str]:
-    """The command that runs a class of Kafka's; its log goes to standard error, errors only."""
+    """The command that runs a class of Kafka's; it logs errors only, to standard error."""
     logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
     return ["java", "-Xmx256m", logging, *jvm, "-cp", class_path(), main_class, *arguments]
 
 
 class ApacheKafka:
-    """Brokers that run. `bootstrap` is what clients connect to; node ids count from 1."""
+    """Running brokers. Clients connect to `bootstrap`; node ids count from 1."""
 
     def __init__(self, work_dir: Path, nodes: int, settings: Mapping[str, str], heap_mb: int) -> None:
         self.work_dir = work_dir
@@ -141,14 +141,14 @@ class ApacheKafka:
         return self.work_dir / f"node-{node_id}.log"
 
     def start(self) -> None:
-        """Formats, starts and waits. Raises JavaError."""
+        """Format and start the brokers, and wait until they are ready. Raises JavaError."""
         self._format()
         for position in range(len(self._ports)):
             self._spawn(position)
         self._await_ready(time.monotonic() + START_S_MAX)
 
     def stop(self) -> None:
-        """Asks every broker to end; one that does not in time is killed."""
+        """Ask every broker to stop; one that does not in time is killed."""
         running = [process for process in self._processes if process.poll() is None]
         for process in running:
             process.send_signal(signal.SIGTERM)
@@ -222,7 +222,7 @@ class ApacheKafka:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,  # Ctrl-C is for whoever launched it, who then stops it
+                    start_new_session=True,  # Ctrl-C is for the launching process, which then stops it
                 )
             )
 
@@ -260,7 +260,7 @@ class ApacheKafka:
 def launch_kafka(
     work_dir: Path, *, nodes: int = 1, settings: Mapping[str, str] | None = None, heap_mb: int = 1_024
 ) -> ApacheKafka:
-    """Brokers that serve, with fresh data in `work_dir`. Raises JavaError; then nothing is left running."""
+    """Brokers ready to serve, with fresh data in `work_dir`; raises JavaError, leaving nothing running."""
     work_dir.mkdir(parents=True, exist_ok=True)
     kafka = ApacheKafka(work_dir, nodes, settings or {}, heap_mb)
     atexit.register(kafka.kill)
@@ -283,7 +283,7 @@ def _probes(count: int) -> Iterator[list[socket.socket]]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """All probes are open at once, so that no two are the same."""
+    """Distinct free ports: all probes are open at the same time."""
     with _probes(count) as opened:
         return [probe.getsockname()[1] for probe in opened]
 

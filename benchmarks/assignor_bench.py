@@ -1,9 +1,9 @@
-"""The assignors and the whole decisions around them: `python -m benchmarks.assignor_bench`.
+"""The assignors and the decisions around them: `python -m benchmarks.assignor_bench`.
 
-Prints the milliseconds of CPU that assignments take, from the usual size to the largest group there may be,
-and those that the loop stands still while a group takes in one more member: the heartbeat from request to
-reply, with assignor, validation, encoding and apply. A large group's target is computed by a child process
-and installed in parts, and it is described in several turns; of those, the longest turn of the loop counts.
+Prints the CPU milliseconds of assignments, from the usual size to the largest allowed group, and how long the
+event loop is blocked while a group takes in one more member: the heartbeat from request to reply, with
+assignor, validation, encoding and apply. A large group's target is computed by a child process and installed
+in parts, and its description takes several turns of the loop; for these, the longest turn counts.
 """
 
 from __future__ import annotations
@@ -60,8 +60,11 @@ def _line(what: str, figures: Iterable[float]) -> None:
 
 
 def bench_assignor(members: int, partitions: int, topics: int, kind: str, chosen: int = 0) -> None:
-    """From scratch, and with one member more. Five different subscriptions, as in Kafka's benchmark: each
-    to all topics but a fifth; or `chosen` topics each, at random."""
+    """Assign from scratch, and with one member more.
+
+    There are five different subscriptions, as in Kafka's benchmark, each to all topics but a fifth; or
+    `chosen` random topics each.
+    """
     ids = _ids(topics)
     metadata = {topic_id: AssignmentTopicMetadata(topic_id.hex(), partitions // topics) for topic_id in ids}
     random = Random(1)
@@ -96,8 +99,11 @@ def bench_assignor(members: int, partitions: int, topics: int, kind: str, chosen
 
 
 def bench_large(members: int, partitions: int, topics: int) -> None:
-    """The turns of the loop that a large group's target takes: to ask, to take the answer, to install it;
-    first for all members, then for one more and another. And those that its description takes."""
+    """Loop turns for a large group's target and its description.
+
+    The target takes turns to request, receive and install it, first for all members, then for one more and
+    another.
+    """
     catalog = CatalogView(
         (CatalogTopic(f"topic-{n}", i, partitions // topics) for n, i in enumerate(_ids(topics))), 1
     )
@@ -206,7 +212,7 @@ def bench_decision(topics: int) -> None:
         outcome = shard.handle(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, ctx)
         assert outcome.error is None, outcome.error
 
-    turn = 1  # all in one turn of the loop: one target for the first, none for the others
+    turn = 1  # one turn of the loop for all: a target for the first, none for the others
     for number in range(MEMBERS - 1):
         join(f"member-{number}")
     turn = 0

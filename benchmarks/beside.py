@@ -1,8 +1,8 @@
-"""One node of this checkout beside nodes of others: `python -m benchmarks.beside CHECKOUT … [--rounds N]`.
+"""This checkout's node compared with those of others: `python -m benchmarks.beside CHECKOUT … [--rounds N]`.
 
-All nodes are up at once and take turns under the same load, a second each, in an order that is reversed every
-round, so that what else the machine does falls on all of them. Each other checkout needs its own virtual
-environment in `.venv`. A line for each load and checkout: the median rate per second of the CPU of the node,
+All nodes run at the same time and alternate under the same load, a second each, in an order that is reversed
+every round, so that other work on the machine affects all of them. Each other checkout needs its own virtual
+environment in `.venv`. Prints a line for each load and checkout: the median rate per CPU-second of the node,
 its range, and the median of the ratios to the first checkout in the same round.
 """
 
@@ -36,7 +36,7 @@ node.stop()
 
 @dataclass(frozen=True)
 class Node:
-    """A node of one cluster of one, from the checkout `name`."""
+    """A single-node cluster run from the checkout `name`."""
 
     name: Path
     pid: int

@@ -1,10 +1,9 @@
-"""A cluster as `quorate up --nodes 3` runs it: `python -m benchmarks.cluster_bench [--runs N] [--seconds S]`.
+"""A cluster as run by `quorate up --nodes 3`: `python -m benchmarks.cluster_bench [--runs N] [--seconds S]`.
 
-The clock of a start runs from before the launcher's process is made, on a new directory and on one that was
-used before, until a member's first heartbeat is accepted; it is sent again and again to whoever is said to
-coordinate the group. As after an installation, all modules are compiled: the first start, which does that, is
-not measured. Memory and CPU are those of the three nodes; CPU of a start is that of all four processes, until
-they have stopped again.
+A start is timed from before the launcher's process is created, on a new directory and on a used one, until a
+member's first heartbeat is accepted; it is sent repeatedly to the current coordinator of the group. As after
+an installation, all modules are compiled: the first start, which compiles them, is not measured. Memory and
+CPU are those of the three nodes; a start's CPU is that of all four processes, until they have stopped again.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ HOST = "127.0.0.1"
 FIRST_PORT = 21_000
 GROUP, TOPIC, PARTITIONS, MEMBERS = "bench", "orders", 100, 50
 SETTLED_S = 3.0
-"""After the start, before anything is measured: nobody loads or imports any more."""
+"""Seconds after the start before anything is measured, when loading and importing are over."""
 
 MB = 1e6
 
@@ -51,20 +50,20 @@ def compiled_in(directory: str) -> dict[str, str]:
 
 
 def children_cpu_s() -> float:
-    """CPU of all processes that this one, or one of them, has seen end."""
+    """CPU seconds of all ended child processes and their descendants."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def start_once(data: Path, compiled: dict[str, str]) -> tuple[float, float]:
-    """One `quorate up`: seconds to the first heartbeat accepted, CPU seconds of all its processes."""
+    """One `quorate up`: seconds to the first accepted heartbeat, and CPU seconds of all its processes."""
     before_s = children_cpu_s()
     joined_s = seconds_to_join(data, compiled)
     return joined_s, children_cpu_s() - before_s
 
 
 def seconds_to_join(data: Path, compiled: dict[str, str]) -> float:
-    """From before the launcher's process to the first heartbeat that is accepted."""
+    """Seconds from before the launcher's process to the first accepted heartbeat."""
     kafka_port, http_port = free_ports()
     command = [sys.executable, "-P", "-m", "quorate", "up", "--nodes", "3", "--data", str(data), "--json"]
     command += ["--port", str(kafka_port), "--http-port", str(http_port)]
@@ -78,7 +77,7 @@ def seconds_to_join(data: Path, compiled: dict[str, str]) -> float:
             group.until_accepted(RawMember(group, "first", [TOPIC]).beat)
             joined_s = time.perf_counter() - begin_s
             assert process.stdout is not None
-            process.stdout.readline()  # that it is ready: only then is it interrupted
+            process.stdout.readline()  # the ready line: only then is it interrupted
         except TimeoutError:
             print(data.with_name("up.log").read_text(), file=sys.stderr)
             raise
@@ -105,7 +104,7 @@ def bench_start(runs: int) -> None:
 
 
 def free_ports() -> tuple[int, int]:
-    """Two runs of three free ports each, below the range that the system hands out."""
+    """Two runs of three free ports each, below the system's ephemeral range."""
     for first in range(FIRST_PORT, FIRST_PORT + 1000, 6):
         with ExitStack() as probes:
             try:
@@ -149,7 +148,7 @@ def coordinator(cluster: ClusterProcess) -> tuple[str, int]:
 
 
 def beat_each_second(members: list[load.Member], seconds: float) -> None:
-    """Every member once a second, spread evenly."""
+    """Send every member's heartbeat once a second, spread evenly."""
     begin_s = time.perf_counter()
     for number in range(round(seconds * len(members))):
         time.sleep(max(0.0, begin_s + number / len(members) - time.perf_counter()))

@@ -1,7 +1,7 @@
 """Background load: `python -m benchmarks.committing BOOTSTRAP TOPIC GROUPS`, until it is killed.
 
-One connection that commits one partition of one group after the other, follows each group's coordinator, and
-goes on through every failover. A process of its own, so that it takes no time from what measures.
+One connection commits one partition of one group after the other, follows each group's coordinator, and
+continues through every failover. It is a separate process so that it takes no time from the measuring one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def commit_for_ever(bootstrap: str, topic: str, num_groups: int) -> None:
 
 @contextlib.contextmanager
 def committing(bootstrap: str, topic: str, num_groups: int = 8) -> Iterator[None]:
-    """Load while the body runs."""
+    """Run the load during the body."""
     command = [sys.executable, "-m", "benchmarks.committing", bootstrap, topic, str(num_groups)]
     with subprocess.Popen(command) as child:
         try:

@@ -1,9 +1,9 @@
 """A confluent-kafka consumer with a diary: `python -P consumer.py BOOTSTRAP GROUP TOPIC FILE [PAUSE_S]`.
 
-One JSON line an event, flushed at once, times in seconds of the machine's monotonic clock, which all
-processes share: `assigned` when its callback ends, `revoked` and `lost` when theirs begin, `acked` with the
-offset of each partition that a synchronous commit was acknowledged for, `failed` with the error of one that
-was not. It commits whatever it owns in a loop with a pause, counting upwards. It leaves the group on SIGTERM.
+It writes one JSON line per event, flushed at once, with times in seconds of the machine's monotonic clock,
+which all processes share: `assigned` when its callback ends, `revoked` and `lost` when theirs begin, `acked`
+with the offset of each partition in an acknowledged synchronous commit, `failed` with the error of another.
+It commits rising offsets for whatever it owns, in a loop with a pause, and leaves the group on SIGTERM.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POLL_S = 0.01
 
 
 class Member:
-    """The consumer, its offsets, its diary."""
+    """The consumer, its offsets and its diary."""
 
     def __init__(
         self, bootstrap: str, group: str, topic: str, file: str, pause_s: float | str = POLL_S

@@ -1,4 +1,4 @@
-"""The diaries of `consumer.py`, and what follows from them: owners, gaps, acknowledgements."""
+"""The diaries of `consumer.py`, and facts derived from them: owners, gaps, acknowledgements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A partition was owned by `member` from `start_s` until `end_s` (monotonic)."""
+    """An interval in which `member` owned a partition, from `start_s` to `end_s` (monotonic)."""
 
     partition: int
     member: str
@@ -22,7 +22,7 @@ class Span:
 
 @dataclass(slots=True)
 class Diary:
-    """One member's events, in the order of their times."""
+    """One member's events in chronological order."""
 
     member: str
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -32,11 +32,11 @@ class Diary:
 
     @property
     def acked_s(self) -> list[float]:
-        """When commits were acknowledged."""
+        """Times of acknowledged commits."""
         return [event["at_s"] for event in self.of("acked")]
 
     def spans(self) -> list[Span]:
-        """What was owned from the end of `assigned` until `revoked` or `lost` began."""
+        """Intervals of ownership, from the end of `assigned` to the start of `revoked` or `lost`."""
         since: dict[int, float] = {}
         found = []
         for event in self.events:
@@ -64,14 +64,14 @@ class Diary:
 
 
 def read_diary(file: Path) -> Diary:
-    """The whole lines of a diary; a killed member may have left half a one."""
+    """Read the complete lines of a diary; a killed member may have left half a line."""
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     lines = text[: text.rfind("\n") + 1].splitlines()
     return Diary(file.stem, [json.loads(line) for line in lines])
 
 
 def double_owners(diaries: list[Diary]) -> list[tuple[Span, Span]]:
-    """Every pair of spans of one partition by two members that overlap in time."""
+    """Every pair of overlapping spans of one partition by two members."""
     by_partition: dict[int, list[Span]] = {}
     for diary in diaries:
         for span in diary.spans():

@@ -1,7 +1,8 @@
-"""How fast a log becomes tables, in each format, and how fast `log stats` counts it: one core.
+"""Speed of exporting a log to tables, in each format, and of `log stats` on it, on one core.
 
-The mixed log of the replay benchmark: four records in five are offset commits. All tables are written but
-`findings`, which needs the rows of whole groups. Rates are records of the log per CPU second of one run.
+The log is the mixed one of the replay benchmark: four records in five are offset commits. All tables are
+written except `findings`, which needs the rows of whole groups. Rates are records of the log per CPU second
+of one run.
 
     python -m benchmarks export
 """

@@ -1,9 +1,9 @@
-"""How long a failover takes: `python -m benchmarks.failover_bench [--kills N] [--commits N]`.
+"""Duration of a failover: `python -m benchmarks.failover_bench [--kills N] [--commits N]`.
 
 A raw member of one group sends heartbeats; the leader of its shard is killed with -9 while other clients
-commit; the time counts until the next leader accepts a heartbeat. Beside it a confluent-kafka consumer
-commits in a loop, and the longest time between two of its acknowledgements around the kill is its own gap.
-The same for a hand-over that was asked for. Then once more with a long log, which must not make it longer.
+commit; the outage lasts until the next leader accepts a heartbeat. Beside it a confluent-kafka consumer
+commits in a loop; its gap is the longest time between two of its acknowledgements around the kill. The same
+is measured for a requested hand-over, and once more with a long log, which must not make it longer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PER_REQUEST = 100
 PIPELINED = 64
 NUM_SHARDS = 4
 SETTLE_S = 1.0
-"""Between two faults, so that their gaps are two."""
+"""Seconds between two faults, so that their gaps are separate."""
 
 SETTINGS = {"group.consumer.session.timeout.ms": "30000", "group.consumer.heartbeat.interval.ms": "500"}
 
@@ -48,7 +48,7 @@ def report(what: str, seconds: list[float], target: str, kafka: str) -> None:
 
 
 class Watched:
-    """The cluster, a raw member, and a consumer, all in the shard of `GROUP`."""
+    """The cluster, a raw member and a consumer, both in the shard of `GROUP`."""
 
     def __init__(self, cluster: ClusterProcess, diary: Path) -> None:
         self.cluster = cluster
@@ -85,7 +85,7 @@ class Watched:
         return next(node for node in self.cluster.nodes if (node.host, node.port) == address)
 
     def outage_s(self, fault: Callable[[NodeProcess], None]) -> tuple[float, float]:
-        """(seconds until a heartbeat is accepted by another leader, moment of the fault)."""
+        """(seconds until another leader accepts a heartbeat, time of the fault)."""
         leader = self.leader()
         self.group.until_accepted(self.member.beat)
         at_s = time.monotonic()
@@ -140,9 +140,10 @@ def _transfer(node: NodeProcess, shard: int) -> None:
 
 
 def fill(watched: Watched, commits: int) -> None:
-    """So many offsets in the shard of the group, a hundred per request.
+    """Commit this many offsets in the group's shard, a hundred per request.
 
-    Begins again where leadership, and with it the connection, went back to the preferred node meanwhile."""
+    Starts again if leadership, and with it the connection, has moved back to the preferred node.
+    """
     names = (f"fill-{number}" for number in range(10_000))
     group_id = next(name for name in names if shard_of(name, NUM_SHARDS) == watched.shard)
     frame = load.commit_frame(group_id, TOPIC, PER_REQUEST)

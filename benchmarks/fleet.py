@@ -1,8 +1,8 @@
-"""Confluent consumers in threads of one process, and what they own together, seen at every callback.
+"""Confluent consumers in threads of one process, with their combined ownership at every callback.
 
-A fleet's picture of a group is what its clients were told, not what the coordinator means: a partition
-counts as owned from the end of `on_assign` to the beginning of `on_revoke`. `wait_for` ends at the callback
-that made its condition true, so that nothing is measured but the rebalance and the client's own thread.
+A fleet's view of a group comes from its clients, not from the coordinator: a partition counts as owned from
+the end of `on_assign` to the start of `on_revoke`. `wait_for` returns at the callback that made its condition
+true, so that only the rebalance and the client's own thread are measured.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FleetMember:
         self._thread.start()
 
     def close(self) -> None:
-        """Leaves the group; returns when the client has."""
+        """Leave the group; returns when the client has closed."""
         self._stopping.set()
         self._thread.join(CLOSE_S)
         if self._thread.is_alive():
@@ -48,7 +48,7 @@ class FleetMember:
 
     def _gained(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         consumer.incremental_assign(partitions)
-        consumer.pause(partitions)  # nothing is there to be fetched
+        consumer.pause(partitions)  # there is nothing to fetch
         self.fleet.changed(self, add={one.partition for one in partitions})
 
     def _gave(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -63,7 +63,7 @@ class Fleet:
         self.topic = topic
         self.members: list[FleetMember] = []
         self.twice: list[int] = []
-        """Partitions that somebody gained while another still had them."""
+        """Partitions that a member gained while another one still had them."""
         self._changed = threading.Condition()
         self._config = {
             "bootstrap.servers": bootstrap,
@@ -78,7 +78,7 @@ class Fleet:
         self.members += [FleetMember(self, self._config) for _ in range(count)]
 
     def close_one(self) -> None:
-        """One member leaves."""
+        """Close one member, which leaves the group."""
         self.members[-1].close()
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Fleet:
             self._changed.notify_all()
 
     def is_balanced(self, num_members: int, num_partitions: int) -> bool:
-        """Whether so many members own all partitions, each once, evenly."""
+        """Whether this many members own all partitions, each once, evenly."""
         sizes = [len(member.owned) for member in self.members]
         return (
             len(sizes) == num_members
@@ -116,7 +116,7 @@ class Fleet:
         )
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> float:
-        """Seconds of the monotonic clock at which the condition held."""
+        """Wait until the condition holds; returns the monotonic time at which it did."""
         with self._changed:
             if not self._changed.wait_for(condition, WAIT_S):
                 sizes = sorted(len(member.owned) for member in self.members)

@@ -1,9 +1,9 @@
-"""The least that a replicated write can cost here: bare TCP and fdatasync, a quorum of two of three.
+"""The lower bound for a replicated write: bare TCP and fdatasync, a quorum of two of three.
 
     python -m benchmarks.floor FILE     one peer: prints its port, then appends, syncs and acknowledges
 
-No framing, no Raft, no event loop: a blocking write to both peers, the own append and sync meanwhile, and the
-first acknowledgement that comes back.
+There is no framing, no Raft and no event loop: a blocking write to both peers, the leader's own append and
+sync meanwhile, and the first acknowledgement received.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 RECORD = b"x" * 300
-"""About the frame of one commit."""
+"""About the size of one commit's frame."""
 
 LOOPBACK = "127.0.0.1"
 
 
 def peer(path: str) -> None:
-    """Serves one leader until it closes."""
+    """Serve one leader until it closes."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with socket.create_server((LOOPBACK, 0)) as server:
         print(server.getsockname()[1], flush=True)
@@ -46,7 +46,7 @@ class Floor:
         self._owed = dict.fromkeys(peers, 0)
 
     def write_ms(self) -> float:
-        """One record until a quorum has it, in milliseconds."""
+        """Milliseconds until a quorum has one record."""
         start = time.perf_counter()
         for one in self._peers:
             one.sendall(RECORD)
@@ -61,7 +61,7 @@ class Floor:
 
 @contextlib.contextmanager
 def floor(directory: Path) -> Iterator[Floor]:
-    """Starts the two peers; ends them with the body."""
+    """Start the two peers, and end them with the body."""
     children: list[subprocess.Popen[str]] = []
     sockets: list[socket.socket] = []
     try:

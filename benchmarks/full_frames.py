@@ -1,8 +1,7 @@
-"""For each API that takes lists the most that one request can ask for: a MiB, or as many elements as a frame
-may hold if these are small.
+"""The largest request of each API that takes lists: a MiB, or as many small elements as a frame may hold.
 
-The same element again and again where that costs most, distinct ones where repeats are refused. What a node
-does about them is measured by `turns_bench`, word `frames`.
+Elements are identical where that costs most, and distinct where duplicates are refused. `turns_bench`
+measures how a node handles them, under the word `frames`.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ from wire.protocol import decode_request, encode_request
 
 FRAME_BYTES: Final = (1 << 20) - 200
 TOPIC: Final = "t"
-"""One that is there, with one partition."""
+"""An existing topic with one partition."""
 
 Many = Callable[[int], Any]
 GROUP_CONFIG, TOPIC_CONFIG = 32, 2
@@ -74,11 +73,11 @@ class Full(NamedTuple):
     api: ApiKey
     version: int
     body: Many
-    """A request with so many elements."""
+    """Builds a request with the given number of elements."""
 
 
 def frames() -> Iterator[tuple[str, bytes]]:
-    """Each with as many elements as fit and are decoded."""
+    """Each request with as many elements as fit and are decoded."""
     for what, api, version, body in CASES:
         none, some = (len(encode_request(api, version, 1, CLIENT_ID, body(n))) for n in (1_000, 2_000))
         count = int((FRAME_BYTES - none) / (some - none) * 1_000)

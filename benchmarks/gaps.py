@@ -1,9 +1,9 @@
-"""How long a node lets one patient client wait: `python -m benchmarks.gaps HOST PORT`, until stdin closes.
+"""Response times of one patient client: `python -m benchmarks.gaps HOST PORT`, until stdin closes.
 
-One member of a group of its own sends its heartbeat, reads the reply, rests a moment and sends the next. Its
-heartbeats cost the node next to nothing, so a long wait is a loop that stood still. A process of its own,
-because one that also makes load would measure itself. Prints one JSON line at the end: the number of
-heartbeats, the longest wait and the waits of more than `LONG_MS`, each with the second it happened at.
+One member of a group of its own sends a heartbeat, reads the reply, pauses briefly and sends the next. Its
+heartbeats cost the node almost nothing, so a long wait means that the loop was blocked. It is a separate
+process, as one that also makes load would measure itself. At the end it prints one JSON line: the number of
+heartbeats, the longest wait, and the waits of more than `LONG_MS`, each with the second it happened at.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOPIC = "gaps"
 
 
 def measure(host: str, port: int) -> dict[str, Any]:
-    """Beats until standard input is closed."""
+    """Send heartbeats until standard input is closed."""
     with load.peers((host, port), 1) as opened:
         load.create_topic(opened[0], TOPIC, 1)
         frame = load.settled_members(opened, TOPIC, [TOPIC])[0].steady_frame()
@@ -45,7 +45,7 @@ def measure(host: str, port: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def watching(address: tuple[str, int]) -> Iterator[dict[str, Any]]:
-    """Measures while the body runs; the result is filled in at its end."""
+    """Measure during the body; the result is filled in at its end."""
     found: dict[str, Any] = {}
     command = [sys.executable, "-m", "benchmarks.gaps", address[0], str(address[1])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:

@@ -1,10 +1,10 @@
 """A modest client beside greedy ones: `python -m benchmarks.greedy_bench [--connections N …] [--seconds S]`.
 
-Greedy connections pipeline Metadata of all topics, two thousand at a time, on every node of a cluster of
-three. Some read nothing; the others read as fast as they can, so that they always have more to ask. The
-modest client commits for one group of each shard, one after the other, and waits for each answer. Printed are
-its times with nobody else and beside so many greedy connections, all in one run on one cluster, and how often
-a shard elected a leader meanwhile. Exits with 1 if beside any of them the p99 is above 100 ms or there was an
+Greedy connections pipeline Metadata requests for all topics, two thousand at a time, to every node of a
+cluster of three. Some read nothing; the others read as fast as they can, so that they always have more to
+ask. The modest client commits for one group of each shard in turn, and waits for each answer. Printed are its
+times alone and beside so many greedy connections, all in one run on one cluster, and how often a shard
+elected a leader meanwhile. Exits with 1 if beside any of them the p99 is above 100 ms or there was an
 election.
 """
 
@@ -45,7 +45,7 @@ DESCRIPTORS_SPARE: Final = 64
 
 
 def _flood(addresses: list[Address], connections: int, is_read: bool, begun: Event, ended: Event) -> None:
-    """The greedy ones: a process of its own, so that it shares no interpreter with who measures."""
+    """The greedy connections, in a process of their own apart from the measuring interpreter."""
     many = encode_request(ApiKey.METADATA, 12, 1, CLIENT_ID, MetadataRequest(topics=None)) * PIPELINED
     selector = selectors.DefaultSelector()
     left = dict.fromkeys(range(connections), b"")
@@ -73,7 +73,7 @@ def _flood(addresses: list[Address], connections: int, is_read: bool, begun: Eve
 
 @contextlib.contextmanager
 def greedy(addresses: list[Address], connections: int, *, is_read: bool) -> Iterator[None]:
-    """Runs that many greedy connections, from their first requests until the end of the block."""
+    """Run that many greedy connections, from their first requests until the end of the block."""
     context = multiprocessing.get_context("spawn")
     begun, ended = context.Event(), context.Event()
     process = context.Process(
@@ -90,7 +90,7 @@ def greedy(addresses: list[Address], connections: int, *, is_read: bool) -> Iter
 
 
 def groups_of_all_shards(addresses: list[Address], num_shards: int) -> list[RawGroup]:
-    """One group of each shard of groups."""
+    """One group in each group shard."""
     names: dict[int, str] = {}
     number = 0
     while len(names) < num_shards:
@@ -100,7 +100,7 @@ def groups_of_all_shards(addresses: list[Address], num_shards: int) -> list[RawG
 
 
 def commit_times_ms(groups: list[RawGroup], seconds: float) -> list[float]:
-    """The time of each acknowledged commit, with all refusals and look-ups on its way."""
+    """Sorted times of acknowledged commits, including refusals and coordinator lookups on the way."""
     times: list[float] = []
     end_s = time.perf_counter() + seconds
     while time.perf_counter() < end_s:
@@ -112,7 +112,7 @@ def commit_times_ms(groups: list[RawGroup], seconds: float) -> list[float]:
 
 
 def terms(cluster: ClusterProcess) -> dict[str, int]:
-    """The highest term of each shard that any node tells: an election raises it."""
+    """The highest term of each shard that any node reports; an election raises it."""
     highest: dict[str, int] = {}
     for node in cluster.nodes:
         with urllib.request.urlopen(f"{node.url}/metrics", timeout=10) as answer:
@@ -128,7 +128,7 @@ def elections(before: dict[str, int], after: dict[str, int]) -> int:
 
 
 def report(what: str, times: list[float], idle_p99_ms: float, num_elections: int) -> bool:
-    """Whether it was good."""
+    """Print the figures; returns whether they meet the target."""
     p50, p99 = percentile(times, 0.5), percentile(times, 0.99)
     figures = f"p50 {p50:6.1f}   p99 {p99:7.1f}   max {max(times):7.1f} ms"
     ratio = f"p99 is {p99 / idle_p99_ms:5.1f} of idle"

@@ -1,15 +1,15 @@
-"""What questions to a long log cost: CPU time per record, and memory that must not grow with the log.
+"""Cost of queries on a long log: CPU time per record, and memory, which must not grow with the log.
 
     python -m benchmarks history
     python -m benchmarks.history_bench --records 1000000 5000000 --keep DIR
 
-The logs are those of `benchmarks.mixedlog`: 2,000 groups of one shard; a question is about one or all.
-Each question is asked in a process of its own, of a log and of one that is longer, with the same number of
-groups, members and offsets; the peak of its memory must be about the same. The rate is of all records of the
-log, those that were passed by too. Moments are asked for with and without the kept snapshots.
+The logs are those of `benchmarks.mixedlog`: 2,000 groups of one shard. A query concerns one group or all.
+Each query runs in a process of its own, on a log and on a longer one with the same number of groups, members
+and offsets; peak memory must be about the same. The rate counts all records of the log, including skipped
+ones. Queries for a point in time run with and without the kept snapshots.
 
-Targets: 1,000,000 records per CPU second passed by where one group is asked for, 100,000 where the facts of
-all groups are wanted; memory of the longer log at most 1.25 times that of the shorter one.
+Targets: 1,000,000 records per CPU second skipped for one group, 100,000 for the facts of all groups; memory
+for the longer log at most 1.25 times that for the shorter one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ONE_GROUP_PER_S = 1_000_000
 ALL_GROUPS_PER_S = 100_000
 MEMORY_RATIO = 1.25
 NEAR_THE_END = 1_000
-"""Entries before the end: the moment that is asked for."""
+"""The queried point in time, in entries before the end."""
 GROUP = group_name(0)
 PARTITION = parse_partition("orders-3")
 
@@ -75,7 +75,7 @@ QUESTIONS: dict[str, tuple[Callable[[NodeLog, int], object], int | None]] = {
 
 
 def ask(name: str, path: str, last_index: int) -> None:
-    """In a process of its own: CPU seconds of the answer and the peak of memory, as JSON."""
+    """Run one query in this process and print CPU seconds and peak memory as JSON."""
     log = open_node(path)
     started = time.process_time()
     QUESTIONS[name][0](log, last_index)
@@ -84,7 +84,7 @@ def ask(name: str, path: str, last_index: int) -> None:
 
 
 def answer(name: str, path: str, last_index: int) -> tuple[float, float]:
-    """(CPU seconds, peak MiB) of a question."""
+    """(CPU seconds, peak MiB) of a query."""
     command = [sys.executable, "-m", "benchmarks.history_bench", "--ask", name, path, str(last_index)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     said = json.loads(done.stdout)
@@ -92,7 +92,7 @@ def answer(name: str, path: str, last_index: int) -> tuple[float, float]:
 
 
 def log_of(home: str, records: int) -> tuple[str, Written]:
-    """A log of so many records, written unless it is there."""
+    """A log of this many records, written unless it exists."""
     path, facts = os.path.join(home, f"log-{records}"), Path(home, f"log-{records}.json")
     if not facts.exists():
         written = write_log(path, records)
@@ -101,7 +101,7 @@ def log_of(home: str, records: int) -> tuple[str, Written]:
 
 
 def without_snapshots(path: str) -> list[tuple[str, str]]:
-    """Hides the kept snapshots of a log; the renames, to be undone."""
+    """Hide the kept snapshots of a log; returns the renames for undoing it."""
     archive = Path(path, "shard-0", "archive")
     moved = [(str(one), f"{one}.hidden") for one in archive.glob("snapshot-*")]
     for here, there in moved:
@@ -141,7 +141,7 @@ def main() -> None:
 
 
 def table_row(name: str, logs: list[tuple[str, Written]], label: str | None = None) -> None:
-    """One question to both logs."""
+    """Print one query on both logs."""
     figures = [answer(name, path, written.entries) for path, written in logs]
     rates = [written.records / took for (_, written), (took, _) in zip(logs, figures, strict=True)]
     (_, less), (_, more) = figures

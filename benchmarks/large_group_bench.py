@@ -1,8 +1,8 @@
 """One group of thousands of members on three nodes: `python -m benchmarks.large_group_bench [--members N]`.
 
-Raw members on a few connections, each heartbeating at the interval that it is told: all join as fast as they
-are let in, acknowledge what they are given, and go on for a while after everybody owns a fair share at one
-epoch. From then on nothing may move: no epoch, no assignment, no refusal. CPU is that of all three nodes.
+Raw members on a few connections, each heartbeating at the interval in its responses: all join as fast as they
+are admitted, acknowledge their assignments, and continue for a while after all own a fair share at one epoch.
+From then on nothing may change: no epoch, no assignment, no refusal. CPU is that of all three nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wire.protocol import decode_response, encode_request
 GROUP, TOPIC = "large", "orders"
 CONNECTIONS = 20
 AT_ONCE = 100
-"""Heartbeats on their way on one connection."""
+"""Heartbeats in flight on one connection."""
 SETTLE_S = 180.0
 STEADY_S = 30.0
 
@@ -35,7 +35,7 @@ def report(what: str, figure: str) -> None:
 
 
 class SwarmMember:
-    """What one member knows; it asks through whatever connection it was given."""
+    """One member's state; it shares its connection with others."""
 
     def __init__(self, peer: load.Peer, number: int) -> None:
         self.peer = peer
@@ -57,7 +57,7 @@ class SwarmMember:
         )
 
     def hear(self, payload: bytes) -> float:
-        """Takes an answer in; seconds until the next heartbeat, 0 to acknowledge at once."""
+        """Process a response; returns seconds until the next heartbeat, 0 to acknowledge at once."""
         _, answer = decode_response(ApiKey.CONSUMER_GROUP_HEARTBEAT, load.HEARTBEAT_VERSION, payload)
         if answer.error_code:
             sys.exit(f"{self.member_id}: error {answer.error_code} {answer.error_message}")
@@ -81,7 +81,7 @@ class SwarmMember:
 
 
 class Swarm:
-    """All members, each at its own time."""
+    """All members, each on its own schedule."""
 
     def __init__(self, peers: list[load.Peer], count: int) -> None:
         self.members = [SwarmMember(peers[number % len(peers)], number) for number in range(count)]
@@ -90,7 +90,7 @@ class Swarm:
         self.longest_s = 0.0
 
     def step(self) -> None:
-        """Sends what is due, a batch on every connection, and takes the answers."""
+        """Send the heartbeats that are due, a batch on every connection, and process the responses."""
         now_s = time.monotonic()
         batches: dict[load.Peer, list[int]] = {}
         left: list[tuple[float, int]] = []

@@ -1,7 +1,7 @@
-"""What a link between nodes costs: payloads per CPU-second over real sockets, and the share of the seal.
+"""The cost of a link between nodes: payloads per CPU-second over real sockets, and the share of the seal.
 
-Two nodes' links in one process, on one loop, over loopback: the CPU time is that of sending and receiving
-together, kernel included. Each turn of the loop sends a batch of payloads, as replicas do, and the receiver's
+Two nodes' links run in one process, on one loop, over loopback: the CPU time is that of sending and receiving
+together, kernel included. Each turn of the loop sends a batch of payloads, as replicas do, and the receiving
 users count them. The seal (keyed BLAKE2b) is measured alone over the same packets.
 """
 
@@ -37,7 +37,7 @@ DESCRIPTION = SelfDescription(
 
 
 class Counter:
-    """A user that counts."""
+    """A user of the links that counts payloads."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -123,7 +123,7 @@ class Pair:
 
 
 async def flood(pair: Pair, payload_bytes: int, batch: int) -> None:
-    """As fast as it goes: `batch` payloads a turn."""
+    """Send as fast as possible, `batch` payloads a turn."""
     sender, counter = pair.links[0], pair.counters[1]
     payload = os.urandom(payload_bytes)
     sealer = sender._up[2]._sealer
@@ -148,7 +148,7 @@ async def flood(pair: Pair, payload_bytes: int, batch: int) -> None:
 
 
 def seal_cost_s(payload: bytes, batch: int, turns: int) -> float:
-    """CPU seconds of making and checking the MACs of the same packets, by sealing a sample of them twice."""
+    """CPU seconds to make and check the MACs of the same packets, extrapolated from sealing a sample."""
     body = (MESSAGE_HEAD.pack(0, len(payload)) + payload) * batch
     sealer = Sealer(b"k" * 32)
     sample = max(1, min(turns, 2_000_000_000 // max(1, len(body)) // 10, 5_000))
@@ -159,7 +159,7 @@ def seal_cost_s(payload: bytes, batch: int, turns: int) -> float:
 
 
 async def paced(pair: Pair) -> None:
-    """20,000 payloads of 200 bytes a second, in a turn each millisecond."""
+    """Send 20,000 payloads of 200 bytes a second, in a turn each millisecond."""
     sender, counter = pair.links[0], pair.counters[1]
     payload = os.urandom(200)
     idle = time.process_time()
@@ -184,7 +184,7 @@ async def paced(pair: Pair) -> None:
 
 
 async def run(host: AsyncioHost, home: Path) -> None:
-    """All measurements over one pair."""
+    """Run all measurements over one pair."""
     pair = Pair(home, host)
     await pair.start()
     await paced(pair)
@@ -195,7 +195,7 @@ async def run(host: AsyncioHost, home: Path) -> None:
 
 
 def main() -> None:
-    """Prints one line per load."""
+    """Print one line per load."""
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
     host = AsyncioHost(loop)

@@ -1,10 +1,10 @@
-"""Whether reading a whole log over HTTP disturbs others: `python -m benchmarks.livelog_bench [--entries N]`.
+"""Effect of reading a whole log over HTTP on others: `python -m benchmarks.livelog_bench [--entries N]`.
 
-Three nodes, one shard with a long log, partly archived. A member of another group sends heartbeats at a pace
-to the node that is read from, and each reply is timed, in turns of some seconds: nobody reads, one or four
-read the whole log from that node again and again; from the leader of the long shard and from a follower. The
-readers run only when nothing else would, since they belong on another machine. In one kind of turn the reader
-takes the same from files: what it takes from the processors and not from the node's loop.
+Three nodes, one shard with a long log, partly archived. A member of another group sends paced heartbeats to
+the node that is read from, and each reply is timed, in alternating phases of some seconds: no reader, or one
+or four that read the whole log from that node repeatedly; from the leader of the long shard and from a
+follower. The readers only run when nothing else would, since they belong on another machine. In one kind of
+phase the reader reads files instead, which shows the load on the processors without that on the node's loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOPIC, LONG_SHARD = "orders", 1
 IN_FLIGHT = 200
 TURN_S = 4.0
 PACE_S = 0.004
-"""Between two heartbeats of the member that is timed: 250 a second."""
+"""Seconds between two heartbeats of the timed member: 250 a second."""
 
 READER = """
 import os, sys, time
@@ -50,7 +50,7 @@ while True:
 
 
 def fill(cluster: ClusterProcess, num_entries: int) -> None:
-    """Commits of one partition each, in the long shard."""
+    """Commit one partition at a time in the long shard."""
     names = names_in(LONG_SHARD, 50)
     node = leader(cluster, names[0])
     with load.peers((node.host, node.port), 1) as (peer,):
@@ -66,11 +66,11 @@ def fill(cluster: ClusterProcess, num_entries: int) -> None:
 
 @contextmanager
 def readers(where: str, count: int, read: list[tuple[float, float]]) -> Iterator[None]:
-    """That many read the log again and again; ``read`` gets (bytes, seconds) of each whole read."""
+    """Run readers that read the log repeatedly; ``read`` gets (bytes, seconds) of each complete read."""
     command = [sys.executable, "-c", READER, where, str(LONG_SHARD)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     try:
-        time.sleep(1.0 if running else 0.0)  # they have started
+        time.sleep(1.0 if running else 0.0)  # for the readers to start
         yield
     finally:
         for process in running:
@@ -82,7 +82,7 @@ def readers(where: str, count: int, read: list[tuple[float, float]]) -> Iterator
 
 
 def beats_ms(peer: load.Peer, frame: bytes) -> list[float]:
-    """How long each reply of one turn took, at a steady pace."""
+    """Response times in ms of one phase, at a steady pace."""
     found = []
     begin_s = next_s = time.perf_counter()
     while next_s < begin_s + TURN_S:
@@ -95,7 +95,7 @@ def beats_ms(peer: load.Peer, frame: bytes) -> list[float]:
 
 
 def compare(what: str, node: NodeProcess, group_id: str, rounds: int) -> None:
-    """The turns of one node, round after round, so that the machine's moods hit all alike."""
+    """All phases for one node, round after round, so that changes of the machine affect all alike."""
     kinds = {
         "nobody reads": ("", 0),
         "one reads its files": (str(node.data), 1),
@@ -127,7 +127,7 @@ def compare(what: str, node: NodeProcess, group_id: str, rounds: int) -> None:
 
 
 def main() -> None:
-    """Prints one line per node and kind of turn."""
+    """Print one line per node and kind of phase."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entries", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -139,7 +139,7 @@ def main() -> None:
         with Client(cluster.bootstrap) as client:
             client.create_topic(TOPIC, 100)
         fill(cluster, chosen.entries)
-        time.sleep(5.0)  # snapshots that became due are made
+        time.sleep(5.0)  # for due snapshots to be made
         leading = leader(cluster, names_in(LONG_SHARD, 1)[0])
         leads = {
             shard: leader(cluster, names_in(shard, 1)[0])

@@ -1,8 +1,8 @@
 """A load generator on raw sockets, and a meter of the node's CPU time.
 
-Frames are encoded once and sent again and again; replies are counted by their length and their error code is
-looked at, so that the generator costs a fraction of what it measures. The window is sliding: as many requests
-are sent as replies came, so `in_flight` requests are always out on each connection.
+Frames are encoded once and sent repeatedly; replies are counted by their length and their error code is
+checked, so that the generator costs a fraction of what it measures. The window is sliding: each reply
+triggers another request, so `in_flight` requests are always out on each connection.
 
 All figures are per connection of plain TCP on loopback. CPU seconds are the node's own, user and system, from
 /proc/<pid>/stat, so they do not depend on what else the machine does.
@@ -43,12 +43,12 @@ READ_BYTES = 1 << 18
 REPLY_TIMEOUT_S = 30.0
 SETTLE_TIMEOUT_S = 60.0
 PROBE_BYTES = 300
-"""About the frame of one commit."""
+"""About the size of one commit's frame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """What one run came to. `cpu_s` is the node's CPU time during it."""
+    """The result of one run; `cpu_s` is the node's CPU time during it."""
 
     requests: int
     elapsed_s: float
@@ -64,7 +64,7 @@ class Rate:
 
 
 def cpu_seconds(*pids: int) -> float:
-    """User and system time that processes have used, all their threads, in seconds (resolution 10 ms)."""
+    """User and system time used by processes with all their threads, in seconds (resolution 10 ms)."""
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -73,7 +73,7 @@ def cpu_seconds(*pids: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process that is in RAM."""
+    """Resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -81,7 +81,7 @@ def resident_bytes(pid: int) -> int:
 
 
 class Peer:
-    """One blocking connection for setting things up: a request, its decoded response."""
+    """One blocking connection for setup: a request and its decoded response."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=REPLY_TIMEOUT_S)
@@ -92,7 +92,7 @@ class Peer:
         return decode_response(api_key, version, payload[4:])[1]
 
     def exchange(self, frame: bytes) -> bytes:
-        """One frame there and one back, both with their length."""
+        """Exchange one frame for another, both including their length."""
         self.socket.sendall(frame)
         head = self.exactly(4)
         return head + self.exactly(struct.unpack(">i", head)[0])
@@ -101,7 +101,7 @@ class Peer:
         self.socket.close()
 
     def skip(self, num_bytes: int) -> None:
-        """Reads what is known to be on its way."""
+        """Read and discard bytes that are known to arrive."""
         self.exactly(num_bytes)
 
     def exactly(self, num_bytes: int) -> bytes:
@@ -125,7 +125,7 @@ def peers(address: tuple[str, int], count: int) -> Iterator[list[Peer]]:
 
 
 def create_topic(peer: Peer, name: str, num_partitions: int) -> None:
-    """Creates a topic; one that is there already is fine (error 36)."""
+    """Create a topic; one that exists already is fine (error 36)."""
     topic = CreatableTopic(name=name, num_partitions=num_partitions, replication_factor=-1)
     answer = peer.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
     if answer.topics[0].error_code not in (0, 36):
@@ -136,7 +136,7 @@ def create_topic(peer: Peer, name: str, num_partitions: int) -> None:
 
 
 class Member:
-    """A member of a consumer group that acknowledges whatever it is given."""
+    """A member of a consumer group that acknowledges every assignment."""
 
     def __init__(self, peer: Peer, group_id: str, member_id: str, topics: list[str]) -> None:
         self._peer = peer
@@ -147,7 +147,7 @@ class Member:
         self.epoch = 0
 
     def beat(self) -> bool:
-        """One heartbeat; True when it brought nothing new."""
+        """Send one heartbeat; returns True if it brought nothing new."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group_id, member_id=self._member_id, member_epoch=self.epoch
         )
@@ -183,7 +183,7 @@ class Member:
 
 
 def settled_members(opened: list[Peer], group_id: str, topics: list[str]) -> list[Member]:
-    """One member of the group per connection, all at the same epoch with nothing left to do."""
+    """One member per connection, all settled at the same epoch."""
     members = [
         Member(peer, group_id, f"{group_id}-{position:04}", topics) for position, peer in enumerate(opened)
     ]
@@ -204,7 +204,7 @@ def settled_members(opened: list[Peer], group_id: str, topics: list[str]) -> lis
 def sliding_window(
     opened: list[Peer], frames: list[bytes], in_flight: int, duration_s: float, *pids: int
 ) -> Rate:
-    """Keeps `in_flight` copies of each connection's frame on their way for `duration_s`."""
+    """Keep `in_flight` copies of each connection's frame in flight for `duration_s`."""
     lengths = [len(peer.exchange(frame)) for peer, frame in zip(opened, frames, strict=True)]
     batches = [frame * in_flight for frame in frames]
     poll = select.epoll()
@@ -255,7 +255,7 @@ def steady_heartbeats(
     topic: str = "bench",
     group_id: str = "bench-heartbeats",
 ) -> Rate:
-    """Heartbeats of one settled group, one member per connection; the topic must be there."""
+    """Heartbeats of one settled group, one member per connection; the topic must exist."""
     with peers(address, connections) as opened:
         members = settled_members(opened, group_id, [topic])
         frames = [member.steady_frame() for member in members]
@@ -267,7 +267,7 @@ def steady_heartbeats(
 
 
 def commit_frame(group_id: str, topic: str, partitions: int, offset: int = 1) -> bytes:
-    """A commit without a member: what an admin, or a consumer that assigns by itself, sends."""
+    """A commit without a member id, as from an admin client or a consumer with manual assignment."""
     asked = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
         for index in range(partitions)
@@ -282,7 +282,7 @@ def commit_frame(group_id: str, topic: str, partitions: int, offset: int = 1) ->
 
 
 def check_commit(peer: Peer, frame: bytes) -> None:
-    """Sends one commit and insists that every partition was accepted."""
+    """Send one commit and check that every partition was accepted."""
     _, answer = decode_response(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, peer.exchange(frame)[4:])
     codes = {one.error_code for topic in answer.topics for one in topic.partitions}
     if codes != {0}:
@@ -313,8 +313,10 @@ def commits(
 def commits_beside_fdatasync_ms(
     address: tuple[str, int], directory: Path, *, rounds: int = 20, count: int = 100
 ) -> tuple[list[float], list[float]]:
-    """Times in ms, sorted: of commits one after another on one connection, and of the machine's own durable
-    append. The two take turns, `count` each, because a disk's speed drifts by more than what is compared."""
+    """Sorted times in ms of sequential commits on one connection, and of the machine's own durable append.
+
+    The two alternate, `count` each, because a disk's speed drifts by more than the difference between them.
+    """
     path = directory / "fdatasync.probe"
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     data = b"x" * PROBE_BYTES
@@ -349,11 +351,11 @@ def timed_ms(fn: Callable[[], object], count: int) -> list[float]:
 
 
 def percentile(ordered: list[float], share: float) -> float:
-    """`share` 0.5 is the median; of an ordered list."""
+    """A percentile of a sorted list; `share` 0.5 is the median."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def median_rate(rates: list[Rate]) -> Rate:
-    """The run in the middle by requests per CPU-second."""
+    """The median run by requests per CPU-second."""
     middle = statistics.median_low([rate.per_cpu_s for rate in rates])
     return next(rate for rate in rates if rate.per_cpu_s == middle)

@@ -1,7 +1,7 @@
-"""The log alone: what a durable entry costs over the bare fdatasync, how many pass, how fast they load.
+"""The log alone: cost of a durable entry compared with a bare fdatasync, throughput, and loading time.
 
-The machine behind the replica does nothing, so that only the log is measured.  Ratios are taken in one run,
-in turns, on the same disk: `python -m benchmarks log` writes below the current directory's `build/`.
+The state machine above the replica does nothing, so that only the log is measured.  Ratios come from one run
+that alternates on the same disk: `python -m benchmarks log` writes below the current directory's `build/`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ CAUSE = Cause(trigger=Trigger.OFFSETS_COMMITTED, member_id="consumer-7", member_
 
 
 def commit_record(number: int, keys: int) -> RawRecord:
-    """One partition's commit, of `keys` different ones."""
+    """A commit of one partition, cycling through `keys` different ones."""
     place = number % keys
     key = offset_commit_key(f"group-{place // 100}", "orders", place % 100)
     return encode_offset_commit(key, number, -1, "", 1_700_000_000_000, -1, bytes(16))
 
 
 class Machine:
-    """Counts what it is told and keeps nothing."""
+    """A state machine that counts and keeps nothing."""
 
     def __init__(self) -> None:
         self.applied = 0
@@ -86,7 +86,7 @@ class Bench:
         self.replica = Replica(self.host, self.directory, 0, self.machine, settings or LogSettings())
 
     def start(self) -> float:
-        """Seconds until Ready."""
+        """Start the replica; returns seconds until Ready."""
         ready = self.loop.create_future()
         self.machine.on_ready = lambda: ready.set_result(None)
         started = time.perf_counter()
@@ -95,12 +95,12 @@ class Bench:
         return time.perf_counter() - started
 
     def propose(self, body: bytes, count: int) -> int:
-        """As a runtime does: applied, then proposed."""
+        """Propose as a runtime does: apply, then propose."""
         self.machine.applied = self.replica.next_index
         return self.replica.propose(body, count, 0)
 
     def close(self) -> None:
-        """A clean stop."""
+        """Stop cleanly."""
         stopped = self.loop.create_future()
         self.replica.stop(lambda: stopped.set_result(None))
         self.loop.run_until_complete(stopped)
@@ -110,7 +110,7 @@ class Bench:
 
 
 def fresh(settings: LogSettings | None = None) -> Bench:
-    """A replica on a new directory, ready."""
+    """A ready replica on a new directory."""
     shutil.rmtree(PLACE, ignore_errors=True)
     PLACE.mkdir(parents=True)
     format_node(OsFiles(), str(PLACE), IDENTITY)
@@ -120,7 +120,7 @@ def fresh(settings: LogSettings | None = None) -> Bench:
 
 
 async def sequential(bench: Bench, body: bytes, count: int, took_ms: list[float]) -> None:
-    """One entry at a time: from propose to committed."""
+    """One entry at a time, from propose to committed."""
     done = asyncio.Event()
     bench.machine.on_committed = lambda index: done.set()
     for _ in range(count):
@@ -132,7 +132,7 @@ async def sequential(bench: Bench, body: bytes, count: int, took_ms: list[float]
 
 
 def bare(path: Path, body: bytes, count: int, took_ms: list[float]) -> None:
-    """What the machine itself takes for a write at the end of a file and an fdatasync."""
+    """The machine's own time for a write at the end of a file and an fdatasync."""
     file = OsFiles().open(str(path), "w")
     at = file.size()
     for _ in range(count):
@@ -149,7 +149,7 @@ def sequential_bench() -> None:
     body = encode_entry(CAUSE, [commit_record(1, 1)])
     floor_ms: list[float] = []
     took_ms: list[float] = []
-    for _ in range(10):  # in turns, so that both see the same disk
+    for _ in range(10):  # alternating, so that both see the same disk
         bare(PLACE / "bare", bytes(len(body) + 48), SEQUENTIAL // 10, floor_ms)
         bench.loop.run_until_complete(sequential(bench, body, SEQUENTIAL // 10, took_ms))
     floor, took = statistics.median(floor_ms), statistics.median(took_ms)
@@ -160,7 +160,7 @@ def sequential_bench() -> None:
 
 
 async def pipelined(bench: Bench, body: bytes, count: int, in_flight: int) -> float:
-    """Entries with `in_flight` unacknowledged; seconds for `count`."""
+    """Seconds for `count` entries with `in_flight` of them unacknowledged."""
     done = bench.loop.create_future()
     sent = 0
     first = bench.replica.last_index

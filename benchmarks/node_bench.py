@@ -1,7 +1,7 @@
 """One node under load: `python -m benchmarks.node_bench [--seconds N] [--runs N]`.
 
-Each line is the median of the runs, with what was aimed at and what Apache Kafka 4.3 did on two cores with
-one node (it does not sync on commit). Rates per CPU-second count the CPU of the node only; the load generator
+Each line is the median of the runs, with the target and the figure of Apache Kafka 4.3 with one node on two
+cores (it does not sync on commit). Rates per CPU-second count the CPU of the node only; the load generator
 has the other core.
 """
 
@@ -83,7 +83,7 @@ def latency(node: NodeProcess) -> None:
 
 
 def start_to_join(node: NodeProcess) -> None:
-    """From the start of the process until a member was let in, over a topic that is there already."""
+    """Time from the start of the process until a member is admitted, with an existing topic."""
     node.stop()
     starting = threading.Thread(target=node.start)
     start = time.perf_counter()
@@ -96,7 +96,7 @@ def start_to_join(node: NodeProcess) -> None:
 
 
 def joined(node: NodeProcess) -> bool:
-    """Whether a member was let in; False while nobody listens or the log is being read."""
+    """Whether a member was admitted; False while no one listens or the log is being read."""
     try:
         with load.peers((node.host, node.port), 1) as (peer,):
             load.Member(peer, "bench-start", "first", ["bench"]).beat()

@@ -1,8 +1,8 @@
-"""Raw clients of one group: they find its coordinator, ask, and report every answer as it came.
+"""Raw clients of one group: they find its coordinator, send requests, and report every answer unchanged.
 
-Nothing is retried behind the test's back: a request is sent once, and its answer, its refusal or the loss of
-its connection is what the caller gets. `until_accepted` is the one loop: it looks for the coordinator again
-and asks again until something is accepted, and counts the refusals by error code.
+Nothing is retried implicitly: a request is sent once, and the caller gets its answer, its error or the loss
+of its connection. `until_accepted` is the only loop: it looks up the coordinator and repeats the request
+until it is accepted, counting the errors by code.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ T = TypeVar("T")
 Address = tuple[str, int]
 
 ASK_S = 1.0
-"""A node that does not answer in this time is given up: it may be stopped."""
+"""Seconds to wait for a node's answer: it may be stopped."""
 
 ACCEPT_S = 30.0
 PAUSE_S = 0.005
-"""Between two attempts; the resolution of every outage that is measured."""
+"""Seconds between two attempts, which is the resolution of every measured outage."""
 
-ONE_KEY_VERSION = 3  # the last FindCoordinator with one key
-NAMES_VERSION = 9  # the last OffsetCommit and OffsetFetch that name topics
+ONE_KEY_VERSION = 3  # the last FindCoordinator version with one key
+NAMES_VERSION = 9  # the last OffsetCommit and OffsetFetch version with topic names
 
 
 class Refused(Exception):
@@ -56,7 +56,7 @@ class Refused(Exception):
 
 
 class RawGroup:
-    """One group, seen through one connection at a time; `nodes` are those that may be asked who leads."""
+    """One group, seen through one connection at a time; `nodes` may be asked for the coordinator."""
 
     def __init__(self, nodes: list[Address], group_id: str) -> None:
         self.nodes = nodes
@@ -71,7 +71,7 @@ class RawGroup:
         self._connections.clear()
 
     def find(self) -> Address:
-        """The coordinator, as the first node that answers names it; raises Refused, ConnectionLost."""
+        """The coordinator, as named by the first node that answers; raises Refused, ConnectionLost."""
         lost: ConnectionLost | None = None
         for address in self.nodes:
             try:
@@ -87,7 +87,7 @@ class RawGroup:
         raise lost or ConnectionLost("no node to ask")
 
     def ask(self, api: ApiKey, body: Message, version_max: int | None = None) -> Any:
-        """Ask the coordinator that is known, or look for it first."""
+        """Ask the known coordinator, or find it first."""
         return self.ask_at(self.coordinator or self.find(), api, body, version_max)
 
     def ask_at(self, address: Address, api: ApiKey, body: Message, version_max: int | None = None) -> Any:
@@ -102,7 +102,7 @@ class RawGroup:
             raise
 
     def until_accepted(self, call: Callable[..., T], *args: Any) -> T:
-        """Call again and again, with the coordinator looked up anew, until nothing is raised.
+        """Call repeatedly, with a fresh coordinator lookup each time, until nothing is raised.
 
         Raises TimeoutError after `ACCEPT_S`.
         """
@@ -122,7 +122,7 @@ class RawGroup:
     # ---- offsets ----
 
     def commit(self, topic: str, offsets: dict[int, int]) -> None:
-        """Commit, without being a member; returns when every partition was acknowledged."""
+        """Commit without being a member; returns once every partition is acknowledged."""
         rows = [
             OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
             for partition, offset in offsets.items()
@@ -136,7 +136,7 @@ class RawGroup:
         _raise_first(row.error_code for found in answer.topics for row in found.partitions)
 
     def fetch(self, topic: str, partitions: list[int]) -> dict[int, int]:
-        """Committed offsets by partition, -1 where there is none."""
+        """Committed offsets by partition, -1 if there is none."""
         wanted = [OffsetFetchRequestTopics(name=topic, partition_indexes=partitions)]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group_id, topics=wanted)])
         (group,) = self.ask(ApiKey.OFFSET_FETCH, request, NAMES_VERSION).groups
@@ -147,7 +147,7 @@ class RawGroup:
 
 
 class RawMember:
-    """A member of a group that acknowledges whatever it is given."""
+    """A member of a group that acknowledges every assignment."""
 
     def __init__(self, group: RawGroup, member_id: str, topics: list[str]) -> None:
         self.group = group
@@ -157,7 +157,7 @@ class RawMember:
         self.owned: list[TopicPartitions] = []
 
     def beat(self) -> bool:
-        """One heartbeat; True when it was accepted and brought nothing new. Raises Refused."""
+        """Send one heartbeat; True if it was accepted and brought nothing new. Raises Refused."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group.group_id,
             member_id=self.member_id,
@@ -182,7 +182,7 @@ class RawMember:
         return settled
 
     def settle(self, within_s: float = ACCEPT_S) -> None:
-        """Beat until two heartbeats in a row bring nothing new."""
+        """Send heartbeats until two in a row bring nothing new."""
         deadline_s = time.monotonic() + within_s
         calm = 0
         while calm < 2:

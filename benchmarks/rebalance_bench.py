@@ -1,9 +1,9 @@
 """Ten confluent consumers rebalance: `python -m benchmarks.rebalance_bench [--runs N] [--without-kafka]`.
 
 Four rebalances of one group, on three nodes with default settings and, in the same run, on Apache Kafka 4.3
-(one broker) with its defaults and with its heartbeat interval at 0.5 s. Each is measured from what causes it
-(the last consumer is made, the reply to CreatePartitions, the new consumer is made, close() is called) until
-what the clients own covers all partitions, evenly, none of them twice.
+(one broker) with its defaults and with its heartbeat interval at 0.5 s. Each is measured from its cause (the
+last consumer is created, the reply to CreatePartitions, the new consumer is created, close() is called) until
+the clients own all partitions, evenly, none of them twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REBALANCES = {
     "one consumer more": "<= 1.2 s",
     "one close": "<= 0.6 s",
 }
-"""What is measured, and the targets of three nodes with default settings."""
+"""The measured rebalances, with the targets for three nodes with default settings."""
 
 EAGER_KAFKA = {
     "group.consumer.heartbeat.interval.ms": "500",
@@ -96,7 +96,7 @@ def grow(admin: AdminClient, name: str) -> None:
 def seconds(
     fleet: Fleet, cause: Callable[[], None], members: int, partitions: int, *, since_begin: bool = False
 ) -> float:
-    """From the end of the cause, or its beginning, to balance."""
+    """Seconds from the end of the cause, or its beginning, to balance."""
     begin_s = time.monotonic()
     cause()
     caused_s = begin_s if since_begin else time.monotonic()

@@ -1,8 +1,8 @@
-"""How fast records become bytes and bytes records; run with `python -m benchmarks records`.
+"""Speed of encoding and decoding records; run with `python -m benchmarks records`.
 
-The log that replay meets is nine tenths offset commits, mostly one small entry each; so both are measured:
-the records of a large entry, and entries of one record.  Figures are the best of a few rounds, in thousands
-per second.
+The log that replay reads is nine tenths offset commits, mostly one small entry each. Therefore both the
+records of a large entry and entries of one record are measured. Figures are the best of a few rounds, in
+thousands per second.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ CAUSE = Cause(trigger=Trigger.OFFSETS_COMMITTED, member_id="Zm9vYmFyYmF6cXV4cXV1
 
 
 def best_thousands_per_second(work: Callable[[], object], count: int) -> float:
-    """The best rate of a few rounds of `work`, which handles `count` things."""
+    """The best rate of a few rounds of `work`, which handles `count` items."""
     seconds = []
     for _ in range(ROUNDS):
         start = perf_counter()
@@ -49,7 +49,7 @@ def best_thousands_per_second(work: Callable[[], object], count: int) -> float:
 
 
 def commit(partition: int) -> RawRecord:
-    """An offset commit such as a client of moderate age sends."""
+    """An offset commit as sent by a client of moderate age."""
     key = offset_commit_key("payments-consumers", "orders", partition % 100)
     return encode_offset_commit(key, 123_456 + partition, 5, "", 1_760_000_000_000, -1, TOPIC_ID)
 

@@ -1,14 +1,14 @@
 """Regular expressions: `python -m benchmarks.regex_bench [--expressions N] [--topics N] [--rounds N]`.
 
-One group has a member for each expression, half of them prefixes and half suffixes, ten topics each; the
-refresh interval is at its minimum, so that all of it is resolved anew every ten seconds. Another process
-sends steady heartbeats of a member of another group, one after another. Its waits during a round are
-compared with its waits between rounds, in the same run: the ratio is what counts, as the machine may be
-doing other things.
+One group has a member for each expression, half of them prefixes and half suffixes, matching ten topics each;
+the refresh interval is at its minimum, so that all expressions are resolved again every ten seconds. Another
+process sends steady heartbeats of a member of another group, one after another. Its waits during a round are
+compared with its waits between rounds, in the same run: the ratio counts, as the machine may be doing other
+things.
 
-When a round runs is seen from outside, by the node's child processes; what the node does for it before the
-child is there and after it is gone belongs to it. Such a look takes half a millisecond of a core, which would
-be one of two, so nobody looks while waits are measured: not in a round, whose end the system tells, and not
+Rounds are observed from outside, by the node's child processes; the node's own work before the child starts
+and after it ends belongs to the round. Looking for a child takes half a millisecond of a core, of which there
+may be two, so nothing looks while waits are measured: neither in a round, whose end the system reports, nor
 between rounds until the next one is near.
 """
 
@@ -41,13 +41,13 @@ GROUP = "by-regex"
 TOPICS_PER_REQUEST = 500
 REST_S = 0.001
 LOOK_S = 0.004
-"""Between two looks for a child."""
+"""Seconds between two looks for a child."""
 
 BEFORE_S, AFTER_S = 0.015, 0.12
-"""Of a round, without its child: the question is made, the answer is taken."""
+"""Seconds of a round before and after its child: the request is made, the answer is applied."""
 
 CALM_S = 8.0
-"""After a round, in which nobody looks for the next."""
+"""Seconds after a round in which nothing looks for the next one."""
 
 RESOLVE_S = 120.0
 CHILD = b"cluster.children.resolve"
@@ -63,7 +63,7 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def probe(host: str, port: int) -> None:
-    """Steady heartbeats until standard input is closed; prints when each began, and its wait in ms."""
+    """Send steady heartbeats until standard input is closed; prints when each began, and its wait in ms."""
     with load.peers((host, port), 1) as opened:
         load.create_topic(opened[0], "probe", 1)
         frame = load.settled_members(opened, "probe", ["probe"])[0].steady_frame()
@@ -105,13 +105,13 @@ def join(peer: load.Peer, member_id: str, regex: str) -> None:
 
 
 def resolving(pid: int) -> int | None:
-    """The child process that resolves for this node."""
+    """The child process that resolves expressions for this node."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
             for child in (task / "children").read_text().split():
                 if CHILD in Path(f"/proc/{child}/cmdline").read_bytes():
                     return int(child)
-        except OSError:  # it ended meanwhile
+        except OSError:  # it has ended
             continue
     return None
 
@@ -128,7 +128,7 @@ def wait_for_end(pid: int) -> None:
 
 
 def watch_rounds(node: NodeProcess, rounds: int) -> list[tuple[float, float]]:
-    """When each of the next rounds began and ended."""
+    """Begin and end times of each of the next rounds."""
     seen: list[tuple[float, float]] = []
     deadline_s = time.perf_counter() + RESOLVE_S + rounds * INTERVAL_S
     while len(seen) < rounds:
@@ -146,7 +146,7 @@ def watch_rounds(node: NodeProcess, rounds: int) -> list[tuple[float, float]]:
 def within(
     beats: list[tuple[float, float]], spans: list[tuple[float, float]]
 ) -> tuple[list[float], list[float]]:
-    """Waits of the heartbeats that began in one of the rounds, and of those that began in the calm after."""
+    """Waits of the heartbeats that began during rounds, and of those that began in the calm after."""
     begins = [begin_s - BEFORE_S for begin_s, _ in spans]
     inside: list[float] = []
     outside: list[float] = []
@@ -197,7 +197,7 @@ def bench(expressions: int, topics: int, rounds: int) -> None:
                     assert child.stdout is not None
                     if child.stdout.readline() != "ready\n":
                         raise RuntimeError("the probe could not join")
-                    watch_rounds(node, 2)  # what the joins have begun is over
+                    watch_rounds(node, 2)  # rounds that the joins started are over
                     spans = watch_rounds(node, rounds)
                     child.stdin.close()
                     beats = json.loads(child.stdout.readline())

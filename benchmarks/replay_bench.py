@@ -1,14 +1,14 @@
-"""How fast a log is replayed: files -> frames -> records -> state, one core.
+"""Speed of replaying a log: files -> frames -> records -> state, one core.
 
 The log is mixed as coordinators' logs are: four records in five are offset commits, by 1, 5 or 10 partitions
-an entry; the others are what groups write when members join and settle.  It is written to a real directory
-and read back by the same code as `quorate log replay`.
+an entry; the others are those of groups whose members join and settle.  It is written to a real directory and
+read back by the same code as `quorate log replay`.
 
     python -m benchmarks replay
 
 Target: 300,000 records per s and core.  A replay to a state applies the newest record of each key; applying
 every record is measured too, as `verify` and a node's start do it.  The phases are measured in the same run,
-each on top of the one before, so that it is plain which room to make faster.
+each including the one before, which shows the part to make faster.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ TOPIC_ID = bytes(range(16))
 
 
 def commit_entries() -> Iterator[tuple[Cause, list[RawRecord]]]:
-    """Commits of rising offsets, group after group, in turns of 1, 5 and 10 partitions."""
+    """Commits of rising offsets, group after group, cycling through 1, 5 and 10 partitions."""
     keys = [
         [
             offset_commit_key(f"group-{group}", "orders", p)
@@ -127,7 +127,7 @@ def group_entries() -> Iterator[tuple[Cause, list[RawRecord]]]:
 
 
 def write_log(path: str, records: int) -> tuple[int, int]:
-    """A node's directory with one filled group shard; (records, entries) written."""
+    """Write a node's directory with one filled group shard; returns (records, entries) written."""
     files = OsFiles()
     format_node(files, path, NodeIdentity(cluster_id="bench", node_id=1, incarnation="bench", num_shards=1))
     segment = join(path, "shard-0", log_name(1))
@@ -154,7 +154,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def phases(path: str) -> dict[str, float]:
-    """CPU seconds of reading frames, of that and splitting into records, and of two kinds of replay."""
+    """CPU seconds to read frames, to read and split them into records, and for two kinds of replay."""
 
     def walk() -> Walk:
         return Walk(0, ShardFiles(path, 0))

@@ -1,8 +1,8 @@
 """Three replicas of one shard, nothing above them: `python -m benchmarks.replicas CONFIG`, a process each.
 
 CONFIG is JSON: {"id", "directory", "secret", "nodes": {id: port}}. A leader answers each line of standard
-input, a count, with the times in ms that so many proposals took, one after the other, from the call until
-they were committed. Its projection counts entries, so that what is timed is the log, the links and the sync.
+input, a count, with the times in ms of that many sequential proposals, from the call until they were
+committed. Its projection only counts entries, so that the log, the links and the sync are timed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BODY = encode_entry(
 
 
 class Counting:
-    """A projection that knows how far it is; `on_commit` hears of every commit."""
+    """A projection that only knows its applied index; `on_commit` is called at every commit."""
 
     def __init__(self) -> None:
         self.applied = 0
@@ -111,7 +111,7 @@ class OneReplica:
         self.links.start(_raise)
 
     async def time_proposals(self, count: int) -> list[float]:
-        """Milliseconds of each, one after the other."""
+        """Milliseconds of each of `count` sequential proposals."""
         loop = asyncio.get_running_loop()
         times = []
         for _ in range(count):
@@ -148,7 +148,7 @@ def _raise(error: BaseException | None) -> None:
 
 
 async def serve(one: OneReplica) -> None:
-    """Says when it leads; answers counts until standard input ends."""
+    """Report leadership, then answer counts until standard input ends."""
     one.start()
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
@@ -182,7 +182,7 @@ class Replicas:
 
 @contextlib.contextmanager
 def replicas(directory: Path) -> Iterator[Replicas]:
-    """Starts three on new directories below `directory`."""
+    """Start three replicas on new directories below `directory`."""
     secret = directory / "secret"
     secret.write_bytes(os.urandom(32))
     secret.chmod(0o600)

@@ -1,8 +1,8 @@
 """Three nodes under load: `python -m benchmarks.replication_bench [--seconds N] [--runs N]`.
 
 Every connection goes to the node that leads its group's shard. Rates per CPU-second count the CPU of all
-three nodes. Latencies take turns, a hundred each, with the least that a replicated write can cost on this
-machine (`floor`), because the speed of its disk drifts by more than what is compared.
+three nodes. Latencies are measured alternately, a hundred each, with the lower bound for a replicated write
+on this machine (`floor`), because the speed of its disk drifts by more than the difference between them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Starting, and starting again after kill -9: `python -m benchmarks.restart_bench [--only NAME]`.
+"""Starting, and restarting after kill -9: `python -m benchmarks.restart_bench [--only NAME]`.
 
-Real node processes with default settings. Commits go over the wire, 100 partitions a request, and snapshots
-run by themselves meanwhile; the node is killed when the last commit is acknowledged, whatever its children
-are doing. The clock of a start runs from before the process is made until a member's join is accepted, asked
-for again and again; meanwhile a refused connection and error 14 are in order, a wait of a second is a hang.
+Real node processes with default settings. Commits go over the wire, 100 partitions a request, while snapshots
+are taken as usual; the node is killed when the last commit is acknowledged, whatever its children are doing.
+A start is timed from before the process is created until a member's join, which is sent repeatedly, is
+accepted. Meanwhile a refused connection and error 14 are expected; a wait of a second is a hang.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 COMMITS = 1_000_000
 LONGEST_TAIL = 700_000
-"""Just below what makes the four shards take their first snapshots: all of it is replayed."""
+"""Just below the size at which the four shards take their first snapshots, so that all of it is replayed."""
 PARTITIONS = 100
 CONNECTIONS = 4
 IN_FLIGHT = 4
@@ -54,8 +54,10 @@ def report(what: str, figure: str, target: str = "-") -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """One start: seconds until the first and the last shard accepted a join, the node's CPU seconds by then,
-    answers on the way."""
+    """One start: seconds until the first and the last shard accepted a join, and CPU seconds by then.
+
+    `answers` counts the answers before that.
+    """
 
     first_s: float
     last_s: float
@@ -68,7 +70,7 @@ class Start:
 
 
 def timed_start(node: NodeProcess) -> Start:
-    """Starts a node that does not run and joins a group of each shard as soon as it lets somebody in."""
+    """Start a stopped node and join a group of each shard as soon as it admits members."""
     num_shards = len(list(node.data.glob("shard-*")))
     waiting = list({shard_of(name, num_shards): name for name in map(str, range(100))}.values())
     answers: Counter[str] = Counter()
@@ -85,7 +87,7 @@ def timed_start(node: NodeProcess) -> Start:
                 continue
             answers[answer] += 1
             if answer == REFUSED:
-                break  # nobody listens yet, whatever the group
+                break  # the node does not listen yet, whatever the group
         if time.perf_counter() - begin > START_TIMEOUT_S:
             raise RuntimeError(f"no join within {START_TIMEOUT_S:.0f} s: {answers}")
         time.sleep(RETRY_S)
@@ -124,7 +126,7 @@ def _ask_to_join(node: NodeProcess, group_id: str) -> str:
 
 
 class Children:
-    """Watches the node's child processes: how long each lived and how much memory it had at most."""
+    """Watches the node's child processes: the lifetime and peak memory of each."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -176,7 +178,7 @@ def _peak_mib(pid: int) -> float:
 
 
 def commit_all(node: NodeProcess, num_groups: int, total: int) -> float:
-    """`total` commits spread over `num_groups` groups, round by round; seconds until all are acknowledged."""
+    """Send `total` commits for `num_groups` groups, round by round; returns seconds to the last ack."""
     rounds = total // (num_groups * PARTITIONS)
     frames = (
         load.commit_frame(f"group-{group}", "orders", PARTITIONS, offset)
@@ -193,7 +195,7 @@ def commit_all(node: NodeProcess, num_groups: int, total: int) -> float:
 
 
 def _send_all(opened: list[load.Peer], frames: Iterator[bytes], reply_bytes: int) -> None:
-    """A full window on every connection until the frames end; all acceptances have the same length."""
+    """Keep a full window on every connection until the frames end; success replies have equal lengths."""
     waiting = {peer.socket.fileno(): [peer, 0] for peer in opened}
     for slot in waiting.values():
         slot[1] = sum(_send_next(slot[0], frames) for _ in range(IN_FLIGHT)) * reply_bytes
@@ -216,7 +218,7 @@ def _send_next(peer: load.Peer, frames: Iterator[bytes]) -> int:
     return 1
 
 
-# What is measured
+# Measurements
 
 
 def bench_empty(place: Path) -> None:

@@ -1,9 +1,9 @@
-"""How long Spark takes to answer questions to a log that it has read, by question, on two cores.
+"""Time that Spark takes to answer queries on a log that it has read, by query, on two cores.
 
-The mixed log of the replay benchmark as table `records`: Parquet, zstd. Each question is asked in turns with
-reading what it needs and nothing more, so that the difference is the answer; every result goes to `noop`, and
-the best of each counts. On a busy machine look at CPU seconds: half of them is the time of two idle cores.
-The audit for double ownership is to take no more than 10 s for 5 M records.
+The mixed log of the replay benchmark as table `records`: Parquet, zstd. Each query alternates with reading
+just its inputs, so that the difference is the cost of the answer; every result goes to `noop`, and the best
+of each counts. On a busy machine use CPU seconds: half of them is the time of two idle cores. The audit for
+double ownership is to take no more than 10 s for 5 M records.
 
     python -m benchmarks.spark_audit_bench --records 5000000
 """
@@ -34,7 +34,7 @@ NEEDED = {
     ),
     "compacted": "",
 }
-"""The columns beside the group's, of what each question reads; empty: all of them."""
+"""Columns that each query reads besides the group's; empty: all of them."""
 
 
 def main() -> None:

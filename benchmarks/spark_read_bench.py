@@ -1,8 +1,9 @@
-"""How fast Spark reads a log through the source, against its own Parquet reader on the same rows, in one run.
+"""Speed of Spark's reads through the source, compared with its own Parquet reader on the same rows.
 
-The mixed log of the replay benchmark. In every turn both are read to `noop`, one behind the other, so that
-the machine's noise meets both; medians of the turns are told, and the ratio turn by turn. CPU seconds are
-those of the JVM and of all Python workers. The Parquet files are what Spark writes of the rows of the source.
+The mixed log of the replay benchmark. In every turn both are read to `noop`, one after the other, so that the
+machine's noise affects both; printed are the medians of the turns, and the ratio turn by turn. CPU seconds
+are those of the JVM and of all Python workers. The Parquet files are written by Spark from the rows of the
+source.
 
     python -m benchmarks.spark_read_bench --records 5000000
 """
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WARM_UP = 8
-"""Turns before the first that counts: till Java has compiled them both take up to twice as long."""
+"""Turns before the first that counts: until Java has compiled them, both take up to twice as long."""
 
 HEADER = "shard,raft_index,timestamp_ms,sequence,type"
 KINDS: dict[str, dict[str, str]] = {

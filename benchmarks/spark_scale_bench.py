@@ -1,13 +1,13 @@
-"""How the pipeline grows with the log: seconds and memory of a run and of each analysis, by size.
+"""Scaling of the pipeline: seconds and memory of a run and of each analysis, by size of the log.
 
     python -m benchmarks spark_scale
     python -m benchmarks.spark_scale_bench --records 1000000 5000000 20000000 100000000 --keep DIR
 
 For each size: a log is generated (`benchmarks.mixedlog`), `quorate pipeline run` makes its tables, and a
-second run finds nothing to do; then every analysis is written nowhere, from the tables, in one session.
-Memory is the largest sum of the processes' proportional set sizes (driver, JVM, Python workers), looked at
-five times a second. What is wanted is that records per second stay the same from size to size, and memory
-stays bounded by what was given to the JVM.
+second run finds nothing to do; then every analysis is run on the tables in one session, with its result
+discarded. Memory is the largest sum of the processes' proportional set sizes (driver, JVM, Python workers),
+sampled five times a second. The goal is that records per second stay the same from size to size, and memory
+stays bounded by the JVM's setting.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ ANALYSES = (
     "capacity",
     "whatif",
 )
-"""Those that are asked of one node's tables; each is given what it takes."""
+"""Analyses of one node's tables; each gets the tables it takes."""
 
 
 def pss_of_tree(root: int) -> int:
-    """Bytes that a process and all below it hold, what they share counted once."""
+    """Bytes held by a process and its descendants, with shared memory counted once."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -71,7 +71,7 @@ def pss_of_tree(root: int) -> int:
 
 
 class Peak(threading.Thread):
-    """The largest memory of a process and all below it, while it runs."""
+    """The largest memory of a process and its descendants while it runs."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -107,13 +107,13 @@ def size_of(path: Path) -> int:
 
 
 def ask(tables: str, names: Sequence[str]) -> None:
-    """In a process of its own: seconds of each analysis as JSON, a line each."""
+    """Run in a process of its own: print the seconds of each analysis as JSON, a line each."""
     from pipeline.analyses import ANALYSES as KNOWN
     from pipeline.session.sessions import spark_session
     from pipeline.tables import read_table
 
     spark = spark_session(name="scale", conf={"spark.driver.memory": DRIVER_MEMORY})
-    nowhere(read_table(spark, tables, "failovers"))  # what the first job costs is nobody's
+    nowhere(read_table(spark, tables, "failovers"))  # the first job's setup counts for no analysis
     for name in names:
         frames = [read_table(spark, tables, table) for table in KNOWN[name].takes]
         print(
@@ -136,7 +136,7 @@ def timed(work: Callable[[], object]) -> float:
 def measure(
     home: Path, records: int, seed: int, names: Sequence[str]
 ) -> Iterator[tuple[str, float, int | None]]:
-    """(what, seconds, peak bytes) of each step."""
+    """Yield (what, seconds, peak bytes) for each step."""
     log, tables = home / f"log-{records}", home / f"tables-{records}"
     if not log.exists():
         made = ("benchmarks.mixedlog", str(log), "--records", str(records), "--shards", str(SHARDS))

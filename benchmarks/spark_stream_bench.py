@@ -1,8 +1,8 @@
-"""How fresh what Spark reads is: `python -m benchmarks.spark_stream_bench [--seconds N] [--every S]`.
+"""Freshness of what Spark reads: `python -m benchmarks.spark_stream_bench [--seconds N] [--every S]`.
 
-One node, one connection that commits as fast as it is answered; first `readStream` with nothing behind it,
-then tables that are kept fresh. The latency of a record is from its entry's timestamp, which the node
-gives it when it appends it, to the moment at which the batch that holds it is over: read, or in the tables.
+One node, one connection that commits as fast as it is answered; first a bare `readStream`, then tables that
+are kept up to date. The latency of a record is from its entry's timestamp, which the node assigns when it
+appends the entry, to the end of the batch that holds it: read, or in the tables.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOPIC = "orders"
 WARM_BATCHES = 3
 """The first batches start workers and compile."""
 CAUGHT_UP = 2
-"""The first batch of tables is all that there was before, the second what was written meanwhile."""
+"""The first batch of tables holds everything older, the second what was written meanwhile."""
 
 
 def now_ms() -> float:
@@ -37,7 +37,7 @@ def now_ms() -> float:
 
 
 def tail(spark: SparkSession, path: str, scratch: str, seconds: float) -> None:
-    """Batch after batch of a stream, as soon as the one before is over."""
+    """Batch after batch of a stream, each as soon as the previous one is over."""
     register(spark)
     found: list[tuple[float, float, list[int]]] = []
 
@@ -59,7 +59,7 @@ def tail(spark: SparkSession, path: str, scratch: str, seconds: float) -> None:
 
 
 def tables(spark: SparkSession, path: str, scratch: str, seconds: float, every_s: float) -> None:
-    """The tables of `quorate pipeline stream`, from an empty folder on."""
+    """The tables of `quorate pipeline stream`, starting with an empty folder."""
     ends: list[tuple[float, Batch]] = []
     stream = Stream(path, f"{scratch}/tables", on_batch=lambda batch: ends.append((now_ms(), batch)))
     timer = threading.Timer(seconds, stream.stop)
@@ -99,7 +99,7 @@ def _print(what: str, count: int, span_s: float, lags: list[float], batches: int
 
 
 def main() -> None:
-    """Prints one line for each way of reading."""
+    """Print one line for each way of reading."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--every", type=float, default=1.0)

@@ -1,4 +1,4 @@
-"""What benchmarks of Spark over one log share: their options, the log, and the best of several turns."""
+"""Shared by the Spark benchmarks over one log: their options, the log, and timing in turns."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NEVER = 1 << 60
-"""Records between two snapshots: those of the log itself are what is read."""
+"""Records between two snapshots, so high that there are none: the log itself is to be read."""
 
 
 @dataclass(frozen=True)
 class Took:
-    """CPU seconds are those of the JVM and of all Python workers."""
+    """Wall time of one turn, and CPU seconds of the JVM and of all Python workers."""
 
     wall_s: float
     cpu_s: float
 
 
 def parser_of(document: str | None, *, times: int) -> argparse.ArgumentParser:
-    """The options; ``times`` is how many turns count if nothing else is said."""
+    """The options; ``times`` is the default number of turns that count."""
     parser = argparse.ArgumentParser(
         description=document, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -43,7 +43,7 @@ def parser_of(document: str | None, *, times: int) -> argparse.ArgumentParser:
 
 @contextmanager
 def log_and_scratch(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """The steady log, written if need be, and a folder that is gone in the end."""
+    """The steady log, written if necessary, and a temporary folder."""
     with tempfile.TemporaryDirectory() as scratch:
         path = asked.log or str(Path(scratch, "node"))
         if not os.path.exists(path):
@@ -52,13 +52,15 @@ def log_and_scratch(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def conf_of(scratch: str) -> dict[str, str]:
-    """Of the session that is measured."""
+    """Settings of the measured session."""
     return {"spark.local.dir": scratch, "spark.driver.memory": "1g"}
 
 
 def in_turns(frames: Sequence[Callable[[], DataFrame]], times: int, warm_up: int = 1) -> list[list[Took]]:
-    """What each of these took, turn by turn: every turn computes all of them, so that what the machine does
-    besides meets all. ``warm_up`` turns come before, and do not count: Java's compilers are at work then."""
+    """Times of each of these frames by turn; every turn computes all of them, so that noise affects all.
+
+    ``warm_up`` turns come first and do not count, since Java's compilers are busy then.
+    """
     taken: list[list[Took]] = [[] for _ in frames]
     for _ in range(warm_up + times):
         for place, frame in enumerate(frames):
@@ -74,7 +76,7 @@ def best(taken: Sequence[Took]) -> Took:
 
 
 def _cpu_s() -> float:
-    """CPU seconds so far of everything below this process: it says the same on a busy machine."""
+    """CPU seconds so far of all descendants of this process, which do not depend on the machine's load."""
     ticks: dict[int, float] = {}
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):

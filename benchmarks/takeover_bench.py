@@ -1,9 +1,10 @@
 """A long log changes hands: `python -m benchmarks.takeover_bench [--offsets N] [--rounds N]`.
 
-All offsets are in one shard. It is handed to and fro between two nodes while a client beats, one heartbeat
-after the other, in a shard that the next leader leads already: how long that waits is how long the loop of a
-node stands still when it becomes the leader. Beside it the same client while nothing happens, because the
-machine has a share in both. Then a follower is killed, misses a quarter as many offsets, and comes back.
+All offsets are in one shard. Its leadership moves back and forth between two nodes while a client sends one
+heartbeat after the other in a shard that the next leader leads already: the client's wait shows how long the
+loop of a node is blocked when it becomes the leader. The same client is also measured while nothing happens,
+because the machine contributes to both. Then a follower is killed, misses a quarter as many offsets, and
+comes back.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from records import shard_of
 TOPIC, PER_REQUEST, PIPELINED = "orders", 100, 50
 NUM_SHARDS, LONG_SHARD = 4, 1
 CALM_S = 3.0
-"""Before and after a hand-over."""
+"""Seconds before and after a hand-over."""
 ANSWER_S = 5.0
 REST_S = 0.002
 SETTLED_S = 8.0
-"""Snapshots that the filling made due are done by then."""
+"""Seconds after which the snapshots caused by filling are done."""
 
 
 def report(what: str, figure: str, target: str = "-") -> None:
@@ -67,7 +68,7 @@ def leader(cluster: ClusterProcess, group_id: str) -> NodeProcess:
 
 
 def commit_all(cluster: ClusterProcess, names: list[str], offset: int) -> float:
-    """A hundred offsets of each group; seconds. Goes on where leadership moved meanwhile."""
+    """Commit a hundred offsets of each group; returns seconds. Continues if leadership moves meanwhile."""
     begin_s, done = time.perf_counter(), 0
     while done < len(names):
         node = leader(cluster, names[0])
@@ -85,7 +86,7 @@ def commit_all(cluster: ClusterProcess, names: list[str], offset: int) -> float:
 
 
 class Beating(threading.Thread):
-    """A member of a group of its own; its longest wait for an answer, in ms, since `longest_ms` was reset."""
+    """A member of a group of its own, with its longest wait in ms since `longest_ms` was reset."""
 
     def __init__(self, node: NodeProcess, group_id: str) -> None:
         super().__init__(daemon=True)

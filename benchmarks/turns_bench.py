@@ -2,8 +2,8 @@
 
 One node on asyncio's own loop, whose every callback is timed in CPU time of its thread, so that neither the
 client, a thread of the same process, nor other work on the machine counts. Each case is set up over the wire,
-then asked for a few times; printed is the longest single callback while it was. With WORD only the cases with
-that word in their name run. Exits with 1 if any is above the 50 ms that no turn may take.
+then requested a few times; printed is the longest single callback meanwhile. With WORD only the cases with
+that word in their name run. Exits with 1 if any exceeds the 50 ms allowed for a turn.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from wire.protocol import encode_request
 ALLOWED_MS: Final = 50.0
 REPEATS: Final = 5
 QUIET_S: Final = 0.3
-"""After the last answer: what a request made due is part of its cost."""
+"""Seconds after the last answer: follow-up work is part of a request's cost."""
 READY_S: Final = 3.0
-"""Until HTTP answers, which is loaded last."""
+"""Seconds until HTTP answers, which is loaded last."""
 SETTLE_S: Final = 3.0
 PIPELINED: Final = 200
 GROUP_CONFIG, TOPIC_CONFIG = 32, 2
 
 
 class Meter:
-    """The longest callback of the loop since `reset`, in ms of CPU, and what ran in it."""
+    """The longest callback of the loop since `reset`, in ms of CPU, and its name."""
 
     def __init__(self) -> None:
         self._collecting = 0.0
@@ -70,14 +70,14 @@ class Meter:
         self.longest_ms, self.what, self.collecting_ms = 0.0, "", 0.0
 
     def collected(self, phase: str, about: dict[str, Any]) -> None:
-        """What the garbage collector takes is a part of whatever turn it falls into."""
+        """Time garbage collections, which are part of the turn they occur in."""
         if phase == "start":
             self._collecting = time.thread_time()
         else:
             self.collecting_ms = max(self.collecting_ms, (time.thread_time() - self._collecting) * 1e3)
 
     def watch(self) -> None:
-        """Times every callback of asyncio's loops from now on."""
+        """Time every callback of asyncio's loops from now on."""
         gc.callbacks.append(self.collected)
         plain = asyncio.events.Handle._run
         meter, clock = self, time.thread_time
@@ -106,7 +106,7 @@ class Scenario:
         self.peer.socket.settimeout(600)
         self.url = url
         self.word = word
-        self.sizes = sizes  # everything divided by this
+        self.sizes = sizes  # divides every size
         self.worst_ms = 0.0
 
     def run(self) -> None:
@@ -143,7 +143,7 @@ class Scenario:
         return self.peer.ask(api, version, body)
 
     def send(self, api: ApiKey, version: int, body: Any) -> None:
-        """Asks and does not look at the answer: decoding it would take turns with the loop."""
+        """Send a request without decoding its answer, which would compete with the loop."""
         self.peer.exchange(encode_request(api, version, 0, load.CLIENT_ID, body))
 
     def create(self, names: list[str], partitions: int) -> None:
@@ -168,7 +168,7 @@ class Scenario:
         return data
 
     def pipelined(self, frames: Iterator[bytes]) -> None:
-        """Sends many requests, some at a time, and drops their answers."""
+        """Send many requests, some at a time, and discard their answers."""
         batch: list[bytes] = []
         for frame in frames:
             batch.append(frame)
@@ -282,7 +282,7 @@ class Scenario:
         self.measure("… in the seconds after", partial(time.sleep, SETTLE_S), 1)
 
     def full_frames(self) -> None:
-        """The most that one frame can ask for; some are too much and cost their connection."""
+        """The largest requests that fit into one frame; some exceed a limit and cost their connection."""
         self.create([full_frames.TOPIC], 1)
         for what, frame in full_frames.frames():
             self.measure(what, partial(self.ask_once, frame), 3)
@@ -296,7 +296,7 @@ class Scenario:
 
 
 def serve(directory: Path, meter: Meter, scenario: Callable[[Any], None]) -> None:
-    """Runs a node in this thread until `scenario`, in another, is through."""
+    """Run a node in this thread until `scenario`, in another, has finished."""
     identity = NodeIdentity(cluster_id="turns", node_id=1, incarnation="turns", num_shards=1)
     format_node(OsFiles(), str(directory), identity)
     settings = load_settings(

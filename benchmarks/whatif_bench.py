@@ -1,9 +1,9 @@
-"""How fast what-if replays are: groups and records a second of one core.
+"""Speed of what-if replays: groups and records a second of one core.
 
-Each group has members that join, leave and come back by chance, of a seed; the coordinator decides it once,
-which gives the entries that a log would hold. Then, in the same run: what members did is read from those
-entries (`Extractor`), it is played to the coordinator once more (`Replay`), and the whole question is asked
-(`whatif`, which plays it twice at least and makes the rows of each course).
+Each group has members that join, leave and come back at random, by seed; the coordinator decides it once,
+which gives the entries that a log would hold. Then, in the same run, three steps are timed: the members' acts
+are extracted from those entries (`Extractor`), played to the coordinator once more (`Replay`), and the whole
+query is run (`whatif`, which plays them at least twice and makes the rows of each course).
 
     python -m benchmarks whatif
 """
@@ -24,14 +24,14 @@ from history.whatif.settings import WhatIf
 from records import ConsumerGroupMemberMetadataValue, Entry, TopicMetadata
 
 SIZES = ((10, 30, 100), (50, 200, 50))
-"""Members, partitions, and how often somebody leaves or comes."""
+"""Members, partitions, and number of times that a member leaves or returns."""
 BEGIN_MS = 1_772_366_400_000
 BETWEEN_MS = 5_000
 Written = list[tuple[int, int, Entry]]
 
 
 def script(group_id: str, members: int, partitions: int, changes: int, seed: int) -> Recorded:
-    """What members do by chance: all join, then one after another leaves or comes back."""
+    """Random acts of members: all join, then one after another leaves or comes back."""
     rng = random.Random(seed)
     topic = TopicMetadata(topic_id=b"o" * 16, topic_name="orders", num_partitions=partitions)
     said = ConsumerGroupMemberMetadataValue(
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def measured(count: int, members: int, partitions: int, changes: int) -> str:
-    """One size, in words."""
+    """One size, as a line of text."""
     names = [f"group-{number}" for number in range(count)]
     logs = {
         name: written(script(name, members, partitions, changes, number)) for number, name in enumerate(names)

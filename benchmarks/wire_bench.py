@@ -1,4 +1,4 @@
-"""What the codec costs: operations per CPU-second of one core, best of several rounds.
+"""Cost of the codec: operations per CPU-second of one core, best of several rounds.
 
 Run `python -m benchmarks.wire_bench`, with `--json` for one JSON object. Rates of frames include headers and
 length; rates of partitions count the partitions of requests that carry 1 or 100.
@@ -36,7 +36,7 @@ OWNED = [TopicPartitions(topic_id=bytes(range(16)), partitions=list(range(12)))]
 
 
 def rate_per_s(operation: Callable[[], object], operations: int = 1) -> float:
-    """How many operations a CPU-second holds, when one call makes `operations` of them."""
+    """Operations per CPU-second, where one call performs `operations` of them."""
     count, best = 1, 0.0
     for _ in range(ROUNDS):
         while True:
@@ -142,7 +142,7 @@ def framing_rates() -> dict[str, float]:
 
 
 def first_use_ms() -> float:
-    """From a fresh interpreter: import, and the first heartbeat decoded and answered; best of 5."""
+    """Milliseconds until a fresh interpreter answers its first heartbeat, imports included; best of 5."""
     frame = encode_request(
         ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, 7, "rdkafka", ConsumerGroupHeartbeatRequest(group_id="g")
     )[4:]
