@@ -33,7 +33,7 @@ class KafkaOffsets:
             ) from error
         self._failures: tuple[type[Exception], ...] = (KafkaException, TimeoutError)
         self._partition: Callable[[str, int], Any] = TopicPartition
-        self._spec: Any = vars(admin)["OffsetSpec"]  # not exported by its module's type hints
+        self._spec: Any = vars(admin)["OffsetSpec"]  # its module does not export it explicitly
         self._bootstrap = bootstrap
         self._timeout_s = timeout_s
         self._admin: Any = admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})

@@ -46,7 +46,7 @@ FOLLOW_TIMEOUT_S = 60.0
 """Seconds without any answer after which following fails: a restart of all nodes takes less."""
 
 ROUNDS_MAX = 2
-"""How often each node is asked for entries that another one reported as committed."""
+"""Requests to each node for entries that another one reported as committed."""
 
 EVIDENCE_NOTES = 10_000
 """Limit on notes per node, the newest ones."""
@@ -55,7 +55,7 @@ HEADER_BYTES_MAX = 4096
 """Bytes at the start of a snapshot that contain its header."""
 
 BEHIND_ALL = 2**62
-"""An index that no log reaches: a request for it returns the commit index only."""
+"""An index that no log reaches: a request from there on returns no entries, only the commit index."""
 
 COMMIT_INDEX = "Quorate-Commit-Index"
 LEFT_OUT = "Quorate-Left-Out"

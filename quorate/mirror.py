@@ -63,7 +63,7 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class State:
-    """What the mirror remembers between runs."""
+    """The state that the mirror keeps between runs."""
 
     cluster_id: str = ""
     made: dict[str, str] = field(default_factory=dict)

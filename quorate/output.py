@@ -1,4 +1,4 @@
-"""How commands print: aligned text for people, one JSON document for programs, never both.
+"""Output of commands: aligned text for people, one JSON document for programs, never both.
 
 Text has no colour codes unless standard output is a terminal; only this module decides that.
 """
@@ -156,8 +156,7 @@ def _is_number_column(values: Sequence[object]) -> bool:
 
 
 def printable(value: str) -> str:
-    """Text from elsewhere without what a terminal would act on: control characters become `\\x1b` and the
-    like."""
+    """Text from elsewhere with control characters escaped as `\\x1b` and the like, to protect a terminal."""
     if value.isprintable():
         return value
     return "".join(

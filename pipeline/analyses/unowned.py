@@ -1,4 +1,4 @@
-"""How long the partitions that a group subscribes to had no owner."""
+"""Time for which partitions that a group subscribes to had no owner."""
 
 from __future__ import annotations
 

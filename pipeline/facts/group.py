@@ -24,7 +24,7 @@ from records.packing import pack, unpack_nested
 from .shared import Bridge, GroupNames, Shared
 
 DRAIN_ROWS = 256
-"""Concluded rows stay in the state, and among the open rows, until there are this many.
+"""Concluded rows stay in the state, and among the open rows, until this many have been added.
 
 A group to which each run adds only a little thus gets one part for several runs.
 """

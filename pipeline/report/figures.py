@@ -34,7 +34,7 @@ SEVERITIES = ("error", "warning", "note")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """How often a rule found something, and in how many groups."""
+    """The findings of one rule: their number, and the number of groups with any."""
 
     kind: str
     severity: str

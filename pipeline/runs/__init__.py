@@ -1,1 +1,1 @@
-"""From an input to up-to-date tables: once (`run`) or continuously (`stream`)."""
+"""Brings tables up to date with an input: once (`run`) or continuously (`stream`)."""

@@ -1,4 +1,4 @@
-"""How far facts advance in one run, by shard, and the snapshots that replace lost entries.
+"""The range of entries that facts take in by shard in one run, and the snapshots for lost entries.
 
 The rule is that of `history.reading.source.Walk`: after a lost entry, state can only be trusted from a
 snapshot on, and without one, facts end at the loss. A later run continues once there is a snapshot.

@@ -46,7 +46,7 @@ def starts_of(records: pa.Table) -> list[dict[str, Any]]:
 
 
 def times_of(records: pa.Table, places: Collection[Place]) -> dict[Place, int]:
-    """The timestamps of those entries of ``places`` that exist."""
+    """The timestamps of the entries of ``places`` that exist."""
     indexes = pa.array([index for _, index in places], pa.int64())
     found = _entries(records.filter(pc.is_in(records.column("raft_index"), indexes)))
     rows = found.select(["shard", "raft_index", "timestamp_ms"]).to_pylist()

@@ -71,7 +71,7 @@ def admitted(start: Offsets, latest: Mapping[int, int], entries_max: int | None)
 def starting_at(
     given: Mapping[str, str], begins: Mapping[int, int], latest: Mapping[int, int]
 ) -> dict[int, int]:
-    """Where a stream without a checkpoint starts, by its options; raises `OptionError`.
+    """The start of a stream without a checkpoint, by its options; raises `OptionError`.
 
     ``starting_index`` is one index for all shards, or JSON by shard; ``starting`` applies to the shards that
     it does not name.

@@ -66,7 +66,7 @@ FOREIGN = {
         "a span tells which entries are new, whatever is in them",
     ),
 }
-"""By kind of rows: the options that have no effect on them, unless left at their default, and why."""
+"""Options that have no effect, unless left at their default, by kind of rows, with the reason."""
 _DEFAULTS = {"raw": "false", "mode": "fail"}
 
 TYPE_MIN, TYPE_MAX = -(1 << 15), (1 << 15) - 1
@@ -113,7 +113,7 @@ class SourceOptions:
 
     path: str
     columns: tuple[Column, ...]
-    """In the order of the output, with `DAMAGE` in permissive mode."""
+    """The output columns in order, with `DAMAGE` in permissive mode."""
     selection: Selection = Selection()
     shards: frozenset[int] | None = None
     ranges: Mapping[int, tuple[int | None, int | None]] | None = None

@@ -26,7 +26,7 @@ from .slices import Numbers, Referred, Texts, distinct, edges_of, gather, number
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The field of a key, value or cause behind a column, and the field's value that stands for null."""
+    """The field of a key, value or cause that a column shows, and the value that stands for null."""
 
     column: str
     field: str

@@ -65,7 +65,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._entries_max = entries_max(options.of_stream)
         self._following: Following | None = None
         self._until: dict[int, int] | None = None
-        """With the trigger availableNow: the end of the log when the query started."""
+        """The end of the log when a query with the trigger availableNow started; None otherwise."""
 
     def initialOffset(self) -> dict[str, Any]:
         reached = self._look()

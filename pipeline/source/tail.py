@@ -1,4 +1,4 @@
-"""Follows how far a growing log is decided.
+"""Follows the decided end of a growing log.
 
 A look costs as much as was written since the previous one: for each shard, each directory remembers the
 position of the first entry that is not *settled* (decided, and held by this directory as decided), and reads
@@ -40,7 +40,7 @@ from raftlog.snapshots import SNAPSHOT_FILE
 from records.ids import METADATA_SHARD
 
 LOOKS_MAX = 5
-"""Retries of a look because a file moved; each takes the node longer (seal, archive, install) than a look."""
+"""Attempts at one look if files move; each move (seal, archive, install) takes longer than a look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ class ShardTail:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a shard is decided, and the directory to read it from.
+    """The last decided entry of a shard, and the directory to read it from.
 
     Entry ``index`` was written at ``timestamp_ms`` (0 and -1: none). ``member`` is the directory with the
     longest history of those known to hold it, and ``holds_to`` its last complete entry, decided or not.

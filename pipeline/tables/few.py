@@ -54,7 +54,7 @@ take about 10 MB.
 ROWS_AT_ONCE = 2_000
 """Rows read between two checks of `FEW_MEMORY`."""
 LOOKED_THROUGH = 8
-"""How many times as much may be scanned to find few rows; this also takes some tenths of a second."""
+"""Factor by which more may be scanned to find few rows; this also takes some tenths of a second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How Spark lays rows out in files: by date and shard, sorted, zstd.
+"""Spark's layout of rows in files: by date and shard, sorted, zstd.
 
 Rows of one date and shard are brought together, so that a commit makes about one file for each date and
 shard. Where one task would get most of the rows, adaptive execution splits them by size, and no file has more

@@ -37,7 +37,7 @@ READS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How much of one shard's log is in the tables."""
+    """The part of one shard's log that is in the tables."""
 
     records_to: int = 0
     """The last index whose records are in `records`, `commits` and `failovers`."""

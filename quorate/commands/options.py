@@ -28,7 +28,7 @@ PARTITIONS_NAMED_MAX = 1_000_000
 """Limit on one range on a command line: more is a typing error, and such a set takes a second to build."""
 
 NODES_OWN_PORTS = "(kafka.port, http.port, peer.port)"
-"""How a node's messages refer to the ports that a launcher's options choose."""
+"""The words in a node's messages for the ports that a launcher's options choose."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Bootstrap = Annotated[
