@@ -119,7 +119,7 @@ class Group:
         return cause, self._without(member_id)
 
     def settle(self) -> Step | None:
-        """The next step of a member towards its target: first all learn what to revoke, then revoke, then take."""
+        """A member's next step towards its target: all learn what to revoke, then revoke, then take."""
         for member_id, member in self.members.items():
             surplus = member.assigned - self.target[member_id]
             if surplus:
