@@ -48,7 +48,7 @@ PAUSE_S = 0.2  # seconds between two tries without a leader: an election takes a
 
 @app.command("status")
 def status(url: Url = DEFAULT_URL, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json: Json = False) -> None:
-    """Show every node and every shard: who leads, how far the others are, which links are down and why.
+    """Show every node and every shard: its leader, the lag of its followers, and links that are down and why.
 
     Example: quorate cluster status --url http://127.0.0.1:8092
     """
@@ -69,7 +69,7 @@ def transfer(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
-    """Hand the leadership of a shard to another node, without loss and without an outage to speak of.
+    """Hand the leadership of a shard to another node, without data loss and almost without interruption.
 
     Example: quorate cluster transfer 2 --to 3
     """
@@ -137,7 +137,7 @@ def _change(urls: str, path: str, body: Mapping[str, Any], timeout_s: float) -> 
 
 @app.command("kill")
 def kill(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
-    """Kill a node of a cluster that `quorate up` runs: kill -9, without a word to anybody.
+    """Kill a node of a cluster that `quorate up` runs, with kill -9.
 
     It stays down until `quorate cluster restart`.
 
@@ -148,7 +148,7 @@ def kill(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
 
 @app.command("stop")
 def stop(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
-    """Make a node stand still (SIGSTOP): its connections stay open, and nothing answers.
+    """Pause a node (SIGSTOP): its connections stay open, and nothing answers.
 
     Example: quorate cluster stop 2
     """
@@ -157,7 +157,7 @@ def stop(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
 
 @app.command("cont")
 def cont(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
-    """Let a node that stands still go on (SIGCONT).
+    """Resume a paused node (SIGCONT).
 
     Example: quorate cluster cont 2
     """
@@ -166,7 +166,7 @@ def cont(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
 
 @app.command("restart")
 def restart(node: Node, data: Data = DEFAULT_DATA, json: Json = False) -> None:
-    """Start a node that is down; one that runs hands over what it leads and is stopped first.
+    """Start a node that is down; a running one first hands over its leaderships and is stopped.
 
     Returns when the node serves again.
 

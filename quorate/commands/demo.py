@@ -26,7 +26,7 @@ def demo(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show it: three nodes, seven real consumers, the leader killed, the proof from the files alone (25 s).
+    """Run the tour: three nodes, seven consumers, the leader killed, the proof from the files alone (25 s).
 
     Example: quorate demo --keep /tmp/quorate-demo
     """

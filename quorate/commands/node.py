@@ -102,10 +102,10 @@ def format_directory(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make a node's directory: who it is, in which cluster, with whom.
+    """Make a node's directory: its id, its cluster, and the other nodes.
 
-    Who is in the cluster is fixed by this; where the nodes are is a setting (cluster.nodes) and may change.
-    After --replace the node takes part in no vote until it has caught up with the others.
+    This fixes the members of the cluster; the nodes' addresses are a setting (cluster.nodes) and may change.
+    After --replace the node does not vote until it has caught up with the others.
 
     Example: quorate node format --data /var/lib/quorate --node-id 2 --cluster-id prod-eu --nodes 1,2,3
     """

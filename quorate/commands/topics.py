@@ -104,7 +104,7 @@ def describe(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
-    """Show topics: id, partitions, and the node that clients ask for each of these.
+    """Show topics: id, partitions, and the node that leads each of these.
 
     Example: quorate topics describe orders
     """
@@ -155,7 +155,7 @@ def recreate(
 ) -> None:
     """Delete topics and create them again: with new ids, and without the offsets committed on them.
 
-    Groups that subscribe to them rebalance; what they had of the old ones is taken away.
+    Groups that subscribe to them rebalance, and lose the old partitions.
 
     Example: quorate topics recreate orders:24
     """
@@ -208,7 +208,7 @@ def mirror(
     keep: Annotated[bool, typer.Option("--keep", help="Keep topics that are deleted at the source.")] = False,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
 ) -> None:
-    """Follow the topics of a Kafka cluster: create, grow, delete and make again here what changes there.
+    """Mirror the topics of a Kafka cluster: create, grow, delete and recreate them here as they change there.
 
     Example: quorate topics mirror --from kafka-1:9092 --topics 'orders-.*'
     """

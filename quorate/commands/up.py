@@ -52,11 +52,11 @@ def up(
 ) -> None:
     """Run a cluster on this machine until Ctrl-C: one node, or several.
 
-    With several, DIR holds a directory for each (node-1, …) and cluster.json; what the nodes log is shown
-    on standard error, and `quorate cluster kill|stop|cont|restart NODE` do things to them. A node that ends
-    stays down until it is restarted. A cluster of one ends with its node.
+    With several, DIR holds a directory for each (node-1, …) and cluster.json; the nodes' logs are shown on
+    standard error, and `quorate cluster kill|stop|cont|restart NODE` cause failures. A node that ends stays
+    down until it is restarted. A cluster of one ends with its node.
 
-    With --json one line is printed when all serve: {"bootstrap": ..., "nodes": [{"id", "pid", "host",
+    With --json one line is printed when all nodes serve: {"bootstrap": ..., "nodes": [{"id", "pid", "host",
     "port", "http_port", "data", "command"}]}.
 
     Example: quorate up --nodes 3 --topic orders:12 --set group.consumer.session.timeout.ms=3000

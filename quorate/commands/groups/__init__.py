@@ -110,8 +110,8 @@ def remove_member(
 ) -> None:
     """Remove members from a group: their partitions go to the others at once.
 
-    A consumer that still runs is told that it is no member any more, and joins again: stop it first. A member
-    that is away (static) loses its place.
+    A consumer that still runs is fenced and joins again, so stop it first. A static member that is away loses
+    its place.
 
     Example: quorate groups remove-member billing web-1
     """

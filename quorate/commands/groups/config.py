@@ -58,7 +58,7 @@ def config(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
-    """Show what holds for a group, and whose it is; changes hold from each member's next heartbeat.
+    """Show a group's configs and their origins; changes apply from each member's next heartbeat.
 
     Example: quorate groups config billing --set session.timeout.ms=10000 --unset heartbeat.interval.ms
     """

@@ -35,7 +35,7 @@ def delete_offsets(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
-    """Delete committed offsets, of topics that no member of the group subscribes to.
+    """Delete committed offsets of topics that no member of the group subscribes to.
 
     Example: quorate groups delete-offsets billing orders:0,4-7 payments
     """

@@ -52,7 +52,7 @@ def describe(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
-    """Show a group: members, what each owns, should own and waits for, offsets, and what was refused.
+    """Show a group: its members, what each owns, should own and waits for, its offsets, and refused requests.
 
     Example: quorate groups describe billing --watch
     """

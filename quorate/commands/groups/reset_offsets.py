@@ -80,7 +80,7 @@ def reset_offsets(
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
-    """Move the committed offsets of a group without members: the plan first, the change with --execute.
+    """Move the committed offsets of a group without members; shows the plan, --execute carries it out.
 
     Example: quorate groups reset-offsets billing --topic orders:0,1 --to-offset 100 --execute
     """

@@ -28,7 +28,7 @@ def compare(
 ) -> None:
     """Compare the nodes of a cluster: the same entries, hash chain and state on all; exit code 1 if not.
 
-    What was never decided, and being behind, is told and is no difference.
+    Undecided entries, and nodes that lag, are reported but do not count as differences.
 
     Example: quorate log compare node-1 node-2 node-3
     """

@@ -27,7 +27,7 @@ def diff(
     utc: Utc = False,
     json: Json = False,
 ) -> None:
-    """What changed between two moments: topics, groups, members, who holds what, offsets.
+    """Show what changed between two points in time: topics, groups, members, assignments, offsets.
 
     An index belongs to one shard, so it needs --group or --shard; a time does not.
 

@@ -41,7 +41,7 @@ def dump(
 ) -> None:
     """Print entries one by one, with causes and records; --json prints one object per line, lossless.
 
-    --follow goes on with each entry as it is committed, also when nodes fail, until Ctrl-C.
+    --follow continues with each entry as it is committed, even when nodes fail, until Ctrl-C.
 
     Example: quorate log dump quorate-data --group billing --type offset_commit --from 2026-03-01T12:00
     """

@@ -69,10 +69,10 @@ def explain(
     utc: Utc = False,
     json: Json = False,
 ) -> None:
-    """Why each epoch of a group: who did what, what moved, who waited for whom, what it took.
+    """Explain each epoch of a group: its cause, what moved, which members waited for which, how long it took.
 
-    Choices narrow each other; what of them does not exist gets an answer that says what does. --follow goes
-    on with what happens, as it is committed.
+    Options narrow each other; if one names something that does not exist, the answer lists what does.
+    --follow continues with new events as they are committed.
 
     Example: quorate log explain quorate-data billing --at 03:12
     """

@@ -35,7 +35,7 @@ def findings(
     utc: Utc = False,
     json: Json = False,
 ) -> None:
-    """Is anything odd? Slow revokers, flapping members, failed assignors, ..., by name, of all groups or one.
+    """List anomalies by name, for all groups or one: slow revokers, flapping members, failed assignors, ...
 
     Example: quorate log findings quorate-data
     """

@@ -21,7 +21,7 @@ def owner(
     utc: Utc = False,
     json: Json = False,
 ) -> None:
-    """Who held a partition, in every group that shares it out: at a moment with --at, else all along.
+    """Show the owners of a partition in every group that consumes it: at one time with --at, else all along.
 
     Example: quorate log owner quorate-data orders-3 --at 03:12
     """

@@ -31,7 +31,7 @@ def replay(
     utc: Utc = False,
     json: Json = False,
 ) -> None:
-    """Rebuild the state at an index or a moment; without --at, at the end of the log.
+    """Rebuild the state at an index or a time; without --at, at the end of the log.
 
     An index belongs to one shard, so it needs --group or --shard; a time does not.
 

@@ -36,7 +36,7 @@ def stats(
     utc: Utc = False,
     json: Json = False,
 ) -> None:
-    """How much: rebalances by cause, time not stable, unowned partitions, evictions, commits, what stalled.
+    """Print figures: rebalances by cause, unstable time, unowned partitions, evictions, commits, stalls.
 
     Example: quorate log stats quorate-data --since 24h
     """

@@ -20,7 +20,7 @@ from quorate.output import print_json, say
 def terms(
     words: DirOnly = None, url: Live = None, shard: Shard = None, utc: Utc = False, json: Json = False
 ) -> None:
-    """One row per term: who led, why it began, how long nobody led; failovers and hand-overs at a glance.
+    """Print one row per term: its leader, its cause, the time without a leader; failovers and hand-overs.
 
     Example: quorate log terms quorate-data
     """

@@ -46,9 +46,9 @@ def timeline(
     utc: Utc = False,
     json: Json = False,
 ) -> None:
-    """A group over time: one row per epoch, or as lanes, or as a page to be scrubbed through.
+    """Show a group over time: one row per epoch, or lanes, or a page to scrub through.
 
-    --follow goes on with each row as it is committed, and again when its epoch is stable.
+    --follow continues with each row as it is committed, and repeats it when its epoch is stable.
 
     Example: quorate log timeline quorate-data billing --since 03:00 --html billing.html
     """

@@ -14,8 +14,8 @@ from quorate.output import print_json, say
 def verify(words: DirOnly = None, url: Live = None, json: Json = False) -> None:
     """Check every byte and every invariant; exit code 1 and the exact place if something is broken.
 
-    Of a folder that holds a cluster's nodes each is checked; `quorate log compare` holds them to each other.
-    Files only: a running node's may be given, its URL not.
+    In a folder with a cluster's nodes each is checked by itself; `quorate log compare` compares them. This
+    reads files only: a running node's directory may be given, but not its URL.
 
     Example: quorate log verify quorate-data
     """

@@ -55,7 +55,7 @@ def run(
 ) -> None:
     """Bring the tables in a folder up to the last committed entry of a log.
 
-    Only what no run has read yet is read. All that is new appears in the tables at once, or nothing.
+    Only entries that no run has read yet are read. New rows appear in the tables all at once, or not at all.
 
     Example: quorate pipeline run --input quorate-data --output tables --report report.html
     """

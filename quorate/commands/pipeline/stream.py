@@ -60,10 +60,10 @@ def stream(
     spark_logs: SparkLogs = False,
     json: Json = False,
 ) -> None:
-    """Keep the tables in a folder fresh while a node writes its log.
+    """Keep the tables in a folder up to date while a node writes its log.
 
-    Ends with Ctrl-C, and goes on where it was when it is started again, however it ended: every entry is in
-    the tables once.
+    Ends with Ctrl-C, and continues where it was when started again, however it ended: every entry is in the
+    tables exactly once.
 
     Example: quorate pipeline stream --input quorate-data --output tables --every 5s
     """

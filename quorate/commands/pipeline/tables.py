@@ -23,7 +23,7 @@ def tables(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the tables with their columns, units and meaning, or what a folder of them holds.
+    """List the tables with their columns, units and meaning, or the contents of a folder of tables.
 
     Example: quorate pipeline tables --output tables
     """
