@@ -64,7 +64,7 @@ LOADS: Final = {
 
 @contextlib.contextmanager
 def _node(checkout: Path, data: Path) -> Iterator[Node]:
-    """Ends with the block: the process stops its node when its input is closed."""
+    """Run a node during the block; its process stops it when its input is closed."""
     process = subprocess.Popen(
         [checkout / ".venv" / "bin" / "python", "-c", START, data],
         cwd=checkout, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

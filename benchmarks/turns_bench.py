@@ -60,7 +60,7 @@ GROUP_CONFIG, TOPIC_CONFIG = 32, 2
 
 
 class Meter:
-    """The longest callback of the loop since `reset`, in ms of CPU, and its name."""
+    """The longest callback of the loop since `reset`, in ms of CPU, and what ran in it."""
 
     def __init__(self) -> None:
         self._collecting = 0.0

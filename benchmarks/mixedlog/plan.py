@@ -141,7 +141,7 @@ class Plan:
 
     @property
     def worst(self) -> Deployment:
-        """The deployment with the most crashes, the expected answer of the example."""
+        """The deployment with the most crashes: the expected answer to "which one was bad"."""
         return max(self.deployments, key=lambda one: one.crashes)
 
     def write_deployments(self, path: str | Path) -> None:

@@ -49,7 +49,7 @@ class Laid:
 def laid_out(
     df: DataFrame, schema: TableSchema | None, *, buckets: int = 1, is_gathered: bool = False
 ) -> Laid:
-    """Lay out rows of a documented table, or (None) an internal one; raises `ValueError` for missing columns.
+    """Lay out rows of a documented table, or (None) an internal one; raises `ValueError` if columns differ.
 
     ``is_gathered``: they come from one task, or from files laid out by date and shard.
     """
