@@ -3,7 +3,7 @@
 Greedy connections pipeline Metadata requests for all topics, two thousand at a time, to every node of a
 cluster of three. Some read nothing; the others read as fast as they can, so that they always have more to
 ask. The modest client commits for one group of each shard in turn, and waits for each answer. Printed are its
-times alone and beside so many greedy connections, all in one run on one cluster, and how often a shard
+times alone and beside each number of greedy connections, all in one run on one cluster, and how often a shard
 elected a leader meanwhile. Exits with 1 if beside any of them the p99 is above 100 ms or there was an
 election.
 """

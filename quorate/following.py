@@ -75,6 +75,7 @@ def _removed(first: int, goes_on: int) -> Gap:
 def _of_files(path: str, shard: int, first: int) -> Iterator[Item | None]:
     """Yield committed entries from files, which are reopened whenever they have changed.
 
+    Each time, the decided index and the most advanced node may be new.
     Damage is reported if the second look still finds it: files move while a node works.
     """
     seen: object = None

@@ -263,7 +263,7 @@ def _cut(text: str, width: int) -> list[str]:
 
 
 def _head(text: str, width: int) -> str:
-    """As many letters as fit, at least one."""
+    """The longest prefix that fits, at least one letter."""
     used = 0
     for place, letter in enumerate(text):
         used += _letter_width(letter)

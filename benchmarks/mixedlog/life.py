@@ -276,7 +276,7 @@ def write_life(
     snapshot_records: int = SNAPSHOT_RECORDS,
     workers: int = 1,
 ) -> Life:
-    """Write a node's directory with about this many records over so many days.
+    """Write a node's directory with about this many records over this many days.
 
     Equal arguments give equal bytes, however many ``workers`` write the shards. Raises `ValueError` if no
     plan fits.

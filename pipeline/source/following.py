@@ -36,7 +36,7 @@ class Following:
         return self._tail.look()
 
     def up_to(self, ends: Mapping[int, int]) -> InputLog:
-        """The input up to the end of a batch, in the batch's shards; later entries are not read.
+        """The input up to the end of a batch, in its shards; later entries are not read, damaged or not.
 
         A batch was already decided when it started. After a restart it therefore suffices that a directory
         holds it, whatever commit index its files name. Raises `InputError` if no directory does.

@@ -128,7 +128,7 @@ Point = tuple[int | None, int | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Picture:
     whole: GroupFacts
-    """From the oldest entry on: members are named and findings made from these."""
+    """Facts from the oldest entry on, from which members are named and findings made."""
     facts: GroupFacts
     """The part within the window."""
     findings: tuple[Finding, ...]
